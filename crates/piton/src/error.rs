@@ -1,0 +1,155 @@
+//! The one error of the library.
+//!
+//! It completes the sentence "cannot ...": `cannot write src/main.rs: permission denied`. What piton declines to do by
+//! rule (too many files, nothing changed) is a value of the verb's report and never comes here.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of everything in this library that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What sort of failure it was: what a program decides by, and where exit codes come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The file system said no.
+    Io,
+    /// There is no such checkpoint, project or record.
+    NotFound,
+    /// A short id that more than one checkpoint begins with.
+    Ambiguous,
+    /// What was asked for makes no sense as it stands.
+    Invalid,
+    /// Another process holds what this one needs. Trying again can help.
+    Busy,
+    /// The store holds something that is not as it was written.
+    Damaged,
+    /// The store or its base belongs to somebody else, or is no store of ours.
+    NotOurs,
+    /// The disk is full.
+    Full,
+    /// The caller asked to stop.
+    Stopped,
+}
+
+impl ErrorKind {
+    /// The word for it in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::NotFound => "not_found",
+            Self::Ambiguous => "ambiguous",
+            Self::Invalid => "invalid",
+            Self::Busy => "busy",
+            Self::Damaged => "damaged",
+            Self::NotOurs => "not_ours",
+            Self::Full => "full",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// What lies behind an error: another error, or words.
+pub type Reason = Box<dyn std::error::Error + Send + Sync>;
+
+/// What could not be done, to what, and why.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    action: String,
+    path: Option<PathBuf>,
+    hint: Option<String>,
+    source: Option<Reason>,
+}
+
+impl Error {
+    /// An error that completes "cannot `action`".
+    pub fn new(kind: ErrorKind, action: impl Into<String>) -> Self {
+        Self { kind, action: action.into(), path: None, hint: None, source: None }
+    }
+
+    /// A failed system call on `path`.
+    pub fn io(action: &str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
+        let source = source.into();
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+            _ => ErrorKind::Io,
+        };
+        let hint = match source.kind() {
+            io::ErrorKind::StorageFull => Some("free some disk space or inodes, then try again".to_owned()),
+            io::ErrorKind::ReadOnlyFilesystem => Some("the file system is mounted read-only".to_owned()),
+            _ => None,
+        };
+        Self {
+            kind,
+            action: action.to_owned(),
+            path: Some(path.as_ref().to_owned()),
+            hint,
+            source: Some(Box::new(source)),
+        }
+    }
+
+    /// Something in the store that is not as it was written.
+    pub(crate) fn damaged(action: impl Into<String>, reason: impl Into<Reason>) -> Self {
+        Self::new(ErrorKind::Damaged, action).because(reason)
+    }
+
+    /// Says why.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<Reason>) -> Self {
+        self.source = Some(reason.into());
+        self
+    }
+
+    /// Says what to do about it.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says what it was about.
+    #[must_use]
+    pub fn with_path(mut self, path: impl AsRef<Path>) -> Self {
+        self.path = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// What sort of failure it was.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What to do about it, if there is something better than reading the message.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}", self.action)?;
+        if let Some(path) = &self.path {
+            write!(f, " {}", path.display())?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ": {}", plain(&source.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// An operating system's message without its number: people look for words.
+fn plain(message: &str) -> String {
+    match message.find(" (os error ") {
+        Some(at) => message[..at].to_lowercase(),
+        None => message.to_owned(),
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

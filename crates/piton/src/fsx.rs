@@ -1,0 +1,128 @@
+//! Small files and directories, written so that nobody ever sees half of one.
+//!
+//! - F1. A file that is replaced holds the old bytes or the new ones, never a mixture and never nothing.
+//! - F2. Everything made here is readable by its owner alone.
+//! - F3. A temporary name starts with `tmp_`, so that a sweep can tell it from everything else.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::{NamedTempFile, TempPath};
+
+use crate::error::{Error, Result};
+
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+
+/// What every temporary name starts with.
+pub(crate) const TEMP_PREFIX: &str = "tmp_";
+
+/// Whether new bytes must be on the disk before the call returns, or may be lost with the power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Synced, and so is the directory.
+    Synced,
+    /// Whatever it holds can be made again.
+    Rebuildable,
+}
+
+/// Makes an empty temporary file in `dir`, removed again unless it is kept.
+pub(crate) fn temp_file(dir: &Path) -> Result<NamedTempFile> {
+    tempfile::Builder::new()
+        .prefix(TEMP_PREFIX)
+        .permissions(Permissions::from_mode(FILE_MODE))
+        .tempfile_in(dir)
+        .map_err(|error| Error::io("make a temporary file in", dir, error))
+}
+
+/// Renames a temporary file over `path`.
+pub(crate) fn persist(temp: TempPath, path: &Path) -> Result<()> {
+    temp.persist(path).map_err(|error| Error::io("replace", path, error.error))
+}
+
+/// Replaces the file at `path` as a whole.
+pub(crate) fn replace(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
+    let dir = parent(path);
+    let mut temp = temp_file(dir)?;
+    temp.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
+    if durability == Durability::Synced {
+        temp.as_file().sync_all().map_err(|error| Error::io("sync", path, error))?;
+    }
+    persist(temp.into_temp_path(), path)?;
+    match durability {
+        Durability::Synced => sync_dir(dir),
+        Durability::Rebuildable => Ok(()),
+    }
+}
+
+/// Makes the names in a directory outlive a power cut.
+pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
+}
+
+/// Makes a directory for the owner alone, and its name durable. One that exists stays as it is.
+pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
+    match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
+        Ok(()) => sync_dir(parent(dir)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && dir.parent().is_some() => {
+            ensure_dir(parent(dir))?;
+            ensure_dir(dir)
+        }
+        Err(error) => Err(Error::io("make the directory", dir, error)),
+    }
+}
+
+/// Opens a file that exists only to be locked, making it where it is missing.
+pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
+}
+
+/// Reads a file of at most `bytes_max` bytes; `None` where there is none. A longer one is damaged, not read.
+pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("read", path, error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(Error::damaged(format!("read {}", path.display()), format!("it is longer than {bytes_max} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// Removes a file; one that is not there is fine.
+pub(crate) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// The names in a directory, sorted; none where there is no such directory.
+pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("list", dir, error)),
+    };
+    let mut names = entries
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(|error| Error::io("list", dir, error))?;
+    names.sort();
+    Ok(names)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The path with every link in it resolved, of something that exists.
+pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).map_err(|error| Error::io("find", path, error))
+}

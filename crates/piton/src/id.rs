@@ -1,0 +1,218 @@
+//! Names that are hashes: objects and projects. The only place that knows which hash.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use sha2::Digest as _;
+
+/// The length of an object id in bytes.
+pub const ID_BYTES: usize = 20;
+
+/// The name of an object in the store: SHA-1 over its kind, size and bytes, as git has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId([u8; ID_BYTES]);
+
+/// A checkpoint is named by the object that describes it.
+pub type CheckpointId = ObjectId;
+
+/// Bytes that were made to have the same hash as others. Such a file is left out, and reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the contents were made to collide with another file's hash")]
+pub struct Collision;
+
+impl ObjectId {
+    /// The id that these bytes spell.
+    pub const fn from_bytes(bytes: [u8; ID_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The id at the start of `bytes`, if there are enough of them.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        bytes.first_chunk().map(|bytes| Self(*bytes))
+    }
+
+    /// The id's bytes.
+    pub const fn as_bytes(&self) -> &[u8; ID_BYTES] {
+        &self.0
+    }
+
+    /// Reads 40 hexadecimal digits, and nothing else.
+    pub fn from_hex(hex: &[u8]) -> Option<Self> {
+        let mut bytes = [0; ID_BYTES];
+        if hex.len() != 2 * ID_BYTES {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = hex_byte(pair)?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The first seven digits: what people see.
+    pub fn short(&self) -> String {
+        self.to_string()[..7].to_owned()
+    }
+}
+
+/// The byte that two hexadecimal digits spell.
+pub(crate) fn hex_byte(pair: &[u8]) -> Option<u8> {
+    let [high, low] = pair else {
+        return None;
+    };
+    Some(hex_digit(*high)? << 4 | hex_digit(*low)?)
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| u8::try_from(value).expect("a digit is below 16"))
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(f, &self.0)
+    }
+}
+
+fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+/// What an object is, in git's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectKind {
+    /// The bytes of a file or the target of a link.
+    Blob,
+    /// The names in one directory.
+    Tree,
+    /// A checkpoint.
+    Commit,
+}
+
+impl ObjectKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Blob => "blob",
+            Self::Tree => "tree",
+            Self::Commit => "commit",
+        }
+    }
+}
+
+/// Computes an object id from bytes that come piece by piece.
+pub struct IdHasher(sha1dc::Hasher);
+
+impl IdHasher {
+    /// Begins an object of `size` bytes; exactly that many must follow.
+    pub fn new(kind: ObjectKind, size: u64) -> Self {
+        let mut hasher = sha1dc::Hasher::new();
+        hasher.update(format!("{} {size}\0", kind.word()).as_bytes());
+        Self(hasher)
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The id, unless the bytes were crafted to share it with others.
+    pub fn finish(self) -> Result<ObjectId, Collision> {
+        self.0.finalize().map(|digest| ObjectId(digest.into())).map_err(|_| Collision)
+    }
+
+    /// The id of an object that is all in memory.
+    pub fn of(kind: ObjectKind, bytes: &[u8]) -> Result<ObjectId, Collision> {
+        let mut hasher = Self::new(kind, bytes.len() as u64);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+}
+
+/// The checksum that git puts at the end of packs and indexes: the same hash over plain bytes.
+pub struct Checksum(sha1dc::Hasher);
+
+impl Checksum {
+    /// Begins with nothing.
+    pub fn new() -> Self {
+        Self(sha1dc::Hasher::new())
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum. Bytes that were crafted to collide have one too: here it only guards against accidents.
+    pub fn finish(self) -> [u8; ID_BYTES] {
+        match self.0.finalize() {
+            Ok(digest) => digest.into(),
+            Err(collision) => collision.digest().into(),
+        }
+    }
+}
+
+impl Default for Checksum {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The name of a project in the store: 16 hexadecimal digits made from the path of its directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProjectId(String);
+
+impl ProjectId {
+    /// The name for a directory, whose path must be absolute and free of links.
+    pub fn of(canonical: &Path) -> Self {
+        let digest = sha2::Sha256::digest(canonical.as_os_str().as_bytes());
+        Self(digest[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Reads the name of a file in the store; anything but 16 lower-case digits is no project.
+    pub fn parse(name: &str) -> Option<Self> {
+        let fits = name.len() == 16 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        fits.then(|| Self(name.to_owned()))
+    }
+
+    /// The 16 digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ProjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_blob_has_the_name_that_git_gives_it() {
+        let id = IdHasher::of(ObjectKind::Blob, b"").expect("no collision");
+        assert_eq!(id.to_string(), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+        assert_eq!(ObjectId::from_hex(id.to_string().as_bytes()), Some(id));
+    }
+
+    #[test]
+    fn a_project_is_named_as_the_seed_names_it() {
+        // python3 -c 'import hashlib; print(hashlib.sha256(b"/home/you/code").hexdigest()[:16])'
+        assert_eq!(ProjectId::of(Path::new("/home/you/code")).as_str(), "191b6b6fd3277872");
+    }
+
+    #[test]
+    fn hex_that_is_not_an_id_is_refused() {
+        assert_eq!(ObjectId::from_hex(b"e69de2"), None);
+        assert_eq!(ObjectId::from_hex(&[b'g'; 40]), None);
+        assert_eq!(ProjectId::parse("../../../etc/pass"), None);
+        assert_eq!(ProjectId::parse("0123456789ABCDEF"), None);
+    }
+}

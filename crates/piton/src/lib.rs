@@ -1,0 +1,47 @@
+//! Checkpoints of a working directory, for coding agents: exact, durable, and in milliseconds.
+//!
+//! A checkpoint holds the files of one project at one moment. All projects share one store, a bare git repository
+//! outside of them, which stock git can read. The library asks nobody but its caller: it reads no environment, no clock
+//! and no terminal, and starts no process.
+//!
+//! ```no_run
+//! use piton::{CheckpointKind, Moment, Progress, Project, Request, Settings, Store, take};
+//! # fn main() -> piton::Result<()> {
+//! # let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+//! let store = Store::open_or_create("/home/you/.hermes/checkpoints".as_ref(), now)?;
+//! let project = Project::at("/home/you/code".as_ref(), Some("/home/you".as_ref()))?;
+//! let request = Request { reason: "before patch".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+//! let report = take(&store, &project, &request, &Settings::default(), now, &Progress::default())?;
+//! println!("{:?}: {} files", report.outcome, report.files);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Two sides never meet: `worktree` touches the user's files and knows no git objects, `store` touches the store and
+//! knows no user's files. The verbs carry plain data between them.
+
+mod error;
+mod fsx;
+mod history;
+mod id;
+mod project;
+mod relpath;
+mod settings;
+mod skipped;
+mod store;
+mod survey;
+mod sys;
+mod take;
+mod time;
+mod worktree;
+
+pub use error::{Error, ErrorKind, Reason, Result};
+pub use history::{Change, History, Listed};
+pub use id::{CheckpointId, ObjectId, ProjectId};
+pub use project::{Project, working_dir_for_path};
+pub use relpath::BadPath;
+pub use settings::{Problem, Settings};
+pub use skipped::{Extent, SkipReason, Skipped, grouped};
+pub use store::{Checkpoint, CheckpointKind, Facts, Origin, Store, UsualModes};
+pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
+pub use time::Moment;

@@ -1,0 +1,225 @@
+//! Names and paths inside a project, as bytes, and which of them may enter a checkpoint.
+//!
+//! A path is relative, its components are separated by `/`, and none is empty, `.`, `..` or a `.git` in any disguise.
+//! Names are bytes: nothing here asks for UTF-8.
+
+use std::cmp::Ordering;
+
+/// Joins a name to the path of its directory; the project's own directory has the empty path.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
+    if !dir.is_empty() {
+        path.extend_from_slice(dir);
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Splits a path into the path of its directory and its name.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&[], path),
+    }
+}
+
+/// Whether `path` is `dir` or lies in it.
+pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
+    dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// Git sorts a directory as if its name ended in a slash.
+pub(crate) fn git_order(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+    let key = |(name, is_dir): (&'_ [u8], bool), at: usize| match name.get(at) {
+        Some(byte) => Some(*byte),
+        None if at == name.len() && is_dir => Some(b'/'),
+        None => None,
+    };
+    let common = a.0.len().min(b.0.len());
+    a.0[..common].cmp(&b.0[..common]).then_with(|| key(a, common).cmp(&key(b, common)))
+}
+
+/// Whether a name may stand in a tree. What may not: nothing, `.`, `..`, a separator, a NUL, and `.git` in the
+/// disguises that make some file system or some version of git take it for the real one.
+pub fn is_allowed(name: &[u8]) -> bool {
+    !(name.is_empty()
+        || name == b"."
+        || name == b".."
+        || name.iter().any(|byte| matches!(byte, b'/' | 0))
+        || is_git_dir(name))
+}
+
+/// Whether a name is `.git`, also as macOS folds it (case, and characters that it does not see) and as Windows does
+/// (case, the short name `git~1`, dots and spaces at the end, streams, and a backslash as separator).
+pub fn is_git_dir(name: &[u8]) -> bool {
+    folds_to_git(name) || name.split(|byte| *byte == b'\\').any(is_windows_git)
+}
+
+fn is_windows_git(name: &[u8]) -> bool {
+    let rest = match name {
+        [b'.', rest @ ..] if starts_with_fold(rest, b"git") => &rest[3..],
+        rest if starts_with_fold(rest, b"git~1") => &rest[5..],
+        _ => return false,
+    };
+    let end = rest.iter().position(|byte| *byte == b':').unwrap_or(rest.len());
+    rest[..end].iter().all(|byte| matches!(byte, b'.' | b' '))
+}
+
+fn starts_with_fold(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// The characters that HFS+ leaves out when it compares names.
+fn is_unseen(character: char) -> bool {
+    matches!(character, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+}
+
+fn folds_to_git(name: &[u8]) -> bool {
+    // Long names cannot fold to four letters unless they are full of unseen characters; three bytes each.
+    let Ok(name) = std::str::from_utf8(name) else {
+        return false;
+    };
+    let mut seen = name.chars().filter(|character| !is_unseen(*character));
+    b".git".iter().all(|want| seen.next().is_some_and(|have| have.eq_ignore_ascii_case(&char::from(*want))))
+        && seen.next().is_none()
+}
+
+/// Why a path that a user typed cannot name something in a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadPath {
+    /// It has no characters.
+    #[error("the path is empty")]
+    Empty,
+    /// It starts at the root of the file system.
+    #[error("the path must be relative to the project")]
+    Absolute,
+    /// It has a `..`.
+    #[error("the path leads out of the project")]
+    Outside,
+    /// It has a component that no checkpoint holds.
+    #[error("no checkpoint holds a path with .git in it")]
+    GitDir,
+}
+
+/// Reads a path that a user typed: `./a//b/` is `a/b`, and `.` is the project itself, the empty path.
+pub fn parse(typed: &[u8]) -> Result<Vec<u8>, BadPath> {
+    if typed.is_empty() {
+        return Err(BadPath::Empty);
+    }
+    if typed[0] == b'/' {
+        return Err(BadPath::Absolute);
+    }
+    let mut path = Vec::new();
+    for name in typed.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+        if name == b".." {
+            return Err(BadPath::Outside);
+        }
+        if !is_allowed(name) {
+            return Err(BadPath::GitDir);
+        }
+        path = join(&path, name);
+    }
+    Ok(path)
+}
+
+/// Writes bytes as printable ASCII without spaces: everything else, and `%` itself, as `%` and two digits.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'!'..=b'~' if *byte != b'%' => text.push(char::from(*byte)),
+            _ => text.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    text
+}
+
+/// Reads what [`escape`] wrote. `None` where it cannot have been.
+pub fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        if *first == b'%' {
+            bytes.push(crate::id::hex_byte(after.get(..2)?)?);
+            rest = &after[2..];
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_in_any_disguise_is_refused() {
+        for name in [
+            &b".git"[..],
+            b".GIT",
+            b".Git",
+            b"git~1",
+            b"GIT~1",
+            b".git.",
+            b".git ",
+            b".git. .",
+            b"git~1.",
+            b".git::$INDEX_ALLOCATION",
+            b"a\\.git",
+            b".git\\x",
+            ".g\u{200c}it".as_bytes(),
+            "\u{feff}.git".as_bytes(),
+            b"",
+            b".",
+            b"..",
+            b"a/b",
+            b"a\0b",
+        ] {
+            assert!(!is_allowed(name), "{:?}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn names_of_every_other_kind_are_fine() {
+        let long = [b'x'; 255];
+        for name in [
+            &b".gitignore"[..],
+            b".github",
+            b"git",
+            b"git~2",
+            b"x.git",
+            b".gitx",
+            b"-rf",
+            b"a\nb",
+            b"\xff\xfe",
+            b" ",
+            b"...",
+            b"a\\b",
+            &long,
+        ] {
+            assert!(is_allowed(name), "{:?}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn a_typed_path_stays_inside_the_project() {
+        assert_eq!(parse(b"./src//main.rs/"), Ok(b"src/main.rs".to_vec()));
+        assert_eq!(parse(b"."), Ok(Vec::new()));
+        assert_eq!(parse(b""), Err(BadPath::Empty));
+        assert_eq!(parse(b"/etc/passwd"), Err(BadPath::Absolute));
+        assert_eq!(parse(b"src/../../x"), Err(BadPath::Outside));
+        assert_eq!(parse(b"a/.GIT/config"), Err(BadPath::GitDir));
+    }
+
+    #[test]
+    fn escaped_bytes_come_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(unescape(escape(&all).as_bytes()), Some(all));
+        assert_eq!(unescape(b"%"), None);
+        assert_eq!(unescape(b"%+1"), None);
+        assert_eq!(unescape(b"%zz"), None);
+    }
+}

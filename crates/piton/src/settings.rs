@@ -1,0 +1,321 @@
+//! The settings, their defaults and limits, and reading them from text. Where that text comes from (a file, the
+//! environment, a flag) is the caller's business.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+/// Everything that can be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether agents get automatic checkpoints. What a user asks for by hand always works.
+    pub enabled: bool,
+    /// How many checkpoints a project keeps, at least one.
+    pub max_snapshots: u64,
+    /// How large the store may get; 0 is no limit.
+    pub max_total_size_mb: u64,
+    /// Larger files are left out; 0 is no limit.
+    pub max_file_size_mb: u64,
+    /// Whether the store is pruned from time to time without being asked.
+    pub auto_prune: bool,
+    /// Projects that were not used for that many days are dropped; 0 is never.
+    pub retention_days: u64,
+    /// Whether projects whose directory is gone are dropped.
+    pub delete_orphans: bool,
+    /// How many hours lie between two automatic prunes.
+    pub min_interval_hours: u64,
+    /// Projects with more files in scope are not taken; 0 is no limit.
+    pub max_files: u64,
+    /// How long an automatic checkpoint may hold an agent back.
+    pub deadline_ms: u64,
+    /// Left out besides the exclude list, in gitignore syntax.
+    pub exclude: Vec<String>,
+    /// In scope whatever else is said, in gitignore syntax.
+    pub include: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            max_snapshots: 20,
+            max_total_size_mb: 500,
+            max_file_size_mb: 10,
+            auto_prune: true,
+            retention_days: 7,
+            delete_orphans: true,
+            min_interval_hours: 24,
+            max_files: 50_000,
+            deadline_ms: 5_000,
+            exclude: Vec::new(),
+            include: Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Whether the value was not used. Otherwise it is a warning.
+    pub is_error: bool,
+    /// Where, counted from 1; 0 where there are no lines.
+    pub line: u64,
+    /// Which setting.
+    pub key: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+impl Settings {
+    /// Every key, in the order in which they are shown.
+    pub const KEYS: [&'static str; 12] = [
+        "enabled",
+        "max_snapshots",
+        "max_total_size_mb",
+        "max_file_size_mb",
+        "auto_prune",
+        "retention_days",
+        "delete_orphans",
+        "min_interval_hours",
+        "max_files",
+        "deadline_ms",
+        "exclude",
+        "include",
+    ];
+
+    /// The limit for one file in bytes.
+    pub fn file_bytes_max(&self) -> Option<u64> {
+        (self.max_file_size_mb > 0).then(|| self.max_file_size_mb.saturating_mul(MIB))
+    }
+
+    /// The limit for the number of files.
+    pub fn files_max(&self) -> Option<u64> {
+        (self.max_files > 0).then_some(self.max_files)
+    }
+
+    /// Takes over what the section `checkpoints` of a configuration file says. A value that is wrong leaves the setting
+    /// as it was, and is among the problems: a typo never switches the protection off in silence.
+    pub fn read_yaml(&mut self, text: &str) -> Vec<Problem> {
+        #[derive(serde::Deserialize)]
+        struct File {
+            checkpoints: Option<Spanned<Value>>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Sections {
+            checkpoints: BTreeMap<String, Spanned<Value>>,
+        }
+        if text.trim().is_empty() {
+            return Vec::new();
+        }
+        let problem = |line, what: String| vec![Problem { is_error: true, line, key: "checkpoints".to_owned(), what }];
+        let section = match serde_saphyr::from_str::<File>(text) {
+            Ok(file) => file.checkpoints,
+            Err(error) => return problem(error.location().map_or(0, |at| at.line()), error.to_string()),
+        };
+        let Some(section) = section else {
+            return Vec::new();
+        };
+        match section.value {
+            Value::Null => Vec::new(),
+            // The short form: `checkpoints: true`.
+            Value::Bool(enabled) => {
+                self.enabled = enabled;
+                Vec::new()
+            }
+            Value::Object(_) => match serde_saphyr::from_str::<Sections>(text) {
+                Ok(sections) => self.read_section(&sections.checkpoints),
+                Err(error) => problem(error.location().map_or(0, |at| at.line()), error.to_string()),
+            },
+            other => problem(
+                section.referenced.line(),
+                format!("expected a section with keys, or true or false, but found {}", name_of(&other)),
+            ),
+        }
+    }
+
+    fn read_section(&mut self, section: &BTreeMap<String, Spanned<Value>>) -> Vec<Problem> {
+        let problems = section.iter().filter_map(|(key, value)| {
+            let (is_error, what) = self.set(key, &value.value).err()?;
+            Some(Problem { is_error, line: value.referenced.line(), key: key.clone(), what })
+        });
+        let mut problems: Vec<_> = problems.collect();
+        problems.sort_by_key(|problem| problem.line);
+        problems
+    }
+
+    /// Takes over one setting from the environment or a flag; lists are separated by commas.
+    pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), Problem> {
+        let value = match key {
+            "exclude" | "include" => text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(),
+            _ => match text.trim().to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" => Value::Bool(true),
+                "false" | "no" | "off" => Value::Bool(false),
+                number => number.parse::<i64>().map_or_else(|_| Value::from(text), Value::from),
+            },
+        };
+        let as_switch = match (key, &value) {
+            ("enabled" | "auto_prune" | "delete_orphans", Value::Number(number)) => number.as_i64().map(|n| n != 0),
+            _ => None,
+        };
+        self.set(key, &as_switch.map_or(value, Value::Bool)).map_err(|(is_error, what)| Problem {
+            is_error,
+            line: 0,
+            key: key.to_owned(),
+            what,
+        })
+    }
+
+    /// `Err` with whether the value was refused, and why.
+    fn set(&mut self, key: &str, value: &Value) -> Result<(), (bool, String)> {
+        let expected = |what: &str| Err((true, format!("expected {what}, but found {}", name_of(value))));
+        let number = match key {
+            "enabled" | "auto_prune" | "delete_orphans" => {
+                let Value::Bool(value) = value else {
+                    return expected("true or false");
+                };
+                *self.switch(key) = *value;
+                return Ok(());
+            }
+            "exclude" | "include" => {
+                let items =
+                    value.as_array().map(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+                let Some(Some(items)) = items else {
+                    return expected("a list of patterns");
+                };
+                *(if key == "exclude" { &mut self.exclude } else { &mut self.include }) = items;
+                return Ok(());
+            }
+            "max_snapshots" => &mut self.max_snapshots,
+            "max_total_size_mb" => &mut self.max_total_size_mb,
+            "max_file_size_mb" => &mut self.max_file_size_mb,
+            "retention_days" => &mut self.retention_days,
+            "min_interval_hours" => &mut self.min_interval_hours,
+            "max_files" => &mut self.max_files,
+            "deadline_ms" => &mut self.deadline_ms,
+            _ => return Err((false, "unknown key".to_owned())),
+        };
+        let Some(value) = value.as_i64() else {
+            return expected("a whole number");
+        };
+        // Out of range is brought into it, as ever: -1 is the least there is.
+        let least = u64::from(matches!(key, "max_snapshots" | "deadline_ms"));
+        *number = u64::try_from(value).unwrap_or(0).max(least);
+        Ok(())
+    }
+
+    fn switch(&mut self, key: &str) -> &mut bool {
+        match key {
+            "enabled" => &mut self.enabled,
+            "auto_prune" => &mut self.auto_prune,
+            _ => &mut self.delete_orphans,
+        }
+    }
+}
+
+fn name_of(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a section".to_owned(),
+        Value::String(text) => format!("the text {text:?}"),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Settings, Vec<String>) {
+        let mut settings = Settings::default();
+        let problems = settings.read_yaml(text);
+        (settings, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let (settings, problems) = read(
+            "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
+             auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
+             deadline_ms: 100\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+        );
+        assert_eq!(problems, [""; 0]);
+        let expected = Settings {
+            enabled: true,
+            max_snapshots: 5,
+            max_total_size_mb: 0,
+            max_file_size_mb: 3,
+            auto_prune: false,
+            retention_days: 9,
+            delete_orphans: false,
+            min_interval_hours: 1,
+            max_files: 10,
+            deadline_ms: 100,
+            exclude: vec!["*.bin".to_owned()],
+            include: vec!["dist/keep".to_owned()],
+        };
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn the_short_form_switches_on() {
+        assert!(read("checkpoints: true").0.enabled);
+        assert_eq!(read("# nothing\n"), (Settings::default(), vec![]));
+        assert_eq!(read("other: 1\n"), (Settings::default(), vec![]));
+    }
+
+    #[test]
+    fn a_wrong_value_names_line_and_key_and_changes_nothing() {
+        let (settings, problems) = read("checkpoints:\n  max_files: many\n  enabled: 3\n  exclude: x\n  colour: red\n");
+        assert_eq!(settings, Settings::default());
+        assert_eq!(
+            problems,
+            [
+                "line 2: max_files: expected a whole number, but found the text \"many\"",
+                "line 3: enabled: expected true or false, but found 3",
+                "line 4: exclude: expected a list of patterns, but found the text \"x\"",
+                "line 5: colour: unknown key",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_file_is_a_problem_and_not_a_default_in_silence() {
+        for text in ["checkpoints: [", "checkpoints: 7", "checkpoints:\n\t- x: {", "- a\n- b\n"] {
+            assert!(!read(text).1.is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_brought_into_it() {
+        let (settings, problems) = read("checkpoints:\n  max_snapshots: 0\n  max_file_size_mb: -4\n");
+        assert_eq!((settings.max_snapshots, settings.max_file_size_mb, problems.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn the_environment_is_read_as_text() {
+        let mut settings = Settings::default();
+        for (key, text) in [("enabled", "1"), ("max_files", " 7 "), ("exclude", "*.a, *.b")] {
+            assert_eq!(settings.set_text(key, text), Ok(()));
+        }
+        assert_eq!((settings.enabled, settings.max_files), (true, 7));
+        assert_eq!(settings.exclude, ["*.a", "*.b"]);
+        assert!(settings.set_text("max_files", "x").is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! What a scan saw and left out, with why: data of a report, never an error.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::relpath;
+
+/// Why something was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SkipReason {
+    /// A `.gitignore` of the project says so.
+    Ignored,
+    /// The exclude list or the user's own list says so.
+    Excluded,
+    /// A file that commonly holds secrets (`.env` and its kin).
+    Secret,
+    /// Larger than the limit for one file.
+    TooLarge,
+    /// It could not be read.
+    Unreadable,
+    /// A socket, a FIFO or a device.
+    Special,
+    /// A name that a git tree cannot hold.
+    BadName,
+    /// It changed each time that it was read.
+    Changing,
+    /// Its contents were made to collide with another file's hash.
+    Collision,
+    /// The store itself.
+    Store,
+    /// The directory of a git repository.
+    GitDir,
+}
+
+impl SkipReason {
+    const ALL: [Self; 11] = [
+        Self::Ignored,
+        Self::Excluded,
+        Self::Secret,
+        Self::TooLarge,
+        Self::Unreadable,
+        Self::Special,
+        Self::BadName,
+        Self::Changing,
+        Self::Collision,
+        Self::Store,
+        Self::GitDir,
+    ];
+
+    /// The word for it in records and in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ignored => "ignored",
+            Self::Excluded => "excluded",
+            Self::Secret => "secret",
+            Self::TooLarge => "too_large",
+            Self::Unreadable => "unreadable",
+            Self::Special => "special",
+            Self::BadName => "bad_name",
+            Self::Changing => "changing",
+            Self::Collision => "collision",
+            Self::Store => "store",
+            Self::GitDir => "git_dir",
+        }
+    }
+
+    /// Reads [`Self::word`] back.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.word() == word)
+    }
+
+    /// Whether a user who thinks that everything is protected should hear of it. The rest is as the rules want it.
+    pub fn is_a_surprise(self) -> bool {
+        !matches!(self, Self::Ignored | Self::Excluded | Self::Store | Self::GitDir)
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooLarge => "too large",
+            Self::Special => "not a regular file",
+            Self::BadName => "git cannot hold this name",
+            Self::Changing => "changed while it was read",
+            Self::Collision => "contents made to collide",
+            Self::Store => "the store itself",
+            Self::GitDir => "git's own directory",
+            other => other.word(),
+        })
+    }
+}
+
+/// One file, one directory that was not entered, or several files of one directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Skipped {
+    /// The file, or the directory that it or they are in. Relative to the project.
+    pub path: Vec<u8>,
+    /// Why.
+    pub why: SkipReason,
+    /// What `path` is and what of it was left out.
+    pub extent: Extent,
+}
+
+/// How much a [`Skipped`] stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extent {
+    /// That one file.
+    File,
+    /// The whole directory, not entered; with the number of files in it where they were counted.
+    Dir(Option<u64>),
+    /// That many files in the directory or below, out of those that it holds.
+    Some(u64),
+}
+
+impl Skipped {
+    /// One file.
+    pub fn file(path: Vec<u8>, why: SkipReason) -> Self {
+        Self { path, why, extent: Extent::File }
+    }
+
+    /// One directory, not entered.
+    pub fn dir(path: Vec<u8>, why: SkipReason) -> Self {
+        Self { path, why, extent: Extent::Dir(None) }
+    }
+
+    /// The path for people and programs: a directory ends in a slash, bytes that are not UTF-8 are replaced.
+    pub fn shown_path(&self) -> String {
+        let path = String::from_utf8_lossy(&self.path).into_owned();
+        match self.extent {
+            Extent::File => path,
+            _ if path.is_empty() => "./".to_owned(),
+            _ => path + "/",
+        }
+    }
+}
+
+/// `node_modules/ (excluded, 41,203 files not entered)`
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.shown_path(), self.why)?;
+        match self.extent {
+            Extent::File => {}
+            Extent::Dir(None) => f.write_str(", not entered")?,
+            Extent::Dir(Some(1)) => f.write_str(", 1 file not entered")?,
+            Extent::Dir(Some(files)) => write!(f, ", {} files not entered", grouped(files))?,
+            Extent::Some(files) => write!(f, ", {} files", grouped(files))?,
+        }
+        f.write_str(")")
+    }
+}
+
+/// `41,203`
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How many files of one directory are named one by one.
+const NAMED_MAX: usize = 8;
+
+/// Sorts, and says in one line what would be many: first the files of one directory that were left out for the same
+/// reason, then, while there are more than `lines_max`, whole directories deepest first.
+pub(crate) fn summarise(mut all: Vec<Skipped>, lines_max: usize) -> Vec<Skipped> {
+    all.sort();
+    let mut lines = fold(all, |skipped, alike| match skipped.extent {
+        Extent::File if alike > NAMED_MAX => Some(relpath::split(&skipped.path).0.to_vec()),
+        _ => None,
+    });
+    while lines.len() > lines_max {
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count() + usize::from(!path.is_empty());
+        let deepest = lines.iter().map(|skipped| depth(&skipped.path)).max().unwrap_or(0);
+        if deepest == 0 {
+            break;
+        }
+        lines = fold(lines, |skipped, _| {
+            (depth(&skipped.path) == deepest).then(|| relpath::split(&skipped.path).0.to_vec())
+        });
+    }
+    lines
+}
+
+/// Merges everything that `into` gives a directory for, by directory and reason. `into` is told how many of the same
+/// reason stand in the same directory.
+fn fold(all: Vec<Skipped>, into: impl Fn(&Skipped, usize) -> Option<Vec<u8>>) -> Vec<Skipped> {
+    let mut alike: BTreeMap<(Vec<u8>, SkipReason), usize> = BTreeMap::new();
+    for skipped in &all {
+        *alike.entry((relpath::split(&skipped.path).0.to_vec(), skipped.why)).or_default() += 1;
+    }
+    let mut merged: BTreeMap<(Vec<u8>, SkipReason), u64> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for skipped in all {
+        let here = (relpath::split(&skipped.path).0.to_vec(), skipped.why);
+        match into(&skipped, alike[&here]) {
+            Some(dir) => *merged.entry((dir, skipped.why)).or_default() += count(skipped.extent),
+            None => kept.push(skipped),
+        }
+    }
+    kept.extend(merged.into_iter().map(|((path, why), files)| Skipped { path, why, extent: Extent::Some(files) }));
+    kept.sort();
+    kept
+}
+
+fn count(extent: Extent) -> u64 {
+    match extent {
+        Extent::File | Extent::Dir(None) => 1,
+        Extent::Dir(Some(files)) | Extent::Some(files) => files,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_files_of_one_directory_become_one_line() {
+        let mut all: Vec<_> =
+            (0..1203).map(|n| Skipped::file(format!("drivers/net/{n}.o").into_bytes(), SkipReason::Ignored)).collect();
+        all.push(Skipped::file(b"drivers/net/secret".to_vec(), SkipReason::Unreadable));
+        all.push(Skipped {
+            path: b"node_modules".to_vec(),
+            why: SkipReason::Excluded,
+            extent: Extent::Dir(Some(41203)),
+        });
+        let lines: Vec<_> = summarise(all, 100).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "drivers/net/ (ignored, 1,203 files)",
+                "drivers/net/secret (unreadable)",
+                "node_modules/ (excluded, 41,203 files not entered)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_summary_keeps_its_limit_and_its_sum() {
+        let all: Vec<_> =
+            (0..500).map(|n| Skipped::file(format!("a{}/b{n}/c", n % 7).into_bytes(), SkipReason::TooLarge)).collect();
+        let lines = summarise(all, 10);
+        assert!(lines.len() <= 10, "{lines:?}");
+        assert_eq!(lines.iter().map(|line| count(line.extent)).sum::<u64>(), 500);
+    }
+}

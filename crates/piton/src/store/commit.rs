@@ -1,0 +1,351 @@
+//! Checkpoints as git commits. The first line of the message is the reason; what git has no field for follows it, in
+//! lines that docs/FORMAT.md defines. Lines that this version does not know are left alone.
+
+use std::fmt::Write as _;
+
+use super::{Objects, Store};
+use crate::error::{Error, Result};
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::relpath::{escape, unescape};
+use crate::skipped::{Extent, SkipReason, Skipped};
+use crate::time::Moment;
+
+const FACTS_HEADER: &[u8] = b"piton 1";
+const SIGNATURE: &str = "piton <piton@local>";
+/// A reason is for people: one line of a length that they read.
+const REASON_CHARS_MAX: usize = 500;
+
+/// What made a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CheckpointKind {
+    /// An agent was about to change something.
+    #[default]
+    Auto,
+    /// A user asked for it.
+    Manual,
+    /// A restore was about to begin.
+    Safety,
+}
+
+impl CheckpointKind {
+    /// The word for it in records and in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Manual => "manual",
+            Self::Safety => "safety",
+        }
+    }
+}
+
+/// Who worked for whom when a checkpoint was taken. All of it is optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Which agent.
+    pub agent: Option<String>,
+    /// The agent's name for the talk.
+    pub session: Option<String>,
+    /// The agent's name for one prompt of it.
+    pub turn: Option<String>,
+}
+
+/// The permission bits that most files of a checkpoint have. Those of all others are in [`Facts::modes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsualModes {
+    /// Of files that are not executable.
+    pub file: u16,
+    /// Of files that are.
+    pub executable: u16,
+    /// Of directories.
+    pub dir: u16,
+}
+
+impl Default for UsualModes {
+    fn default() -> Self {
+        Self { file: 0o644, executable: 0o755, dir: 0o755 }
+    }
+}
+
+/// What git has no field for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What made the checkpoint.
+    pub kind: CheckpointKind,
+    /// Who was at work.
+    pub origin: Origin,
+    /// How many files it holds; unknown for those that stock git made.
+    pub files: Option<u64>,
+    /// The permission bits of most files.
+    pub usual: UsualModes,
+    /// The permission bits of files and directories that differ from the usual ones, by path.
+    pub modes: Vec<(Vec<u8>, u16)>,
+    /// Directories with nothing in them, by path.
+    pub empty_dirs: Vec<Vec<u8>>,
+    /// What was seen and left out.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Facts {
+    /// Whether two checkpoints of the same tree hold the same files, bit for bit of their permissions too.
+    pub(crate) fn same_files(&self, other: &Self) -> bool {
+        self.usual == other.usual && self.modes == other.modes && self.empty_dirs == other.empty_dirs
+    }
+
+    fn write(&self, message: &mut String) {
+        let mut line = |text: std::fmt::Arguments<'_>| writeln!(message, "{text}").expect("a string takes everything");
+        line(format_args!("kind {}", self.kind.word()));
+        let origin = &self.origin;
+        for (key, value) in [("agent", &origin.agent), ("session", &origin.session), ("turn", &origin.turn)] {
+            if let Some(value) = value {
+                line(format_args!("{key} {}", escape(value.as_bytes())));
+            }
+        }
+        if let Some(files) = self.files {
+            line(format_args!("files {files}"));
+        }
+        let usual = self.usual;
+        line(format_args!("usual {:o} {:o} {:o}", usual.file, usual.executable, usual.dir));
+        for (path, mode) in &self.modes {
+            line(format_args!("mode {mode:o} {}", escape(path)));
+        }
+        for path in &self.empty_dirs {
+            line(format_args!("empty {}", escape(path)));
+        }
+        for Skipped { path, why, extent } in &self.skipped {
+            let extent = match extent {
+                Extent::File => "file".to_owned(),
+                Extent::Dir(None) => "dir".to_owned(),
+                Extent::Dir(Some(files)) => format!("dir:{files}"),
+                Extent::Some(files) => format!("some:{files}"),
+            };
+            // A path may be empty (the project itself), a field may not: hence the dot in front.
+            line(format_args!("skipped {} {extent} ./{}", why.word(), escape(path)));
+        }
+    }
+
+    fn read_line(&mut self, line: &[u8]) -> Option<()> {
+        let line = std::str::from_utf8(line).ok()?;
+        let (key, value) = line.split_once(' ')?;
+        let text = || unescape(value.as_bytes()).and_then(|bytes| String::from_utf8(bytes).ok());
+        let octal = |digits: &str| u16::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
+        match key {
+            "kind" => {
+                self.kind = match value {
+                    "manual" => CheckpointKind::Manual,
+                    "safety" => CheckpointKind::Safety,
+                    _ => CheckpointKind::Auto,
+                }
+            }
+            "agent" => self.origin.agent = text(),
+            "session" => self.origin.session = text(),
+            "turn" => self.origin.turn = text(),
+            "files" => self.files = value.parse().ok(),
+            "usual" => {
+                let modes: Vec<_> = value.split(' ').filter_map(octal).collect();
+                let [file, executable, dir] = modes.try_into().ok()?;
+                self.usual = UsualModes { file, executable, dir };
+            }
+            "mode" => {
+                let (mode, path) = value.split_once(' ')?;
+                self.modes.push((unescape(path.as_bytes())?, octal(mode)?));
+            }
+            "empty" => self.empty_dirs.push(unescape(value.as_bytes())?),
+            "skipped" => self.skipped.push(read_skipped(value)?),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+fn read_skipped(value: &str) -> Option<Skipped> {
+    let mut fields = value.splitn(3, ' ');
+    let why = SkipReason::parse(fields.next()?)?;
+    let extent = match fields.next()? {
+        "file" => Extent::File,
+        "dir" => Extent::Dir(None),
+        counted => match counted.split_once(':')? {
+            ("dir", files) => Extent::Dir(Some(files.parse().ok()?)),
+            ("some", files) => Extent::Some(files.parse().ok()?),
+            _ => return None,
+        },
+    };
+    let path = unescape(fields.next()?.strip_prefix("./")?.as_bytes())?;
+    Some(Skipped { path, why, extent })
+}
+
+/// One checkpoint: the files of a project at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Its name.
+    pub id: CheckpointId,
+    /// The tree of its files.
+    pub(crate) tree: ObjectId,
+    /// The one before it, which may have been dropped since.
+    pub(crate) parent: Option<CheckpointId>,
+    /// When it was taken.
+    pub time: Moment,
+    /// Why.
+    pub reason: String,
+    /// The rest.
+    pub facts: Facts,
+}
+
+/// What a checkpoint is made from.
+pub(crate) struct NewCheckpoint<'a> {
+    pub(crate) tree: ObjectId,
+    pub(crate) parent: Option<CheckpointId>,
+    pub(crate) time: Moment,
+    pub(crate) reason: &'a str,
+    pub(crate) facts: &'a Facts,
+}
+
+impl NewCheckpoint<'_> {
+    /// The bytes of the commit.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut text = format!("tree {}\n", self.tree);
+        if let Some(parent) = self.parent {
+            text.push_str(&format!("parent {parent}\n"));
+        }
+        // Git has no seconds before 1970.
+        let when = format!("{SIGNATURE} {} {}", self.time.secs.max(0), self.time.git_offset());
+        text.push_str(&format!("author {when}\ncommitter {when}\n\n{}\n\npiton 1\n", one_line(self.reason)));
+        self.facts.write(&mut text);
+        text.into_bytes()
+    }
+}
+
+/// The reason as one line that a person can read: control characters become spaces, the end of a long one dots.
+fn one_line(reason: &str) -> String {
+    let plain = reason.replace(|character: char| character.is_control(), " ");
+    let plain = plain.trim();
+    let mut line: String = plain.chars().take(REASON_CHARS_MAX).collect();
+    if line.len() < plain.len() {
+        line.push('…');
+    }
+    if line.is_empty() { "checkpoint".to_owned() } else { line }
+}
+
+fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
+    let bad = |why: &str| Error::damaged(format!("read the checkpoint {id}"), why.to_owned());
+    let end = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
+    let (header, message) = (&bytes[..end], bytes.get(end + 2..).unwrap_or_default());
+    let field = |name: &[u8]| {
+        let mut lines = header.split(|byte| *byte == b'\n');
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(b" "))
+    };
+    let tree = field(b"tree").and_then(ObjectId::from_hex).ok_or_else(|| bad("it names no tree"))?;
+    let author = field(b"author").ok_or_else(|| bad("it has no author"))?;
+    let mut words = author.rsplit(|byte| *byte == b' ');
+    let offset_secs = Moment::parse_git_offset(words.next().unwrap_or_default());
+    let secs = words.next().and_then(|secs| std::str::from_utf8(secs).ok()?.parse().ok());
+    let mut lines = message.split(|byte| *byte == b'\n');
+    let reason = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
+    let mut facts = Facts::default();
+    // Stock git's checkpoints carry no facts. Those that its sequence took before a restore say so in the reason.
+    if reason.starts_with("pre-rollback ") {
+        facts.kind = CheckpointKind::Safety;
+    }
+    let facts_begin = lines.by_ref().any(|line| line == FACTS_HEADER);
+    if facts_begin {
+        for line in lines.filter(|line| !line.is_empty()) {
+            facts.read_line(line).ok_or_else(|| bad("a line of its facts is not as it was written"))?;
+        }
+    }
+    Ok(Checkpoint {
+        id,
+        tree,
+        parent: field(b"parent").and_then(ObjectId::from_hex),
+        time: Moment { secs: secs.ok_or_else(|| bad("it has no time"))?, nanos: 0, offset_secs },
+        reason,
+        facts,
+    })
+}
+
+impl Objects {
+    pub(crate) fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint> {
+        parse(id, &self.read(id, ObjectKind::Commit)?)
+    }
+}
+
+/// A longer history is a store with a loop in it.
+const HISTORY_MAX: usize = 1_000_000;
+
+impl Store {
+    /// The checkpoints of a project, newest first, down to where its history was cut.
+    pub(crate) fn history(&self, objects: &Objects, project: &ProjectId) -> Result<Vec<Checkpoint>> {
+        let boundary = self.boundary()?;
+        let mut next = self.newest(project)?;
+        let mut history: Vec<Checkpoint> = Vec::new();
+        while let Some(id) = next {
+            if history.len() == HISTORY_MAX {
+                return Err(Error::damaged("list the checkpoints", "there is no end to them"));
+            }
+            let checkpoint = objects.checkpoint(id)?;
+            next = checkpoint.parent.filter(|_| !boundary.contains(&id));
+            history.push(checkpoint);
+        }
+        Ok(history)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            kind: CheckpointKind::Manual,
+            origin: Origin { agent: Some("claude".into()), session: Some("a b\nc".into()), turn: None },
+            files: Some(3),
+            usual: UsualModes { file: 0o600, executable: 0o700, dir: 0o700 },
+            modes: vec![(b"a b\xff".to_vec(), 0o4755)],
+            empty_dirs: vec![b"x\ny".to_vec()],
+            skipped: vec![
+                Skipped::file(b"one".to_vec(), SkipReason::TooLarge),
+                Skipped::dir(b"two".to_vec(), SkipReason::Ignored),
+                Skipped { path: b"three".to_vec(), why: SkipReason::Excluded, extent: Extent::Dir(Some(9)) },
+                Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
+            ],
+        }
+    }
+
+    #[test]
+    fn everything_that_git_has_no_field_for_comes_back() {
+        let facts = facts();
+        let id = ObjectId::from_bytes([7; 20]);
+        let time = Moment { secs: 1_700_000_000, nanos: 0, offset_secs: 3600 };
+        let new = NewCheckpoint { tree: id, parent: Some(id), time, reason: "before\tterminal: x\ny", facts: &facts };
+        let read = parse(id, &new.encode()).expect("what was just written");
+        assert_eq!(read.reason, "before terminal: x y");
+        assert_eq!((read.tree, read.parent, read.time), (id, Some(id), time));
+        assert_eq!(read.facts, facts);
+    }
+
+    #[test]
+    fn a_checkpoint_of_stock_git_has_the_usual_facts() {
+        let text = b"tree e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\nauthor A B <x> 5 -0200\ncommitter A B <x> 5 -0200\n\nbefore patch\n";
+        let read = parse(ObjectId::from_bytes([0; 20]), text).expect("a commit");
+        assert_eq!((read.reason.as_str(), read.time.secs, read.time.offset_secs), ("before patch", 5, -7200));
+        assert_eq!(read.facts, Facts::default());
+    }
+
+    #[test]
+    fn a_damaged_commit_is_an_error_and_not_a_panic() {
+        let whole = NewCheckpoint {
+            tree: ObjectId::from_bytes([1; 20]),
+            parent: None,
+            time: Moment { secs: 0, nanos: 0, offset_secs: 0 },
+            reason: "r",
+            facts: &facts(),
+        }
+        .encode();
+        for end in 0..whole.len() {
+            let _ = parse(ObjectId::from_bytes([1; 20]), &whole[..end]);
+        }
+        for at in 0..whole.len() {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 0x15;
+            let _ = parse(ObjectId::from_bytes([1; 20]), &flipped);
+        }
+    }
+}

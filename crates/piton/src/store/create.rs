@@ -1,0 +1,269 @@
+//! Making a store, finishing one whose making was cut short, and moving an older layout aside.
+//!
+//! Everything happens under a kernel lock on the base directory itself, so that two processes that start at the same
+//! moment make one store. Each piece is made only where it is missing, and the last one (`locks/gate`) says that all are
+//! there: the usual open looks for that one and for `HEAD`, and does nothing else.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::layout::{LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
+use super::lock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx::{self, Durability};
+use crate::sys;
+use crate::time::Moment;
+
+/// What is left out of every checkpoint, unless the project's own git tracks it.
+const EXCLUDES: &[&str] = &[
+    // Dependencies and what builds leave.
+    "node_modules/",
+    "dist/",
+    "build/",
+    "target/",
+    "out/",
+    ".next/",
+    ".nuxt/",
+    // Caches.
+    "__pycache__/",
+    "*.pyc",
+    "*.pyo",
+    ".cache/",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    "coverage/",
+    ".coverage",
+    // Virtual environments.
+    ".venv/",
+    "venv/",
+    "env/",
+    // Version control, and the worktrees that agents put beside each other.
+    ".git/",
+    ".hg/",
+    ".svn/",
+    ".worktrees/",
+    // Compiled code.
+    "*.so",
+    "*.dylib",
+    "*.dll",
+    "*.o",
+    "*.a",
+    "*.jar",
+    "*.class",
+    "*.exe",
+    "*.obj",
+    // Media and archives.
+    "*.mp4",
+    "*.mov",
+    "*.mkv",
+    "*.webm",
+    "*.zip",
+    "*.tar",
+    "*.tar.gz",
+    "*.tgz",
+    "*.7z",
+    "*.rar",
+    "*.iso",
+    // Secrets.
+    ".env",
+    ".env.*",
+    ".env.local",
+    ".env.*.local",
+    // What operating systems leave, and logs.
+    ".DS_Store",
+    "Thumbs.db",
+    "*.log",
+];
+
+/// The exclude list as it is written to a new store.
+pub(super) fn exclude_list() -> String {
+    EXCLUDES.join("\n") + "\n"
+}
+
+/// For people who use stock git on the store: without this, their checkouts and adds would convert line ends.
+const ATTRIBUTES: &str = "* -text !eol -crlf -ident !filter !working-tree-encoding\n";
+
+/// Users' files may hold what `git fsck` takes for an attack on whoever clones them. Nobody clones a store, and the
+/// files must be kept as they are.
+const CONFIG: &str = "\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = true
+\tlogAllRefUpdates = false
+[user]
+\temail = hermes@local
+\tname = Hermes Checkpoint
+[commit]
+\tgpgsign = false
+[tag]
+\tgpgSign = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[fsck]
+\tgitmodulesUrl = ignore
+\tgitmodulesName = ignore
+\tgitmodulesPath = ignore
+\tgitmodulesUpdate = ignore
+\tgitmodulesParse = ignore
+\tgitmodulesLarge = ignore
+\tgitmodulesBlob = ignore
+\tgitmodulesSymlink = ignore
+\tgitignoreSymlink = ignore
+\tgitattributesSymlink = ignore
+\tgitattributesLarge = ignore
+\tgitattributesLineLength = ignore
+\tgitattributesBlob = ignore
+\tmailmapSymlink = ignore
+";
+
+/// The base as an absolute path free of links, made where it is missing.
+pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
+    if !base.is_absolute() {
+        return Err(Error::new(ErrorKind::Invalid, "use a base that is not an absolute path").with_path(base));
+    }
+    fsx::ensure_dir(base)?;
+    fsx::canonical(base)
+}
+
+/// Whether the store is all there. Declines one that belongs to another user.
+pub(super) fn is_there(layout: &Layout) -> Result<bool> {
+    for path in [layout.base(), layout.store()] {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.uid() != sys::effective_uid() => return Err(not_ours(path)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::io("open the store", path, error)),
+        }
+    }
+    Ok(layout.head().exists() && layout.lock(lock::GATE).exists())
+}
+
+fn not_ours(path: &Path) -> Error {
+    Error::new(ErrorKind::NotOurs, format!("use {}", path.display()))
+        .because("it belongs to another user")
+        .with_hint("choose a base of your own with --base or PITON_BASE")
+}
+
+/// Makes what is missing.
+pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
+    if is_there(layout)? {
+        return Ok(());
+    }
+    let base = File::open(layout.base()).map_err(|error| Error::io("open", layout.base(), error))?;
+    lock::wait_for(&base, lock::Mode::Exclusive, "the making of the store")?;
+    if is_there(layout)? {
+        return Ok(());
+    }
+    refuse_foreign_directory(layout)?;
+    fs::set_permissions(layout.base(), Permissions::from_mode(0o700))
+        .map_err(|error| Error::io("make private", layout.base(), error))?;
+    let half_made = layout.store().exists();
+    fsx::ensure_dir(layout.store())?;
+    if !layout.head().exists() {
+        move_old_layout_aside(layout, now, half_made)?;
+    }
+    fill_in(layout)
+}
+
+fn fill_in(layout: &Layout) -> Result<()> {
+    for dir in layout.directories() {
+        fsx::ensure_dir(&dir)?;
+    }
+    let attributes = ATTRIBUTES.to_owned();
+    let pieces = [
+        (layout.config(), CONFIG.to_owned()),
+        (layout.exclude(), exclude_list()),
+        (layout.attributes(), attributes),
+        (layout.head(), "ref: refs/heads/master\n".to_owned()),
+    ];
+    for (path, text) in pieces {
+        if !path.exists() {
+            fsx::replace(&path, text.as_bytes(), Durability::Synced)?;
+        }
+    }
+    make_private(layout.store())?;
+    for name in [lock::GC, lock::STORE, lock::GATE] {
+        let path = layout.lock(name);
+        fsx::open_lock_file(&path).map_err(|error| Error::io("make", &path, error))?;
+    }
+    Ok(())
+}
+
+/// A store that stock git made is as wide as that user's umask. What git itself made read-only stays so.
+fn make_private(dir: &Path) -> Result<()> {
+    for name in fsx::names_in(dir)? {
+        let path = dir.join(name);
+        let found = fs::symlink_metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
+        let mode = found.permissions().mode();
+        if !found.is_symlink() && mode & 0o077 != 0 {
+            fs::set_permissions(&path, Permissions::from_mode(mode & 0o700))
+                .map_err(|error| Error::io("make private", &path, error))?;
+        }
+        if found.is_dir() {
+            make_private(&path)?;
+        }
+    }
+    let mode = Permissions::from_mode(0o700);
+    fs::set_permissions(dir, mode).map_err(|error| Error::io("make private", dir, error))
+}
+
+fn is_session_record(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("yaml")) && !path.is_dir()
+}
+
+/// What piton itself keeps beside the store.
+fn is_ours(base: &Path, name: &OsStr) -> bool {
+    let bytes = name.as_encoded_bytes();
+    name == STORE
+        || name == LAST_PRUNE
+        || bytes.starts_with(LEGACY_PREFIX.as_bytes())
+        || bytes.starts_with(b"piton.log")
+        || is_session_record(&base.join(name))
+}
+
+fn is_old_repository(dir: &Path) -> bool {
+    dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
+}
+
+fn refuse_foreign_directory(layout: &Layout) -> Result<()> {
+    let base = layout.base();
+    let names = fsx::names_in(base)?;
+    let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_ours(base, name));
+    let known = ours.iter().any(|name| *name == STORE) || others.iter().any(|name| is_old_repository(&base.join(name)));
+    match others.first() {
+        Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("make a store in {}", base.display()))
+            .because(format!("the directory holds other files ({})", stranger.display()))
+            .with_hint("give an empty or new directory with --base or PITON_BASE")),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the repositories of the older layout, and what else lies about, into one archive. A move that was cut short
+/// goes on in the archive that it began.
+fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Result<()> {
+    let base = layout.base();
+    let names = fsx::names_in(base)?;
+    let others: Vec<_> = names.iter().filter(|name| !is_ours(base, name)).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let begun = names.iter().rfind(|name| half_made && name.as_encoded_bytes().starts_with(LEGACY_PREFIX.as_bytes()));
+    let archive = match begun {
+        Some(name) => base.join(name),
+        None => base.join(format!("{LEGACY_PREFIX}{}", now.stamp())),
+    };
+    fsx::ensure_dir(&archive)?;
+    for name in others {
+        let (from, to) = (base.join(name), archive.join(name));
+        fs::rename(&from, &to).map_err(|error| Error::io("move aside", &from, error))?;
+    }
+    fsx::sync_dir(&archive)?;
+    fsx::sync_dir(base)
+}

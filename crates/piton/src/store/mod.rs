@@ -1,0 +1,96 @@
+//! The store: one bare git repository that all projects share. Touches nothing outside the base, and no user's files.
+//!
+//! They hold between any two system calls, and so after a crash at any point:
+//!
+//! - S1. A ref names a commit whose tree and blobs are all present and synced.
+//! - S2. A commit is never rewritten: an id, once shown, keeps its meaning.
+//! - S3. Every file is the owner's alone.
+//! - S4. Whatever a killed process leaves behind stops nobody: locks die with their holder, and temporary files have
+//!   names that no reader looks at.
+//!
+//! Stock git may read and write the same store. Its own `*.lock` protocol is kept for refs.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::fsx;
+use crate::id::ProjectId;
+use crate::time::Moment;
+
+mod commit;
+mod create;
+mod layout;
+mod lock;
+mod objects;
+mod pack;
+mod projects;
+mod refs;
+mod tree;
+
+pub(crate) use commit::NewCheckpoint;
+pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, UsualModes};
+pub(crate) use lock::{ProjectLock, StoreLock};
+pub(crate) use objects::{NewObjects, Objects, Writer};
+pub(crate) use projects::Record;
+pub(crate) use tree::{EntryMode, TreeChange, push_entry};
+
+use layout::Layout;
+
+/// The largest index that is read: 10 million files.
+const INDEX_BYTES_MAX: u64 = 2 << 30;
+/// The largest exclude list that is read.
+const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
+
+/// An open store.
+#[derive(Debug, Clone)]
+pub struct Store {
+    layout: Layout,
+}
+
+impl Store {
+    /// Opens the store in `base`, making it where there is none. A creation that was cut short is finished; an older
+    /// layout is moved aside.
+    ///
+    /// Declines a base that belongs to another user, and a directory that holds other people's files: making a store
+    /// there is a mistake in a setting, and so is moving those files.
+    pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
+        let layout = Layout::new(create::absolute_base(base)?);
+        create::ensure(&layout, now)?;
+        Ok(Self { layout })
+    }
+
+    /// Opens the store in `base`; `None` where there is none. Writes nothing.
+    pub fn open_existing(base: &Path) -> Result<Option<Self>> {
+        if !base.is_absolute() || !base.is_dir() {
+            return Ok(None);
+        }
+        let layout = Layout::new(fsx::canonical(base)?);
+        Ok(create::is_there(&layout)?.then_some(Self { layout }))
+    }
+
+    /// The directory that holds everything.
+    pub fn base(&self) -> &Path {
+        self.layout.base()
+    }
+
+    /// The repository itself, for stock git.
+    pub fn git_dir(&self) -> &Path {
+        self.layout.store()
+    }
+
+    /// The exclude list as it stands in the store, in gitignore syntax.
+    pub(crate) fn exclude_list(&self) -> Result<Vec<u8>> {
+        let list = fsx::read_small(&self.layout.exclude(), EXCLUDE_BYTES_MAX)?;
+        Ok(list.unwrap_or_else(|| create::exclude_list().into_bytes()))
+    }
+
+    /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
+    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<Vec<u8>> {
+        fsx::read_small(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
+    }
+
+    /// Where a project's index is kept, for whoever writes it piece by piece.
+    pub(crate) fn index_path(&self, project: &ProjectId) -> PathBuf {
+        self.layout.index(project)
+    }
+}

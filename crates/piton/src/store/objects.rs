@@ -1,0 +1,188 @@
+//! Objects: reading those that are there, and collecting the new ones of one checkpoint.
+
+use std::collections::HashSet;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use gix_hash::Kind;
+use gix_object::{Exists as _, Find as _};
+
+use super::pack::{Deflater, PackWriter};
+use super::{Store, StoreLock};
+use crate::error::{Error, Result};
+use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
+
+/// The largest object that is read into memory. A pack that claims more is damaged or hostile.
+const OBJECT_BYTES_MAX: usize = 4 << 30;
+
+/// The objects of a store, as they were when it was locked.
+pub(crate) struct Objects {
+    store: Arc<gix_odb::Store>,
+    handle: gix_odb::HandleArc,
+}
+
+impl Store {
+    /// The objects that are there now. What is found stays there as long as the lock is held.
+    pub(crate) fn objects(&self, _held: &StoreLock) -> Result<Objects> {
+        let options = gix_odb::store::init::Options {
+            slots: gix_odb::store::init::Slots::AsNeededByDiskState { multiplier: 1.1, minimum: 64 },
+            alloc_limit_bytes: Some(OBJECT_BYTES_MAX),
+            current_dir: Some(self.layout.store().to_owned()),
+            ..Default::default()
+        };
+        let store = gix_odb::Store::at_opts(self.layout.objects(), Kind::Sha1, &mut std::iter::empty(), options)
+            .map_err(|error| Error::io("open", self.layout.objects(), error))?;
+        Ok(Objects::new(Arc::new(store)))
+    }
+
+    /// Begins a collection of new objects.
+    pub(crate) fn new_objects(&self, objects: &Objects) -> NewObjects {
+        NewObjects {
+            dir: self.layout.packs(),
+            known: Arc::clone(&objects.store),
+            collected: Mutex::new(Collected { seen: HashSet::new(), pack: None }),
+        }
+    }
+}
+
+fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
+    gix_hash::ObjectId::Sha1(*id.as_bytes())
+}
+
+impl Objects {
+    fn new(store: Arc<gix_odb::Store>) -> Self {
+        let mut handle = store.to_cache_arc();
+        // Looking for an object that is not there must not list the packs again: that is how every new file looks.
+        handle.refresh_never();
+        Self { store, handle }
+    }
+
+    pub(crate) fn has(&self, id: ObjectId) -> bool {
+        self.handle.exists(&gix_id(id))
+    }
+
+    /// Whether the object is there and is of this kind.
+    pub(crate) fn is(&self, id: ObjectId, kind: ObjectKind) -> bool {
+        use gix_odb::Header as _;
+        self.handle.try_header(&gix_id(id)).ok().flatten().is_some_and(|header| header.kind() == gix_kind(kind))
+    }
+
+    /// The bytes of an object, which must be there and of this kind.
+    pub(crate) fn read(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
+        let what = || format!("read the object {id}");
+        let mut buffer = Vec::new();
+        let found = self
+            .handle
+            .try_find(&gix_id(id), &mut buffer)
+            .map_err(|error| Error::damaged(what(), error.to_string()))?;
+        match found.map(|data| data.kind) {
+            Some(found) if found == gix_kind(kind) => Ok(buffer),
+            Some(found) => Err(Error::damaged(what(), format!("it is a {found}"))),
+            None => {
+                Err(Error::damaged(what(), "it is not in the store")
+                    .with_hint("run `piton verify`, then `piton repair`"))
+            }
+        }
+    }
+}
+
+fn gix_kind(kind: ObjectKind) -> gix_object::Kind {
+    match kind {
+        ObjectKind::Blob => gix_object::Kind::Blob,
+        ObjectKind::Tree => gix_object::Kind::Tree,
+        ObjectKind::Commit => gix_object::Kind::Commit,
+    }
+}
+
+/// The new objects of one checkpoint, from many threads, without those that the store has. Nothing of them is to be
+/// seen before [`Self::publish`]; dropped, they leave nothing.
+pub(crate) struct NewObjects {
+    dir: PathBuf,
+    known: Arc<gix_odb::Store>,
+    collected: Mutex<Collected>,
+}
+
+struct Collected {
+    seen: HashSet<ObjectId>,
+    /// Made with the first new object: a checkpoint of nothing new writes nothing.
+    pack: Option<PackWriter>,
+}
+
+impl NewObjects {
+    /// A way to add objects from one thread.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        Writer {
+            to: self,
+            known: Objects::new(Arc::clone(&self.known)),
+            deflater: Deflater::new(),
+            deflated: Vec::new(),
+        }
+    }
+
+    /// Makes all that was added visible and durable.
+    pub(crate) fn publish(self) -> Result<()> {
+        let collected = self.collected.into_inner().expect("no thread panicked while it held the pack");
+        collected.pack.map_or(Ok(()), PackWriter::publish)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Collected> {
+        self.collected.lock().expect("no thread panicked while it held the pack")
+    }
+}
+
+impl Collected {
+    fn pack(&mut self, dir: &std::path::Path) -> Result<&mut PackWriter> {
+        if self.pack.is_none() {
+            self.pack = Some(PackWriter::begin(dir)?);
+        }
+        Ok(self.pack.as_mut().expect("made above"))
+    }
+}
+
+/// One thread's way into [`NewObjects`].
+pub(crate) struct Writer<'a> {
+    to: &'a NewObjects,
+    known: Objects,
+    deflater: Deflater,
+    deflated: Vec<u8>,
+}
+
+impl Writer<'_> {
+    /// Adds an object that is all in memory, unless it is there already. Its id either way.
+    pub(crate) fn add(&mut self, kind: ObjectKind, bytes: &[u8]) -> Result<std::result::Result<ObjectId, Collision>> {
+        let Ok(id) = IdHasher::of(kind, bytes) else {
+            return Ok(Err(Collision));
+        };
+        if self.known.has(id) || !self.to.lock().seen.insert(id) {
+            return Ok(Ok(id));
+        }
+        let deflated = self.deflater.deflate(bytes, &mut self.deflated);
+        deflated.map_err(|error| Error::io("compress for", &self.to.dir, error))?;
+        let mut collected = self.to.lock();
+        collected.pack(&self.to.dir)?.add(id, kind, bytes.len() as u64, &self.deflated)?;
+        Ok(Ok(id))
+    }
+
+    /// Whether the object is in the store or among the new ones.
+    pub(crate) fn has(&self, id: ObjectId) -> bool {
+        self.known.has(id) || self.to.lock().seen.contains(&id)
+    }
+
+    /// Adds a file that is too large for memory and whose id is known from reading it before. `Ok(false)` where what
+    /// is read now is not that any more; nothing was added then.
+    pub(crate) fn add_large(&mut self, id: ObjectId, size: u64, read: &mut dyn Read) -> Result<bool> {
+        let mut collected = self.to.lock();
+        if self.known.has(id) || collected.seen.contains(&id) {
+            return Ok(true);
+        }
+        let hasher = std::cell::RefCell::new(Some(IdHasher::new(ObjectKind::Blob, size)));
+        let mut check = |bytes: &[u8]| hasher.borrow_mut().as_mut().expect("taken at the end only").update(bytes);
+        let is_right = || hasher.borrow_mut().take().is_some_and(|hasher| hasher.finish() == Ok(id));
+        let added = collected.pack(&self.to.dir)?.add_stream(id, size, read, &mut check, &is_right)?;
+        if added {
+            collected.seen.insert(id);
+        }
+        Ok(added)
+    }
+}

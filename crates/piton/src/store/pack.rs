@@ -1,0 +1,260 @@
+//! Writing packs: git's format, one pack and its idx for all new objects of a checkpoint.
+//!
+//! A pack is invisible until its idx is in place, and both are synced before: that is the first half of invariant S1.
+//! What is not published is removed, or has a name that no reader looks at.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+use tempfile::TempPath;
+
+use crate::error::{Error, Result};
+use crate::fsx;
+use crate::id::{Checksum, ID_BYTES, ObjectId, ObjectKind};
+
+/// The fastest level: what is stored now may be dropped tomorrow, and maintenance packs the rest better.
+const LEVEL: u32 = 1;
+const SIGNATURE: &[u8; 4] = b"PACK";
+const HEADER_BYTES: usize = 12;
+const IDX_SIGNATURE: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
+/// Offsets from here on stand in a table of their own.
+const LARGE_OFFSET: u64 = 1 << 31;
+
+struct IdxEntry {
+    id: ObjectId,
+    crc: u32,
+    offset: u64,
+}
+
+/// A pack that is being written. Dropped, it leaves nothing.
+pub(super) struct PackWriter {
+    dir: PathBuf,
+    path: TempPath,
+    out: BufWriter<File>,
+    offset: u64,
+    entries: Vec<IdxEntry>,
+}
+
+impl PackWriter {
+    pub(super) fn begin(dir: &Path) -> Result<Self> {
+        let (file, path) = fsx::temp_file(dir)?.into_parts();
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        // The number of objects comes last: it is not known before.
+        out.write_all(&[0; HEADER_BYTES]).map_err(|error| Error::io("write", &path, error))?;
+        Ok(Self { dir: dir.to_owned(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new() })
+    }
+
+    /// Adds one object whose bytes were compressed elsewhere.
+    pub(super) fn add(&mut self, id: ObjectId, kind: ObjectKind, size: u64, deflated: &[u8]) -> Result<()> {
+        let header = entry_header(kind, size);
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&header);
+        crc.update(deflated);
+        self.put(&header)?;
+        self.put(deflated)?;
+        self.note(id, crc, header.len() + deflated.len());
+        Ok(())
+    }
+
+    /// Adds one object while it is read, for those that do not fit in memory. Where `read` ends early, or `check` says
+    /// no to what was read, the pack is as before.
+    pub(super) fn add_stream(
+        &mut self,
+        id: ObjectId,
+        size: u64,
+        read: &mut dyn Read,
+        check: &mut dyn FnMut(&[u8]),
+        is_right: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let header = entry_header(ObjectKind::Blob, size);
+        let mut entry = Counted { out: &mut self.out, crc: crc32fast::Hasher::new(), bytes: 0 };
+        let done = entry.write_all(&header).and_then(|()| deflate_stream(read, check, &mut entry));
+        let (crc, bytes) = (entry.crc, entry.bytes);
+        match done {
+            Ok(true) if is_right() => {
+                self.note(id, crc, bytes);
+                Ok(true)
+            }
+            Ok(_) => self.rewind().map(|()| false),
+            Err(error) => Err(Error::io("write", &self.path, error)),
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|error| Error::io("write", &self.path, error))
+    }
+
+    fn note(&mut self, id: ObjectId, crc: crc32fast::Hasher, bytes: usize) {
+        self.entries.push(IdxEntry { id, crc: crc.finalize(), offset: self.offset });
+        self.offset += bytes as u64;
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        let (offset, path) = (self.offset, &self.path);
+        let rewound = self.out.flush().and_then(|()| {
+            self.out.get_ref().set_len(offset)?;
+            self.out.seek(SeekFrom::Start(offset)).map(drop)
+        });
+        rewound.map_err(|error| Error::io("write", path, error))
+    }
+
+    /// Syncs the pack and its idx and makes them visible, in this order: pack, idx, directory.
+    pub(super) fn publish(mut self) -> Result<()> {
+        let checksum = self.finish_pack().map_err(|error| Error::io("write", &self.path, error))?;
+        let name = self.dir.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
+        let mut idx = fsx::temp_file(&self.dir)?;
+        self.entries.sort_by_key(|entry| entry.id);
+        let written = write_idx(&self.entries, checksum, &mut BufWriter::new(idx.as_file_mut()));
+        let written = written.and_then(|()| idx.as_file().sync_all());
+        written.map_err(|error| Error::io("write", idx.path(), error))?;
+        fsx::persist(self.path, &name.with_added_extension("pack"))?;
+        fsx::persist(idx.into_temp_path(), &name.with_added_extension("idx"))?;
+        fsx::sync_dir(&self.dir)
+    }
+
+    /// Fills in the header, and reads the pack once more for the checksum that must follow it.
+    fn finish_pack(&mut self) -> io::Result<[u8; ID_BYTES]> {
+        let count = u32::try_from(self.entries.len()).map_err(|_| io::Error::other("too many objects for one pack"))?;
+        self.out.flush()?;
+        let file = self.out.get_mut();
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(SIGNATURE)?;
+        file.write_all(&2_u32.to_be_bytes())?;
+        file.write_all(&count.to_be_bytes())?;
+        file.seek(SeekFrom::Start(0))?;
+        let mut checksum = Checksum::new();
+        let mut buffer = vec![0; 1 << 18];
+        let mut left = self.offset;
+        while left > 0 {
+            let want = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+            file.read_exact(&mut buffer[..want])?;
+            checksum.update(&buffer[..want]);
+            left -= want as u64;
+        }
+        let checksum = checksum.finish();
+        file.write_all(&checksum)?;
+        file.sync_all()?;
+        Ok(checksum)
+    }
+}
+
+/// Kind and size, seven bits at a time, the lowest first; the first byte has room for four.
+fn entry_header(kind: ObjectKind, size: u64) -> Vec<u8> {
+    let kind = match kind {
+        ObjectKind::Commit => 1,
+        ObjectKind::Tree => 2,
+        ObjectKind::Blob => 3,
+    };
+    let low_bits = |size: u64, mask: u8| u8::try_from(size & u64::from(mask)).expect("masked to a byte");
+    let mut header = Vec::with_capacity(10);
+    let mut byte = kind << 4 | low_bits(size, 0x0f);
+    let mut rest = size >> 4;
+    while rest > 0 {
+        header.push(byte | 0x80);
+        byte = low_bits(rest, 0x7f);
+        rest >>= 7;
+    }
+    header.push(byte);
+    header
+}
+
+fn write_idx(entries: &[IdxEntry], pack: [u8; ID_BYTES], out: &mut impl Write) -> io::Result<()> {
+    let mut checksum = Checksum::new();
+    let mut put = |bytes: &[u8]| {
+        checksum.update(bytes);
+        out.write_all(bytes)
+    };
+    put(&IDX_SIGNATURE)?;
+    let mut at = 0;
+    for first_byte in 0..=255 {
+        at += entries[at..].iter().take_while(|entry| entry.id.as_bytes()[0] == first_byte).count();
+        put(&u32::try_from(at).map_err(io::Error::other)?.to_be_bytes())?;
+    }
+    for entry in entries {
+        put(entry.id.as_bytes())?;
+    }
+    for entry in entries {
+        put(&entry.crc.to_be_bytes())?;
+    }
+    let mut large = Vec::new();
+    for entry in entries {
+        let offset = if entry.offset < LARGE_OFFSET {
+            entry.offset
+        } else {
+            large.push(entry.offset);
+            LARGE_OFFSET + large.len() as u64 - 1
+        };
+        put(&u32::try_from(offset).map_err(io::Error::other)?.to_be_bytes())?;
+    }
+    for offset in large {
+        put(&offset.to_be_bytes())?;
+    }
+    put(&pack)?;
+    let checksum = checksum.finish();
+    out.write_all(&checksum)?;
+    out.flush()
+}
+
+/// Compresses whole buffers, one after the other, with the same state.
+pub(super) struct Deflater {
+    state: Compress,
+}
+
+impl Deflater {
+    pub(super) fn new() -> Self {
+        Self { state: Compress::new(Compression::new(LEVEL), true) }
+    }
+
+    /// Replaces what `out` holds by `bytes`, compressed.
+    pub(super) fn deflate(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        self.state.reset();
+        out.clear();
+        out.reserve(bytes.len() / 2 + 128);
+        loop {
+            let done = usize::try_from(self.state.total_in()).map_err(io::Error::other)?;
+            match self.state.compress_vec(&bytes[done..], out, FlushCompress::Finish)? {
+                Status::StreamEnd => return Ok(()),
+                Status::Ok | Status::BufError => out.reserve(out.capacity().max(4096)),
+            }
+        }
+    }
+}
+
+/// Compresses all that `read` gives. `Ok(false)` where reading failed: the file is at fault, not the pack.
+fn deflate_stream(read: &mut dyn Read, check: &mut dyn FnMut(&[u8]), out: &mut impl Write) -> io::Result<bool> {
+    let mut encoder = flate2::write::ZlibEncoder::new(out, Compression::new(LEVEL));
+    let mut buffer = vec![0; 1 << 18];
+    loop {
+        match read.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(got) => {
+                check(&buffer[..got]);
+                encoder.write_all(&buffer[..got])?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return encoder.finish().map(|_| false),
+        }
+    }
+    encoder.finish().map(|_| true)
+}
+
+struct Counted<'a, W> {
+    out: &'a mut W,
+    crc: crc32fast::Hasher,
+    bytes: usize,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.crc.update(&bytes[..written]);
+        self.bytes += written;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,104 @@
+//! What the store knows of each project besides its checkpoints: `projects/<project>.json`.
+//!
+//! Everything in a record can be made again, so it is replaced atomically but not synced. Keys that are not ours
+//! survive a rewrite.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::{ProjectLock, Store};
+use crate::error::{Error, Result};
+use crate::fsx::{self, Durability};
+use crate::id::ProjectId;
+use crate::relpath;
+use crate::time::Moment;
+
+const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// How many sessions a project remembers the turn of. The oldest are forgotten first.
+const SESSIONS_MAX: usize = 64;
+
+/// One project's record, with every key that it had on disk.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Record(Map<String, Value>);
+
+impl Record {
+    /// The project's directory, if the record names one.
+    pub(crate) fn workdir(&self) -> Option<PathBuf> {
+        if let Some(escaped) = self.0.get("workdir_bytes").and_then(Value::as_str) {
+            return relpath::unescape(escaped.as_bytes()).map(|bytes| std::ffi::OsString::from_vec(bytes).into());
+        }
+        self.0.get("workdir").and_then(Value::as_str).map(PathBuf::from)
+    }
+
+    /// Notes that the project was used, and where it is. The device of the directory around it tells later whether a
+    /// missing directory was deleted or is on a disk that is not mounted.
+    pub(crate) fn touch(&mut self, dir: &Path, now: Moment) {
+        let set = &mut self.0;
+        let now = Value::from(now.as_secs_f64());
+        set.insert("workdir".to_owned(), dir.to_string_lossy().into());
+        if dir.to_str().is_none() {
+            set.insert("workdir_bytes".to_owned(), relpath::escape(dir.as_os_str().as_bytes()).into());
+        }
+        set.entry("created_at").or_insert_with(|| now.clone());
+        set.insert("last_touch".to_owned(), now);
+        if let Some(around) = dir.parent().and_then(|parent| parent.metadata().ok()) {
+            set.insert("parent_device".to_owned(), around.dev().into());
+        }
+    }
+
+    /// The index that goes with this record and the rules that its scan went by. An index with another checksum was
+    /// written by somebody else, and says nothing about the rules.
+    pub(crate) fn index_and_rules(&self) -> Option<(&str, &str)> {
+        Some((self.0.get("index")?.as_str()?, self.0.get("rules")?.as_str()?))
+    }
+
+    pub(crate) fn set_index_and_rules(&mut self, index: String, rules: String) {
+        self.0.insert("index".to_owned(), index.into());
+        self.0.insert("rules".to_owned(), rules.into());
+    }
+
+    /// Whether this turn of this session has had its checkpoint.
+    pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
+        self.0.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
+    }
+
+    /// Notes that it has.
+    pub(crate) fn set_turn(&mut self, session: &str, turn: &str) {
+        let turns = self.0.entry("turns").or_insert_with(|| Map::new().into());
+        if !turns.is_object() {
+            *turns = Map::new().into();
+        }
+        let turns = turns.as_object_mut().expect("made an object above");
+        turns.shift_remove(session);
+        turns.insert(session.to_owned(), turn.into());
+        while turns.len() > SESSIONS_MAX {
+            let oldest = turns.keys().next().expect("more than none").clone();
+            turns.shift_remove(&oldest);
+        }
+    }
+}
+
+impl Store {
+    /// The record of a project. One that is missing or damaged is empty: all of it can be made again.
+    pub(crate) fn record(&self, project: &ProjectId) -> Record {
+        fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX)
+            .ok()
+            .flatten()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .map(Record)
+            .unwrap_or_default()
+    }
+
+    /// Whether the store has ever seen the project.
+    pub fn knows(&self, project: &ProjectId) -> bool {
+        self.layout.record(project).is_file()
+    }
+
+    pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &Record) -> Result<()> {
+        let bytes = serde_json::to_vec(&record.0).map_err(|error| Error::damaged("write a project's record", error))?;
+        fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
+    }
+}

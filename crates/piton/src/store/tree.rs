@@ -1,0 +1,149 @@
+//! Trees: the names in one directory, in git's format and git's order, and what differs between two of them.
+
+use std::cmp::Ordering;
+
+use super::Objects;
+use crate::error::{Error, Result};
+use crate::id::{ID_BYTES, ObjectId, ObjectKind};
+use crate::relpath;
+
+/// No directory tree of a file system that we know is deeper; a store made by an attacker may be.
+const DEPTH_MAX: usize = 4096;
+
+/// What a name in a tree stands for. Full permission bits travel with the checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EntryMode {
+    File,
+    Executable,
+    Link,
+    Dir,
+    /// Another repository's commit: what stock git keeps of a nested repository. Never written by piton.
+    Commit,
+}
+
+impl EntryMode {
+    pub(crate) fn octal(self) -> u32 {
+        match self {
+            Self::File => 0o100_644,
+            Self::Executable => 0o100_755,
+            Self::Link => 0o120_000,
+            Self::Dir => 0o040_000,
+            Self::Commit => 0o160_000,
+        }
+    }
+
+    fn parse(digits: &[u8]) -> Option<Self> {
+        let octal = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?;
+        match octal & 0o170_000 {
+            0o100_000 if octal & 0o100 != 0 => Some(Self::Executable),
+            0o100_000 => Some(Self::File),
+            0o120_000 => Some(Self::Link),
+            0o040_000 => Some(Self::Dir),
+            0o160_000 => Some(Self::Commit),
+            _ => None,
+        }
+    }
+}
+
+/// One name in a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TreeEntry {
+    pub(crate) mode: EntryMode,
+    pub(crate) name: Vec<u8>,
+    pub(crate) id: ObjectId,
+}
+
+/// Adds one entry to the bytes of a tree. Entries must come in git's order: see [`relpath::git_order`].
+pub(crate) fn push_entry(tree: &mut Vec<u8>, mode: EntryMode, name: &[u8], id: ObjectId) {
+    tree.extend_from_slice(format!("{:o} ", mode.octal()).as_bytes());
+    tree.extend_from_slice(name);
+    tree.push(0);
+    tree.extend_from_slice(id.as_bytes());
+}
+
+/// Reads the bytes of a tree. Names are checked: one that may not stand in a tree makes the whole tree damaged, so that
+/// nothing below it is ever written to a disk.
+pub(crate) fn parse(id: ObjectId, mut bytes: &[u8]) -> Result<Vec<TreeEntry>> {
+    let bad = |why: &str| Error::damaged(format!("read the tree {id}"), why.to_owned());
+    let mut entries: Vec<TreeEntry> = Vec::new();
+    while !bytes.is_empty() {
+        let space = bytes.iter().take(8).position(|byte| *byte == b' ').ok_or_else(|| bad("an entry has no mode"))?;
+        let mode =
+            EntryMode::parse(&bytes[..space]).ok_or_else(|| bad("an entry has a mode that git does not have"))?;
+        let rest = &bytes[space + 1..];
+        let end = rest.iter().position(|byte| *byte == 0).ok_or_else(|| bad("an entry has no end"))?;
+        let name = rest[..end].to_vec();
+        let target = ObjectId::read(&rest[end + 1..]).ok_or_else(|| bad("an entry has no id"))?;
+        if !relpath::is_allowed(&name) {
+            return Err(bad(&format!("it holds the name {:?}", String::from_utf8_lossy(&name))));
+        }
+        if let Some(before) = entries.last()
+            && relpath::git_order((&before.name, before.mode == EntryMode::Dir), (&name, mode == EntryMode::Dir))
+                != Ordering::Less
+        {
+            return Err(bad("its names are not in order"));
+        }
+        bytes = &rest[end + 1 + ID_BYTES..];
+        entries.push(TreeEntry { mode, name, id: target });
+    }
+    Ok(entries)
+}
+
+/// One path that two trees do not agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TreeChange {
+    pub(crate) path: Vec<u8>,
+    pub(crate) old: Option<(EntryMode, ObjectId)>,
+    pub(crate) new: Option<(EntryMode, ObjectId)>,
+}
+
+impl Objects {
+    pub(crate) fn tree(&self, id: ObjectId) -> Result<Vec<TreeEntry>> {
+        parse(id, &self.read(id, ObjectKind::Tree)?)
+    }
+
+    /// What differs between two trees, files and links only, in the order of paths. A missing tree is an empty one.
+    pub(crate) fn compare_trees(&self, old: Option<ObjectId>, new: Option<ObjectId>) -> Result<Vec<TreeChange>> {
+        let mut changes = Vec::new();
+        self.compare(&[], old, new, 0, &mut changes)?;
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(changes)
+    }
+
+    fn compare(
+        &self,
+        dir: &[u8],
+        old: Option<ObjectId>,
+        new: Option<ObjectId>,
+        depth: usize,
+        changes: &mut Vec<TreeChange>,
+    ) -> Result<()> {
+        if old == new {
+            return Ok(());
+        }
+        if depth > DEPTH_MAX {
+            return Err(Error::damaged("read a tree", "it is deeper than any directory can be"));
+        }
+        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| self.tree(id));
+        let (old, new) = (read(old)?, read(new)?);
+        let mut pairs: std::collections::BTreeMap<&[u8], [Option<&TreeEntry>; 2]> = std::collections::BTreeMap::new();
+        for (side, entries) in [&old, &new].into_iter().enumerate() {
+            for entry in entries {
+                pairs.entry(&entry.name).or_default()[side] = Some(entry);
+            }
+        }
+        for (name, [old, new]) in pairs {
+            let path = relpath::join(dir, name);
+            let is_dir = |entry: &&&TreeEntry| entry.mode == EntryMode::Dir;
+            let as_tree = |entry: Option<&TreeEntry>| entry.as_ref().filter(is_dir).map(|entry| entry.id);
+            let as_file =
+                |entry: Option<&TreeEntry>| entry.filter(|entry| !is_dir(&entry)).map(|entry| (entry.mode, entry.id));
+            self.compare(&path, as_tree(old), as_tree(new), depth + 1, changes)?;
+            let (old, new) = (as_file(old), as_file(new));
+            if old != new {
+                changes.push(TreeChange { path, old, new });
+            }
+        }
+        Ok(())
+    }
+}

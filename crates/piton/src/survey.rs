@@ -1,0 +1,366 @@
+//! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
+//! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::error::{Error, Result};
+use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
+use crate::project::Project;
+use crate::settings::Settings;
+use crate::skipped::{Extent, SkipReason, Skipped};
+use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, Store, UsualModes, Writer, push_entry};
+use crate::sys::{Dir, Kind};
+use crate::take::Progress;
+use crate::worktree::{
+    Cache, Child, Contents, FileNode, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files, scan,
+};
+
+/// How far files in directories that were not entered are counted.
+const COUNT_MAX: u64 = 1_000_000;
+
+/// What a survey goes by.
+pub(crate) struct Ground<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) objects: &'a Objects,
+    pub(crate) project: &'a Project,
+    pub(crate) record: &'a Record,
+    pub(crate) newest: Option<&'a Checkpoint>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) progress: &'a Progress,
+}
+
+/// What was found.
+pub(crate) struct Survey {
+    pub(crate) manifest: Manifest,
+    /// The trees of the directories, by their place in the manifest; none for those without files.
+    pub(crate) trees: Vec<Option<ObjectId>>,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) unprotected: bool,
+    /// What the rules were, `.gitignore` files apart.
+    pub(crate) rules: ObjectId,
+    /// Whether the index on disk says all that this survey found.
+    pub(crate) index_is_current: bool,
+}
+
+/// How a survey ended.
+pub(crate) enum SurveyEnd {
+    Done(Survey),
+    TooManyFiles,
+    Stopped,
+}
+
+/// Looks at everything in scope. New contents and trees go to `new_objects`.
+pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+    let Ground { store, project, settings, progress, .. } = *ground;
+    let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+    let list = store.exclude_list()?;
+    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
+    let base = store.base().strip_prefix(project.dir()).ok();
+    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
+    let scope = Scope::new(project.dir(), lists, base);
+    let index = store.read_index(project.id());
+    let noted = ground.record.index_and_rules();
+    let cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let end = scan(&Scan {
+        root: &root,
+        scope: &scope,
+        cache: cache.as_ref(),
+        same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
+        file_bytes_max: settings.file_bytes_max(),
+        files_max: settings.files_max(),
+        threads,
+        stop: &progress.stop,
+        found: &progress.files_found,
+    });
+    let (mut manifest, mut skipped, unprotected) = match end {
+        Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
+        Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
+        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
+        Err(error) => return Err(Error::io("read", project.dir(), error)),
+    };
+    // The objects that the index names are there for certain only if the newest checkpoint holds them. Otherwise (the
+    // power failed before the index was on the disk, say) each has to be looked for.
+    let newest_tree = ground.newest.map(|newest| newest.tree);
+    let cache = cache.filter(|cache| cache.root_tree().is_some() && cache.root_tree() == newest_tree);
+    if cache.is_none() {
+        forget_missing(&mut manifest, ground.objects);
+    }
+    let unknown = manifest.dirs.iter().flat_map(|dir| &dir.files).filter(|file| file.id.is_none()).count();
+    if unknown > 0 {
+        let reading = Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads };
+        let Some(read) = reading.run()? else {
+            return Ok(SurveyEnd::Stopped);
+        };
+        apply(read, &mut manifest, &mut skipped);
+    }
+    let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
+    let index_is_current = unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
+    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, rules: scope.sum(), index_is_current }))
+}
+
+fn forget_missing(manifest: &mut Manifest, objects: &Objects) {
+    for file in manifest.dirs.iter_mut().flat_map(|dir| &mut dir.files) {
+        file.id = file.id.filter(|id| file.stat.kind == Kind::File && objects.has(*id));
+    }
+}
+
+/// A file by the places of its directory and itself.
+type Place = (usize, usize);
+type WasRead = (Place, ReadFile<std::result::Result<ObjectId, Collision>>);
+
+struct Reading<'a> {
+    root: &'a Dir,
+    manifest: &'a Manifest,
+    new_objects: &'a NewObjects,
+    settings: &'a Settings,
+    progress: &'a Progress,
+    threads: usize,
+}
+
+impl Reading<'_> {
+    /// Reads every file whose id is not known, on all cores. `None` when it was stopped.
+    fn run(&self) -> Result<Option<Vec<WasRead>>> {
+        let dirs = self.manifest.dirs.iter().enumerate();
+        let places =
+            dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
+        let places: Vec<Place> = places.filter(|(_, file)| file.id.is_none()).map(|(place, _)| place).collect();
+        let bytes: u64 = places.iter().map(|place| self.file(*place).stat.size).sum();
+        self.progress.bytes_to_read.store(bytes, Ordering::Relaxed);
+        let next = AtomicUsize::new(0);
+        let failed = AtomicBool::new(false);
+        let work = || {
+            let read = self.read_some(&places, &next, &failed);
+            failed.fetch_or(read.is_err(), Ordering::Relaxed);
+            read
+        };
+        let mut all = Vec::with_capacity(places.len());
+        std::thread::scope(|scope| {
+            let helpers = (1..self.threads.min(places.len() / 4 + 1)).map(|_| scope.spawn(work));
+            let helpers: Vec<_> = helpers.collect();
+            all.extend(work()?);
+            for helper in helpers {
+                all.extend(helper.join().expect("a reading thread does not panic")?);
+            }
+            Ok(())
+        })?;
+        Ok((!self.progress.stop.load(Ordering::Relaxed)).then_some(all))
+    }
+
+    fn file(&self, (dir, file): Place) -> &FileNode {
+        &self.manifest.dirs[dir].files[file]
+    }
+
+    fn read_some(&self, places: &[Place], next: &AtomicUsize, failed: &AtomicBool) -> Result<Vec<WasRead>> {
+        let mut reader = Reader::new(self.root);
+        let mut writer = self.new_objects.writer();
+        let mut read = Vec::new();
+        let is_over = || failed.load(Ordering::Relaxed) || self.progress.stop.load(Ordering::Relaxed);
+        while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed))
+            && !is_over()
+        {
+            let file = self.file(*place);
+            let path = crate::relpath::join(&self.manifest.dirs[place.0].path, &file.name);
+            let came_to = match &file.target {
+                Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
+                None => {
+                    let mut expected = None;
+                    reader.read(&path, self.settings.file_bytes_max(), |contents| {
+                        take_in(contents, &mut writer, &mut expected)
+                    })?
+                }
+            };
+            self.progress.bytes_read.fetch_add(file.stat.size, Ordering::Relaxed);
+            read.push((*place, came_to));
+        }
+        Ok(read)
+    }
+}
+
+type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
+
+/// A large file is read twice: for its id, by which the store may know it, and then to be kept, if that id still holds.
+fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Option<ObjectId>) -> Result<TakenIn> {
+    match contents {
+        Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
+        Contents::Large(size, read) => match expected.take() {
+            None => Ok(match id_of_stream(size, read) {
+                None => None,
+                Some(Err(collision)) => Some(Err(collision)),
+                Some(Ok(id)) if writer.has(id) => Some(Ok(id)),
+                Some(Ok(id)) => {
+                    *expected = Some(id);
+                    None
+                }
+            }),
+            Some(id) => Ok(writer.add_large(id, size, read)?.then_some(Ok(id))),
+        },
+    }
+}
+
+/// `None` where there were not `size` bytes to be had.
+fn id_of_stream(size: u64, read: &mut dyn Read) -> TakenIn {
+    let mut hasher = IdHasher::new(ObjectKind::Blob, size);
+    let mut buffer = vec![0; 1 << 18];
+    let mut left = size;
+    while left > 0 {
+        let got = match read.read(&mut buffer) {
+            Ok(0) => return None,
+            Ok(got) => got,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        };
+        hasher.update(&buffer[..got]);
+        left = left.checked_sub(got as u64)?;
+    }
+    Some(hasher.finish())
+}
+
+/// Puts what was read into the manifest, and takes out what was not.
+fn apply(read: Vec<WasRead>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
+    for ((dir, file), came_to) in read {
+        let dir = &mut manifest.dirs[dir];
+        let node = &mut dir.files[file];
+        let why = match came_to {
+            ReadFile::Read(stat, Ok(id)) => {
+                node.stat = stat;
+                node.id = Some(id);
+                continue;
+            }
+            ReadFile::Read(_, Err(Collision)) => SkipReason::Collision,
+            ReadFile::Skip(why) => why,
+            ReadFile::Gone => continue,
+        };
+        skipped.push(Skipped::file(crate::relpath::join(&dir.path, &node.name), why));
+    }
+    for dir in &mut manifest.dirs {
+        dir.files.retain(|file| file.id.is_some());
+    }
+}
+
+/// Makes the trees of all directories, from the innermost outwards. A directory in which nothing changed keeps the tree
+/// that it had.
+fn build_trees(
+    manifest: &Manifest,
+    cache: Option<&Cache<'_>>,
+    new_objects: &NewObjects,
+) -> Result<Vec<Option<ObjectId>>> {
+    let mut trees = vec![None; manifest.dirs.len()];
+    let mut writer = None;
+    for at in (0..manifest.dirs.len()).rev() {
+        let dir = &manifest.dirs[at];
+        let below = || dir.dirs.iter().filter(|below| trees[**below].is_some());
+        if at > 0 && dir.files.is_empty() && below().next().is_none() {
+            continue;
+        }
+        let kept = cache.zip(dir.cached).and_then(|(cache, cached)| {
+            let is_kept = |below: &usize| {
+                let before = manifest.dirs[*below].cached.and_then(|cached| cache.tree(cached));
+                before.is_some() && before == trees[*below]
+            };
+            let all_kept = dir.same_files && below().count() == cache.dirs_in(cached) && below().all(is_kept);
+            cache.tree(cached).filter(|_| all_kept)
+        });
+        trees[at] = match kept {
+            Some(tree) => Some(tree),
+            None => {
+                let bytes = encode_tree(manifest, at, &trees);
+                let writer = writer.get_or_insert_with(|| new_objects.writer());
+                let added = writer.add(ObjectKind::Tree, &bytes)?;
+                Some(added.map_err(|collision| Error::damaged("make a tree", collision))?)
+            }
+        };
+    }
+    Ok(trees)
+}
+
+fn encode_tree(manifest: &Manifest, at: usize, trees: &[Option<ObjectId>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for child in manifest.children(at) {
+        match child {
+            Child::File(file) => {
+                let id = file.id.expect("files without an id were taken out");
+                push_entry(&mut bytes, entry_mode(file), &file.name, id);
+            }
+            Child::Dir(dir) => {
+                if let Some(tree) = trees[dir] {
+                    push_entry(&mut bytes, EntryMode::Dir, manifest.dirs[dir].name(), tree);
+                }
+            }
+        }
+    }
+    bytes
+}
+
+fn entry_mode(file: &FileNode) -> EntryMode {
+    match file.stat.kind {
+        Kind::Link => EntryMode::Link,
+        _ if file.stat.mode & 0o100 != 0 => EntryMode::Executable,
+        _ => EntryMode::File,
+    }
+}
+
+impl Survey {
+    /// The tree of the whole project.
+    pub(crate) fn tree(&self) -> ObjectId {
+        self.trees[0].expect("the project itself always has a tree")
+    }
+
+    /// What git has no field for: all but who and why.
+    pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
+        let mut counts: [HashMap<u16, usize>; 3] = Default::default();
+        self.for_each_mode(|class, _, mode| *counts[class].entry(mode).or_default() += 1);
+        let default = UsualModes::default();
+        let usual = |class: usize, default| {
+            let most = counts[class].iter().max_by_key(|(mode, count)| (**count, **mode));
+            most.map_or(default, |(mode, _)| *mode)
+        };
+        let usual = [usual(0, default.file), usual(1, default.executable), usual(2, default.dir)];
+        let mut modes = Vec::new();
+        self.for_each_mode(|class, path, mode| {
+            if mode != usual[class] {
+                modes.push((path(), mode));
+            }
+        });
+        modes.sort();
+        let is_empty = |dir: &&crate::worktree::DirNode| {
+            dir.files.is_empty() && dir.dirs.is_empty() && !dir.exceptional && !dir.path.is_empty()
+        };
+        let mut empty_dirs: Vec<_> = self.manifest.dirs.iter().filter(is_empty).map(|dir| dir.path.to_vec()).collect();
+        empty_dirs.sort();
+        Facts {
+            files: Some(self.manifest.files()),
+            usual: UsualModes { file: usual[0], executable: usual[1], dir: usual[2] },
+            modes,
+            empty_dirs,
+            skipped,
+            ..Facts::default()
+        }
+    }
+
+    /// Calls `each` with the class (file, executable, directory), the path and the permission bits of everything that
+    /// has any. The project's own directory is the user's, not the checkpoint's.
+    fn for_each_mode(&self, mut each: impl FnMut(usize, &dyn Fn() -> Vec<u8>, u16)) {
+        for dir in &self.manifest.dirs {
+            for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
+                let path = || crate::relpath::join(&dir.path, &file.name);
+                each(usize::from(file.stat.mode & 0o100 != 0), &path, file.stat.mode);
+            }
+            if !dir.path.is_empty() && !dir.exceptional {
+                each(2, &|| dir.path.to_vec(), dir.mode);
+            }
+        }
+    }
+
+    /// Counts the files in the directories that were not entered.
+    pub(crate) fn count_left_out(&mut self, project: &Project) {
+        let Ok(root) = Dir::open(project.dir()) else { return };
+        for skipped in &mut self.skipped {
+            if skipped.extent == Extent::Dir(None) && !matches!(skipped.why, SkipReason::GitDir | SkipReason::Store) {
+                skipped.extent = Extent::Dir(Some(count_files(&root, &skipped.path, COUNT_MAX)));
+            }
+        }
+    }
+}

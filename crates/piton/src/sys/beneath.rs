@@ -1,0 +1,80 @@
+//! Opening a path below a directory so that no link on the way is followed.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// The longest path that the kernel takes in one call, its ending NUL included.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Opens `path` below `dir`. Fails where a component is a link, or where the path leads out.
+pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    if path.len() < PATH_BYTES_MAX
+        && let Some(opened) = at_once(dir, path, flags)?
+    {
+        return Ok(opened);
+    }
+    step_by_step(dir, path, flags)
+}
+
+/// `None` where this kernel, or a sandbox around this process, does not have the call.
+fn at_once(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        return match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
+            Ok(opened) => Ok(Some(opened)),
+            // EAGAIN: something was renamed at this very moment, and the kernel could not be sure.
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(Errno::NOSYS | Errno::PERM) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+fn step_by_step(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let on_the_way = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut names = path.split(|byte| *byte == b'/').peekable();
+    let mut at: Option<OwnedFd> = None;
+    while let Some(name) = names.next() {
+        if name == b".." || name.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let flags = if names.peek().is_some() { on_the_way } else { flags | OFlags::NOFOLLOW };
+        let from = at.as_ref().map_or(dir, std::os::fd::AsFd::as_fd);
+        at = Some(rustix::fs::openat(from, name, flags, Mode::empty())?);
+    }
+    at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::symlink;
+
+    /// Both ways must give the same answers: the second one is hardly ever run otherwise.
+    #[test]
+    fn no_link_on_the_way_is_followed() {
+        let temp = tempfile::tempdir().expect("a temporary directory");
+        let root = temp.path().join("root");
+        std::fs::create_dir_all(root.join("a/b")).expect("directories");
+        std::fs::write(root.join("a/b/file"), "inside").expect("a file");
+        std::fs::create_dir(temp.path().join("outside")).expect("a directory");
+        std::fs::write(temp.path().join("outside/file"), "outside").expect("a file");
+        symlink("../../outside", root.join("a/link")).expect("a link");
+        symlink("b/file", root.join("a/leaf")).expect("a link");
+        let dir = std::fs::File::open(&root).expect("the root");
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        type Way = fn(BorrowedFd<'_>, &[u8], OFlags) -> io::Result<OwnedFd>;
+        for way in [open as Way, step_by_step as Way] {
+            assert!(way(dir.as_fd(), b"a/b/file", flags).is_ok());
+            for path in
+                [&b"a/link/file"[..], b"a/leaf", b"../outside/file", b"a/../../outside/file", b"/etc/passwd", b""]
+            {
+                assert!(way(dir.as_fd(), path, flags).is_err(), "{:?}", String::from_utf8_lossy(path));
+            }
+        }
+    }
+}

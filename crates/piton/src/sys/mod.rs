@@ -1,0 +1,160 @@
+//! System calls on descriptors: the only place that names the platform, which is Linux 5.6 and later.
+//!
+//! A path below a [`Dir`] is resolved by the kernel without following any link and without leaving the directory
+//! (`openat2` on Linux; component by component with `O_NOFOLLOW` where that call is missing), so that a link planted
+//! where a directory was cannot lead a read or a write astray.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, makedev, statx};
+
+mod beneath;
+mod process;
+
+pub(crate) use process::{effective_uid, is_open_anywhere};
+
+/// What stands under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Link,
+    Dir,
+    /// A socket, a FIFO or a device.
+    Special,
+}
+
+impl Kind {
+    fn of(file_type: FileType) -> Option<Self> {
+        match file_type {
+            FileType::RegularFile => Some(Self::File),
+            FileType::Symlink => Some(Self::Link),
+            FileType::Directory => Some(Self::Dir),
+            FileType::Unknown => None,
+            _ => Some(Self::Special),
+        }
+    }
+}
+
+/// What the file system says of one file. Two equal ones mean an unchanged file, within the limits that the stat cache
+/// knows about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) kind: Kind,
+    /// Permission bits, set-id and sticky bits included.
+    pub(crate) mode: u16,
+    pub(crate) size: u64,
+    pub(crate) mtime: FileTime,
+    pub(crate) ctime: FileTime,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileTime {
+    pub(crate) secs: i64,
+    pub(crate) nanos: u32,
+}
+
+impl FileTime {
+    pub(crate) fn as_nanos(self) -> i128 {
+        i128::from(self.secs) * 1_000_000_000 + i128::from(self.nanos)
+    }
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct Dir(OwnedFd);
+
+impl Dir {
+    /// Opens a directory by its path, following links: only for paths that the user or the caller chose.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Opens a directory below this one. The empty path is this one itself.
+    pub(crate) fn open_dir(&self, path: &[u8]) -> io::Result<Self> {
+        let path = if path.is_empty() { b"." } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        beneath::open(self.0.as_fd(), path, flags).map(Self)
+    }
+
+    /// Opens a file below this one for reading. Does not wait for the other end of a FIFO that took a file's place.
+    pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        beneath::open(self.0.as_fd(), path, flags).map(File::from)
+    }
+
+    /// Calls `each` for every name in this directory, in no order, with its kind where the directory tells.
+    pub(crate) fn for_each(
+        &self,
+        buffer: &mut Vec<MaybeUninit<u8>>,
+        mut each: impl FnMut(&[u8], Option<Kind>),
+    ) -> io::Result<()> {
+        buffer.resize(64 * 1024, MaybeUninit::uninit());
+        let mut entries = RawDir::new(self.0.as_fd(), buffer.as_mut_slice());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                each(name, Kind::of(entry.file_type()));
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands under a name in this directory itself. Links are not followed.
+    pub(crate) fn stat_at(&self, name: &CStr) -> io::Result<Stat> {
+        stat_at(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// What this directory is.
+    pub(crate) fn stat(&self) -> io::Result<Stat> {
+        stat_at(&self.0, c"", AtFlags::EMPTY_PATH)
+    }
+
+    /// Where a link in this directory leads.
+    pub(crate) fn read_link(&self, name: &CStr) -> io::Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
+    }
+}
+
+/// Whether opening a path failed because something else stands there by now, or nothing.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR))
+}
+
+/// What an open file is.
+pub(crate) fn stat_file(file: &File) -> io::Result<Stat> {
+    stat_at(file, c"", AtFlags::EMPTY_PATH)
+}
+
+/// What stands at a path; a link at its end is not followed.
+pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    stat_at(rustix::fs::CWD, &path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
+    let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
+    Ok(Stat {
+        kind: Kind::of(FileType::from_raw_mode(u32::from(stat.stx_mode))).unwrap_or(Kind::Special),
+        mode: stat.stx_mode & 0o7777,
+        size: stat.stx_size,
+        mtime: FileTime { secs: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
+        ctime: FileTime { secs: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
+        dev: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        ino: stat.stx_ino,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+    })
+}

@@ -1,0 +1,244 @@
+//! Taking a checkpoint: scan, read what is new, write it, move the ref.
+//!
+//! - T1. A checkpoint that was reported as taken is on the disk, whole.
+//! - T2. The user's project is read and never written.
+//! - T3. A file that cannot be taken does not spoil the rest: it is left out and reported.
+//! - T4. What is declined by rule is an outcome, not an error, and leaves the store as it was.
+
+use std::io::{BufWriter, Write as _};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crate::error::{Error, Result};
+use crate::fsx;
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::project::Project;
+use crate::settings::Settings;
+use crate::skipped::{self, Skipped};
+use crate::store::{Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Origin, ProjectLock, Record, Store};
+use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::time::Moment;
+use crate::worktree::write_index;
+
+/// How many lines about what was left out go into a checkpoint.
+const SKIPPED_LINES_MAX: usize = 200;
+
+/// What to take, and why.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Why: one line for people.
+    pub reason: String,
+    /// What makes it. For an automatic one, the rule of one per turn holds.
+    pub kind: CheckpointKind,
+    /// Who is at work.
+    pub origin: Origin,
+    /// Count the files in directories that are not entered. Costs time, and is for people who look at the report.
+    pub count_left_out: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is a new checkpoint, and it is on the disk.
+    Taken(CheckpointId),
+    /// Nothing changed since this one.
+    Unchanged(CheckpointId),
+    /// Nothing was done.
+    Skipped(WhySkipped),
+}
+
+/// Why nothing was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhySkipped {
+    /// Automatic checkpoints are off.
+    Disabled,
+    /// The directory is `/`, the home directory or one that it is in.
+    TooBroad,
+    /// This turn had its checkpoint.
+    AlreadyThisTurn,
+    /// There are no files in scope, and no earlier checkpoint.
+    Empty,
+    /// There are more files in scope than the limit.
+    TooManyFiles,
+    /// It would have held the agent back for too long.
+    Deadline,
+    /// The store has reached its limit.
+    StoreFull,
+}
+
+impl WhySkipped {
+    /// The word for it in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::TooBroad => "too_broad",
+            Self::AlreadyThisTurn => "already_this_turn",
+            Self::Empty => "empty",
+            Self::TooManyFiles => "too_many_files",
+            Self::Deadline => "deadline",
+            Self::StoreFull => "store_full",
+        }
+    }
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// How many files are in scope.
+    pub files: u64,
+    /// What was seen and left out.
+    pub skipped: Vec<Skipped>,
+    /// The project's ignore rules leave out all of it or nearly so: whoever believes to be safe is not.
+    pub unprotected: bool,
+}
+
+/// How far a take has come, for whoever watches it from another thread; and the way to stop it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Files found in scope.
+    pub files_found: AtomicU64,
+    /// Bytes that have to be read.
+    pub bytes_to_read: AtomicU64,
+    /// Bytes that were read.
+    pub bytes_read: AtomicU64,
+    /// Set it, and the take ends soon as if the deadline had passed. Nothing is left behind.
+    pub stop: AtomicBool,
+}
+
+impl Report {
+    fn declined(why: WhySkipped) -> Self {
+        Self { outcome: Outcome::Skipped(why), files: 0, skipped: Vec::new(), unprotected: false }
+    }
+}
+
+/// Takes a checkpoint of a project.
+///
+/// `now` must not be later than the call: a file that changed after it is read again next time.
+pub fn take(
+    store: &Store,
+    project: &Project,
+    request: &Request,
+    settings: &Settings,
+    now: Moment,
+    progress: &Progress,
+) -> Result<Report> {
+    if request.kind == CheckpointKind::Auto && !settings.enabled {
+        return Ok(Report::declined(WhySkipped::Disabled));
+    }
+    if project.is_too_broad() {
+        return Ok(Report::declined(WhySkipped::TooBroad));
+    }
+    let held = store.share()?;
+    let locked = store.lock_project(&held, project.id())?;
+    let mut record = store.record(project.id());
+    let turn = request.turn();
+    if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
+        return Ok(Report::declined(WhySkipped::AlreadyThisTurn));
+    }
+    let objects = store.objects(&held)?;
+    let newest = store.newest(project.id())?.map(|id| objects.checkpoint(id)).transpose()?;
+    let new_objects = store.new_objects(&objects);
+    let ground =
+        Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
+    let surveyed = survey(&ground, &new_objects);
+    record.touch(project.dir(), now);
+    let taken = surveyed.and_then(|end| match end {
+        SurveyEnd::TooManyFiles => Ok(Report::declined(WhySkipped::TooManyFiles)),
+        SurveyEnd::Stopped => Ok(Report::declined(WhySkipped::Deadline)),
+        SurveyEnd::Done(mut survey) => {
+            if request.count_left_out {
+                survey.count_left_out(project);
+            }
+            let keep = Keep { store, locked: &locked, project: project.id(), newest: newest.as_ref(), request, now };
+            keep.keep(survey, new_objects, &mut record)
+        }
+    });
+    // A turn that failed has had its try; one that ran out of time has not.
+    let is_done = !matches!(&taken, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }));
+    if let Some((session, turn)) = turn.filter(|_| is_done) {
+        record.set_turn(session, turn);
+    }
+    // The record can be made again: that it could not be saved must not hide what came of the take.
+    let _ = store.save_record(&locked, project.id(), &record);
+    taken
+}
+
+impl Request {
+    /// What the rule of one checkpoint per turn goes by, if it holds for this one.
+    fn turn(&self) -> Option<(&str, &str)> {
+        let origin = (self.kind == CheckpointKind::Auto).then_some(&self.origin)?;
+        Some((origin.session.as_deref()?, origin.turn.as_deref()?))
+    }
+}
+
+/// Makes a checkpoint of what a survey found.
+struct Keep<'a> {
+    store: &'a Store,
+    locked: &'a ProjectLock,
+    project: &'a ProjectId,
+    newest: Option<&'a Checkpoint>,
+    request: &'a Request,
+    now: Moment,
+}
+
+impl Keep<'_> {
+    fn keep(&self, mut survey: Survey, new_objects: NewObjects, record: &mut Record) -> Result<Report> {
+        let skipped = skipped::summarise(std::mem::take(&mut survey.skipped), usize::MAX);
+        let report = |outcome, files, skipped| Report { outcome, files, skipped, unprotected: survey.unprotected };
+        let files = survey.manifest.files();
+        if files == 0 && self.newest.is_none() && self.request.kind != CheckpointKind::Safety {
+            return Ok(report(Outcome::Skipped(WhySkipped::Empty), files, skipped));
+        }
+        let mut facts = survey.facts(skipped::summarise(skipped.clone(), SKIPPED_LINES_MAX));
+        facts.kind = self.request.kind;
+        facts.origin = self.request.origin.clone();
+        // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
+        let is_same = |newest: &&Checkpoint| {
+            newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
+        };
+        if let Some(newest) = self.newest.filter(is_same) {
+            if !survey.index_is_current {
+                self.note_index(&self.write_index(&survey), &survey, record);
+            }
+            return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
+        }
+        let commit = NewCheckpoint {
+            tree: survey.tree(),
+            parent: self.newest.map(|newest| newest.id),
+            time: self.now,
+            reason: &self.request.reason,
+            facts: &facts,
+        };
+        let added = new_objects.writer().add(ObjectKind::Commit, &commit.encode())?;
+        let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
+        // The index can be made again, so it may go out while the disk is busy with what cannot.
+        let index = std::thread::scope(|threads| {
+            let index = threads.spawn(|| self.write_index(&survey));
+            new_objects.publish()?;
+            self.store.advance(self.locked, self.project, commit.parent, id, self.now)?;
+            Ok(index.join().expect("writing an index does not panic"))
+        })?;
+        self.note_index(&index, &survey, record);
+        Ok(report(Outcome::Taken(id), files, skipped))
+    }
+
+    fn write_index(&self, survey: &Survey) -> Result<ObjectId> {
+        let path = self.store.index_path(self.project);
+        let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
+        let mut out = BufWriter::new(temp.as_file_mut());
+        let written = write_index(&survey.manifest, &survey.trees, self.now.as_nanos(), &mut out)
+            .and_then(|checksum| out.flush().map(|()| checksum));
+        let checksum = written.map_err(|error| Error::io("write", &path, error))?;
+        drop(out);
+        fsx::persist(temp.into_temp_path(), &path)?;
+        Ok(ObjectId::from_bytes(checksum))
+    }
+
+    /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
+    fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut Record) {
+        if let Ok(checksum) = written {
+            record.set_index_and_rules(checksum.to_string(), survey.rules.to_string());
+        }
+    }
+}

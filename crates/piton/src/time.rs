@@ -1,0 +1,104 @@
+//! Points in time, as plain data. The library has no clock: whoever calls says what time it is.
+
+use std::fmt;
+
+/// A point in time and the time zone of whoever saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Seconds since 1970 began, in UTC.
+    pub secs: i64,
+    /// Nanoseconds after that.
+    pub nanos: u32,
+    /// How far local time was ahead of UTC.
+    pub offset_secs: i32,
+}
+
+impl Moment {
+    /// Seconds with their fraction, the form that project records have.
+    pub fn as_secs_f64(self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "microseconds are exact for the next 200 years")]
+        let secs = self.secs as f64;
+        secs + f64::from(self.nanos) / 1e9
+    }
+
+    /// The same in nanoseconds, for comparing with the times of files.
+    pub fn as_nanos(self) -> i128 {
+        i128::from(self.secs) * 1_000_000_000 + i128::from(self.nanos)
+    }
+
+    /// The zone as git writes it: `+0130`.
+    pub fn git_offset(self) -> String {
+        let minutes = self.offset_secs.abs() / 60;
+        let sign = if self.offset_secs < 0 { '-' } else { '+' };
+        format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
+    }
+
+    /// Reads what [`Self::git_offset`] writes. Anything else is UTC: a strange zone must not hide a checkpoint.
+    pub fn parse_git_offset(text: &[u8]) -> i32 {
+        let digits: Option<Vec<i32>> = text
+            .get(1..)
+            .unwrap_or_default()
+            .iter()
+            .map(|digit| digit.is_ascii_digit().then(|| i32::from(digit - b'0')))
+            .collect();
+        match (text.first(), digits.as_deref()) {
+            (Some(sign @ (b'+' | b'-')), Some([h1, h2, m1, m2])) => {
+                let secs = (h1 * 10 + h2) * 3600 + (m1 * 10 + m2) * 60;
+                if *sign == b'-' { -secs } else { secs }
+            }
+            _ => 0,
+        }
+    }
+
+    fn civil(self) -> jiff::civil::DateTime {
+        // Out of range only for times that no clock shows; those are shown as the nearest that can be.
+        let offset = jiff::tz::Offset::from_seconds(self.offset_secs).unwrap_or(jiff::tz::Offset::UTC);
+        let limits = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
+        let stamp = jiff::Timestamp::from_second(self.secs.clamp(limits.0, limits.1)).unwrap_or_default();
+        offset.to_datetime(stamp)
+    }
+
+    /// `YYYYmmdd-HHMMSS`, for names of archives.
+    pub fn stamp(self) -> String {
+        self.civil().strftime("%Y%m%d-%H%M%S").to_string()
+    }
+
+    /// `YYYY-mm-dd HH:MM`, for people.
+    pub fn date_and_time(self) -> String {
+        self.civil().strftime("%Y-%m-%d %H:%M").to_string()
+    }
+}
+
+/// RFC 3339, to the second.
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let offset = self.git_offset();
+        let (hours, minutes) = offset.split_at(3);
+        write!(f, "{}{hours}:{minutes}", self.civil().strftime("%Y-%m-%dT%H:%M:%S"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_written_in_its_own_zone() {
+        let moment = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: -(3 * 3600 + 1800) };
+        assert_eq!(moment.to_string(), "2026-03-16T01:06:00-03:30");
+        assert_eq!(moment.date_and_time(), "2026-03-16 01:06");
+        assert_eq!(moment.stamp(), "20260316-010600");
+        assert_eq!(Moment::parse_git_offset(moment.git_offset().as_bytes()), moment.offset_secs);
+    }
+
+    #[test]
+    fn a_strange_zone_or_time_is_shown_and_does_not_panic() {
+        for text in [&b""[..], b"+", b"abcde", b"+1", b"\xff\xff", b"+99999"] {
+            assert_eq!(Moment::parse_git_offset(text), 0);
+        }
+        for secs in [i64::MIN, i64::MAX] {
+            let moment = Moment { secs, nanos: 0, offset_secs: i32::MAX };
+            assert!(!moment.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Says which paths a gitignore list leaves out, exactly as git does.
+//!
+//! Kept: the patterns of one list, sorted by how they can be found. Whole names, name endings (`*.o`) and
+//! whole paths sit in hash tables behind a filter on their length and last byte; only what remains is tried
+//! one by one. So the usual list of some hundred lines costs a few lookups per path, however long it is.
+//! The last line that matches decides, hence every pattern carries the rank of its line.
+//!
+//! Not done here: reading files (git does not follow a symbolic link in place of a `.gitignore`, and drops
+//! a list of more than 100 MiB), putting the lists of nested directories in order, and not entering ignored
+//! directories. Callers ask the list of the deepest directory first and stop at the first verdict.
+
+use super::wildmatch::{Glob, Scope, Shape, byte_bits, compile};
+use std::collections::HashMap;
+
+/// What a list says about a path that one of its patterns matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Ignored,
+    /// The last pattern that matches begins with `!`.
+    Included,
+}
+
+/// One list of patterns, as one `.gitignore` file holds it.
+#[derive(Debug, Default)]
+pub struct Patterns {
+    names: Table,
+    endings: Table,
+    paths: Table,
+    /// What `*` and `*/` say: the empty ending, which the filter by last byte has no place for.
+    all: Ranks,
+    name_globs: Vec<Ranked>,
+    path_globs: Vec<Ranked>,
+}
+
+/// A glob that no table can find; in the order of the lines.
+#[derive(Debug)]
+struct Ranked {
+    rank: Rank,
+    dir_only: bool,
+    glob: Glob,
+}
+
+/// Where in the list a pattern stands, in a form that compares: later lines are greater, 0 is no line at
+/// all, and the lowest bit is set for a negated pattern.
+type Rank = usize;
+
+/// The last line that holds a given pattern: among all of them, and among those for any kind of path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ranks {
+    dir: Rank,
+    file: Rank,
+}
+
+impl Ranks {
+    fn add(&mut self, rank: Rank, dir_only: bool) {
+        self.dir = rank;
+        if !dir_only {
+            self.file = rank;
+        }
+    }
+
+    fn get(self, is_dir: bool) -> Rank {
+        if is_dir { self.dir } else { self.file }
+    }
+}
+
+impl Patterns {
+    /// Never fails: a line that git cannot use, it ignores.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Self {
+        let mut list = Self::default();
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        for (number, line) in text.split(|b| *b == b'\n').enumerate() {
+            list.add_line(line, 2 * (number + 1));
+        }
+        list
+    }
+
+    /// Whether no path at all can get a verdict.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.dir == 0
+            && [&self.names, &self.endings, &self.paths].iter().all(|t| t.ranks.is_empty())
+            && [&self.name_globs, &self.path_globs].iter().all(|g| g.is_empty())
+    }
+
+    /// The verdict of the last pattern that matches. `path` is relative to the directory that holds the
+    /// list, without a slash at either end. A symbolic link to a directory is not a directory.
+    #[must_use]
+    pub fn verdict(&self, path: &[u8], is_dir: bool) -> Option<Verdict> {
+        let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+        let mut best = self.all.get(is_dir);
+        best = best.max(self.names.whole(name).get(is_dir));
+        best = best.max(self.paths.whole(path).get(is_dir));
+        best = best.max(self.endings.ending(name, is_dir));
+        if !self.name_globs.is_empty() {
+            best = last_match(&self.name_globs, name, byte_bits(name), is_dir, best);
+        }
+        // Most path globs fail at their first byte: going over the whole path would cost more.
+        best = last_match(&self.path_globs, path, u64::MAX, is_dir, best);
+        match best {
+            0 => None,
+            rank if negated(rank) => Some(Verdict::Included),
+            _ => Some(Verdict::Ignored),
+        }
+    }
+
+    fn add_line(&mut self, line: &[u8], mut rank: Rank) {
+        if line.starts_with(b"#") {
+            return;
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        // What a NUL byte cuts off is not seen by git; and a carriage return before it is not at the end.
+        let line = line.split(|b| *b == 0).next().unwrap_or(line);
+        let mut body = without_trailing_spaces(line);
+        if let Some(rest) = body.strip_prefix(b"!") {
+            body = rest;
+            rank |= 1;
+        }
+        let dir_only = body.ends_with(b"/");
+        body = body.strip_suffix(b"/").unwrap_or(body);
+        let mut scope = Scope::Name;
+        // Also a slash within a set or behind a backslash counts.
+        if body.contains(&b'/') {
+            body = body.strip_prefix(b"/").unwrap_or(body);
+            match below_anything(body) {
+                Some(name) => body = name,
+                None => scope = Scope::Path,
+            }
+        }
+        if !body.is_empty() {
+            self.add_pattern(body, scope, rank, dir_only);
+        }
+    }
+
+    fn add_pattern(&mut self, body: &[u8], scope: Scope, rank: Rank, dir_only: bool) {
+        match (compile(body, scope), scope) {
+            (None, _) => {}
+            (Some(Shape::Literal(name)), Scope::Name) => self.names.add(name, rank, dir_only),
+            (Some(Shape::Literal(path)), Scope::Path) => self.paths.add(path, rank, dir_only),
+            (Some(Shape::Ending(end)), _) if end.is_empty() => self.all.add(rank, dir_only),
+            (Some(Shape::Ending(end)), _) => self.endings.add(end, rank, dir_only),
+            (Some(Shape::Glob(glob)), scope) => {
+                let globs = match scope {
+                    Scope::Name => &mut self.name_globs,
+                    Scope::Path => &mut self.path_globs,
+                };
+                globs.push(Ranked { rank, dir_only, glob });
+            }
+        }
+    }
+}
+
+fn negated(rank: Rank) -> bool {
+    rank & 1 == 1
+}
+
+/// The rank of the last glob that matches, if it is greater than `best`, else `best`.
+fn last_match(globs: &[Ranked], text: &[u8], bits: u64, is_dir: bool, best: Rank) -> Rank {
+    for Ranked { rank, dir_only, glob } in globs.iter().rev() {
+        if *rank < best {
+            break;
+        }
+        if (*dir_only && !is_dir) || !glob.may_match(bits) {
+            continue;
+        }
+        // A match given up counts as whatever keeps the path: for a negated pattern, that is a match.
+        if glob.matches(text).unwrap_or(negated(*rank)) {
+            return *rank;
+        }
+    }
+    best
+}
+
+/// Cuts off spaces at the end, but one that a backslash escapes stays. Only spaces: a tab is a part of the
+/// pattern. Searching from the end is wrong: whether a backslash escapes depends on those before it.
+fn without_trailing_spaces(line: &[u8]) -> &[u8] {
+    let mut end = 0;
+    let mut at = 0;
+    while let Some(byte) = line.get(at) {
+        at += if *byte == b'\\' { 2 } else { 1 };
+        if *byte != b' ' {
+            end = at;
+        }
+    }
+    // A lone backslash at the end counts two.
+    &line[..end.min(line.len())]
+}
+
+/// The name in `**/name`, which says the same as `name` alone, and that one can be looked up.
+fn below_anything(path: &[u8]) -> Option<&[u8]> {
+    let slash = path.iter().rposition(|b| *b == b'/')?;
+    path[..slash]
+        .split(|b| *b == b'/')
+        .all(|part| part.len() > 1 && part.iter().all(|b| *b == b'*'))
+        .then_some(&path[slash + 1..])
+}
+
+/// Literal texts, none empty, to be found by the whole text or by its ending.
+#[derive(Debug, Default)]
+struct Table {
+    ranks: HashMap<Box<[u8]>, Ranks>,
+    /// By last byte, the lengths that occur, as bits; the top bit is for `LONG` and more. Most paths are
+    /// turned away here, without hashing. Not allocated while the table is empty, as most are.
+    lengths: Vec<u64>,
+}
+
+const LONG: usize = 63;
+
+impl Table {
+    fn add(&mut self, text: Box<[u8]>, rank: Rank, dir_only: bool) {
+        self.lengths.resize(256, 0);
+        let last = text.last().expect("tables hold no empty text");
+        self.lengths[usize::from(*last)] |= 1 << text.len().min(LONG);
+        self.ranks.entry(text).or_default().add(rank, dir_only);
+    }
+
+    fn lengths(&self, text: &[u8]) -> u64 {
+        let last = text.last().and_then(|last| self.lengths.get(usize::from(*last)));
+        last.copied().unwrap_or(0)
+    }
+
+    fn whole(&self, text: &[u8]) -> Ranks {
+        if self.lengths(text) >> text.len().min(LONG) & 1 == 0 {
+            return Ranks::default();
+        }
+        self.ranks.get(text).copied().unwrap_or_default()
+    }
+
+    /// The greatest rank of all the endings that the text has.
+    fn ending(&self, text: &[u8], is_dir: bool) -> Rank {
+        let mut best = 0;
+        let mut look_up = |length| {
+            let ending = &text[text.len() - length..];
+            if let Some(ranks) = self.ranks.get(ending) {
+                best = best.max(ranks.get(is_dir));
+            }
+        };
+        let mut lengths = self.lengths(text);
+        while lengths != 0 {
+            let length = lengths.trailing_zeros() as usize;
+            lengths &= lengths - 1;
+            if length == LONG {
+                (LONG..=text.len()).for_each(&mut look_up);
+            } else if length <= text.len() {
+                look_up(length);
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Verdict::{Ignored, Included};
+
+    fn verdict(list: &str, path: &str) -> Option<Verdict> {
+        let is_dir = path.ends_with('/');
+        Patterns::parse(list.as_bytes()).verdict(path.trim_end_matches('/').as_bytes(), is_dir)
+    }
+
+    #[test]
+    fn lines() {
+        for (list, path, expected) in [
+            ("#a", "#a", None),
+            ("\\#a", "#a", Some(Ignored)),
+            ("!#a", "#a", Some(Included)),
+            ("\\!a", "!a", Some(Ignored)),
+            ("!!a", "!a", Some(Included)),
+            ("a  ", "a", Some(Ignored)),
+            ("a\\  ", "a ", Some(Ignored)),
+            ("a\\\\ ", "a\\", Some(Ignored)),
+            ("a\t", "a", None),
+            ("a \r\nb\r", "a", Some(Ignored)),
+            ("a \r\nb\r", "b", Some(Ignored)),
+            ("a\r\r\n", "a\r", Some(Ignored)),
+            ("\u{feff}a", "a", Some(Ignored)),
+            ("\u{feff}#a", "#a", None),
+            ("\n\u{feff}a", "a", None),
+            ("a\0b", "a", Some(Ignored)),
+            ("a\r\0", "a", None),
+        ] {
+            assert_eq!(verdict(list, path), expected, "{list:?} on {path:?}");
+        }
+    }
+
+    #[test]
+    fn anchors_and_directories() {
+        for (list, path, expected) in [
+            ("a", "x/a", Some(Ignored)),
+            ("/a", "a", Some(Ignored)),
+            ("/a", "x/a", None),
+            ("a/b", "a/b", Some(Ignored)),
+            ("a/b", "x/a/b", None),
+            ("a/", "x/a/", Some(Ignored)),
+            ("a/", "x/a", None),
+            ("/*", "x/a", None),
+            ("**/a", "a", Some(Ignored)),
+            ("/**/**/a*", "x/y/ab", Some(Ignored)),
+            ("**/a/b", "x/a/b", Some(Ignored)),
+            ("a//", "a/", None),
+            ("*.o", "x/.o", Some(Ignored)),
+            ("*/", "x/", Some(Ignored)),
+            ("*/", "x", None),
+        ] {
+            assert_eq!(verdict(list, path), expected, "{list:?} on {path:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_match_decides_across_kinds() {
+        let kinds = ["x.o", "*.o", "*", "/d/x.o", "[x].o", "d/?.o", "**/x.o", "d/**"];
+        for first in kinds {
+            assert_eq!(verdict(first, "d/x.o"), Some(Ignored));
+            for second in kinds {
+                assert_eq!(verdict(&format!("{first}\n!{second}"), "d/x.o"), Some(Included));
+                assert_eq!(verdict(&format!("!{first}\n{second}"), "d/x.o"), Some(Ignored));
+                // A line for directories only leaves a file to the line before.
+                let list = format!("{first}\n!{second}/");
+                assert_eq!(verdict(&list, "d/x.o"), Some(Ignored), "{list}");
+                assert_eq!(verdict(&list, "d/x.o/"), Some(Included), "{list}");
+            }
+        }
+    }
+
+    #[test]
+    fn endings_of_any_length() {
+        for length in [1, 62, 63, 64, 200] {
+            let ending = "e".repeat(length);
+            let list = format!("*{ending}");
+            assert_eq!(verdict(&list, &ending), Some(Ignored));
+            assert_eq!(verdict(&list, &format!("x{ending}")), Some(Ignored));
+            assert_eq!(verdict(&list, &ending[1..]), None);
+            assert_eq!(verdict(&ending, &ending), Some(Ignored));
+            assert_eq!(verdict(&ending, &format!("e{ending}")), None);
+        }
+    }
+
+    #[test]
+    fn a_match_given_up_keeps_the_path() {
+        let hostile = "**/".to_owned() + &"a/".repeat(10_000) + "[b]*";
+        let path = "a/".repeat(30_000) + "a";
+        assert_eq!(verdict(&hostile, &path), None);
+        assert_eq!(verdict(&format!("*\n!{hostile}"), &path), Some(Included));
+    }
+
+    #[test]
+    fn empty() {
+        for list in ["", "\n\r\n", "#a\n", "/", "!", "//", "**//", "[a", "a\\", "   "] {
+            assert!(Patterns::parse(list.as_bytes()).is_empty(), "{list:?}");
+        }
+        for list in ["a", "*", "*/", "/a", "*.o", "a?", "a/?", "!a"] {
+            assert!(!Patterns::parse(list.as_bytes()).is_empty(), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn shared_between_threads() {
+        fn check<T: Send + Sync>() {}
+        check::<Patterns>();
+    }
+}

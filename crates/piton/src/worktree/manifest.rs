@@ -1,0 +1,79 @@
+//! What a scan found: the directories of a project and the files in them, as flat data.
+//!
+//! A directory stands after the one that it is in, so that going backwards meets children before their parents,
+//! however deep the tree: nothing here recurses.
+
+use crate::id::ObjectId;
+use crate::relpath;
+use crate::sys::Stat;
+
+/// The directories in scope. The first one is the project's own.
+#[derive(Debug, Default)]
+pub(crate) struct Manifest {
+    pub(crate) dirs: Vec<DirNode>,
+}
+
+/// One directory.
+#[derive(Debug)]
+pub(crate) struct DirNode {
+    /// Relative to the project.
+    pub(crate) path: Box<[u8]>,
+    pub(crate) mode: u16,
+    /// Sorted by name.
+    pub(crate) files: Vec<FileNode>,
+    /// Where the directories in it stand in [`Manifest::dirs`], sorted by name.
+    pub(crate) dirs: Vec<usize>,
+    /// The same directory in the cache.
+    pub(crate) cached: Option<usize>,
+    /// Whether the cache knows exactly these files, and all of them unchanged.
+    pub(crate) same_files: bool,
+    /// Left out by a rule, and entered only for some file in it that is in scope all the same.
+    pub(crate) exceptional: bool,
+}
+
+/// One file or link.
+#[derive(Debug)]
+pub(crate) struct FileNode {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) stat: Stat,
+    /// Known from the cache, or from reading the file.
+    pub(crate) id: Option<ObjectId>,
+    /// Where a link leads, unless the cache knows it.
+    pub(crate) target: Option<Box<[u8]>>,
+}
+
+/// A file or a directory, in git's order.
+pub(crate) enum Child<'a> {
+    File(&'a FileNode),
+    Dir(usize),
+}
+
+impl DirNode {
+    pub(crate) fn name(&self) -> &[u8] {
+        relpath::split(&self.path).1
+    }
+}
+
+impl Manifest {
+    pub(crate) fn files(&self) -> u64 {
+        self.dirs.iter().map(|dir| dir.files.len() as u64).sum()
+    }
+
+    /// Files and directories of one directory together, as git sorts them: a directory as if its name ended in a
+    /// slash. In this order all paths of the project are sorted, too.
+    pub(crate) fn children(&self, dir: usize) -> Vec<Child<'_>> {
+        let dir = &self.dirs[dir];
+        let files = dir.files.iter().map(Child::File);
+        let mut children: Vec<_> = files.chain(dir.dirs.iter().map(|dir| Child::Dir(*dir))).collect();
+        // Two sorted runs: the sort merges them in one pass.
+        children.sort_by(|a, b| relpath::git_order(self.key(a), self.key(b)));
+        children
+    }
+
+    fn key<'a>(&'a self, child: &Child<'a>) -> (&'a [u8], bool) {
+        match child {
+            Child::File(file) => (&file.name, false),
+            Child::Dir(dir) => (self.dirs[*dir].name(), true),
+        }
+    }
+}

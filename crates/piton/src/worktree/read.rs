@@ -1,0 +1,105 @@
+//! Reading files so that what is kept is what was there at one moment.
+//!
+//! A file is asked about before and after it is read. If it moved meanwhile it is read again, a few times, and then
+//! left out: half of one version and half of another is worse than nothing.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use crate::skipped::SkipReason;
+use crate::sys::{self, Dir, Kind, Stat};
+
+/// Larger files are not held in memory.
+const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
+
+const TRIES: usize = 4;
+
+/// Reads the files of one project, one after the other, with the same buffer.
+pub(crate) struct Reader<'a> {
+    root: &'a Dir,
+    buffer: Vec<u8>,
+}
+
+/// What reading a file came to.
+pub(crate) enum ReadFile<T> {
+    /// Read, with what the file system said of the file before and after.
+    Read(Stat, T),
+    /// It is not there any more.
+    Gone,
+    /// Left out.
+    Skip(SkipReason),
+}
+
+/// How `take_in` received the contents.
+pub(crate) enum Contents<'a> {
+    /// All of it.
+    Whole(&'a [u8]),
+    /// To be read; of that many bytes.
+    Large(u64, &'a mut dyn Read),
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(root: &'a Dir) -> Self {
+        Self { root, buffer: Vec::new() }
+    }
+
+    /// Gives the contents of a file to `take_in`, again if the file moved meanwhile. What the last call returned stands;
+    /// `None` from it means that what it read was not the file as it was.
+    ///
+    /// `take_in` may fail for reasons of its own; its error ends everything.
+    pub(crate) fn read<T, E>(
+        &mut self,
+        path: &[u8],
+        bytes_max: Option<u64>,
+        mut take_in: impl FnMut(Contents<'_>) -> Result<Option<T>, E>,
+    ) -> Result<ReadFile<T>, E> {
+        for _ in 0..TRIES {
+            let (mut file, before) = match self.open(path, bytes_max) {
+                Ok(opened) => opened,
+                Err(end) => return Ok(end),
+            };
+            let taken = if before.size > IN_MEMORY_BYTES_MAX {
+                take_in(Contents::Large(before.size, &mut (&mut file).take(before.size)))?
+            } else {
+                match self.read_whole(&mut file, before.size) {
+                    Ok(true) => take_in(Contents::Whole(&self.buffer))?,
+                    Ok(false) => None,
+                    Err(_) => return Ok(ReadFile::Skip(SkipReason::Unreadable)),
+                }
+            };
+            if let Some(taken) = taken
+                && sys::stat_file(&file).is_ok_and(|after| is_same(&before, &after))
+            {
+                return Ok(ReadFile::Read(before, taken));
+            }
+        }
+        Ok(ReadFile::Skip(SkipReason::Changing))
+    }
+
+    fn open<T>(&self, path: &[u8], bytes_max: Option<u64>) -> Result<(File, Stat), ReadFile<T>> {
+        let opened = self.root.open_file(path).and_then(|file| {
+            let stat = sys::stat_file(&file)?;
+            Ok((file, stat))
+        });
+        match opened {
+            Ok((_, stat)) if stat.kind != Kind::File => Err(ReadFile::Gone),
+            Ok((_, stat)) if bytes_max.is_some_and(|max| stat.size > max) => Err(ReadFile::Skip(SkipReason::TooLarge)),
+            Ok(opened) => Ok(opened),
+            Err(error) if sys::is_gone(&error) => Err(ReadFile::Gone),
+            Err(_) => Err(ReadFile::Skip(SkipReason::Unreadable)),
+        }
+    }
+
+    /// Whether the file had exactly `size` bytes.
+    fn read_whole(&mut self, file: &mut File, size: u64) -> io::Result<bool> {
+        self.buffer.clear();
+        self.buffer.reserve(usize::try_from(size).map_err(io::Error::other)? + 1);
+        file.take(size + 1).read_to_end(&mut self.buffer)?;
+        Ok(self.buffer.len() as u64 == size)
+    }
+}
+
+/// Whether nobody wrote to the file between the two. Being read may change neither.
+fn is_same(before: &Stat, after: &Stat) -> bool {
+    (before.size, before.mtime, before.ctime, before.ino) == (after.size, after.mtime, after.ctime, after.ino)
+}

@@ -1,0 +1,453 @@
+//! The scan: every directory in scope is listed and every file in it asked about, on all cores.
+//!
+//! It reads no file but `.gitignore`. Files that the cache knows unchanged come out with their ids; the others are to be
+//! read by whoever wants their contents.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::cache::{Cache, CachedDir};
+use super::manifest::{DirNode, FileNode, Manifest};
+use super::scope::{Decision, Rules, Scope};
+use crate::relpath;
+use crate::skipped::{SkipReason, Skipped};
+use crate::sys::{Dir, Kind, Stat};
+
+/// What a scan goes by.
+pub(crate) struct Scan<'a> {
+    pub(crate) root: &'a Dir,
+    pub(crate) scope: &'a Scope,
+    pub(crate) cache: Option<&'a Cache<'a>>,
+    /// The cache was made by a scan with the same rules, so that what it knows needs no second look at them.
+    pub(crate) same_rules: bool,
+    /// Larger files are left out. None is no limit.
+    pub(crate) file_bytes_max: Option<u64>,
+    /// With more files than that the scan ends. None is no limit.
+    pub(crate) files_max: Option<u64>,
+    pub(crate) threads: usize,
+    /// Set by the caller to end the scan.
+    pub(crate) stop: &'a AtomicBool,
+    /// Counts the files in scope as they are found.
+    pub(crate) found: &'a AtomicU64,
+}
+
+/// How a scan ended.
+pub(crate) enum ScanEnd {
+    Done {
+        manifest: Manifest,
+        skipped: Vec<Skipped>,
+        /// The ignore rules leave out the whole project or nearly all of it.
+        unprotected: bool,
+    },
+    TooManyFiles,
+    Stopped,
+}
+
+/// Scans the project. Fails only where its own directory cannot be read.
+pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
+    let first = Task {
+        at: 0,
+        path: Vec::new(),
+        rules: None,
+        cached: scan.cache.map(|_| 0),
+        same_rules: scan.same_rules && scan.cache.is_some(),
+        within: None,
+    };
+    let work = Work {
+        scan,
+        queue: Mutex::new(Queue { tasks: vec![first], unfinished: 1 }),
+        changed: Condvar::new(),
+        dirs: AtomicUsize::new(1),
+        failed: AtomicBool::new(false),
+    };
+    let mut found = Vec::new();
+    std::thread::scope(|threads| {
+        let others: Vec<_> = (1..scan.threads).map(|_| threads.spawn(|| work.run())).collect();
+        found.push(work.run());
+        found.extend(others.into_iter().map(|thread| thread.join().expect("a scanning thread does not panic")));
+    });
+    if scan.stop.load(Ordering::Relaxed) {
+        return Ok(ScanEnd::Stopped);
+    }
+    if scan.files_max.is_some_and(|max| scan.found.load(Ordering::Relaxed) > max) {
+        return Ok(ScanEnd::TooManyFiles);
+    }
+    let mut skipped = Vec::new();
+    let mut unprotected = false;
+    let mut nodes: Vec<Option<DirNode>> = Vec::new();
+    nodes.resize_with(work.dirs.into_inner(), || None);
+    for found in found {
+        if let Some(error) = found.root_error {
+            return Err(error);
+        }
+        skipped.extend(found.skipped);
+        unprotected |= found.unprotected;
+        for (at, node) in found.nodes {
+            nodes[at] = Some(node);
+        }
+    }
+    Ok(ScanEnd::Done { manifest: assemble(nodes), skipped, unprotected })
+}
+
+/// Numbers the directories anew, without those that were gone or unreadable when they were to be listed.
+fn assemble(nodes: Vec<Option<DirNode>>) -> Manifest {
+    let mut place = vec![usize::MAX; nodes.len()];
+    let mut dirs = Vec::with_capacity(nodes.len());
+    for (at, node) in nodes.into_iter().enumerate() {
+        if let Some(node) = node {
+            place[at] = dirs.len();
+            dirs.push(node);
+        }
+    }
+    for dir in &mut dirs {
+        dir.dirs.retain_mut(|below| {
+            *below = place[*below];
+            *below != usize::MAX
+        });
+    }
+    Manifest { dirs }
+}
+
+/// A directory to be listed.
+struct Task {
+    at: usize,
+    path: Vec<u8>,
+    rules: Option<Arc<Rules>>,
+    cached: Option<usize>,
+    same_rules: bool,
+    within: Option<SkipReason>,
+}
+
+struct Queue {
+    tasks: Vec<Task>,
+    /// Queued, or being listed by some thread.
+    unfinished: usize,
+}
+
+struct Work<'a> {
+    scan: &'a Scan<'a>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    dirs: AtomicUsize,
+    failed: AtomicBool,
+}
+
+/// What one thread found.
+#[derive(Default)]
+struct Found {
+    nodes: Vec<(usize, DirNode)>,
+    skipped: Vec<Skipped>,
+    unprotected: bool,
+    root_error: Option<io::Error>,
+}
+
+/// Room that is used again for each directory.
+#[derive(Default)]
+struct Scratch {
+    buffer: Vec<MaybeUninit<u8>>,
+    /// Names, each with a NUL after it.
+    text: Vec<u8>,
+    names: Vec<Name>,
+    path: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Name {
+    start: usize,
+    length: usize,
+    kind: Option<Kind>,
+}
+
+impl Work<'_> {
+    fn run(&self) -> Found {
+        let mut found = Found::default();
+        let mut scratch = Scratch::default();
+        while let Some(task) = self.next() {
+            let below = self.list(task, &mut found, &mut scratch);
+            let mut queue = self.queue.lock().expect("no thread panics with the queue");
+            queue.unfinished += below.len();
+            queue.unfinished -= 1;
+            let wake = below.len() > 1 || queue.unfinished == 0;
+            // Depth first: children of the same directory are near each other on the disk and in the cache.
+            queue.tasks.extend(below.into_iter().rev());
+            drop(queue);
+            if wake {
+                self.changed.notify_all();
+            }
+        }
+        found
+    }
+
+    fn next(&self) -> Option<Task> {
+        let mut queue = self.queue.lock().expect("no thread panics with the queue");
+        loop {
+            if self.is_over() || queue.unfinished == 0 {
+                return None;
+            }
+            match queue.tasks.pop() {
+                Some(task) => return Some(task),
+                None => queue = self.changed.wait(queue).expect("no thread panics with the queue"),
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let too_many = self.scan.files_max.is_some_and(|max| self.scan.found.load(Ordering::Relaxed) > max);
+        too_many || self.scan.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Lists one directory. Returns the directories in it that are in scope.
+    fn list(&self, task: Task, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
+        let opened = self.scan.root.open_dir(&task.path).and_then(|dir| {
+            scratch.read_names(&dir)?;
+            Ok((dir.stat()?, dir))
+        });
+        let (stat, dir) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.give_up(task, error, found);
+                return Vec::new();
+            }
+        };
+        let cached = self.scan.cache.zip(task.cached).map(|(cache, at)| cache.dir(at));
+        let listing = Listing::begin(self, &dir, &task, cached, scratch);
+        let node = DirNode {
+            path: task.path.into(),
+            mode: stat.mode,
+            files: Vec::new(),
+            dirs: Vec::new(),
+            cached: task.cached,
+            same_files: false,
+            exceptional: task.within.is_some(),
+        };
+        listing.run(task.at, node, found, scratch)
+    }
+
+    fn give_up(&self, task: Task, error: io::Error, found: &mut Found) {
+        if task.at == 0 {
+            found.root_error = Some(error);
+            self.failed.store(true, Ordering::Relaxed);
+            self.changed.notify_all();
+        } else if error.kind() != io::ErrorKind::NotFound {
+            found.skipped.push(Skipped::dir(task.path, SkipReason::Unreadable));
+        }
+    }
+}
+
+impl Scratch {
+    fn read_names(&mut self, dir: &Dir) -> io::Result<()> {
+        let Self { buffer, text, names, .. } = self;
+        text.clear();
+        names.clear();
+        dir.for_each(buffer, |name, kind| {
+            names.push(Name { start: text.len(), length: name.len(), kind });
+            text.extend_from_slice(name);
+            text.push(0);
+        })?;
+        names.sort_unstable_by(|a, b| text[a.start..a.start + a.length].cmp(&text[b.start..b.start + b.length]));
+        Ok(())
+    }
+
+    fn name(&self, name: Name) -> &CStr {
+        CStr::from_bytes_with_nul(&self.text[name.start..=name.start + name.length]).expect("a name and its NUL")
+    }
+
+    fn has_gitignore(&self) -> bool {
+        let is_it = |name: &Name| {
+            &self.text[name.start..name.start + name.length] == b".gitignore"
+                && !matches!(name.kind, Some(Kind::Link | Kind::Dir | Kind::Special))
+        };
+        self.names.iter().any(is_it)
+    }
+}
+
+/// The listing of one directory.
+struct Listing<'a> {
+    work: &'a Work<'a>,
+    dir: &'a Dir,
+    cached: Option<&'a CachedDir<'a>>,
+    rules: Option<Arc<Rules>>,
+    same_rules: bool,
+    within: Option<SkipReason>,
+}
+
+impl<'a> Listing<'a> {
+    fn begin(
+        work: &'a Work<'a>,
+        dir: &'a Dir,
+        task: &Task,
+        cached: Option<&'a CachedDir<'a>>,
+        scratch: &Scratch,
+    ) -> Self {
+        let has_gitignore = scratch.has_gitignore();
+        let rules =
+            if has_gitignore { Some(Rules::within(task.rules.clone(), &task.path)) } else { task.rules.clone() };
+        let known = cached.and_then(|cached| cached.file(b".gitignore"));
+        let is_same = match (has_gitignore, known) {
+            (false, None) => true,
+            (true, Some(known)) => dir.stat_at(c".gitignore").is_ok_and(|stat| known.agrees_with(&stat)),
+            _ => false,
+        };
+        // What is in scope as an exception is so by what git tracks: ask again each time.
+        let same_rules = task.same_rules && is_same && task.within.is_none();
+        Self { work, dir, cached, rules, same_rules, within: task.within }
+    }
+
+    fn run(self, at: usize, mut node: DirNode, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
+        let mut below = Vec::new();
+        let mut cached_files = self.cached.map_or(&[][..], |cached| &cached.files).iter().peekable();
+        let mut agreeing = 0;
+        let mut top = Top::default();
+        scratch.path.clear();
+        scratch.path.extend_from_slice(&node.path);
+        if !node.path.is_empty() {
+            scratch.path.push(b'/');
+        }
+        let prefix_bytes = scratch.path.len();
+        for place in 0..scratch.names.len() {
+            let name = scratch.names[place];
+            scratch.path.truncate(prefix_bytes);
+            scratch.path.extend_from_slice(&scratch.text[name.start..name.start + name.length]);
+            let bytes = &scratch.path[prefix_bytes..];
+            let cached = self.cached.and_then(|dir| {
+                while cached_files.next_if(|entry| dir.name_of(entry) < bytes).is_some() {}
+                cached_files.next_if(|entry| dir.name_of(entry) == bytes)
+            });
+            let name = scratch.name(name);
+            let mut kind = scratch.names[place].kind;
+            let mut stat = None;
+            if kind.is_none() {
+                stat = self.dir.stat_at(name).ok();
+                let Some(stat) = stat else { continue };
+                kind = Some(stat.kind);
+            }
+            let is_dir = kind == Some(Kind::Dir);
+            let is_known = self.same_rules && cached.is_some() && !is_dir;
+            let decision = if is_known { Decision::In } else { self.decide(&scratch.path, is_dir) };
+            top.count(bytes, decision);
+            match decision {
+                Decision::Out(why) => found.skipped.push(left_out(&scratch.path, is_dir, why)),
+                Decision::In | Decision::OnlyExceptions(_) if is_dir => {
+                    let within = if let Decision::OnlyExceptions(why) = decision { Some(why) } else { None };
+                    let task = self.task_for(&scratch.path, bytes, within);
+                    node.dirs.push(task.at);
+                    below.push(task);
+                }
+                _ => {
+                    let Some(stat) = stat.or_else(|| self.dir.stat_at(name).ok()) else { continue };
+                    match self.file(name, stat, cached, &scratch.path) {
+                        Ok(file) => {
+                            agreeing += usize::from(file.id.is_some());
+                            node.files.push(file);
+                        }
+                        Err(skipped) => found.skipped.extend(skipped),
+                    }
+                }
+            }
+        }
+        let cached_count = self.cached.map_or(0, |cached| cached.files.len());
+        node.same_files = self.cached.is_some() && agreeing == cached_count && agreeing == node.files.len();
+        self.work.scan.found.fetch_add(node.files.len() as u64, Ordering::Relaxed);
+        if at == 0 {
+            found.unprotected = top.is_unprotected(|| {
+                self.work.scan.scope.leaves_out_everything(self.rules.as_deref(), self.work.scan.root)
+            });
+        }
+        found.nodes.push((at, node));
+        below
+    }
+
+    fn decide(&self, path: &[u8], is_dir: bool) -> Decision {
+        let scan = self.work.scan;
+        scan.scope.decide(path, is_dir, self.rules.as_deref(), scan.root, self.within)
+    }
+
+    fn task_for(&self, path: &[u8], name: &[u8], within: Option<SkipReason>) -> Task {
+        Task {
+            at: self.work.dirs.fetch_add(1, Ordering::Relaxed),
+            path: path.to_vec(),
+            rules: self.rules.clone(),
+            cached: self.cached.and_then(|cached| cached.dirs.get(name).copied()),
+            same_rules: self.same_rules,
+            within,
+        }
+    }
+
+    /// One file or link, or why it is left out. `Err(None)`: it is gone, or became a directory meanwhile.
+    fn file(
+        &self,
+        name: &CStr,
+        stat: Stat,
+        cached: Option<&super::index::Entry<'_>>,
+        path: &[u8],
+    ) -> Result<FileNode, Option<Skipped>> {
+        let skipped = |why| Err(Some(Skipped::file(path.to_vec(), why)));
+        match stat.kind {
+            Kind::Dir => return Err(None),
+            Kind::Special => return skipped(SkipReason::Special),
+            Kind::File if self.work.scan.file_bytes_max.is_some_and(|max| stat.size > max) => {
+                return skipped(SkipReason::TooLarge);
+            }
+            Kind::File | Kind::Link => {}
+        }
+        let id = cached.filter(|entry| entry.agrees_with(&stat)).map(|entry| entry.id);
+        let mut target = None;
+        if stat.kind == Kind::Link && id.is_none() {
+            match self.dir.read_link(name) {
+                Ok(read) => target = Some(read.into()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(None),
+                Err(_) => return skipped(SkipReason::Unreadable),
+            }
+        }
+        Ok(FileNode { name: name.to_bytes().into(), stat, id, target })
+    }
+}
+
+fn left_out(path: &[u8], is_dir: bool, why: SkipReason) -> Skipped {
+    if is_dir { Skipped::dir(path.to_vec(), why) } else { Skipped::file(path.to_vec(), why) }
+}
+
+/// What the rules do at the top of the project.
+#[derive(Default)]
+struct Top {
+    in_scope: usize,
+    left_out: usize,
+}
+
+impl Top {
+    fn count(&mut self, name: &[u8], decision: Decision) {
+        match decision {
+            Decision::Out(SkipReason::Ignored) | Decision::OnlyExceptions(SkipReason::Ignored) => self.left_out += 1,
+            // The files that hold the rules are no work of anybody's.
+            Decision::In if !name.starts_with(b".git") => self.in_scope += 1,
+            _ => {}
+        }
+    }
+
+    /// Rules that leave out what nobody has heard of protect only what they name. That is unprotected when it is less
+    /// than what they leave out, or nothing.
+    fn is_unprotected(&self, leaves_out_everything: impl FnOnce() -> bool) -> bool {
+        self.left_out > 0 && (self.in_scope == 0 || (self.left_out > self.in_scope && leaves_out_everything()))
+    }
+}
+
+/// How many files lie in a directory that was not entered, up to `max`. Follows no link, and counts what it can read.
+pub(crate) fn count_files(root: &Dir, path: &[u8], max: u64) -> u64 {
+    let mut buffer = Vec::new();
+    let mut files = 0;
+    let mut open = vec![path.to_vec()];
+    while let Some(path) = open.pop() {
+        let Ok(dir) = root.open_dir(&path) else { continue };
+        let _ = dir.for_each(&mut buffer, |name, kind| match kind {
+            Some(Kind::Dir) => open.push(relpath::join(&path, name)),
+            _ => files += 1,
+        });
+        if files >= max {
+            break;
+        }
+    }
+    files
+}

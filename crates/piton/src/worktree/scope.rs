@@ -1,0 +1,192 @@
+//! What a checkpoint covers. One question: is this name in scope, and if not, why?
+//!
+//! From the strongest word to the weakest: the user's `include`, the user's `exclude`, the project's `.gitignore` files
+//! (the deepest first), the exclude list of the store. A file that the project's own git tracks is in scope even where
+//! a `.gitignore` or the exclude list leaves it out, secrets apart.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use super::ignore::{Patterns, Verdict};
+use super::tracked::Tracked;
+use crate::id::{Checksum, ObjectId};
+use crate::relpath;
+use crate::skipped::SkipReason;
+use crate::sys::Dir;
+
+/// Longer ones hold no rules that a person wrote.
+const GITIGNORE_BYTES_MAX: u64 = 16 << 20;
+/// Goes into the sum of the rules: raise it when the same rules come to mean something else.
+const RULES_VERSION: u8 = 1;
+
+/// The lists that hold everywhere in the project, in gitignore syntax.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lists<'a> {
+    /// The exclude list of the store.
+    pub(crate) store: &'a [u8],
+    /// The user's own.
+    pub(crate) exclude: &'a [String],
+    /// What the user wants in scope whatever else is said.
+    pub(crate) include: &'a [String],
+}
+
+/// The rules of one project.
+pub(crate) struct Scope {
+    store: Patterns,
+    exclude: Patterns,
+    include: Patterns,
+    /// The directories that an include pattern leads into.
+    include_dirs: Vec<Vec<u8>>,
+    tracked: Tracked,
+    /// Where the base is, if it is inside the project.
+    base: Option<Vec<u8>>,
+    sum: ObjectId,
+}
+
+/// What becomes of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    In,
+    Out(SkipReason),
+    /// A directory that is left out, with something in it that is not.
+    OnlyExceptions(SkipReason),
+}
+
+impl Scope {
+    /// The rules for the project in this directory. `base` is where the store is, relative to it, if it is inside.
+    pub(crate) fn new(project: &Path, lists: Lists<'_>, base: Option<Vec<u8>>) -> Self {
+        let tracked = Tracked::of(project);
+        let exclude = lists.exclude.join("\n");
+        let include = lists.include.join("\n");
+        let mut sum = Checksum::new();
+        sum.update(&[RULES_VERSION]);
+        for part in [lists.store, exclude.as_bytes(), include.as_bytes(), base.as_deref().unwrap_or_default()] {
+            sum.update(&(part.len() as u64).to_be_bytes());
+            sum.update(part);
+        }
+        tracked.sum(&mut sum);
+        Self {
+            store: Patterns::parse(lists.store),
+            exclude: Patterns::parse(exclude.as_bytes()),
+            include: Patterns::parse(include.as_bytes()),
+            include_dirs: lists.include.iter().map(|pattern| fixed_part(pattern.as_bytes())).collect(),
+            tracked,
+            base,
+            sum: ObjectId::from_bytes(sum.finish()),
+        }
+    }
+
+    /// Two equal sums mean the same rules everywhere, `.gitignore` files apart.
+    pub(crate) fn sum(&self) -> ObjectId {
+        self.sum
+    }
+
+    /// Decides about one name. `within` says why the directory around it is left out, if it is.
+    pub(super) fn decide(
+        &self,
+        path: &[u8],
+        is_dir: bool,
+        rules: Option<&Rules>,
+        root: &Dir,
+        within: Option<SkipReason>,
+    ) -> Decision {
+        let name = relpath::split(path).1;
+        if !relpath::is_allowed(name) {
+            return Decision::Out(if name == b".git" { SkipReason::GitDir } else { SkipReason::BadName });
+        }
+        if self.base.as_deref() == Some(path) {
+            return Decision::Out(SkipReason::Store);
+        }
+        if self.include.verdict(path, is_dir) == Some(Verdict::Ignored) {
+            return Decision::In;
+        }
+        let by_user = || (self.exclude.verdict(path, is_dir) == Some(Verdict::Ignored)).then_some(SkipReason::Excluded);
+        if let Some(why) = by_user() {
+            return if is_dir && self.is_included_below(path) {
+                Decision::OnlyExceptions(why)
+            } else {
+                Decision::Out(why)
+            };
+        }
+        let Some(why) = within.or_else(|| self.by_rules(path, is_dir, rules, root)) else {
+            return Decision::In;
+        };
+        match is_dir {
+            true if self.tracked.any_in(path) || self.is_included_below(path) => Decision::OnlyExceptions(why),
+            false if !is_secret(name) && self.tracked.contains(path) => Decision::In,
+            _ => Decision::Out(why),
+        }
+    }
+
+    fn by_rules(&self, path: &[u8], is_dir: bool, rules: Option<&Rules>, root: &Dir) -> Option<SkipReason> {
+        let mut next = rules;
+        while let Some(rules) = next {
+            match rules.patterns(root).verdict(&path[rules.prefix_bytes..], is_dir) {
+                Some(Verdict::Ignored) => return Some(SkipReason::Ignored),
+                Some(Verdict::Included) => return None,
+                None => next = rules.around.as_deref(),
+            }
+        }
+        let is_excluded = self.store.verdict(path, is_dir) == Some(Verdict::Ignored);
+        let secret = !is_dir && is_secret(relpath::split(path).1);
+        is_excluded.then_some(if secret { SkipReason::Secret } else { SkipReason::Excluded })
+    }
+
+    /// Whether an include pattern names the directory, or something in it by its path. A pattern without a path, such as
+    /// `*.log`, does not open directories that are left out: all of them would have to be searched.
+    fn is_included_below(&self, dir: &[u8]) -> bool {
+        self.include_dirs.iter().any(|fixed| !fixed.is_empty() && relpath::is_within(fixed, dir))
+    }
+
+    /// Whether the rules would leave out any new file and any new directory at the top of the project.
+    pub(super) fn leaves_out_everything(&self, rules: Option<&Rules>, root: &Dir) -> bool {
+        let unheard_of = b"piton-asks-about-a-name-that-nobody-has";
+        [false, true].iter().all(|is_dir| self.decide(unheard_of, *is_dir, rules, root, None) != Decision::In)
+    }
+}
+
+fn is_secret(name: &[u8]) -> bool {
+    name == b".env" || name.starts_with(b".env.")
+}
+
+/// The leading components of an anchored pattern that have nothing to match in them: `dist/keep/*.js` is `dist/keep`.
+fn fixed_part(pattern: &[u8]) -> Vec<u8> {
+    let anchored = pattern.strip_prefix(b"/").unwrap_or(pattern);
+    let is_path = pattern.starts_with(b"/") || anchored.iter().rev().skip(1).any(|byte| *byte == b'/');
+    if !is_path {
+        return Vec::new();
+    }
+    let plain = |name: &&[u8]| !name.is_empty() && !name.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'));
+    anchored.split(|byte| *byte == b'/').take_while(plain).fold(Vec::new(), |path, name| relpath::join(&path, name))
+}
+
+/// The `.gitignore` of one directory, and those of the directories around it. Read when first asked for.
+pub(super) struct Rules {
+    around: Option<Arc<Rules>>,
+    path: Vec<u8>,
+    prefix_bytes: usize,
+    patterns: OnceLock<Patterns>,
+}
+
+impl Rules {
+    /// The rules in a directory that has a `.gitignore`.
+    pub(super) fn within(around: Option<Arc<Self>>, dir: &[u8]) -> Arc<Self> {
+        Arc::new(Self {
+            around,
+            path: relpath::join(dir, b".gitignore"),
+            prefix_bytes: if dir.is_empty() { 0 } else { dir.len() + 1 },
+            patterns: OnceLock::new(),
+        })
+    }
+
+    /// A `.gitignore` that cannot be read has no rules: more is kept then, not less.
+    fn patterns(&self, root: &Dir) -> &Patterns {
+        self.patterns.get_or_init(|| {
+            let mut text = Vec::new();
+            let read =
+                root.open_file(&self.path).and_then(|file| file.take(GITIGNORE_BYTES_MAX).read_to_end(&mut text));
+            if read.is_ok() { Patterns::parse(&text) } else { Patterns::parse(b"") }
+        })
+    }
+}

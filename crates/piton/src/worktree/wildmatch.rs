@@ -1,0 +1,420 @@
+//! The shell patterns of gitignore lists: compiles one pattern, and matches it against a name or a path.
+//!
+//! Kept: per pattern a row of tokens, split at its first and its last star; each token stands for a set
+//! of byte strings of its own, so that matching is plain concatenation. Bytes throughout, no encoding,
+//! case matters. Matching does not recurse and does not branch: it remembers one `*` and one `**` to resume
+//! from, which is enough (see `run`), so the time is bounded by a polynomial whatever the pattern says.
+//!
+//! Not done here: what a line of a list means (negation, anchoring, a trailing slash). That is `ignore`.
+
+/// What the text is that a pattern will be held against.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// One component of a path: holds no slash, thus `**` says no more than `*`.
+    Name,
+    /// A whole path: `*`, `?` and sets stop at slashes, `**` between slashes does not.
+    Path,
+}
+
+/// A compiled pattern; the two shapes that make up most of a list can be looked up instead of tried.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Matches exactly this text.
+    Literal(Box<[u8]>),
+    /// Matches every name that ends so (only for `Scope::Name`).
+    Ending(Box<[u8]>),
+    Glob(Glob),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Glob {
+    /// What stands before the first star and behind the last one: one byte each, so they need no search.
+    head: Box<[Token]>,
+    middle: Box<[Token]>,
+    tail: Box<[Token]>,
+    /// No shorter text can match. This also keeps a pattern of a megabyte from being walked at all.
+    least: usize,
+    /// The bytes that must occur, as `byte_bits` has them.
+    needed: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    Byte(u8),
+    /// `?`: one byte, not a slash.
+    Any,
+    /// `[..]`: one byte of the set, which never holds the slash.
+    Set(Box<ByteSet>),
+    /// `*`: any bytes, none of them a slash.
+    Star,
+    /// `**` at the end: any bytes at all.
+    Deep,
+    /// `**/`: nothing, or any bytes that end in a slash.
+    DeepSlash,
+}
+
+/// How many steps one match may take before it is given up. Only made-up patterns against paths of
+/// thousands of bytes come near.
+const STEPS: usize = 1 << 20;
+
+/// Compiles a pattern, which holds no NUL byte. None if no text can ever match it: a set that is not closed
+/// or names an unknown class, a backslash at the end.
+pub(crate) fn compile(pattern: &[u8], scope: Scope) -> Option<Shape> {
+    let mut head = tokens(pattern, scope)?;
+    if let Some(literal) = literal(&head) {
+        return Some(Shape::Literal(literal));
+    }
+    let needed = head.iter().filter_map(Token::byte).collect::<Vec<_>>();
+    let needed = byte_bits(&needed);
+    let least = head.iter().filter(|t| t.is_single()).count();
+    let before = head.iter().take_while(|t| t.is_single()).count();
+    let mut middle = head.split_off(before);
+    let behind = middle.iter().rev().take_while(|t| t.is_single()).count();
+    let tail = middle.split_off(middle.len() - behind);
+    if scope == Scope::Name
+        && head.is_empty()
+        && matches!(middle[..], [Token::Star])
+        && let Some(ending) = literal(&tail)
+    {
+        return Some(Shape::Ending(ending));
+    }
+    Some(Shape::Glob(Glob { head: head.into(), middle: middle.into(), tail: tail.into(), least, needed }))
+}
+
+fn literal(tokens: &[Token]) -> Option<Box<[u8]>> {
+    tokens.iter().map(Token::byte).collect()
+}
+
+/// Which bytes occur in a text, for `Glob::may_match`. Some bytes share a bit: letters with their other
+/// case, but not with digits or dots, or the bits would hardly tell two usual names apart.
+pub(crate) fn byte_bits(text: &[u8]) -> u64 {
+    text.iter().fold(0, |bits, byte| bits | bit_of(*byte))
+}
+
+fn bit_of(byte: u8) -> u64 {
+    let letter = byte >> 6 & 1;
+    1 << (byte & (63 >> letter))
+}
+
+fn tokens(pattern: &[u8], scope: Scope) -> Option<Vec<Token>> {
+    let special = |b: &u8| matches!(b, b'*' | b'?' | b'[' | b'\\');
+    let first_special = pattern.iter().position(special).unwrap_or(pattern.len());
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = pattern.get(at) {
+        let begin = at;
+        at += 1;
+        match byte {
+            b'\\' => {
+                tokens.push(Token::Byte(*pattern.get(at)?));
+                at += 1;
+            }
+            b'?' => tokens.push(Token::Any),
+            b'[' => {
+                let (set, next) = parse_set(pattern, at)?;
+                tokens.push(Token::Set(Box::new(set)));
+                at = next;
+            }
+            b'*' => {
+                at += pattern[at..].iter().take_while(|b| **b == b'*').count();
+                // Documented is that `**` counts between slashes only. But git compares the literal start
+                // of a pattern apart and never looks back into it, so `a**/b` is `a` and then a true `**/`.
+                let opened = begin == first_special || pattern[begin - 1] == b'/';
+                let rest = &pattern[at..];
+                if scope == Scope::Name || at - begin < 2 || !opened {
+                    tokens.push(Token::Star);
+                } else if rest.starts_with(b"/") {
+                    tokens.push(Token::DeepSlash);
+                    at += 1;
+                } else if rest.is_empty() || rest.starts_with(b"\\/") {
+                    // Before an escaped slash git wants that slash to be there: `**\/a` does not match `a`.
+                    tokens.push(Token::Deep);
+                } else {
+                    tokens.push(Token::Star);
+                }
+            }
+            _ => tokens.push(Token::Byte(byte)),
+        }
+    }
+    Some(tokens)
+}
+
+/// Reads a set from behind its `[`; returns it and the index behind its `]`.
+fn parse_set(pattern: &[u8], mut at: usize) -> Option<(ByteSet, usize)> {
+    let negated = matches!(pattern.get(at), Some(b'!' | b'^'));
+    at += usize::from(negated);
+    let begin = at;
+    let mut set = ByteSet::default();
+    // The byte just read if a `-` would make it the start of a range: not so behind a range or a class.
+    let mut low = None;
+    loop {
+        let byte = *pattern.get(at)?;
+        let next = pattern.get(at + 1).copied();
+        at += 1;
+        match (byte, low) {
+            (b']', _) if at - 1 != begin => break,
+            (b'-', Some(from)) if next.is_some_and(|b| b != b']') => {
+                at += usize::from(next == Some(b'\\'));
+                let to = *pattern.get(at)?;
+                at += 1;
+                (from..=to).for_each(|b| set.insert(b));
+                low = None;
+                continue;
+            }
+            (b'[', _) if next == Some(b':') => {
+                let name = &pattern[at + 1..];
+                let name = &name[..name.iter().position(|b| *b == b']')?];
+                if let Some(class) = name.strip_suffix(b":") {
+                    let member = class_member(class)?;
+                    (0..=u8::MAX).filter(|b| member(*b)).for_each(|b| set.insert(b));
+                    at += name.len() + 2;
+                    low = None;
+                    continue;
+                }
+                low = Some(byte);
+            }
+            (b'\\', _) => {
+                low = Some(next?);
+                at += 1;
+            }
+            _ => low = Some(byte),
+        }
+        if let Some(b) = low {
+            set.insert(b);
+        }
+    }
+    if negated {
+        set.0.iter_mut().for_each(|word| *word = !*word);
+    }
+    set.remove(b'/');
+    Some((set, at))
+}
+
+fn class_member(name: &[u8]) -> Option<fn(u8) -> bool> {
+    Some(match name {
+        b"alnum" => |b| b.is_ascii_alphanumeric(),
+        b"alpha" => |b| b.is_ascii_alphabetic(),
+        b"blank" => |b| matches!(b, b' ' | b'\t'),
+        b"cntrl" => |b| b.is_ascii_control(),
+        b"digit" => |b| b.is_ascii_digit(),
+        b"graph" => |b| b.is_ascii_graphic(),
+        b"lower" => |b| b.is_ascii_lowercase(),
+        b"print" => |b| matches!(b, b' '..=b'~'),
+        b"punct" => |b| b.is_ascii_punctuation(),
+        // Not the C library's: git's own table leaves vertical tab and form feed out.
+        b"space" => |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r'),
+        b"upper" => |b| b.is_ascii_uppercase(),
+        b"xdigit" => |b| b.is_ascii_hexdigit(),
+        _ => return None,
+    })
+}
+
+impl Glob {
+    /// False if the bytes that occur in a text rule out that it matches.
+    pub(crate) fn may_match(&self, bits: u64) -> bool {
+        self.needed & !bits == 0
+    }
+
+    /// Whether the whole text matches, or None if that would take too long to find out.
+    pub(crate) fn matches(&self, text: &[u8]) -> Option<bool> {
+        // The length first: head and tail must not overlap in the text. Then byte by byte: nearly all
+        // globs fail at the first one, where a call to compare memory would be the greater part.
+        if text.len() < self.least {
+            return Some(false);
+        }
+        let (text, end) = text.split_at(text.len() - self.tail.len());
+        let (begin, text) = text.split_at(self.head.len());
+        let fits = |(token, byte): (&Token, &u8)| token.takes(*byte);
+        if !self.head.iter().zip(begin).all(fits) || !self.tail.iter().zip(end).rev().all(fits) {
+            return Some(false);
+        }
+        match self.middle[..] {
+            [] => Some(text.is_empty()),
+            [Token::Star] => Some(!text.contains(&b'/')),
+            [Token::Deep] => Some(true),
+            _ => run(&self.middle, text),
+        }
+    }
+}
+
+/// Backtracks to the latest `*`, and if that one has no room left to the latest `**`, never further back.
+/// An earlier one could only move what follows it to the right, where less text is left, and all that a
+/// later star can reach from there it can reach from further left, too. (For `*` this holds within one
+/// component; and where the component ends is given, so a star before a slash is done with at the slash.)
+fn run(tokens: &[Token], text: &[u8]) -> Option<bool> {
+    let (mut token, mut at) = (0, 0);
+    let mut star = None;
+    let mut deep = None;
+    for _ in 0..STEPS {
+        let fits = match tokens.get(token) {
+            None if at == text.len() => return Some(true),
+            None => false,
+            Some(Token::Star) => {
+                token += 1;
+                star = Some((token, at));
+                continue;
+            }
+            Some(Token::Deep | Token::DeepSlash) => {
+                token += 1;
+                deep = Some((token, at));
+                star = None;
+                continue;
+            }
+            Some(single) => text.get(at).is_some_and(|b| single.takes(*b)),
+        };
+        if fits {
+            if text[at] == b'/' {
+                star = None;
+            }
+            token += 1;
+            at += 1;
+        } else if let Some((after, from)) = star
+            && text.get(from).is_some_and(|b| *b != b'/')
+        {
+            (token, at) = (after, from + 1);
+            star = Some((token, at));
+        } else if let Some((after, from)) = deep {
+            let skip = match tokens[after - 1] {
+                Token::DeepSlash => text[from..].iter().position(|b| *b == b'/'),
+                _ => (from < text.len()).then_some(0),
+            };
+            let Some(skip) = skip else {
+                return Some(false);
+            };
+            (token, at) = (after, from + skip + 1);
+            deep = Some((token, at));
+            star = None;
+        } else {
+            return Some(false);
+        }
+    }
+    None
+}
+
+impl Token {
+    fn byte(&self) -> Option<u8> {
+        if let Token::Byte(b) = self { Some(*b) } else { None }
+    }
+
+    fn is_single(&self) -> bool {
+        !matches!(self, Token::Star | Token::Deep | Token::DeepSlash)
+    }
+
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Token::Byte(b) => *b == byte,
+            Token::Any => byte != b'/',
+            Token::Set(set) => set.contains(byte),
+            Token::Star | Token::Deep | Token::DeepSlash => false,
+        }
+    }
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    fn insert(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    }
+
+    fn remove(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] &= !(1 << (byte & 63));
+    }
+
+    fn contains(&self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, text: &str, scope: Scope) -> bool {
+        match compile(pattern.as_bytes(), scope) {
+            None => false,
+            Some(Shape::Literal(literal)) => *literal == *text.as_bytes(),
+            Some(Shape::Ending(ending)) => text.as_bytes().ends_with(&ending),
+            Some(Shape::Glob(glob)) => glob.matches(text.as_bytes()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn paths() {
+        for (pattern, yes, no) in [
+            ("a/*/c", &["a/b/c", "a/bb/c"][..], &["a/c", "a/b/b/c"][..]),
+            ("a/**/c", &["a/c", "a/b/c", "a/b/b/c"], &["ac", "a/bc", "xa/c"]),
+            ("a/**", &["a/b", "a/b/c"], &["a", "ab"]),
+            ("**/a/b", &["a/b", "x/a/b", "x/y/a/b"], &["xa/b", "a/b/c"]),
+            ("a/**b", &["a/b", "a/xb"], &["a/x/b"]),
+            ("a**/b", &["ab", "a/b", "ax/b", "ax/y/b"], &["axb", "a/xb"]),
+            ("[a]**/b", &["a/b", "ax/b"], &["ab", "ax/y/b"]),
+            ("x/**\\/a", &["x/y/a"], &["x/a"]),
+            ("**/b*c/**/d", &["bc/d", "x/bc/y/bxc/z/d"], &["b/c/d", "bc/xd"]),
+            ("x/a?b", &["x/a.b"], &["x/a/b"]),
+            ("x/a[^b]b", &["x/a.b"], &["x/a/b", "x/abb"]),
+            ("x/*a*b/*c", &["x/aab/c", "x/ab.ab/cc"], &["x/a/b/c", "x/ab/x/c"]),
+        ] {
+            for text in yes {
+                assert!(matches(pattern, text, Scope::Path), "{pattern} must match {text}");
+            }
+            for text in no {
+                assert!(!matches(pattern, text, Scope::Path), "{pattern} must not match {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn sets() {
+        for (pattern, yes, no) in [
+            ("[]a]", "]a", "[b"),
+            ("[!]a]", "b[", "]a"),
+            ("[a-c-e]", "abc-e", "d"),
+            ("[a-]", "a-", "b"),
+            ("[\\]-a]", "]^_`a", "\\b["),
+            ("[[:digit:]-z]", "0-z", "a"),
+            ("[[:]", "[:", "]"),
+            ("[c-a]", "c", "ab"),
+            ("[[:nope:]a]", "", "a"),
+            ("[[::]a]", "", "a:"),
+            ("[a", "", "a["),
+            ("a\\", "", "a\\"),
+        ] {
+            let hit = |c: char| matches(pattern, &c.to_string(), Scope::Name);
+            assert!(yes.chars().all(hit), "{pattern} must match each of {yes}");
+            assert!(!no.chars().any(hit), "{pattern} must match none of {no}");
+        }
+    }
+
+    #[test]
+    fn hostile_patterns_end() {
+        let text = "a".repeat(255);
+        assert!(!matches(&("*a".repeat(120) + "*[b]"), &text, Scope::Name));
+        assert!(!matches(&"*a".repeat(100_000), &text, Scope::Name));
+        assert!(matches(&"*".repeat(100_000), &text, Scope::Name));
+        let text = "a/".repeat(2047) + "a";
+        assert!(!matches(&("**/a/".repeat(1000) + "[b]"), &text, Scope::Path));
+        assert!(!matches(&("**/*a*/".repeat(1000) + "[b]"), &text, Scope::Path));
+    }
+
+    #[test]
+    fn bytes_needed() {
+        let Some(Shape::Glob(glob)) = compile(b"*.so.[0-9]*", Scope::Name) else {
+            panic!("a glob");
+        };
+        assert!(glob.may_match(byte_bits(b"libso.so.6")));
+        assert!(!glob.may_match(byte_bits(b"soso")));
+        assert_eq!(glob.matches(b"a.so.b.so.1x"), Some(true));
+        assert_eq!(glob.matches(b"a.so."), Some(false));
+    }
+
+    #[test]
+    fn gives_up_rather_than_hang() {
+        let pattern = "**/".to_owned() + &"a/".repeat(10_000) + "[b]*";
+        let Some(Shape::Glob(glob)) = compile(pattern.as_bytes(), Scope::Path) else {
+            panic!("a glob");
+        };
+        assert_eq!(glob.matches("a/".repeat(30_000).as_bytes()), None);
+    }
+}
