@@ -1,0 +1,56 @@
+//! The arguments. Those of a command stand with the command.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::cmd;
+
+/// Shown below every help text.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 error or declined, 2 usage or could not, 3 partly done, 4 not found, 5 busy";
+
+/// The undo layer for coding agents: checkpoints of a working directory, and the way back to any of them
+#[derive(Debug, Parser)]
+#[command(name = "piton", version, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Run as if started in DIR
+    #[arg(short = 'C', value_name = "DIR", global = true)]
+    pub(crate) dir: Option<PathBuf>,
+    /// The directory that holds the store [default: $PITON_BASE, $HERMES_HOME/checkpoints or ~/.hermes/checkpoints]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) base: Option<PathBuf>,
+    /// The configuration file [default: $HERMES_HOME/config.yaml or ~/.hermes/config.yaml]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Print JSON for programs
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print errors only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Print everything that was left out, too
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    /// Print without colours
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+    /// Turn automatic checkpoints on for this command
+    #[arg(long, global = true)]
+    pub(crate) checkpoints: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Take(cmd::take::Take),
+    Rollback(cmd::rollback::Rollback),
+    Show(cmd::show::Show),
+}

@@ -1,0 +1,5 @@
+//! One file per command: its arguments and its function together.
+
+pub(crate) mod rollback;
+pub(crate) mod show;
+pub(crate) mod take;

@@ -1,0 +1,84 @@
+//! `piton show`
+
+use clap::Args;
+use piton::{Checkpoint, Error, ErrorKind, History, Listed, grouped};
+use serde_json::json;
+
+use super::take::skipped_json;
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, local, plain};
+
+/// Show one checkpoint: why and when it was taken, what it holds, what it left out
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton show 1\n\n{EXIT_CODES}"))]
+pub(crate) struct Show {
+    /// Its number in `piton rollback`, or the beginning of its id
+    #[arg(value_name = "N|ID", allow_hyphen_values = true)]
+    checkpoint: String,
+}
+
+pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let store = context.existing_store()?.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("find the checkpoint {}", args.checkpoint))
+            .because(format!("there is no store in {}", context.base.display()))
+            .with_hint("`piton take` makes one and takes a checkpoint")
+    })?;
+    let project = context.project(Some(&store))?;
+    let history = History::of(&store, &project)?;
+    let checkpoint = history.find(&args.checkpoint)?;
+    let listed = history.listed(checkpoint)?;
+    let files = history.files(checkpoint)?;
+    let facts = &checkpoint.facts;
+    output.json(&json!({
+        "number": listed.number,
+        "id": checkpoint.id.to_string(),
+        "short_id": checkpoint.id.short(),
+        "time": checkpoint.time.to_string(),
+        "reason": checkpoint.reason,
+        "kind": facts.kind.word(),
+        "agent": facts.origin.agent,
+        "session": facts.origin.session,
+        "turn": facts.origin.turn,
+        "files": files.len(),
+        "files_changed": listed.change.files,
+        "insertions": listed.change.insertions,
+        "deletions": listed.change.deletions,
+        "empty_dirs": facts.empty_dirs.iter().map(|dir| String::from_utf8_lossy(dir)).collect::<Vec<_>>(),
+        "skipped": facts.skipped.iter().map(skipped_json).collect::<Vec<_>>(),
+        "paths": files.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
+    }));
+    output.text(&as_text(&listed, checkpoint, &files, output.is_verbose));
+    Ok(())
+}
+
+fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbose: bool) -> String {
+    let facts = &checkpoint.facts;
+    let mut lines = vec![
+        format!("Checkpoint {}  {}", listed.number, checkpoint.id),
+        format!("Reason:    {}", plain(&checkpoint.reason)),
+        format!("Time:      {}", local(checkpoint.time).date_and_time()),
+        format!("Kind:      {}", facts.kind.word()),
+    ];
+    let origin = [
+        ("Agent:    ", &facts.origin.agent),
+        ("Session:  ", &facts.origin.session),
+        ("Turn:     ", &facts.origin.turn),
+    ];
+    lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
+    let change = listed.change;
+    lines.push(format!("Files:     {}", grouped(files.len() as u64)));
+    lines.push(format!("Changed:   {} files, +{}/-{}", change.files, change.insertions, change.deletions));
+    if !facts.empty_dirs.is_empty() {
+        lines.push(format!("Empty:     {} directories", grouped(facts.empty_dirs.len() as u64)));
+    }
+    if !facts.skipped.is_empty() {
+        lines.push("Left out:".to_owned());
+        lines.extend(facts.skipped.iter().map(|skipped| format!("  {}", plain(&skipped.to_string()))));
+    }
+    if is_verbose {
+        lines.push("Holds:".to_owned());
+        lines.extend(files.iter().map(|path| format!("  {}", plain(&String::from_utf8_lossy(path)))));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,124 @@
+//! `piton take`
+
+use std::time::Instant;
+
+use clap::Args;
+use piton::{CheckpointKind, Origin, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take};
+use serde_json::{Value, json};
+
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, local, plain};
+use crate::progress::watch;
+
+/// Take a checkpoint now
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton take -m \"before the big rename\"\n\n{EXIT_CODES}"))]
+pub(crate) struct Take {
+    /// Why it is taken
+    #[arg(short = 'm', long = "reason", value_name = "REASON", default_value = "manual")]
+    reason: String,
+}
+
+/// How many lines about what was left out are printed without `--verbose`.
+const LINES_MAX: usize = 20;
+
+pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let now = Context::now();
+    let store = context.store(now)?;
+    let project = context.project(Some(&store))?;
+    let request = Request {
+        reason: args.reason.clone(),
+        kind: CheckpointKind::Manual,
+        origin: Origin::default(),
+        count_left_out: true,
+    };
+    let settings = &context.settings;
+    let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
+    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    output.json(&as_json(&report, elapsed_ms));
+    let headline = match report.outcome {
+        Outcome::Taken(id) => format!(
+            "Taken: {}  {}  {}  ({} files of {}, {elapsed_ms} ms)",
+            id.short(),
+            local(now).date_and_time(),
+            plain(&args.reason),
+            grouped(report.files),
+            plain(&project.dir().display().to_string()),
+        ),
+        Outcome::Unchanged(id) => format!("Unchanged since {} ({} files)", id.short(), grouped(report.files)),
+        Outcome::Skipped(why) => format!("Not taken: {}", explain(why, settings)),
+    };
+    output.text(&headline);
+    print_left_out(&report, output);
+    if report.unprotected {
+        output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
+        output.hint("name what you want kept under `include:` in the configuration, or mend .gitignore");
+    }
+    Ok(())
+}
+
+fn explain(why: WhySkipped, settings: &Settings) -> String {
+    match why {
+        WhySkipped::Disabled => "automatic checkpoints are off".to_owned(),
+        WhySkipped::TooBroad => "this is /, your home directory or a directory around it".to_owned(),
+        WhySkipped::AlreadyThisTurn => "this turn had its checkpoint".to_owned(),
+        WhySkipped::Empty => "there are no files in scope".to_owned(),
+        WhySkipped::TooManyFiles => {
+            format!("there are more files in scope than max_files allows ({})", grouped(settings.max_files))
+        }
+        WhySkipped::Deadline => "it took too long".to_owned(),
+        WhySkipped::StoreFull => {
+            format!("the store would pass max_total_size_mb ({} MB)", grouped(settings.max_total_size_mb))
+        }
+    }
+}
+
+/// What the rules leave out by design is for those who ask.
+fn print_left_out(report: &Report, output: &Output) {
+    let is_shown = |skipped: &&Skipped| output.is_verbose || skipped.why != piton::SkipReason::GitDir;
+    let shown: Vec<_> = report.skipped.iter().filter(is_shown).collect();
+    if shown.is_empty() {
+        return;
+    }
+    let lines_max = if output.is_verbose { usize::MAX } else { LINES_MAX };
+    let mut lines = vec!["Left out:".to_owned()];
+    // What a user would not expect comes first.
+    let (surprises, others): (Vec<&Skipped>, Vec<_>) = shown.iter().partition(|skipped| skipped.why.is_a_surprise());
+    lines.extend(
+        surprises.iter().chain(&others).take(lines_max).map(|skipped| format!("  {}", plain(&skipped.to_string()))),
+    );
+    if shown.len() > lines_max {
+        lines.push(format!("  ... and {} more (--verbose shows all)", shown.len() - lines_max));
+    }
+    output.text(&lines.join("\n"));
+}
+
+fn as_json(report: &Report, elapsed_ms: u64) -> Value {
+    let (outcome, why, id) = match report.outcome {
+        Outcome::Taken(id) => ("taken", None, Some(id)),
+        Outcome::Unchanged(id) => ("unchanged", None, Some(id)),
+        Outcome::Skipped(why) => ("skipped", Some(why.word()), None),
+    };
+    json!({
+        "outcome": outcome,
+        "why": why,
+        "id": id.map(|id| id.to_string()),
+        "short_id": id.map(|id| id.short()),
+        "files": report.files,
+        "skipped": report.skipped.iter().map(skipped_json).collect::<Vec<_>>(),
+        "unprotected": report.unprotected,
+        "elapsed_ms": elapsed_ms,
+    })
+}
+
+/// One thing that was left out. Bytes that are not UTF-8 are replaced: the path is for reading.
+pub(crate) fn skipped_json(skipped: &Skipped) -> Value {
+    let files = match skipped.extent {
+        piton::Extent::File => Some(1),
+        piton::Extent::Dir(files) => files,
+        piton::Extent::Some(files) => Some(files),
+    };
+    json!({"path": skipped.shown_path(), "why": skipped.why.word(), "files": files})
+}

@@ -1,0 +1,32 @@
+//! The command `piton`. Thin: arguments become one call of the library, whose report is printed.
+
+mod cli;
+mod cmd;
+mod context;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+use crate::context::Context;
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::usage(&error),
+    };
+    let output = Output::new(&cli.global);
+    let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
+        Command::Take(args) => cmd::take::run(args, &context, &output),
+        Command::Rollback(args) => cmd::rollback::run(args, &context, &output),
+        Command::Show(args) => cmd::show::run(args, &context, &output),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output.error(&error),
+    }
+}

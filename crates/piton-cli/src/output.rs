@@ -1,0 +1,134 @@
+//! What people and programs get to see. Data goes to stdout, words about it to stderr.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use jiff::tz::TimeZone;
+use piton::{Error, ErrorKind, Moment};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const WARN: Style = AnsiColor::Yellow.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default();
+
+/// How to print.
+pub(crate) struct Output {
+    pub(crate) is_json: bool,
+    pub(crate) is_quiet: bool,
+    pub(crate) is_verbose: bool,
+    choice: ColorChoice,
+}
+
+impl Output {
+    pub(crate) fn new(global: &Global) -> Self {
+        let choice = if global.no_color { ColorChoice::Never } else { ColorChoice::Auto };
+        Self { is_json: global.json, is_quiet: global.quiet, is_verbose: global.verbose, choice }
+    }
+
+    /// Prints the answer to a person, unless they want silence.
+    pub(crate) fn text(&self, text: &str) {
+        if !self.is_quiet && !self.is_json {
+            write_to(AutoStream::new(std::io::stdout(), self.choice), text);
+        }
+    }
+
+    /// Prints the answer to a program, if one asked.
+    pub(crate) fn json(&self, value: &Value) {
+        if self.is_json {
+            write_to(AutoStream::new(std::io::stdout(), ColorChoice::Never), &value.to_string());
+        }
+    }
+
+    /// Says something that must not be missed and is no error.
+    pub(crate) fn warn(&self, text: &str) {
+        self.to_stderr(&format!("{WARN}warning:{WARN:#} {text}"));
+    }
+
+    /// Says what to do next.
+    pub(crate) fn hint(&self, text: &str) {
+        if !self.is_quiet {
+            self.to_stderr(&format!("{HINT}hint:{HINT:#} {text}"));
+        }
+    }
+
+    fn to_stderr(&self, text: &str) {
+        write_to(AutoStream::new(std::io::stderr(), self.choice), text);
+    }
+
+    /// Whether somebody sees how it goes on.
+    pub(crate) fn shows_progress(&self) -> bool {
+        !self.is_json && !self.is_quiet && std::io::stderr().is_terminal()
+    }
+
+    /// Says what went wrong; the exit code that goes with it.
+    pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
+        let ours = error.downcast_ref::<Error>();
+        let (message, own_hint) = match ours {
+            Some(error) => (error.to_string(), error.hint().map(str::to_owned)),
+            None => split_hint(&format!("{error:#}")),
+        };
+        let kind = ours.map(Error::kind);
+        if self.is_json {
+            let word = kind.map_or("usage", ErrorKind::word);
+            self.json(&json!({"error": {"kind": word, "message": plain(&message), "hint": own_hint}}));
+        } else {
+            self.to_stderr(&format!("{BAD}error:{BAD:#} {}", plain(&message)));
+            if let Some(hint) = own_hint {
+                self.hint(&plain(&hint));
+            }
+        }
+        ExitCode::from(match kind {
+            Some(ErrorKind::NotFound) => 4,
+            Some(ErrorKind::Busy) => 5,
+            Some(ErrorKind::Invalid | ErrorKind::Ambiguous) => 2,
+            _ => 1,
+        })
+    }
+}
+
+fn split_hint(message: &str) -> (String, Option<String>) {
+    match message.split_once("\nhint: ") {
+        Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
+        None => (message.to_owned(), None),
+    }
+}
+
+/// A reader that has gone away has seen enough.
+fn write_to(mut out: impl std::io::Write, text: &str) {
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// What clap has to say: help and versions are answers, the rest is wrong usage.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    let wants_json = std::env::args_os().any(|arg| arg == "--json");
+    if error.use_stderr() && wants_json {
+        let text = error.render().to_string();
+        let message = text.trim().trim_start_matches("error: ");
+        let value = json!({"error": {"kind": "usage", "message": message, "hint": "see `piton --help`"}});
+        write_to(std::io::stdout(), &value.to_string());
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Text from a store or a file name, for a terminal: control characters could move the cursor or do worse.
+pub(crate) fn plain(text: &str) -> String {
+    let shown = |character: char| match character {
+        '\n' => ' ',
+        other if other.is_control() => '\u{fffd}',
+        other => other,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// The same moment in the time zone of whoever reads it.
+pub(crate) fn local(moment: Moment) -> Moment {
+    let offset_secs = jiff::Timestamp::from_second(moment.secs)
+        .map_or(moment.offset_secs, |stamp| TimeZone::system().to_offset(stamp).seconds());
+    Moment { offset_secs, ..moment }
+}
