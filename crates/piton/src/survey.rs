@@ -69,6 +69,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         scope: &scope,
         cache: cache.as_ref(),
         same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
+        hidden_rules: &ground.record.hidden_rules(),
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads,

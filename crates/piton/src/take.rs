@@ -238,7 +238,8 @@ impl Keep<'_> {
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
     fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut Record) {
         if let Ok(checksum) = written {
-            record.set_index_and_rules(checksum.to_string(), survey.rules.to_string());
+            let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
+            record.set_index_and_rules(checksum.to_string(), survey.rules.to_string(), hidden);
         }
     }
 }

@@ -1,1 +1,264 @@
-//! kit
+//! Helpers of both test suites: a place of its own for each test, trees as text, and stock git as the oracle.
+//!
+//! Nothing here uses the library that is under test.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A home, a base and a project in a temporary directory.
+pub struct Sandbox {
+    temp: TempDir,
+}
+
+/// What a checkpoint holds at one path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Held {
+    /// A file: whether it is executable, and its bytes.
+    File(bool, Vec<u8>),
+    /// A link and where it leads.
+    Link(Vec<u8>),
+}
+
+impl Sandbox {
+    /// A new one, with an empty project.
+    pub fn new() -> Self {
+        let temp = tempfile::Builder::new().prefix("piton-test-").tempdir().expect("a temporary directory");
+        // The temporary directory may be reached through a link; projects are named by their real path.
+        let sandbox = Self { temp };
+        fs::create_dir(sandbox.home()).expect("a home");
+        fs::create_dir(sandbox.project()).expect("a project");
+        sandbox
+    }
+
+    /// The directory that everything else is in.
+    pub fn root(&self) -> PathBuf {
+        self.temp.path().canonicalize().expect("a temporary directory that exists")
+    }
+
+    /// The home directory.
+    pub fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// The base, which does not exist at first.
+    pub fn base(&self) -> PathBuf {
+        self.home().join(".hermes/checkpoints")
+    }
+
+    /// The store.
+    pub fn store(&self) -> PathBuf {
+        self.base().join("store")
+    }
+
+    /// The project.
+    pub fn project(&self) -> PathBuf {
+        self.root().join("project")
+    }
+
+    /// Another project beside it, made where it is missing.
+    pub fn other_project(&self, name: &str) -> PathBuf {
+        let dir = self.root().join(name);
+        fs::create_dir_all(&dir).expect("a project");
+        dir
+    }
+
+    /// A path in the project, from bytes.
+    pub fn path(&self, path: impl AsRef<[u8]>) -> PathBuf {
+        self.project().join(OsStr::from_bytes(path.as_ref()))
+    }
+
+    /// Writes a file in the project, with the directories around it.
+    pub fn write(&self, path: impl AsRef<[u8]>, contents: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("a directory around it")).expect("directories");
+        fs::write(path, contents).expect("a file");
+    }
+
+    /// Makes a link in the project.
+    pub fn link(&self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().expect("a directory around it")).expect("directories");
+        symlink(OsStr::from_bytes(target.as_ref()), path).expect("a link");
+    }
+
+    /// Sets permission bits in the project.
+    pub fn chmod(&self, path: impl AsRef<[u8]>, mode: u32) {
+        fs::set_permissions(self.path(path), Permissions::from_mode(mode)).expect("permissions");
+    }
+
+    /// Builds a tree from text, one thing a line: `dir/`, `link -> target`, `file = contents`, `file` (its own name as
+    /// contents), with `*` in front for an executable file. Leading spaces do not count.
+    pub fn tree(&self, text: &str) {
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (is_executable, line) = line.strip_prefix('*').map_or((false, line), |line| (true, line));
+            if let Some((path, target)) = line.split_once(" -> ") {
+                self.link(path, target);
+            } else if let Some(path) = line.strip_suffix('/') {
+                fs::create_dir_all(self.path(path)).expect("a directory");
+            } else {
+                let (path, contents) = line.split_once(" = ").unwrap_or((line, line));
+                self.write(path, contents.replace("\\n", "\n").replace("\\r", "\r"));
+                if is_executable {
+                    self.chmod(path, 0o755);
+                }
+            }
+        }
+    }
+
+    /// Runs stock git on the store. It must succeed.
+    pub fn store_git(&self, args: &[&str]) -> Vec<u8> {
+        let git_dir = format!("--git-dir={}", self.store().display());
+        let output = git().arg(git_dir).args(args).output().expect("git runs");
+        succeed(&output, args);
+        output.stdout
+    }
+
+    /// Stock git finds nothing wrong with the store.
+    pub fn assert_store_is_whole(&self) {
+        let git_dir = format!("--git-dir={}", self.store().display());
+        let output =
+            git().arg(git_dir).args(["fsck", "--full", "--strict", "--no-dangling"]).output().expect("git runs");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        let complaints: Vec<_> = words.lines().filter(|line| !line.starts_with("notice: ")).collect();
+        assert!(output.status.success() && complaints.is_empty(), "git fsck: {words}");
+    }
+
+    /// What stock git finds in a checkpoint.
+    pub fn held_by(&self, checkpoint: &str) -> BTreeMap<Vec<u8>, Held> {
+        let listing = self.store_git(&["ls-tree", "-r", "-z", checkpoint]);
+        let mut held = BTreeMap::new();
+        for line in listing.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
+            let tab = line.iter().position(|byte| *byte == b'\t').expect("a path after a tab");
+            let fields = String::from_utf8_lossy(&line[..tab]).into_owned();
+            let [mode, kind, id] = fields.split(' ').collect::<Vec<_>>()[..] else { panic!("{fields}") };
+            assert_eq!(kind, "blob", "{fields}");
+            let bytes = self.store_git(&["cat-file", "blob", id]);
+            let what = match mode {
+                "120000" => Held::Link(bytes),
+                "100755" => Held::File(true, bytes),
+                "100644" => Held::File(false, bytes),
+                other => panic!("a mode that git does not have: {other}"),
+            };
+            held.insert(line[tab + 1..].to_vec(), what);
+        }
+        held
+    }
+
+    /// How many objects of a kind the store has, in packs and loose.
+    pub fn count_objects(&self, kind: &str) -> usize {
+        let all = self.store_git(&["cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"]);
+        String::from_utf8_lossy(&all).lines().filter(|line| *line == kind).count()
+    }
+
+    /// Files in the store that a killed or failed process left behind.
+    pub fn temporary_files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        walk(&self.store(), &mut |path| {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            if name.starts_with(b"tmp_") || name.ends_with(b".lock") {
+                found.push(path.to_owned());
+            }
+        });
+        found
+    }
+
+    /// Runs git in the project, as its user would. It must succeed.
+    pub fn project_git(&self, args: &[&str]) -> Vec<u8> {
+        let output = git().current_dir(self.project()).args(args).output().expect("git runs");
+        succeed(&output, args);
+        output.stdout
+    }
+
+    /// Stock git with the store, the project and the project's index, as the seed's sequence runs it.
+    pub fn seed_git(&self, project: &str, args: &[&str]) -> Output {
+        git()
+            .env("GIT_DIR", self.store())
+            .env("GIT_WORK_TREE", self.project())
+            .env("GIT_INDEX_FILE", self.store().join("indexes").join(project))
+            .current_dir(self.project())
+            .args(args)
+            .output()
+            .expect("git runs")
+    }
+}
+
+impl Default for Sandbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn succeed(output: &Output, args: &[&str]) {
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Calls `each` for everything below a directory.
+pub fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        each(&path);
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            walk(&path, each);
+        }
+    }
+}
+
+/// A command with nothing of this process's environment but the search path.
+pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Stock git without anybody's configuration.
+pub fn git() -> Command {
+    let mut command = clean_command("git");
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", "/nonexistent");
+    for who in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{who}_NAME"), "A U Thor").env(format!("GIT_{who}_EMAIL"), "author@example.com");
+    }
+    command
+}
+
+/// Everything in a directory as a checkpoint would hold it, `.git` apart: what a model compares with.
+pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
+    let mut held = BTreeMap::new();
+    walk(dir, &mut |path| {
+        let relative = path.strip_prefix(dir).expect("below it").as_os_str().as_bytes().to_vec();
+        let stat = path.symlink_metadata().expect("what was just listed");
+        if relative.split(|byte| *byte == b'/').any(|name| name == b".git") || stat.is_dir() {
+            return;
+        }
+        let what = if stat.is_symlink() {
+            Held::Link(fs::read_link(path).expect("a link").into_os_string().into_vec())
+        } else {
+            Held::File(stat.permissions().mode() & 0o100 != 0, fs::read(path).expect("a file"))
+        };
+        held.insert(relative, what);
+    });
+    held
+}
+
+/// Whether a program is there. Where it must be (`PITON_TEST_ALL` is set, as in CI), its absence is a failure.
+pub fn has_program(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
+    assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
+    found
+}
+
+/// An [`OsString`] from bytes.
+pub fn os(bytes: &[u8]) -> OsString {
+    OsString::from_vec(bytes.to_vec())
+}

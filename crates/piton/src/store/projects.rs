@@ -3,6 +3,7 @@
 //! Everything in a record can be made again, so it is replaced atomically but not synced. Keys that are not ours
 //! survive a rewrite.
 
+use std::collections::BTreeMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -55,9 +56,18 @@ impl Record {
         Some((self.0.get("index")?.as_str()?, self.0.get("rules")?.as_str()?))
     }
 
-    pub(crate) fn set_index_and_rules(&mut self, index: String, rules: String) {
+    /// What that scan noted of rules that are not in the index.
+    pub(crate) fn hidden_rules(&self) -> BTreeMap<String, String> {
+        let noted = self.0.get("hidden_rules").and_then(Value::as_object);
+        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        noted.into_iter().flatten().filter_map(text).collect()
+    }
+
+    pub(crate) fn set_index_and_rules(&mut self, index: String, rules: String, hidden: BTreeMap<String, String>) {
         self.0.insert("index".to_owned(), index.into());
         self.0.insert("rules".to_owned(), rules.into());
+        let hidden: Map<String, Value> = hidden.into_iter().map(|(key, value)| (key, value.into())).collect();
+        self.0.insert("hidden_rules".to_owned(), hidden.into());
     }
 
     /// Whether this turn of this session has had its checkpoint.

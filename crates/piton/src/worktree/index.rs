@@ -58,6 +58,22 @@ fn mode(stat: &Stat) -> u32 {
     }
 }
 
+/// What the file system said of a file, in a form that can be kept as text. None where it could not be believed later.
+pub(super) fn fingerprint(stat: &Stat, began_nanos: i128) -> Option<String> {
+    is_settled(stat, began_nanos).then(|| text_of(stat))
+}
+
+/// Whether it still says the same as when the fingerprint was made.
+pub(super) fn has_fingerprint(stat: &Stat, fingerprint: &str) -> bool {
+    text_of(stat) == fingerprint
+}
+
+fn text_of(stat: &Stat) -> String {
+    // The number of the device, in the middle, does not count: see below.
+    let bytes = encode_stat(stat, true);
+    bytes[..16].iter().chain(&bytes[20..]).map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl Entry<'_> {
     /// Whether the file system says of a file now what it said when this entry was made.
     ///

@@ -3,9 +3,15 @@
 //! A directory stands after the one that it is in, so that going backwards meets children before their parents,
 //! however deep the tree: nothing here recurses.
 
+use std::collections::BTreeMap;
+
+use super::index::fingerprint;
 use crate::id::ObjectId;
 use crate::relpath;
 use crate::sys::Stat;
+
+/// How many `.gitignore` files that are not in scope are remembered. Below the others, rules are looked up anew.
+const HIDDEN_RULES_MAX: usize = 4096;
 
 /// The directories in scope. The first one is the project's own.
 #[derive(Debug, Default)]
@@ -27,6 +33,8 @@ pub(crate) struct DirNode {
     pub(crate) cached: Option<usize>,
     /// Whether the cache knows exactly these files, and all of them unchanged.
     pub(crate) same_files: bool,
+    /// Its `.gitignore`, if that is not in scope itself: rules, without being content.
+    pub(crate) hidden_rules: Option<Stat>,
     /// Left out by a rule, and entered only for some file in it that is in scope all the same.
     pub(crate) exceptional: bool,
 }
@@ -57,6 +65,13 @@ impl DirNode {
 impl Manifest {
     pub(crate) fn files(&self) -> u64 {
         self.dirs.iter().map(|dir| dir.files.len() as u64).sum()
+    }
+
+    /// What tells whether the `.gitignore` files that are not in scope have changed, by directory.
+    pub(crate) fn hidden_rules(&self, began_nanos: i128) -> BTreeMap<String, String> {
+        let rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
+        let kept = rules.filter_map(|(dir, stat)| Some((relpath::escape(&dir.path), fingerprint(&stat, began_nanos)?)));
+        kept.take(HIDDEN_RULES_MAX).collect()
     }
 
     /// Files and directories of one directory together, as git sorts them: a directory as if its name ended in a

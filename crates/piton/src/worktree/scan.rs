@@ -3,6 +3,7 @@
 //! It reads no file but `.gitignore`. Files that the cache knows unchanged come out with their ids; the others are to be
 //! read by whoever wants their contents.
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::cache::{Cache, CachedDir};
+use super::index::has_fingerprint;
 use super::manifest::{DirNode, FileNode, Manifest};
 use super::scope::{Decision, Rules, Scope};
 use crate::relpath;
@@ -23,6 +25,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) cache: Option<&'a Cache<'a>>,
     /// The cache was made by a scan with the same rules, so that what it knows needs no second look at them.
     pub(crate) same_rules: bool,
+    /// What [`Manifest::hidden_rules`] gave for that scan.
+    pub(crate) hidden_rules: &'a BTreeMap<String, String>,
     /// Larger files are left out. None is no limit.
     pub(crate) file_bytes_max: Option<u64>,
     /// With more files than that the scan ends. None is no limit.
@@ -221,9 +225,14 @@ impl Work<'_> {
             dirs: Vec::new(),
             cached: task.cached,
             same_files: false,
+            hidden_rules: None,
             exceptional: task.within.is_some(),
         };
         listing.run(task.at, node, found, scratch)
+    }
+
+    fn hidden_rules(&self, dir: &[u8]) -> Option<&str> {
+        self.scan.hidden_rules.get(&relpath::escape(dir)).map(String::as_str)
     }
 
     fn give_up(&self, task: Task, error: io::Error, found: &mut Found) {
@@ -256,12 +265,14 @@ impl Scratch {
     }
 
     fn has_gitignore(&self) -> bool {
-        let is_it = |name: &Name| {
-            &self.text[name.start..name.start + name.length] == b".gitignore"
-                && !matches!(name.kind, Some(Kind::Link | Kind::Dir | Kind::Special))
-        };
-        self.names.iter().any(is_it)
+        let is_it = |name: &Name| &self.text[name.start..name.start + name.length] == b".gitignore";
+        self.names.iter().any(|name| is_it(name) && is_rules_file(name.kind))
     }
+}
+
+/// Git does not follow a link for rules either.
+fn is_rules_file(kind: Option<Kind>) -> bool {
+    matches!(kind, Some(Kind::File) | None)
 }
 
 /// The listing of one directory.
@@ -286,13 +297,16 @@ impl<'a> Listing<'a> {
         let rules =
             if has_gitignore { Some(Rules::within(task.rules.clone(), &task.path)) } else { task.rules.clone() };
         let known = cached.and_then(|cached| cached.file(b".gitignore"));
-        let is_same = match (has_gitignore, known) {
-            (false, None) => true,
-            (true, Some(known)) => dir.stat_at(c".gitignore").is_ok_and(|stat| known.agrees_with(&stat)),
-            _ => false,
-        };
+        let is_same = task.same_rules
+            && match (has_gitignore, known) {
+                (false, known) => known.is_none() && work.hidden_rules(&task.path).is_none(),
+                (true, known) => dir.stat_at(c".gitignore").is_ok_and(|stat| match known {
+                    Some(known) => known.agrees_with(&stat),
+                    None => work.hidden_rules(&task.path).is_some_and(|noted| has_fingerprint(&stat, noted)),
+                }),
+            };
         // What is in scope as an exception is so by what git tracks: ask again each time.
-        let same_rules = task.same_rules && is_same && task.within.is_none();
+        let same_rules = is_same && task.within.is_none();
         Self { work, dir, cached, rules, same_rules, within: task.within }
     }
 
@@ -329,7 +343,12 @@ impl<'a> Listing<'a> {
             let decision = if is_known { Decision::In } else { self.decide(&scratch.path, is_dir) };
             top.count(bytes, decision);
             match decision {
-                Decision::Out(why) => found.skipped.push(left_out(&scratch.path, is_dir, why)),
+                Decision::Out(why) => {
+                    if bytes == b".gitignore" && is_rules_file(kind) {
+                        node.hidden_rules = self.dir.stat_at(name).ok();
+                    }
+                    found.skipped.push(left_out(&scratch.path, is_dir, why));
+                }
                 Decision::In | Decision::OnlyExceptions(_) if is_dir => {
                     let within = if let Decision::OnlyExceptions(why) = decision { Some(why) } else { None };
                     let task = self.task_for(&scratch.path, bytes, within);

@@ -1,1 +1,4 @@
+//! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
+mod kit;
+mod take;
