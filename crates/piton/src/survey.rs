@@ -62,20 +62,33 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let scope = Scope::new(project.dir(), lists, base);
     let index = store.read_index(project.id());
     let noted = ground.record.index_and_rules();
-    let cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
+    let mut cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let end = scan(&Scan {
-        root: &root,
-        scope: &scope,
-        cache: cache.as_ref(),
-        same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
-        hidden_rules: &ground.record.hidden_rules(),
-        file_bytes_max: settings.file_bytes_max(),
-        files_max: settings.files_max(),
-        threads,
-        stop: &progress.stop,
-        found: &progress.files_found,
+    let hidden_rules = ground.record.hidden_rules();
+    let scan_with = |cache: Option<&Cache<'_>>| {
+        progress.files_found.store(0, Ordering::Relaxed);
+        scan(&Scan {
+            root: &root,
+            scope: &scope,
+            cache,
+            same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
+            hidden_rules: &hidden_rules,
+            file_bytes_max: settings.file_bytes_max(),
+            files_max: settings.files_max(),
+            threads,
+            stop: &progress.stop,
+            found: &progress.files_found,
+        })
+    };
+    // Summing up the index takes as long as a tenth of the scan, so the scan does not wait for it.
+    let (mut end, is_whole) = std::thread::scope(|threads| {
+        let sum = cache.as_ref().map(|cache| threads.spawn(|| cache.is_whole()));
+        (scan_with(cache.as_ref()), sum.is_none_or(|sum| sum.join().expect("a sum does not panic")))
     });
+    if !is_whole {
+        cache = None;
+        end = scan_with(None);
+    }
     let (mut manifest, mut skipped, unprotected) = match end {
         Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
@@ -163,7 +176,7 @@ impl Reading<'_> {
             && !is_over()
         {
             let file = self.file(*place);
-            let path = crate::relpath::join(&self.manifest.dirs[place.0].path, &file.name);
+            let path = self.manifest.dirs[place.0].path_of(file);
             let came_to = match &file.target {
                 Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
                 None => {
@@ -223,18 +236,17 @@ fn id_of_stream(size: u64, read: &mut dyn Read) -> TakenIn {
 fn apply(read: Vec<WasRead>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
     for ((dir, file), came_to) in read {
         let dir = &mut manifest.dirs[dir];
-        let node = &mut dir.files[file];
         let why = match came_to {
             ReadFile::Read(stat, Ok(id)) => {
-                node.stat = stat;
-                node.id = Some(id);
+                dir.files[file].stat = stat;
+                dir.files[file].id = Some(id);
                 continue;
             }
             ReadFile::Read(_, Err(Collision)) => SkipReason::Collision,
             ReadFile::Skip(why) => why,
             ReadFile::Gone => continue,
         };
-        skipped.push(Skipped::file(crate::relpath::join(&dir.path, &node.name), why));
+        skipped.push(Skipped::file(dir.path_of(&dir.files[file]), why));
     }
     for dir in &mut manifest.dirs {
         dir.files.retain(|file| file.id.is_some());
@@ -281,9 +293,9 @@ fn encode_tree(manifest: &Manifest, at: usize, trees: &[Option<ObjectId>]) -> Ve
     let mut bytes = Vec::new();
     for child in manifest.children(at) {
         match child {
-            Child::File(file) => {
+            Child::File(name, file) => {
                 let id = file.id.expect("files without an id were taken out");
-                push_entry(&mut bytes, entry_mode(file), &file.name, id);
+                push_entry(&mut bytes, entry_mode(file), name, id);
             }
             Child::Dir(dir) => {
                 if let Some(tree) = trees[dir] {
@@ -346,7 +358,7 @@ impl Survey {
     fn for_each_mode(&self, mut each: impl FnMut(usize, &dyn Fn() -> Vec<u8>, u16)) {
         for dir in &self.manifest.dirs {
             for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
-                let path = || crate::relpath::join(&dir.path, &file.name);
+                let path = || dir.path_of(file);
                 each(usize::from(file.stat.mode & 0o100 != 0), &path, file.stat.mode);
             }
             if !dir.path.is_empty() && !dir.exceptional {

@@ -12,6 +12,7 @@ use crate::id::{Checksum, ID_BYTES, ObjectId};
 
 /// An index, taken apart by directories.
 pub(crate) struct Cache<'a> {
+    bytes: &'a [u8],
     dirs: Vec<CachedDir<'a>>,
 }
 
@@ -26,18 +27,14 @@ pub(super) struct CachedDir<'a> {
 }
 
 impl<'a> Cache<'a> {
-    /// Takes an index apart. `None` where `bytes` are not the index with this checksum, whole.
+    /// Takes an index apart. `None` where `bytes` do not end in this checksum. Whether the checksum is right is another
+    /// question, and takes longer: nothing may be believed before [`Self::is_whole`] has answered it.
     pub(crate) fn parse(bytes: &'a [u8], checksum: &str) -> Option<Self> {
-        let (body, end) = bytes.split_last_chunk::<ID_BYTES>()?;
+        let (_, end) = bytes.split_last_chunk::<ID_BYTES>()?;
         if ObjectId::from_bytes(*end).to_string() != checksum {
             return None;
         }
-        let mut sum = Checksum::new();
-        sum.update(body);
-        if sum.finish() != *end {
-            return None;
-        }
-        let mut cache = Self { dirs: vec![CachedDir::default()] };
+        let mut cache = Self { bytes, dirs: vec![CachedDir::default()] };
         let mut open: Vec<usize> = vec![0];
         let mut current: &[u8] = b"";
         let rest = index::read_own(bytes, |entry| {
@@ -53,6 +50,16 @@ impl<'a> Cache<'a> {
             cache.read_trees(trees);
         }
         Some(cache)
+    }
+
+    /// Whether every byte is as it was written: an index is not synced, and the power may have failed.
+    pub(crate) fn is_whole(&self) -> bool {
+        let Some((body, end)) = self.bytes.split_last_chunk::<ID_BYTES>() else {
+            return false;
+        };
+        let mut sum = Checksum::new();
+        sum.update(body);
+        sum.finish() == *end
     }
 
     /// Closes and opens directories until the innermost open one is `dir`.

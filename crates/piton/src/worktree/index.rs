@@ -260,7 +260,7 @@ fn write_dirs(
     let mut prefixes: Vec<&[u8]> = vec![b""];
     while let Some(children) = open.last_mut() {
         match children.next() {
-            Some(Child::File(file)) => write_entry(prefixes[prefixes.len() - 1], file, began_nanos, out)?,
+            Some(Child::File(name, file)) => write_entry(prefixes[prefixes.len() - 1], name, file, began_nanos, out)?,
             Some(Child::Dir(dir)) => {
                 if trees[dir].is_some() {
                     write_tree_header(manifest, trees, &counts, dir, extension);
@@ -289,9 +289,15 @@ fn write_tree_header(manifest: &Manifest, trees: &[Option<ObjectId>], counts: &[
     }
 }
 
-fn write_entry(dir: &[u8], file: &FileNode, began_nanos: i128, out: &mut Summed<impl Write>) -> io::Result<()> {
+fn write_entry(
+    dir: &[u8],
+    name: &[u8],
+    file: &FileNode,
+    began_nanos: i128,
+    out: &mut Summed<impl Write>,
+) -> io::Result<()> {
     let id = file.id.ok_or_else(|| io::Error::other("a file without an id"))?;
-    let length = dir.len() + usize::from(!dir.is_empty()) + file.name.len();
+    let length = dir.len() + usize::from(!dir.is_empty()) + name.len();
     let flags = u16::try_from(length).unwrap_or(u16::MAX).min(NAME_LENGTH_MASK);
     out.put(&encode_stat(&file.stat, is_settled(&file.stat, began_nanos)))?;
     out.put(id.as_bytes())?;
@@ -300,7 +306,7 @@ fn write_entry(dir: &[u8], file: &FileNode, began_nanos: i128, out: &mut Summed<
     if !dir.is_empty() {
         out.put(b"/")?;
     }
-    out.put(&file.name)?;
+    out.put(name)?;
     out.put(&[0; 8][..padded(length) - FIXED_BYTES - length])
 }
 

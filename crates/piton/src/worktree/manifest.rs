@@ -4,6 +4,7 @@
 //! however deep the tree: nothing here recurses.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::index::fingerprint;
 use crate::id::ObjectId;
@@ -27,6 +28,8 @@ pub(crate) struct DirNode {
     pub(crate) mode: u16,
     /// Sorted by name.
     pub(crate) files: Vec<FileNode>,
+    /// The names of the files, one after the other: a hundred thousand small allocations cost more than the scan.
+    pub(crate) names: Vec<u8>,
     /// Where the directories in it stand in [`Manifest::dirs`], sorted by name.
     pub(crate) dirs: Vec<usize>,
     /// The same directory in the cache.
@@ -42,7 +45,8 @@ pub(crate) struct DirNode {
 /// One file or link.
 #[derive(Debug)]
 pub(crate) struct FileNode {
-    pub(crate) name: Box<[u8]>,
+    /// Where its name is among the names of its directory.
+    pub(super) name: Range<u32>,
     pub(crate) stat: Stat,
     /// Known from the cache, or from reading the file.
     pub(crate) id: Option<ObjectId>,
@@ -52,13 +56,31 @@ pub(crate) struct FileNode {
 
 /// A file or a directory, in git's order.
 pub(crate) enum Child<'a> {
-    File(&'a FileNode),
+    File(&'a [u8], &'a FileNode),
     Dir(usize),
 }
 
 impl DirNode {
     pub(crate) fn name(&self) -> &[u8] {
         relpath::split(&self.path).1
+    }
+
+    /// The name of one of its files.
+    pub(crate) fn name_of(&self, file: &FileNode) -> &[u8] {
+        &self.names[file.name.start as usize..file.name.end as usize]
+    }
+
+    /// The path of one of its files.
+    pub(crate) fn path_of(&self, file: &FileNode) -> Vec<u8> {
+        relpath::join(&self.path, self.name_of(file))
+    }
+
+    /// Keeps a name; where it is now.
+    pub(super) fn keep_name(&mut self, name: &[u8]) -> Range<u32> {
+        let start = self.names.len();
+        self.names.extend_from_slice(name);
+        let place = |at: usize| u32::try_from(at).expect("a directory's names fit in memory many times over");
+        place(start)..place(self.names.len())
     }
 }
 
@@ -78,7 +100,7 @@ impl Manifest {
     /// slash. In this order all paths of the project are sorted, too.
     pub(crate) fn children(&self, dir: usize) -> Vec<Child<'_>> {
         let dir = &self.dirs[dir];
-        let files = dir.files.iter().map(Child::File);
+        let files = dir.files.iter().map(|file| Child::File(dir.name_of(file), file));
         let mut children: Vec<_> = files.chain(dir.dirs.iter().map(|dir| Child::Dir(*dir))).collect();
         // Two sorted runs: the sort merges them in one pass.
         children.sort_by(|a, b| relpath::git_order(self.key(a), self.key(b)));
@@ -87,7 +109,7 @@ impl Manifest {
 
     fn key<'a>(&'a self, child: &Child<'a>) -> (&'a [u8], bool) {
         match child {
-            Child::File(file) => (&file.name, false),
+            Child::File(name, _) => (name, false),
             Child::Dir(dir) => (self.dirs[*dir].name(), true),
         }
     }

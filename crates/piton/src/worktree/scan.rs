@@ -222,6 +222,7 @@ impl Work<'_> {
             path: task.path.into(),
             mode: stat.mode,
             files: Vec::new(),
+            names: Vec::new(),
             dirs: Vec::new(),
             cached: task.cached,
             same_files: false,
@@ -358,7 +359,8 @@ impl<'a> Listing<'a> {
                 _ => {
                     let Some(stat) = stat.or_else(|| self.dir.stat_at(name).ok()) else { continue };
                     match self.file(name, stat, cached, &scratch.path) {
-                        Ok(file) => {
+                        Ok(mut file) => {
+                            file.name = node.keep_name(name.to_bytes());
                             agreeing += usize::from(file.id.is_some());
                             node.files.push(file);
                         }
@@ -421,7 +423,7 @@ impl<'a> Listing<'a> {
                 Err(_) => return skipped(SkipReason::Unreadable),
             }
         }
-        Ok(FileNode { name: name.to_bytes().into(), stat, id, target })
+        Ok(FileNode { name: 0..0, stat, id, target })
     }
 }
 
