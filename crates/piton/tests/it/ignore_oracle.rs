@@ -250,7 +250,6 @@ fn walk(dir: &Dir, prefix: &[u8], lists: &mut Vec<(usize, Patterns)>, kept: &mut
     let ignored = |lists: &[(usize, Patterns)], path: &[u8], is_dir| {
         let mut verdicts = lists.iter().rev().map(|(base, list)| {
             let verdict = list.verdict(&path[*base..], is_dir);
-            assert!(!list.is_empty() || verdict.is_none());
             verdict
         });
         verdicts.find_map(|verdict| verdict) == Some(Verdict::Ignored)
