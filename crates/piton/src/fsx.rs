@@ -83,15 +83,16 @@ pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
 /// Reads a file of at most `bytes_max` bytes; `None` where there is none. A longer one is damaged, not read.
 pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (size, file) = match opened {
+    let (size, mut file) = match opened {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("read", path, error)),
     };
-    // One byte more than the file says it has: then its end is seen without another read.
-    let mut bytes = Vec::with_capacity(usize::try_from(size.min(bytes_max)).unwrap_or(0) + 1);
-    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
-    if bytes.len() as u64 > bytes_max {
+    let mut bytes = Vec::new();
+    if size <= bytes_max {
+        file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    }
+    if size.max(bytes.len() as u64) > bytes_max {
         return Err(Error::damaged(format!("read {}", path.display()), format!("it is longer than {bytes_max} bytes")));
     }
     Ok(Some(bytes))

@@ -1,7 +1,6 @@
 //! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -323,12 +322,12 @@ impl Survey {
 
     /// What git has no field for: all but who and why.
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
-        let mut counts: [HashMap<u16, usize>; 3] = Default::default();
-        self.for_each_mode(|class, _, mode| *counts[class].entry(mode).or_default() += 1);
+        let mut counts = vec![[0_u32; 3]; 0o10000];
+        self.for_each_mode(|class, _, mode| counts[usize::from(mode)][class] += 1);
         let default = UsualModes::default();
         let usual = |class: usize, default| {
-            let most = counts[class].iter().max_by_key(|(mode, count)| (**count, **mode));
-            most.map_or(default, |(mode, _)| *mode)
+            let most = (0..0o10000_u16).max_by_key(|mode| counts[usize::from(*mode)][class]).unwrap_or(default);
+            if counts[usize::from(most)][class] > 0 { most } else { default }
         };
         let usual = [usual(0, default.file), usual(1, default.executable), usual(2, default.dir)];
         let mut modes = Vec::new();

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::index::{self, Entry};
+use super::index::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
 
 /// An index, taken apart by directories.
@@ -16,11 +16,11 @@ pub(crate) struct Cache<'a> {
     dirs: Vec<CachedDir<'a>>,
 }
 
-/// One directory of the cache. The files are sorted by name.
 #[derive(Default)]
-pub(super) struct CachedDir<'a> {
-    pub(super) files: Vec<Entry<'a>>,
-    pub(super) dirs: HashMap<&'a [u8], usize>,
+struct CachedDir<'a> {
+    /// Where the entries of its files stand in the index, sorted by name.
+    files: Vec<u32>,
+    dirs: HashMap<&'a [u8], usize>,
     tree: Option<ObjectId>,
     /// How many bytes of its files' paths are its own, the slash included.
     prefix_bytes: usize,
@@ -37,14 +37,14 @@ impl<'a> Cache<'a> {
         let mut cache = Self { bytes, dirs: vec![CachedDir::default()] };
         let mut open: Vec<usize> = vec![0];
         let mut current: &[u8] = b"";
-        let rest = index::read_own(bytes, |entry| {
-            let slash = entry.path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-            let dir = &entry.path[..slash];
+        let rest = index::read_own(bytes, |place, path| {
+            let slash = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            let dir = &path[..slash];
             if dir != current {
                 cache.go_to(&mut open, current, dir);
                 current = dir;
             }
-            cache.dirs[open[open.len() - 1]].files.push(entry);
+            cache.dirs[open[open.len() - 1]].files.push(place);
         })?;
         if let Some(trees) = index::extension(rest, b"TREE") {
             cache.read_trees(trees);
@@ -110,8 +110,8 @@ impl<'a> Cache<'a> {
     }
 
     /// A directory by its place.
-    pub(super) fn dir(&self, at: usize) -> &CachedDir<'a> {
-        &self.dirs[at]
+    pub(super) fn dir(&self, at: usize) -> DirInCache<'_> {
+        DirInCache { bytes: self.bytes, dir: &self.dirs[at] }
     }
 
     /// The tree that a directory became.
@@ -130,15 +130,42 @@ impl<'a> Cache<'a> {
     }
 }
 
-impl<'a> CachedDir<'a> {
-    /// The name of one of its files.
-    pub(super) fn name_of(&self, entry: &Entry<'a>) -> &'a [u8] {
-        &entry.path[self.prefix_bytes..]
+/// One directory of the cache, with the bytes that its entries are in.
+#[derive(Clone, Copy)]
+pub(super) struct DirInCache<'a> {
+    bytes: &'a [u8],
+    dir: &'a CachedDir<'a>,
+}
+
+/// One file of the cache.
+pub(super) struct CachedFile<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) entry: Entry<'a>,
+}
+
+impl<'a> DirInCache<'a> {
+    pub(super) fn len(self) -> usize {
+        self.dir.files.len()
+    }
+
+    /// Its files, sorted by name.
+    pub(super) fn files(self) -> impl Iterator<Item = CachedFile<'a>> {
+        self.dir.files.iter().map(move |place| self.at(*place))
     }
 
     /// The file of this name.
-    pub(super) fn file(&self, name: &[u8]) -> Option<&Entry<'a>> {
-        let at = self.files.binary_search_by(|entry| self.name_of(entry).cmp(name)).ok()?;
-        Some(&self.files[at])
+    pub(super) fn file(self, name: &[u8]) -> Option<CachedFile<'a>> {
+        let at = self.dir.files.binary_search_by(|place| self.at(*place).name.cmp(name)).ok()?;
+        Some(self.at(self.dir.files[at]))
+    }
+
+    /// The directory of this name in it.
+    pub(super) fn dir(self, name: &[u8]) -> Option<usize> {
+        self.dir.dirs.get(name).copied()
+    }
+
+    fn at(self, place: u32) -> CachedFile<'a> {
+        let entry = entry_at(self.bytes, place);
+        CachedFile { name: &entry.path[self.dir.prefix_bytes..], entry }
     }
 }

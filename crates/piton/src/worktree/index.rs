@@ -115,9 +115,24 @@ fn read_fixed(bytes: &[u8]) -> Option<(&[u8; STAT_BYTES], ObjectId, u16, &[u8])>
     Some((stat, ObjectId::from_bytes(*id), u16::from_be_bytes(*flags), rest))
 }
 
-/// Calls `each` with every entry of an index that piton wrote, in order, and returns what follows them. `None` where
-/// anything is not as piton writes it.
-pub(super) fn read_own<'a>(bytes: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> Option<&'a [u8]> {
+/// One entry of an index that [`read_own`] has been through, by its place.
+pub(super) fn entry_at(bytes: &[u8], place: u32) -> Entry<'_> {
+    let rest = &bytes[place as usize..];
+    let read = read_fixed(rest)
+        .and_then(|(stat, id, flags, after)| Some(Entry { stat, id, path: after.get(..name_bytes(flags, after)?)? }));
+    read.expect("read_own has found an entry in this place")
+}
+
+fn name_bytes(flags: u16, after: &[u8]) -> Option<usize> {
+    match flags & NAME_LENGTH_MASK {
+        NAME_LENGTH_MASK => after.iter().position(|byte| *byte == 0),
+        length => Some(usize::from(length)),
+    }
+}
+
+/// Calls `each` with the place and the path of every entry of an index that piton wrote, in order, and returns what
+/// follows them. `None` where anything is not as piton writes it.
+pub(super) fn read_own<'a>(bytes: &'a [u8], mut each: impl FnMut(u32, &'a [u8])) -> Option<&'a [u8]> {
     let body = bytes.get(..bytes.len().checked_sub(ID_BYTES)?)?;
     let (count, false) = read_header(body)? else {
         return None;
@@ -125,20 +140,17 @@ pub(super) fn read_own<'a>(bytes: &'a [u8], mut each: impl FnMut(Entry<'a>)) -> 
     let mut rest = &body[HEADER_BYTES..];
     let mut last: &[u8] = b"";
     for _ in 0..count {
-        let (stat, id, flags, after) = read_fixed(rest)?;
+        let (_, _, flags, after) = read_fixed(rest)?;
         if flags & (EXTENDED_FLAG | STAGE_MASK) != 0 {
             return None;
         }
-        let length = match flags & NAME_LENGTH_MASK {
-            NAME_LENGTH_MASK => after.iter().position(|byte| *byte == 0)?,
-            length => usize::from(length),
-        };
+        let length = name_bytes(flags, after)?;
         let path = after.get(..length)?;
         if path <= last {
             return None;
         }
         last = path;
-        each(Entry { stat, id, path });
+        each(u32::try_from(body.len() - rest.len()).ok()?, path);
         rest = rest.get(padded(length)..)?;
     }
     Some(rest)
