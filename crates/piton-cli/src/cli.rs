@@ -52,5 +52,9 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     Take(cmd::take::Take),
     Rollback(cmd::rollback::Rollback),
+    Diff(cmd::diff::DiffArgs),
+    Restore(cmd::restore::RestoreArgs),
+    Undo(cmd::restore::Undo),
+    Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
 }

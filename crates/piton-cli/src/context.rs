@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use jiff::Zoned;
-use piton::{Moment, Problem, Project, Settings, Store};
+use piton::{Error, ErrorKind, Moment, Problem, Project, Settings, Store};
 
 use crate::cli::Global;
 use crate::output::Output;
@@ -55,9 +55,26 @@ impl Context {
         Store::open_existing(&self.base)
     }
 
+    /// The store, where only one that is there makes sense.
+    pub(crate) fn store_with_checkpoints(&self) -> piton::Result<Store> {
+        self.existing_store()?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "find a checkpoint")
+                .because(format!("there is no store in {}", self.base.display()))
+                .with_hint("`piton take` makes one and takes a checkpoint")
+        })
+    }
+
     /// The project that the command means.
     pub(crate) fn project(&self, store: Option<&Store>) -> piton::Result<Project> {
         Project::around(&self.dir, store, self.home.as_deref())
+    }
+
+    /// Says so if a restore of the project was cut short.
+    pub(crate) fn warn_of_interrupted_restore(&self, store: &Store, project: &Project, output: &Output) {
+        if let Ok(Some(intent)) = store.interrupted_restore(project.id()) {
+            output.warn(&format!("a restore of this project to {} was cut short", intent.target.short()));
+            output.hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it");
+        }
     }
 }
 

@@ -23,6 +23,10 @@ fn main() -> ExitCode {
     let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
         Command::Take(args) => cmd::take::run(args, &context, &output),
         Command::Rollback(args) => cmd::rollback::run(args, &context, &output),
+        Command::Diff(args) => cmd::diff::run(args, &context, &output),
+        Command::Restore(args) => cmd::restore::run(args, &context, &output),
+        Command::Undo(args) => cmd::restore::undo(args, &context, &output),
+        Command::Redo(args) => cmd::restore::redo(args, &context, &output),
         Command::Show(args) => cmd::show::run(args, &context, &output),
     });
     match done {

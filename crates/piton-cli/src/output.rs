@@ -1,6 +1,6 @@
 //! What people and programs get to see. Data goes to stdout, words about it to stderr.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anstream::{AutoStream, ColorChoice};
@@ -59,6 +59,42 @@ impl Output {
         write_to(AutoStream::new(std::io::stderr(), self.choice), text);
     }
 
+    /// Asks a question, on the same line as the answer.
+    pub(crate) fn prompt(&self, text: &str) {
+        let mut out = AutoStream::new(std::io::stderr(), self.choice);
+        let _ = write!(out, "{text}").and_then(|()| out.flush());
+    }
+
+    /// Whether what goes to stdout may have colours.
+    pub(crate) fn has_colours(&self) -> bool {
+        AutoStream::new(std::io::stdout(), self.choice).current_choice() != ColorChoice::Never
+    }
+
+    /// Prints something long: through the user's pager on a terminal, straight otherwise.
+    pub(crate) fn page(&self, text: &[u8]) {
+        if self.is_quiet || self.is_json {
+            return;
+        }
+        if std::io::stdout().is_terminal() && self.through_pager(text).is_some() {
+            return;
+        }
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(text).and_then(|()| out.flush());
+    }
+
+    fn through_pager(&self, text: &[u8]) -> Option<()> {
+        let pager = std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less".to_owned());
+        let mut command = std::process::Command::new("/bin/sh");
+        command.args(["-c", &pager]).stdin(std::process::Stdio::piped());
+        if std::env::var_os("LESS").is_none() {
+            command.env("LESS", "FRX");
+        }
+        let mut child = command.spawn().ok()?;
+        // A pager that is closed early has shown enough.
+        let _ = child.stdin.take()?.write_all(text);
+        child.wait().ok()?.success().then_some(())
+    }
+
     /// Whether somebody sees how it goes on.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.is_json && !self.is_quiet && std::io::stderr().is_terminal()
@@ -66,6 +102,9 @@ impl Output {
 
     /// Says what went wrong; the exit code that goes with it.
     pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
+        if error.is::<PartlyDone>() {
+            return ExitCode::from(3);
+        }
         let ours = error.downcast_ref::<Error>();
         let (message, own_hint) = match ours {
             Some(error) => (error.to_string(), error.hint().map(str::to_owned)),
@@ -89,6 +128,18 @@ impl Output {
         })
     }
 }
+
+/// The report has said what was not done; the exit code says that there was something.
+#[derive(Debug)]
+pub(crate) struct PartlyDone;
+
+impl std::fmt::Display for PartlyDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("partly done")
+    }
+}
+
+impl std::error::Error for PartlyDone {}
 
 fn split_hint(message: &str) -> (String, Option<String>) {
     match message.split_once("\nhint: ") {

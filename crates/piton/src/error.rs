@@ -127,6 +127,11 @@ impl Error {
     }
 }
 
+/// An operating system's message as people read it: without its number.
+pub(crate) fn plain_io(error: &io::Error) -> String {
+    plain(&error.to_string())
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {}", self.action)?;

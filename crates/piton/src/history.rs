@@ -3,6 +3,7 @@
 //! A checkpoint is looked up in this project's history and nowhere else, so that an id of another project in the same
 //! store is not found, whatever objects the store holds.
 
+use crate::diff::Lines;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ObjectId, ObjectKind};
 use crate::project::Project;
@@ -10,10 +11,6 @@ use crate::store::{Checkpoint, EntryMode, Objects, Store, StoreLock, TreeChange}
 
 /// The fewest digits that name a checkpoint, and the most that any hash has.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=64;
-/// Larger files are counted as changed, without their lines.
-const LINES_BYTES_MAX: usize = 8 << 20;
-/// Where git looks for a NUL to tell text from other bytes.
-const TEXT_BYTES: usize = 8000;
 
 /// What changed from one checkpoint to the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,7 +63,7 @@ impl History {
     /// The line of the list that is about this checkpoint of this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
         let at = self.checkpoints.iter().position(|other| other.id == checkpoint.id);
-        at.map_or_else(|| Err(self.not_found(&checkpoint.id.to_string())), |at| self.line(at))
+        at.map_or_else(|| Err(not_found(&self.checkpoints, &checkpoint.id.to_string())), |at| self.line(at))
     }
 
     fn line(&self, at: usize) -> Result<Listed> {
@@ -87,37 +84,7 @@ impl History {
     /// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
     /// one, else an id.
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {
-        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-        if is_number
-            && let Some(checkpoint) =
-                name.parse().ok().and_then(|number: usize| self.checkpoints.get(number.checked_sub(1)?))
-        {
-            return Ok(checkpoint);
-        }
-        let is_id = ID_DIGITS.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_number && !is_id {
-            return Err(Error::new(ErrorKind::Invalid, format!("take {name:?} for a checkpoint"))
-                .because("a checkpoint is named by its number, or by 4 to 64 hexadecimal digits of its id")
-                .with_hint("`piton rollback` lists the checkpoints"));
-        }
-        let prefix = name.to_ascii_lowercase();
-        let mut found = self.checkpoints.iter().filter(|one| is_id && one.id.to_string().starts_with(&prefix));
-        match (found.next(), found.next()) {
-            (Some(checkpoint), None) => Ok(checkpoint),
-            (Some(one), Some(other)) => Err(ambiguous(name, [one, other].into_iter().chain(found))),
-            (None, _) => Err(self.not_found(name)),
-        }
-    }
-
-    fn not_found(&self, name: &str) -> Error {
-        let there_are = match self.checkpoints.len() {
-            0 => "this project has no checkpoints".to_owned(),
-            1 => "this project has 1 checkpoint".to_owned(),
-            count => format!("this project has {count} checkpoints"),
-        };
-        Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}"))
-            .because(there_are)
-            .with_hint("`piton rollback` lists the checkpoints")
+        find(&self.checkpoints, name)
     }
 
     fn change(&self, old: ObjectId, new: ObjectId) -> Result<Change> {
@@ -143,18 +110,43 @@ impl History {
             return Ok((0, 0));
         }
         let (old, new) = (read(change.old)?, read(change.new)?);
-        let is_text =
-            |bytes: &[u8]| bytes.len() <= LINES_BYTES_MAX && !bytes[..bytes.len().min(TEXT_BYTES)].contains(&0);
-        if !is_text(&old) || !is_text(&new) {
-            return Ok((0, 0));
-        }
-        let input = gix_imara_diff::InternedInput::new(
-            gix_imara_diff::sources::byte_lines(&old),
-            gix_imara_diff::sources::byte_lines(&new),
-        );
-        let diff = gix_imara_diff::Diff::compute(gix_imara_diff::Algorithm::Histogram, &input);
-        Ok((u64::from(diff.count_additions()), u64::from(diff.count_removals())))
+        Ok(Lines::compare(&old, &new).map_or((0, 0), |lines| lines.counts()))
     }
+}
+
+/// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
+/// one, else an id.
+pub(crate) fn find<'a>(checkpoints: &'a [Checkpoint], name: &str) -> Result<&'a Checkpoint> {
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number
+        && let Some(checkpoint) = name.parse().ok().and_then(|number: usize| checkpoints.get(number.checked_sub(1)?))
+    {
+        return Ok(checkpoint);
+    }
+    let is_id = ID_DIGITS.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_number && !is_id {
+        return Err(Error::new(ErrorKind::Invalid, format!("take {name:?} for a checkpoint"))
+            .because("a checkpoint is named by its number, or by 4 to 64 hexadecimal digits of its id")
+            .with_hint("`piton rollback` lists the checkpoints"));
+    }
+    let prefix = name.to_ascii_lowercase();
+    let mut found = checkpoints.iter().filter(|one| is_id && one.id.to_string().starts_with(&prefix));
+    match (found.next(), found.next()) {
+        (Some(checkpoint), None) => Ok(checkpoint),
+        (Some(one), Some(other)) => Err(ambiguous(name, [one, other].into_iter().chain(found))),
+        (None, _) => Err(not_found(checkpoints, name)),
+    }
+}
+
+fn not_found(checkpoints: &[Checkpoint], name: &str) -> Error {
+    let there_are = match checkpoints.len() {
+        0 => "this project has no checkpoints".to_owned(),
+        1 => "this project has 1 checkpoint".to_owned(),
+        count => format!("this project has {count} checkpoints"),
+    };
+    Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}"))
+        .because(there_are)
+        .with_hint("`piton rollback` lists the checkpoints")
 }
 
 fn ambiguous<'a>(name: &str, candidates: impl Iterator<Item = &'a Checkpoint>) -> Error {

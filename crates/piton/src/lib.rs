@@ -20,12 +20,14 @@
 //! Two sides never meet: `worktree` touches the user's files and knows no git objects, `store` touches the store and
 //! knows no user's files. The verbs carry plain data between them.
 
+mod diff;
 mod error;
 mod fsx;
 mod history;
 mod id;
 mod project;
 mod relpath;
+mod restore;
 mod settings;
 mod skipped;
 mod store;
@@ -35,13 +37,15 @@ mod take;
 mod time;
 mod worktree;
 
+pub use diff::{Diff, DiffStatus, FileDiff, diff};
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId};
 pub use project::{Project, working_dir_for_path};
-pub use relpath::BadPath;
+pub use relpath::{BadPath, parse as parse_path};
+pub use restore::{Left, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use store::{Checkpoint, CheckpointKind, Facts, Origin, Store, UsualModes};
+pub use store::{Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes};
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -85,6 +85,9 @@ fn folds_to_git(name: &[u8]) -> bool {
         && seen.next().is_none()
 }
 
+/// What the names of a restore's temporary files start with. Such names are never in scope.
+pub(crate) const TEMPORARY: &[u8] = b".piton-restore-";
+
 /// Why a path that a user typed cannot name something in a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {

@@ -28,12 +28,14 @@ pub enum SkipReason {
     Collision,
     /// The store itself.
     Store,
+    /// What a restore that was cut short left behind.
+    Temporary,
     /// The directory of a git repository.
     GitDir,
 }
 
 impl SkipReason {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Ignored,
         Self::Excluded,
         Self::Secret,
@@ -44,6 +46,7 @@ impl SkipReason {
         Self::Changing,
         Self::Collision,
         Self::Store,
+        Self::Temporary,
         Self::GitDir,
     ];
 
@@ -60,6 +63,7 @@ impl SkipReason {
             Self::Changing => "changing",
             Self::Collision => "collision",
             Self::Store => "store",
+            Self::Temporary => "temporary",
             Self::GitDir => "git_dir",
         }
     }
@@ -84,6 +88,7 @@ impl fmt::Display for SkipReason {
             Self::Changing => "changed while it was read",
             Self::Collision => "contents made to collide",
             Self::Store => "the store itself",
+            Self::Temporary => "left by a restore that was cut short",
             Self::GitDir => "git's own directory",
             other => other.word(),
         })

@@ -1,11 +1,10 @@
 //! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
-use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
-use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
+use crate::id::{Collision, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
@@ -13,7 +12,8 @@ use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, St
 use crate::sys::{Dir, Kind};
 use crate::take::Progress;
 use crate::worktree::{
-    Cache, Child, Contents, FileNode, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files, scan,
+    Cache, Child, Contents, FileNode, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files,
+    id_of_stream, scan,
 };
 
 /// How far files in directories that were not entered are counted.
@@ -213,24 +213,6 @@ fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Optio
     }
 }
 
-/// `None` where there were not `size` bytes to be had.
-fn id_of_stream(size: u64, read: &mut dyn Read) -> TakenIn {
-    let mut hasher = IdHasher::new(ObjectKind::Blob, size);
-    let mut buffer = vec![0; 1 << 18];
-    let mut left = size;
-    while left > 0 {
-        let got = match read.read(&mut buffer) {
-            Ok(0) => return None,
-            Ok(got) => got,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(_) => return None,
-        };
-        hasher.update(&buffer[..got]);
-        left = left.checked_sub(got as u64)?;
-    }
-    Some(hasher.finish())
-}
-
 /// Puts what was read into the manifest, and takes out what was not.
 fn apply(read: Vec<WasRead>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
     for ((dir, file), came_to) in read {
@@ -306,7 +288,8 @@ fn encode_tree(manifest: &Manifest, at: usize, trees: &[Option<ObjectId>]) -> Ve
     bytes
 }
 
-fn entry_mode(file: &FileNode) -> EntryMode {
+/// What a file is in a tree.
+pub(crate) fn entry_mode(file: &FileNode) -> EntryMode {
     match file.stat.kind {
         Kind::Link => EntryMode::Link,
         _ if file.stat.mode & 0o100 != 0 => EntryMode::Executable,

@@ -14,7 +14,9 @@ use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
-use crate::store::{Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Origin, ProjectLock, Record, Store};
+use crate::store::{
+    Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Origin, ProjectLock, Record, Restoring, Store,
+};
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::time::Moment;
 use crate::worktree::write_index;
@@ -138,7 +140,7 @@ pub fn take(
     }
     let objects = store.objects(&held)?;
     let newest = store.newest(project.id())?.map(|id| objects.checkpoint(id)).transpose()?;
-    let new_objects = store.new_objects(&objects);
+    let new_objects = store.new_objects(&objects, false);
     let ground =
         Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
     let surveyed = survey(&ground, &new_objects);
@@ -150,8 +152,9 @@ pub fn take(
             if request.count_left_out {
                 survey.count_left_out(project);
             }
-            let keep = Keep { store, locked: &locked, project: project.id(), newest: newest.as_ref(), request, now };
-            keep.keep(survey, new_objects, &mut record)
+            let (newest, project) = (newest.as_ref(), project.id());
+            let keep = Keep { store, locked: &locked, project, newest, request, restoring: None, now };
+            keep.keep(&survey, new_objects, &mut record)
         }
     });
     // A turn that failed has had its try; one that ran out of time has not.
@@ -173,33 +176,37 @@ impl Request {
 }
 
 /// Makes a checkpoint of what a survey found.
-struct Keep<'a> {
-    store: &'a Store,
-    locked: &'a ProjectLock,
-    project: &'a ProjectId,
-    newest: Option<&'a Checkpoint>,
-    request: &'a Request,
-    now: Moment,
+pub(crate) struct Keep<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) locked: &'a ProjectLock,
+    pub(crate) project: &'a ProjectId,
+    pub(crate) newest: Option<&'a Checkpoint>,
+    pub(crate) request: &'a Request,
+    /// What the checkpoint is the safety checkpoint of. Such a one is taken even if nothing changed: it says what undo
+    /// goes back to.
+    pub(crate) restoring: Option<Restoring>,
+    pub(crate) now: Moment,
 }
 
 impl Keep<'_> {
-    fn keep(&self, mut survey: Survey, new_objects: NewObjects, record: &mut Record) -> Result<Report> {
-        let skipped = skipped::summarise(std::mem::take(&mut survey.skipped), usize::MAX);
+    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut Record) -> Result<Report> {
+        let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
         let report = |outcome, files, skipped| Report { outcome, files, skipped, unprotected: survey.unprotected };
         let files = survey.manifest.files();
-        if files == 0 && self.newest.is_none() && self.request.kind != CheckpointKind::Safety {
+        if files == 0 && self.newest.is_none() && self.restoring.is_none() {
             return Ok(report(Outcome::Skipped(WhySkipped::Empty), files, skipped));
         }
         let mut facts = survey.facts(skipped::summarise(skipped.clone(), SKIPPED_LINES_MAX));
         facts.kind = self.request.kind;
         facts.origin = self.request.origin.clone();
+        facts.restoring = self.restoring.clone();
         // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
-        let is_same = |newest: &&Checkpoint| {
+        let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
         };
-        if let Some(newest) = self.newest.filter(is_same) {
+        if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_same(newest)) {
             if !survey.index_is_current {
-                self.note_index(&self.write_index(&survey), &survey, record);
+                self.note_index(&self.write_index(survey), survey, record);
             }
             return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
         }
@@ -214,12 +221,12 @@ impl Keep<'_> {
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
         // The index can be made again, so it may go out while the disk is busy with what cannot.
         let index = std::thread::scope(|threads| {
-            let index = threads.spawn(|| self.write_index(&survey));
+            let index = threads.spawn(|| self.write_index(survey));
             new_objects.publish()?;
             self.store.advance(self.locked, self.project, commit.parent, id, self.now)?;
             Ok(index.join().expect("writing an index does not panic"))
         })?;
-        self.note_index(&index, &survey, record);
+        self.note_index(&index, survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 

@@ -1,23 +1,61 @@
 //! `piton rollback`
 
+use std::ffi::OsString;
+
 use clap::Args;
-use piton::{Change, History, Listed};
+use piton::{Change, History, Listed, RestoreTo};
 use serde_json::{Value, json};
 
+use super::restore::How;
+use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::output::{Output, local, plain};
 
-/// List the checkpoints of this project
+/// List the checkpoints of this project, or go back to one of them
 #[derive(Debug, Args)]
-#[command(after_help = format!("Example:\n  piton rollback\n\n{EXIT_CODES}"))]
-pub(crate) struct Rollback {}
+#[command(after_help = format!("\
+Examples:
+  piton rollback                 list the checkpoints
+  piton rollback 2               restore checkpoint 2
+  piton rollback 2 src/main.rs   restore one file from it
+  piton rollback diff 2          what changed since
 
-pub(crate) fn run(_: &Rollback, context: &Context, output: &Output) -> anyhow::Result<()> {
+{EXIT_CODES}"))]
+pub(crate) struct Rollback {
+    /// `N|ID`, or `diff` and then `N|ID`
+    #[arg(value_name = "N|ID", allow_hyphen_values = true)]
+    what: Option<String>,
+    /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
+    #[arg(value_name = "PATH", allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+    #[command(flatten)]
+    how: How,
+}
+
+pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow::Result<()> {
+    match (args.what.as_deref(), args.rest.split_first()) {
+        (None, _) => list(context, output),
+        (Some("diff"), None) => diff::show("1", None, &[], context, output),
+        (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
+        (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, args.how, context, output),
+    }
+}
+
+/// What to type next, as a chat or a terminal shows it.
+const NEXT: &str = "
+  /rollback <N>             restore to checkpoint N
+  /rollback diff <N>        preview changes since checkpoint N
+  /rollback <N> <file>      restore a single file from checkpoint N";
+
+fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.existing_store()?;
     let project = context.project(store.as_ref())?;
     let list = match &store {
-        Some(store) => History::of(store, &project)?.list()?,
+        Some(store) => {
+            context.warn_of_interrupted_restore(store, &project, output);
+            History::of(store, &project)?.list()?
+        }
         None => Vec::new(),
     };
     output.json(&list.iter().map(as_json).collect());
@@ -28,7 +66,7 @@ pub(crate) fn run(_: &Rollback, context: &Context, output: &Output) -> anyhow::R
         return Ok(());
     }
     let lines: Vec<_> = list.iter().map(as_line).collect();
-    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}", lines.join("\n")));
+    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n{NEXT}", lines.join("\n")));
     Ok(())
 }
 

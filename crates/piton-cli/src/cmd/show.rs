@@ -1,7 +1,7 @@
 //! `piton show`
 
 use clap::Args;
-use piton::{Checkpoint, Error, ErrorKind, History, Listed, grouped};
+use piton::{Checkpoint, History, Listed, grouped};
 use serde_json::json;
 
 use super::take::skipped_json;
@@ -19,12 +19,9 @@ pub(crate) struct Show {
 }
 
 pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let store = context.existing_store()?.ok_or_else(|| {
-        Error::new(ErrorKind::NotFound, format!("find the checkpoint {}", args.checkpoint))
-            .because(format!("there is no store in {}", context.base.display()))
-            .with_hint("`piton take` makes one and takes a checkpoint")
-    })?;
+    let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
+    context.warn_of_interrupted_restore(&store, &project, output);
     let history = History::of(&store, &project)?;
     let checkpoint = history.find(&args.checkpoint)?;
     let listed = history.listed(checkpoint)?;

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     let now = Context::now();
     let store = context.store(now)?;
     let project = context.project(Some(&store))?;
+    context.warn_of_interrupted_restore(&store, &project, output);
     let request = Request {
         reason: args.reason.clone(),
         kind: CheckpointKind::Manual,

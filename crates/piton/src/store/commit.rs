@@ -66,6 +66,44 @@ impl Default for UsualModes {
     }
 }
 
+/// Which restore a safety checkpoint was taken for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restoring {
+    /// What was asked for.
+    pub verb: RestoreVerb,
+    /// What was to be restored.
+    pub target: CheckpointId,
+    /// Only these paths; all, if there are none.
+    pub paths: Vec<Vec<u8>>,
+}
+
+/// The ways to ask for a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreVerb {
+    /// To a checkpoint that was named.
+    Restore,
+    /// To before the last restore.
+    Undo,
+    /// To before the last undo.
+    Redo,
+}
+
+impl RestoreVerb {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Restore => "restore",
+            Self::Undo => "undo",
+            Self::Redo => "redo",
+        }
+    }
+
+    /// Reads [`Self::word`] back.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::Restore, Self::Undo, Self::Redo].into_iter().find(|verb| verb.word() == word)
+    }
+}
+
 /// What git has no field for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -73,6 +111,8 @@ pub struct Facts {
     pub kind: CheckpointKind,
     /// Who was at work.
     pub origin: Origin,
+    /// For a safety checkpoint: what came after it.
+    pub restoring: Option<Restoring>,
     /// How many files it holds; unknown for those that stock git made.
     pub files: Option<u64>,
     /// The permission bits of most files.
@@ -99,6 +139,10 @@ impl Facts {
             if let Some(value) = value {
                 line(format_args!("{key} {}", escape(value.as_bytes())));
             }
+        }
+        if let Some(Restoring { verb, target, paths }) = &self.restoring {
+            line(format_args!("restoring {} {target}", verb.word()));
+            paths.iter().for_each(|path| line(format_args!("restoring-path ./{}", escape(path))));
         }
         if let Some(files) = self.files {
             line(format_args!("files {files}"));
@@ -139,6 +183,15 @@ impl Facts {
             "agent" => self.origin.agent = text(),
             "session" => self.origin.session = text(),
             "turn" => self.origin.turn = text(),
+            "restoring" => {
+                let (verb, target) = value.split_once(' ')?;
+                let (verb, target) = (RestoreVerb::parse(verb)?, ObjectId::from_hex(target.as_bytes())?);
+                self.restoring = Some(Restoring { verb, target, paths: Vec::new() });
+            }
+            "restoring-path" => {
+                let path = unescape(value.strip_prefix("./")?.as_bytes())?;
+                self.restoring.as_mut()?.paths.push(path);
+            }
             "files" => self.files = value.parse().ok(),
             "usual" => {
                 let modes: Vec<_> = value.split(' ').filter_map(octal).collect();
@@ -296,6 +349,11 @@ mod tests {
         Facts {
             kind: CheckpointKind::Manual,
             origin: Origin { agent: Some("claude".into()), session: Some("a b\nc".into()), turn: None },
+            restoring: Some(Restoring {
+                verb: RestoreVerb::Undo,
+                target: ObjectId::from_bytes([3; 20]),
+                paths: vec![b"a b".to_vec(), Vec::new()],
+            }),
             files: Some(3),
             usual: UsualModes { file: 0o600, executable: 0o700, dir: 0o700 },
             modes: vec![(b"a b\xff".to_vec(), 0o4755)],

@@ -86,6 +86,10 @@ impl Layout {
         self.projects().join(format!("{project}.json"))
     }
 
+    pub(super) fn intent(&self, project: &ProjectId) -> PathBuf {
+        self.store.join("restores").join(format!("{project}.json"))
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }

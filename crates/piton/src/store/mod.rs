@@ -19,6 +19,7 @@ use crate::time::Moment;
 
 mod commit;
 mod create;
+mod intents;
 mod layout;
 mod lock;
 mod objects;
@@ -28,11 +29,12 @@ mod refs;
 mod tree;
 
 pub(crate) use commit::NewCheckpoint;
-pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, UsualModes};
+pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub use intents::Intent;
 pub(crate) use lock::{ProjectLock, StoreLock};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
-pub(crate) use tree::{EntryMode, TreeChange, push_entry};
+pub(crate) use tree::{EntryMode, TreeChange, TreeEntry, push_entry};
 
 use layout::Layout;
 

@@ -36,9 +36,10 @@ impl Store {
         Ok(Objects::new(Arc::new(store)))
     }
 
-    /// Begins a collection of new objects.
-    pub(crate) fn new_objects(&self, objects: &Objects) -> NewObjects {
+    /// Begins a collection of new objects. A dry one names them, and keeps nothing.
+    pub(crate) fn new_objects(&self, objects: &Objects, is_dry: bool) -> NewObjects {
         NewObjects {
+            is_dry,
             dir: self.layout.packs(),
             known: Arc::clone(&objects.store),
             collected: Mutex::new(Collected { seen: HashSet::new(), pack: None }),
@@ -56,6 +57,11 @@ impl Objects {
         // Looking for an object that is not there must not list the packs again: that is how every new file looks.
         handle.refresh_never();
         Self { store, handle }
+    }
+
+    /// What other threads need to read the same objects.
+    pub(crate) fn shared(&self) -> SharedObjects {
+        SharedObjects(Arc::clone(&self.store))
     }
 
     pub(crate) fn has(&self, id: ObjectId) -> bool {
@@ -87,6 +93,15 @@ impl Objects {
     }
 }
 
+/// Objects that any thread can open.
+pub(crate) struct SharedObjects(Arc<gix_odb::Store>);
+
+impl SharedObjects {
+    pub(crate) fn objects(&self) -> Objects {
+        Objects::new(Arc::clone(&self.0))
+    }
+}
+
 fn gix_kind(kind: ObjectKind) -> gix_object::Kind {
     match kind {
         ObjectKind::Blob => gix_object::Kind::Blob,
@@ -98,6 +113,7 @@ fn gix_kind(kind: ObjectKind) -> gix_object::Kind {
 /// The new objects of one checkpoint, from many threads, without those that the store has. Nothing of them is to be
 /// seen before [`Self::publish`]; dropped, they leave nothing.
 pub(crate) struct NewObjects {
+    is_dry: bool,
     dir: PathBuf,
     known: Arc<gix_odb::Store>,
     collected: Mutex<Collected>,
@@ -154,7 +170,7 @@ impl Writer<'_> {
         let Ok(id) = IdHasher::of(kind, bytes) else {
             return Ok(Err(Collision));
         };
-        if self.known.has(id) || !self.to.lock().seen.insert(id) {
+        if self.to.is_dry || self.known.has(id) || !self.to.lock().seen.insert(id) {
             return Ok(Ok(id));
         }
         let deflated = self.deflater.deflate(bytes, &mut self.deflated);
@@ -166,7 +182,7 @@ impl Writer<'_> {
 
     /// Whether the object is in the store or among the new ones.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
-        self.known.has(id) || self.to.lock().seen.contains(&id)
+        self.to.is_dry || self.known.has(id) || self.to.lock().seen.contains(&id)
     }
 
     /// Adds a file that is too large for memory and whose id is known from reading it before. `Ok(false)` where what

@@ -15,8 +15,10 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, makedev, statx};
 
 mod beneath;
+mod change;
 mod process;
 
+pub(crate) use change::{Swapped, set_file_mode};
 pub(crate) use process::{effective_uid, is_open_anywhere};
 
 /// What stands under a name.

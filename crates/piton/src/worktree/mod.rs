@@ -1,5 +1,5 @@
-//! The user's files: which of them are in scope, what they are, and reading them. Knows no store and no git objects,
-//! and writes nothing.
+//! The user's files: which of them are in scope, what they are, reading them and writing them. Knows no store and no git
+//! objects.
 
 mod cache;
 mod ignore;
@@ -10,10 +10,12 @@ mod scan;
 mod scope;
 mod tracked;
 mod wildmatch;
+mod write;
 
 pub(crate) use cache::Cache;
 pub(crate) use index::write_index;
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
-pub(crate) use read::{Contents, ReadFile, Reader};
+pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
 pub(crate) use scope::{Lists, Scope};
+pub(crate) use write::{Change, Hand, NewContents};

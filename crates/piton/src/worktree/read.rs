@@ -3,9 +3,11 @@
 //! A file is asked about before and after it is read. If it moved meanwhile it is read again, a few times, and then
 //! left out: half of one version and half of another is worse than nothing.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read};
 
+use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 use crate::skipped::SkipReason;
 use crate::sys::{self, Dir, Kind, Stat};
 
@@ -76,6 +78,21 @@ impl<'a> Reader<'a> {
         Ok(ReadFile::Skip(SkipReason::Changing))
     }
 
+    /// The id that the contents of a file would have. None where it cannot be read.
+    pub(crate) fn id_of(&mut self, path: &[u8]) -> Option<ObjectId> {
+        let mut id = |contents: Contents<'_>| {
+            let (size, read): (u64, &mut dyn Read) = match contents {
+                Contents::Whole(bytes) => return Ok::<_, Infallible>(IdHasher::of(ObjectKind::Blob, bytes).ok()),
+                Contents::Large(size, read) => (size, read),
+            };
+            Ok(id_of_stream(size, read).and_then(|id| id.ok()))
+        };
+        match self.read(path, None, &mut id) {
+            Ok(ReadFile::Read(_, id)) => Some(id),
+            _ => None,
+        }
+    }
+
     fn open<T>(&self, path: &[u8], bytes_max: Option<u64>) -> Result<(File, Stat), ReadFile<T>> {
         let opened = self.root.open_file(path).and_then(|file| {
             let stat = sys::stat_file(&file)?;
@@ -102,4 +119,22 @@ impl<'a> Reader<'a> {
 /// Whether nobody wrote to the file between the two. Being read may change neither.
 fn is_same(before: &Stat, after: &Stat) -> bool {
     (before.size, before.mtime, before.ctime, before.ino) == (after.size, after.mtime, after.ctime, after.ino)
+}
+
+/// The id of contents that come piece by piece. `None` where there were not `size` bytes to be had.
+pub(crate) fn id_of_stream(size: u64, read: &mut dyn Read) -> Option<Result<ObjectId, Collision>> {
+    let mut hasher = IdHasher::new(ObjectKind::Blob, size);
+    let mut buffer = vec![0; 1 << 18];
+    let mut left = size;
+    while left > 0 {
+        let got = match read.read(&mut buffer) {
+            Ok(0) => return None,
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return None,
+        };
+        hasher.update(&buffer[..got]);
+        left = left.checked_sub(got as u64)?;
+    }
+    Some(hasher.finish())
 }

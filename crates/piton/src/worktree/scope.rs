@@ -95,6 +95,9 @@ impl Scope {
         if !relpath::is_allowed(name) {
             return Decision::Out(if name == b".git" { SkipReason::GitDir } else { SkipReason::BadName });
         }
+        if !is_dir && name.starts_with(relpath::TEMPORARY) {
+            return Decision::Out(SkipReason::Temporary);
+        }
         if self.base.as_deref() == Some(path) {
             return Decision::Out(SkipReason::Store);
         }

@@ -1,0 +1,134 @@
+//! `piton diff`, which `rollback diff` is, too.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use clap::Args;
+use piton::{Diff, FileDiff, diff};
+use serde_json::json;
+
+use super::restore::parse_paths;
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, plain};
+use crate::progress::watch;
+
+/// Show what changed since a checkpoint, or between two
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  piton diff                 since the newest checkpoint
+  piton diff 3               since checkpoint 3
+  piton diff 3 1             from checkpoint 3 to checkpoint 1
+  piton diff 3 -- src/       only in src/
+
+{EXIT_CODES}"))]
+pub(crate) struct DiffArgs {
+    /// From this checkpoint
+    #[arg(value_name = "N|ID", default_value = "1", allow_hyphen_values = true)]
+    from: String,
+    /// To this one; to the files as they are, if there is none
+    #[arg(value_name = "N|ID", allow_hyphen_values = true)]
+    to: Option<String>,
+    /// Only these files and directories, relative to the project
+    #[arg(value_name = "PATH", last = true)]
+    paths: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &DiffArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
+    show(&args.from, args.to.as_deref(), &args.paths, context, output)
+}
+
+pub(crate) fn show(
+    from: &str,
+    to: Option<&str>,
+    paths: &[OsString],
+    context: &Context,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let paths = parse_paths(paths)?;
+    let store = context.store_with_checkpoints()?;
+    let project = context.project(Some(&store))?;
+    let settings = &context.settings;
+    let diff = watch(output, |progress| diff(&store, &project, (from, to), &paths, settings, progress))?;
+    let (insertions, deletions) = totals(&diff);
+    output.json(&json!({
+        "files_changed": diff.files.len(),
+        "insertions": insertions,
+        "deletions": deletions,
+        "files": diff.files.iter().map(file_json).collect::<Vec<_>>(),
+        "diff": String::from_utf8_lossy(&diff.patch),
+    }));
+    if diff.files.is_empty() {
+        output.text("Nothing differs");
+        return Ok(());
+    }
+    output.page(&[summary(&diff).as_bytes(), b"\n", &coloured(&diff.patch, output.has_colours())].concat());
+    Ok(())
+}
+
+fn totals(diff: &Diff) -> (u64, u64) {
+    diff.files.iter().fold((0, 0), |(plus, minus), file| (plus + file.insertions, minus + file.deletions))
+}
+
+fn file_json(file: &FileDiff) -> serde_json::Value {
+    json!({
+        "path": String::from_utf8_lossy(&file.path),
+        "old_path": file.old_path.as_ref().map(|path| String::from_utf8_lossy(path)),
+        "status": file.status.word(),
+        "insertions": file.insertions,
+        "deletions": file.deletions,
+        "binary": file.is_binary,
+    })
+}
+
+/// ` src/main.rs | 4 ++--`
+fn summary(diff: &Diff) -> String {
+    let name = |file: &FileDiff| {
+        let path = plain(&String::from_utf8_lossy(&file.path));
+        file.old_path.as_ref().map_or(path.clone(), |old| format!("{} => {path}", plain(&String::from_utf8_lossy(old))))
+    };
+    let width = diff.files.iter().map(|file| name(file).chars().count()).max().unwrap_or(0).min(60);
+    let mut text = String::new();
+    for file in &diff.files {
+        let marks = if file.is_binary { "Bin".to_owned() } else { bar(file.insertions, file.deletions) };
+        let _ = writeln!(text, " {:width$} | {marks}", name(file));
+    }
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    let (plus, minus) = totals(diff);
+    let files = diff.files.len() as u64;
+    let _ = write!(text, " {files} file{} changed, {plus} insertion{}(+), ", plural(files), plural(plus));
+    let _ = writeln!(text, "{minus} deletion{}(-)", plural(minus));
+    text
+}
+
+fn bar(plus: u64, minus: u64) -> String {
+    const WIDTH: u64 = 40;
+    let total = plus + minus;
+    let scaled = |count: u64| if total <= WIDTH { count } else { (count * WIDTH).div_ceil(total) };
+    let marks = |mark: &str, count: u64| mark.repeat(usize::try_from(scaled(count)).unwrap_or(0));
+    format!("{total} {}{}", marks("+", plus), marks("-", minus))
+}
+
+fn coloured(patch: &[u8], has_colours: bool) -> Vec<u8> {
+    if !has_colours {
+        return patch.to_vec();
+    }
+    let mut text = Vec::with_capacity(patch.len() * 2);
+    for line in patch.split_inclusive(|byte| *byte == b'\n') {
+        let style = match line {
+            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] | [b'd', b'i', b'f', b'f', ..] => Style::new().bold(),
+            [b'@', ..] => AnsiColor::Cyan.on_default(),
+            [b'+', ..] => AnsiColor::Green.on_default(),
+            [b'-', ..] => AnsiColor::Red.on_default(),
+            _ => Style::new(),
+        };
+        let end = line.len() - usize::from(line.ends_with(b"\n"));
+        text.extend_from_slice(style.render().to_string().as_bytes());
+        text.extend_from_slice(&line[..end]);
+        text.extend_from_slice(style.render_reset().to_string().as_bytes());
+        text.extend_from_slice(&line[end..]);
+    }
+    text
+}

@@ -1,0 +1,260 @@
+//! `piton restore`, and what `rollback`, `undo` and `redo` share with it.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, IsTerminal as _};
+use std::os::unix::ffi::OsStrExt as _;
+
+use anyhow::bail;
+use clap::Args;
+use piton::{
+    Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Store, parse_path,
+};
+use serde_json::{Value, json};
+
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, PartlyDone, plain};
+use crate::progress::watch;
+
+/// Make files equal to a checkpoint again
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  piton restore 1                  everything, as it was at the newest checkpoint
+  piton restore 4f2a src/main.rs   one file
+  piton restore 2 --dry-run        only say what would be done
+
+The files as they are now are saved first: `piton undo` brings them back.
+
+{EXIT_CODES}"))]
+pub(crate) struct RestoreArgs {
+    /// Its number in `piton rollback`, or the beginning of its id
+    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], allow_hyphen_values = true)]
+    checkpoint: Option<String>,
+    /// Only these files and directories, relative to the project
+    #[arg(value_name = "PATH", allow_hyphen_values = true)]
+    paths: Vec<OsString>,
+    #[command(flatten)]
+    how: How,
+    /// Finish a restore that was cut short
+    #[arg(long, conflicts_with_all = ["abort", "checkpoint"])]
+    r#continue: bool,
+    /// Go back to before a restore that was cut short
+    #[arg(long, conflicts_with = "checkpoint")]
+    abort: bool,
+}
+
+/// Go back to before the last restore; twice is forward again
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton undo\n\n{EXIT_CODES}"))]
+pub(crate) struct Undo {
+    #[command(flatten)]
+    how: How,
+}
+
+/// Go forward again after an undo
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton redo\n\n{EXIT_CODES}"))]
+pub(crate) struct Redo {
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args, Clone, Copy)]
+pub(crate) struct How {
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Move files that no checkpoint covers (too large, ignored) aside, instead of leaving them in the way
+    #[arg(long)]
+    force_uncovered: bool,
+}
+
+pub(crate) fn run(args: &RestoreArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let to = match (&args.checkpoint, args.r#continue) {
+        (Some(name), _) => RestoreTo::Named(name),
+        (None, true) => RestoreTo::Continue,
+        (None, false) => RestoreTo::Abort,
+    };
+    restore(to, &args.paths, args.how, context, output)
+}
+
+pub(crate) fn undo(args: &Undo, context: &Context, output: &Output) -> anyhow::Result<()> {
+    restore(RestoreTo::Undo, &[], args.how, context, output)
+}
+
+pub(crate) fn redo(args: &Redo, context: &Context, output: &Output) -> anyhow::Result<()> {
+    restore(RestoreTo::Redo, &[], args.how, context, output)
+}
+
+/// Reads paths as they were typed.
+pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
+    let parse = |path: &OsString| {
+        parse_path(path.as_bytes()).map_err(|bad| {
+            let shown = plain(&path.to_string_lossy());
+            piton::Error::new(piton::ErrorKind::Invalid, format!("use the path {shown:?}")).because(bad).into()
+        })
+    };
+    typed.iter().map(parse).collect()
+}
+
+pub(crate) fn restore(
+    to: RestoreTo<'_>,
+    paths: &[OsString],
+    how: How,
+    context: &Context,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let paths = parse_paths(paths)?;
+    let store = context.store_with_checkpoints()?;
+    let project = context.project(Some(&store))?;
+    let asks = !how.yes && !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let options = RestoreOptions { paths: &paths, moves_uncovered_aside: how.force_uncovered, is_dry: true };
+    if how.dry_run || asks {
+        let planned = watch(output, |progress| prepare(&store, &project, to, options, context, progress))?;
+        if how.dry_run {
+            output.json(&plan_json(&planned));
+            output.text(&plan_text(&planned, usize::MAX));
+            return Ok(());
+        }
+        output.text(&plan_text(&planned, 12));
+        if planned.plan().changes() > 0 && !confirmed(output)? {
+            bail!("declined; nothing was touched");
+        }
+    }
+    let options = RestoreOptions { is_dry: false, ..options };
+    let report = watch(output, |progress| prepare(&store, &project, to, options, context, progress)?.apply())?;
+    output.json(&report_json(&report));
+    output.text(&report_text(&report));
+    match report.outcome {
+        RestoreOutcome::Partly => Err(PartlyDone.into()),
+        _ => Ok(()),
+    }
+}
+
+fn prepare<'a>(
+    store: &'a Store,
+    project: &'a Project,
+    to: RestoreTo<'_>,
+    options: RestoreOptions<'_>,
+    context: &Context,
+    progress: &Progress,
+) -> piton::Result<Restore<'a>> {
+    Restore::prepare(store, project, to, options, &context.settings, Context::now(), progress)
+}
+
+fn confirmed(output: &Output) -> anyhow::Result<bool> {
+    output.prompt("Restore? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+fn shown(path: &[u8]) -> String {
+    plain(&String::from_utf8_lossy(path))
+}
+
+fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
+    let plan = planned.plan();
+    let target = planned.target();
+    let mut lines = Vec::new();
+    lines.extend(plan.removed().map(|path| format!("  remove  {}", shown(path))));
+    lines.extend(plan.moved_aside().iter().map(|(path, to)| format!("  aside   {} -> {}", shown(path), shown(to))));
+    lines.extend(plan.written().map(|(path, is_new)| {
+        let verb = if is_new { "create" } else { "write " };
+        format!("  {verb}  {}", shown(path))
+    }));
+    lines.extend(plan.remoded().map(|(path, mode)| format!("  mode    {} to {mode:o}", shown(path))));
+    let (made, dropped) = plan.directories();
+    lines.extend(made.iter().map(|path| format!("  mkdir   {}/", shown(path))));
+    lines.extend(dropped.iter().map(|path| format!("  rmdir   {}/ (if nothing is left in it)", shown(path))));
+    lines.extend(plan.left().iter().map(|left| format!("  LEFT    {}: {}", shown(&left.path), left.why)));
+    let all = lines.len();
+    lines.truncate(lines_max);
+    if all > lines_max {
+        lines.push(format!("  ... and {} more", all - lines_max));
+    }
+    let count = count(plan);
+    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
+    [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn count(plan: &Plan) -> String {
+    match plan.changes() {
+        0 if plan.left().is_empty() => "nothing to do, the files are as they were".to_owned(),
+        _ => format!("{} to write, {} to remove", files(plan.written().count()), files(plan.removed().count())),
+    }
+}
+
+fn files(count: usize) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
+fn report_text(report: &RestoreReport) -> String {
+    let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
+    if report.outcome == RestoreOutcome::NothingToDo {
+        return format!("Nothing to do: the files are as they were at {target}");
+    }
+    let verb = if report.outcome == RestoreOutcome::Partly { "Partly restored" } else { "Restored" };
+    let (written, removed) = (files(report.written.len()), files(report.removed.len()));
+    let mut lines = vec![format!("{verb} to {target}: {written} written, {removed} removed")];
+    lines.extend(
+        report.moved_aside.iter().map(|(path, to)| format!("Moved aside: {} is now {}", shown(path), shown(to))),
+    );
+    if !report.left.is_empty() {
+        lines.push("Left as they are:".to_owned());
+        lines.extend(report.left.iter().map(|left| format!("  {}: {}", shown(&left.path), left.why)));
+    }
+    if let Some((session, turn)) = rewind(report) {
+        lines.push(format!("The talk to go with it: session {}, turn {}", plain(session), plain(turn)));
+    }
+    if let Some(safety) = report.safety {
+        lines.push(format!("What there was before is saved as {}: `piton undo` goes back to it", safety.short()));
+    }
+    lines.join("\n")
+}
+
+fn rewind(report: &RestoreReport) -> Option<(&str, &str)> {
+    let origin = &report.target.facts.origin;
+    Some((origin.session.as_deref()?, origin.turn.as_deref()?))
+}
+
+fn left_json(left: &[piton::Left]) -> Value {
+    left.iter().map(|left| json!({"path": String::from_utf8_lossy(&left.path), "why": left.why.word()})).collect()
+}
+
+fn paths_json<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Value {
+    paths.map(|path| Value::from(String::from_utf8_lossy(path))).collect()
+}
+
+fn plan_json(planned: &Restore<'_>) -> Value {
+    let plan = planned.plan();
+    let (made, dropped) = plan.directories();
+    json!({
+        "dry_run": true,
+        "id": planned.target().id.to_string(),
+        "write": paths_json(plan.written().map(|(path, _)| path)),
+        "remove": paths_json(plan.removed()),
+        "mode": plan.remoded().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
+        "make_dirs": paths_json(made.into_iter()),
+        "drop_dirs": paths_json(dropped.into_iter()),
+        "left": left_json(plan.left()),
+    })
+}
+
+fn report_json(report: &RestoreReport) -> Value {
+    json!({
+        "outcome": report.outcome.word(),
+        "id": report.target.id.to_string(),
+        "safety_id": report.safety.map(|id| id.to_string()),
+        "written": report.written.len(),
+        "removed": report.removed.len(),
+        "left": left_json(&report.left),
+        "rewind": rewind(report).map(|(session, turn)| json!({"session": session, "turn": turn})),
+        "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
+        "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),
+    })
+}

@@ -1,0 +1,55 @@
+//! Which lines differ between two texts.
+
+use gix_imara_diff::{Algorithm, Diff, InternedInput};
+
+/// Where git looks for a NUL to tell text from other bytes.
+const TEXT_BYTES: usize = 8000;
+/// Larger contents are not compared line by line.
+const TEXT_BYTES_MAX: usize = 16 << 20;
+
+/// Two texts as lines, each with its end, and where they differ.
+pub(crate) struct Lines<'a> {
+    pub(crate) old: Vec<&'a [u8]>,
+    pub(crate) new: Vec<&'a [u8]>,
+    diff: Diff,
+}
+
+/// One run of lines that differ: from where to where on either side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hunk {
+    pub(crate) old: std::ops::Range<usize>,
+    pub(crate) new: std::ops::Range<usize>,
+}
+
+/// Whether bytes are text, as git sees it.
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    bytes.len() <= TEXT_BYTES_MAX && !bytes[..bytes.len().min(TEXT_BYTES)].contains(&0)
+}
+
+impl<'a> Lines<'a> {
+    /// Compares two texts. `None` where either is none.
+    pub(crate) fn compare(old: &'a [u8], new: &'a [u8]) -> Option<Self> {
+        if !is_text(old) || !is_text(new) {
+            return None;
+        }
+        let lines = |text: &'a [u8]| text.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
+        let (old, new) = (lines(old), lines(new));
+        let mut input = InternedInput::default();
+        input.update_before(old.iter().copied());
+        input.update_after(new.iter().copied());
+        let mut diff = Diff::compute(Algorithm::Histogram, &input);
+        diff.postprocess_lines(&input);
+        Some(Self { old, new, diff })
+    }
+
+    /// Lines added and removed.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (u64::from(self.diff.count_additions()), u64::from(self.diff.count_removals()))
+    }
+
+    /// The runs of lines that differ, in order.
+    pub(crate) fn hunks(&self) -> impl Iterator<Item = Hunk> {
+        let range = |range: std::ops::Range<u32>| range.start as usize..range.end as usize;
+        self.diff.hunks().map(move |hunk| Hunk { old: range(hunk.before), new: range(hunk.after) })
+    }
+}

@@ -1,0 +1,263 @@
+//! What differs between a checkpoint and the files as they are, or between two checkpoints. Stores nothing.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::history;
+use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::project::Project;
+use crate::relpath;
+use crate::restore::Planner;
+use crate::settings::Settings;
+use crate::store::{Checkpoint, EntryMode, Objects, Store};
+use crate::survey::{Ground, SurveyEnd, entry_mode, survey};
+use crate::sys::Dir;
+use crate::take::Progress;
+use crate::worktree::{FileNode, Manifest};
+
+mod lines;
+mod patch;
+
+pub(crate) use lines::Lines;
+
+/// What differs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diff {
+    /// The files that differ, by path.
+    pub files: Vec<FileDiff>,
+    /// The same as a unified diff that `git apply` takes. Bytes, because files are.
+    pub patch: Vec<u8>,
+}
+
+/// One file that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileDiff {
+    /// Where it is now, or was.
+    pub path: Vec<u8>,
+    /// Where it was, if it was moved.
+    pub old_path: Option<Vec<u8>>,
+    /// What happened to it.
+    pub status: DiffStatus,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// Whether it has no lines.
+    pub is_binary: bool,
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiffStatus {
+    /// It was not there.
+    Added,
+    /// It is not there any more.
+    Deleted,
+    /// It has other contents, or another mode.
+    Modified,
+    /// It has another name, and the same contents.
+    Renamed,
+}
+
+impl DiffStatus {
+    /// The word for it in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Deleted => "deleted",
+            Self::Modified => "modified",
+            Self::Renamed => "renamed",
+        }
+    }
+}
+
+/// A file on one side.
+#[derive(Clone, PartialEq, Eq)]
+struct Side {
+    mode: EntryMode,
+    id: ObjectId,
+    bytes: Vec<u8>,
+}
+
+struct Changed {
+    path: Vec<u8>,
+    old: Option<Side>,
+    new: Option<Side>,
+}
+
+/// Compares the checkpoint `from` with the checkpoint `to`, or with the files as they are. Only what is one of `paths`
+/// or in it, if there are any.
+pub fn diff(
+    store: &Store,
+    project: &Project,
+    (from, to): (&str, Option<&str>),
+    paths: &[Vec<u8>],
+    settings: &Settings,
+    progress: &Progress,
+) -> Result<Diff> {
+    let held = store.share()?;
+    let objects = store.objects(&held)?;
+    let checkpoints = store.history(&objects, project.id())?;
+    let from = history::find(&checkpoints, from)?;
+    let changed = match to {
+        Some(to) => between_checkpoints(from, history::find(&checkpoints, to)?, &objects, paths)?,
+        None => {
+            let (record, newest) = (store.record(project.id()), checkpoints.first());
+            let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
+            against_files(from, &ground, paths)?
+        }
+    };
+    Ok(describe(changed))
+}
+
+fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {
+    paths.is_empty() || paths.iter().any(|wanted| relpath::is_within(path, wanted))
+}
+
+fn between_checkpoints(
+    from: &Checkpoint,
+    to: &Checkpoint,
+    objects: &Objects,
+    paths: &[Vec<u8>],
+) -> Result<Vec<Changed>> {
+    let side = |side: Option<(EntryMode, ObjectId)>| match side {
+        None | Some((EntryMode::Commit, _)) => Ok(None),
+        Some((mode, id)) => Ok(Some(Side { mode, id, bytes: objects.read(id, ObjectKind::Blob)? })),
+    };
+    let changes = objects.compare_trees(Some(from.tree), Some(to.tree))?;
+    let meant = changes.into_iter().filter(|change| is_meant(&change.path, paths));
+    meant.map(|change| Ok(Changed { old: side(change.old)?, new: side(change.new)?, path: change.path })).collect()
+}
+
+/// What a restore would take back is what has changed since.
+fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> Result<Vec<Changed>> {
+    let survey = match survey(ground, &ground.store.new_objects(ground.objects, true))? {
+        SurveyEnd::Done(survey) => survey,
+        SurveyEnd::TooManyFiles => {
+            return Err(Error::new(ErrorKind::Invalid, "compare")
+                .because("there are more files in scope than max_files allows")
+                .with_hint("raise max_files in the configuration"));
+        }
+        SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "compare").because("it was stopped")),
+    };
+    let dir = ground.project.dir();
+    let root = Dir::open(dir).map_err(|error| Error::io("open", dir, error))?;
+    let objects = ground.objects;
+    let planner = Planner { survey: &survey, target: from, objects, root: &root, paths, moves_aside: None };
+    let plan = planner.plan()?;
+    let files = Files { manifest: &survey.manifest, root: &root };
+    let mut changed = Vec::new();
+    for write in plan.writes {
+        let mode = match write.mode {
+            None => EntryMode::Link,
+            Some(mode) if mode & 0o100 != 0 => EntryMode::Executable,
+            Some(_) => EntryMode::File,
+        };
+        let old = Some(Side { mode, id: write.id, bytes: objects.read(write.id, ObjectKind::Blob)? });
+        let new = write.over.and_then(|_| files.read(&write.path));
+        changed.push(Changed { path: write.path, old, new });
+    }
+    for remove in plan.removes {
+        if let Some(new) = files.read(&remove.path) {
+            changed.push(Changed { path: remove.path, old: None, new: Some(new) });
+        }
+    }
+    // Of permissions, a diff knows who may execute and nothing else.
+    for set in plan.modes {
+        let mode = if set.mode & 0o100 != 0 { EntryMode::Executable } else { EntryMode::File };
+        if let Some(new) = files.read(&set.path).filter(|new| set.seen.is_some() && new.mode != mode) {
+            changed.push(Changed { path: set.path, old: Some(Side { mode, ..new.clone() }), new: Some(new) });
+        }
+    }
+    // A path that is removed and written (a file for a link, say) is one change.
+    changed.sort_by(|a, b| a.path.cmp(&b.path));
+    changed.retain(|change| change.old != change.new);
+    Ok(changed)
+}
+
+/// The files as they are.
+struct Files<'a> {
+    manifest: &'a Manifest,
+    root: &'a Dir,
+}
+
+impl Files<'_> {
+    fn find(&self, path: &[u8]) -> Option<&FileNode> {
+        let (parent, name) = relpath::split(path);
+        let dir = self.manifest.dirs.iter().find(|dir| &*dir.path == parent)?;
+        dir.files.iter().find(|file| dir.name_of(file) == name)
+    }
+
+    /// None where it is gone by now.
+    fn read(&self, path: &[u8]) -> Option<Side> {
+        let mode = entry_mode(self.find(path)?);
+        let (parent, name) = relpath::split(path);
+        let bytes = if mode == EntryMode::Link {
+            self.root.open_dir(parent).ok()?.read_link(&std::ffi::CString::new(name).ok()?).ok()?
+        } else {
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut self.root.open_file(path).ok()?, &mut bytes).ok()?;
+            bytes
+        };
+        Some(Side { mode, id: IdHasher::of(ObjectKind::Blob, &bytes).ok()?, bytes })
+    }
+}
+
+fn describe(changed: Vec<Changed>) -> Diff {
+    let mut diff = Diff::default();
+    let (renames, rest) = find_renames(changed);
+    for (from, to) in renames {
+        patch::print_rename(&mut diff.patch, &from, &to);
+        diff.files.push(FileDiff {
+            path: to,
+            old_path: Some(from),
+            status: DiffStatus::Renamed,
+            insertions: 0,
+            deletions: 0,
+            is_binary: false,
+        });
+    }
+    for Changed { path, old, new } in rest {
+        let bytes = |side: &Option<Side>| side.as_ref().map_or_else(Vec::new, |side| side.bytes.clone());
+        let (old_bytes, new_bytes) = (bytes(&old), bytes(&new));
+        let lines = Lines::compare(&old_bytes, &new_bytes);
+        let (insertions, deletions) = lines.as_ref().map_or((0, 0), Lines::counts);
+        fn version(side: &Side) -> patch::Version<'_> {
+            patch::Version { mode: side.mode.octal(), id: side.id, bytes: &side.bytes }
+        }
+        patch::print(&mut diff.patch, &path, old.as_ref().map(version).as_ref(), new.as_ref().map(version).as_ref());
+        let status = match (&old, &new) {
+            (None, _) => DiffStatus::Added,
+            (_, None) => DiffStatus::Deleted,
+            _ => DiffStatus::Modified,
+        };
+        let is_binary = lines.is_none();
+        diff.files.push(FileDiff { path, old_path: None, status, insertions, deletions, is_binary });
+    }
+    diff.files.sort_by(|a, b| a.path.cmp(&b.path));
+    diff
+}
+
+/// Pairs files that are gone with new ones of the same contents and mode. Empty files are too alike to tell.
+fn find_renames(changed: Vec<Changed>) -> (Vec<(Vec<u8>, Vec<u8>)>, Vec<Changed>) {
+    let mut gone: HashMap<(u32, ObjectId), Vec<usize>> = HashMap::new();
+    for (at, change) in changed.iter().enumerate().rev() {
+        if let (Some(old), None) = (&change.old, &change.new)
+            && !old.bytes.is_empty()
+        {
+            gone.entry((old.mode.octal(), old.id)).or_default().push(at);
+        }
+    }
+    let mut renames = Vec::new();
+    let mut is_paired = vec![false; changed.len()];
+    for (at, change) in changed.iter().enumerate() {
+        if let (None, Some(new)) = (&change.old, &change.new)
+            && let Some(from) = gone.get_mut(&(new.mode.octal(), new.id)).and_then(Vec::pop)
+        {
+            renames.push((changed[from].path.clone(), change.path.clone()));
+            (is_paired[from], is_paired[at]) = (true, true);
+        }
+    }
+    let rest = changed.into_iter().zip(is_paired).filter(|(_, is_paired)| !is_paired).map(|(change, _)| change);
+    (renames, rest.collect())
+}

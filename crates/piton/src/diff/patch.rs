@@ -1,0 +1,171 @@
+//! Printing what differs so that `git apply` takes it.
+
+use std::io::Write as _;
+use std::ops::Range;
+
+use flate2::{Compression, write::ZlibEncoder};
+
+use super::lines::{Hunk, Lines};
+use crate::id::{ID_BYTES, ObjectId};
+
+/// How many lines that do not differ are shown around those that do.
+const CONTEXT: usize = 3;
+const NO_ID: ObjectId = ObjectId::from_bytes([0; ID_BYTES]);
+
+/// One side of a file that differs.
+pub(crate) struct Version<'a> {
+    /// Git's mode: 100644, 100755 or 120000.
+    pub(crate) mode: u32,
+    pub(crate) id: ObjectId,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Prints one file that was added, removed or changed.
+pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>>, new: Option<&Version<'a>>) {
+    if let (Some(one), Some(other)) = (old, new)
+        && (one.mode ^ other.mode) & 0o170_000 != 0
+    {
+        // A file that became a link, or the other way round, is one removed and one added.
+        print(out, path, old, None);
+        print(out, path, None, new);
+        return;
+    }
+    let (from, to) = (quoted(b"a/", path), quoted(b"b/", path));
+    put(out, &[b"diff --git ", &from, b" ", &to, b"\n"]);
+    match (old, new) {
+        (None, Some(new)) => line(out, &format!("new file mode {:o}", new.mode)),
+        (Some(old), None) => line(out, &format!("deleted file mode {:o}", old.mode)),
+        (Some(old), Some(new)) if old.mode != new.mode => {
+            line(out, &format!("old mode {:o}\nnew mode {:o}", old.mode, new.mode));
+        }
+        _ => {}
+    }
+    let id = |version: Option<&Version<'_>>| version.map_or(NO_ID, |version| version.id);
+    if id(old) == id(new) {
+        return;
+    }
+    let same_mode = old.zip(new).filter(|(old, new)| old.mode == new.mode);
+    let mode = same_mode.map(|(old, _)| format!(" {:o}", old.mode)).unwrap_or_default();
+    line(out, &format!("index {}..{}{mode}", id(old), id(new)));
+    let bytes = |version: Option<&Version<'a>>| version.map_or(&b""[..], |version| version.bytes);
+    print_contents(out, (bytes(old), old.map(|_| from)), (bytes(new), new.map(|_| to)));
+}
+
+/// Prints a file that was moved and is the same otherwise.
+pub(crate) fn print_rename(out: &mut Vec<u8>, from: &[u8], to: &[u8]) {
+    put(out, &[b"diff --git ", &quoted(b"a/", from), b" ", &quoted(b"b/", to), b"\nsimilarity index 100%\n"]);
+    put(out, &[b"rename from ", &quoted(b"", from), b"\nrename to ", &quoted(b"", to), b"\n"]);
+}
+
+fn print_contents(out: &mut Vec<u8>, old: (&[u8], Option<Vec<u8>>), new: (&[u8], Option<Vec<u8>>)) {
+    let Some(lines) = Lines::compare(old.0, new.0) else {
+        line(out, "GIT binary patch");
+        print_literal(out, new.0);
+        print_literal(out, old.0);
+        return;
+    };
+    let hunks: Vec<Hunk> = lines.hunks().collect();
+    if hunks.is_empty() {
+        return;
+    }
+    for (mark, name) in [(&b"--- "[..], old.1), (b"+++ ", new.1)] {
+        let name = name.unwrap_or_else(|| b"/dev/null".to_vec());
+        // A name with a space in it ends in a tab, or a reader takes the rest of it for a date.
+        let end: &[u8] = if name.contains(&b' ') && !name.starts_with(b"\"") { b"\t\n" } else { b"\n" };
+        put(out, &[mark, &name, end]);
+    }
+    for group in hunks.chunk_by(|a, b| b.old.start - a.old.end <= 2 * CONTEXT) {
+        print_hunk(out, &lines, group);
+    }
+}
+
+fn print_hunk(out: &mut Vec<u8>, lines: &Lines<'_>, group: &[Hunk]) {
+    let (first, last) = (&group[0], &group[group.len() - 1]);
+    let before = first.old.start.min(CONTEXT);
+    let after = (lines.old.len() - last.old.end).min(CONTEXT);
+    let old = first.old.start - before..last.old.end + after;
+    let new = first.new.start - before..last.new.end + after;
+    line(out, &format!("@@ -{} +{} @@", range(&old), range(&new)));
+    let mut at = old.start;
+    for hunk in group {
+        print_lines(out, b" ", &lines.old[at..hunk.old.start]);
+        print_lines(out, b"-", &lines.old[hunk.old.clone()]);
+        print_lines(out, b"+", &lines.new[hunk.new.clone()]);
+        at = hunk.old.end;
+    }
+    print_lines(out, b" ", &lines.old[at..old.end]);
+}
+
+/// Lines are counted from 1, and a range without lines is named by the line before it.
+fn range(lines: &Range<usize>) -> String {
+    match lines.len() {
+        1 => (lines.start + 1).to_string(),
+        0 => format!("{},0", lines.start),
+        count => format!("{},{count}", lines.start + 1),
+    }
+}
+
+fn print_lines(out: &mut Vec<u8>, mark: &[u8], lines: &[&[u8]]) {
+    for text in lines {
+        put(out, &[mark, text]);
+        if !text.ends_with(b"\n") {
+            line(out, "\n\\ No newline at end of file");
+        }
+    }
+}
+
+/// Compressed bytes in git's base 85, 52 a line.
+fn print_literal(out: &mut Vec<u8>, bytes: &[u8]) {
+    line(out, &format!("literal {}", bytes.len()));
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
+    let deflated = encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes everything");
+    for chunk in deflated.chunks(52) {
+        let length = u8::try_from(chunk.len()).expect("at most 52");
+        out.push(if length <= 26 { b'A' + length - 1 } else { b'a' + length - 27 });
+        for word in chunk.chunks(4) {
+            let mut padded = [0; 4];
+            padded[..word.len()].copy_from_slice(word);
+            print_word(out, u32::from_be_bytes(padded));
+        }
+        out.push(b'\n');
+    }
+    out.push(b'\n');
+}
+
+fn print_word(out: &mut Vec<u8>, mut word: u32) {
+    const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+    let mut text = [0; 5];
+    for place in text.iter_mut().rev() {
+        *place = DIGITS[word as usize % 85];
+        word /= 85;
+    }
+    out.extend_from_slice(&text);
+}
+
+/// A path as git prints it: in quotes, with escapes, where it holds anything but plain characters.
+pub(crate) fn quoted(prefix: &[u8], path: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| (0x20..0x7f).contains(byte) && !matches!(byte, b'"' | b'\\');
+    if path.iter().all(is_plain) {
+        return [prefix, path].concat();
+    }
+    let mut text = [b"\"", prefix].concat();
+    for byte in path {
+        match byte {
+            b'"' | b'\\' => text.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => text.extend_from_slice(b"\\n"),
+            b'\t' => text.extend_from_slice(b"\\t"),
+            byte if is_plain(byte) => text.push(*byte),
+            byte => text.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+        }
+    }
+    text.push(b'"');
+    text
+}
+
+fn put(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+fn line(out: &mut Vec<u8>, text: &str) {
+    put(out, &[text.as_bytes(), b"\n"]);
+}

@@ -1,0 +1,214 @@
+//! Doing what a plan says, path by path, on all cores. What does not work is left and reported; the rest goes on.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::plan::{Left, Plan, Remove, SetMode, WhyLeft, Write};
+use crate::error::{Error, Result, plain_io};
+use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
+use crate::relpath;
+use crate::store::Objects;
+use crate::sys::{self, Dir};
+use crate::worktree::{Change, Hand, NewContents};
+
+/// How much of what will be written is kept in memory from the time when it was checked.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// Contents that were read and found whole.
+pub(super) type Contents = HashMap<ObjectId, Vec<u8>>;
+
+/// What was done.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) written: Vec<Vec<u8>>,
+    pub(super) removed: Vec<Vec<u8>>,
+    pub(super) remoded: usize,
+    pub(super) moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) left: Vec<Left>,
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Runs `work` on every item, on all cores; each thread has its own `worker`.
+fn for_all<T: Sync, W>(
+    items: &[T],
+    worker: impl Fn(usize) -> W + Sync,
+    work: impl Fn(&mut W, &T) + Sync,
+    end: impl Fn(W) + Sync,
+) {
+    let next = AtomicUsize::new(0);
+    let run = |number| {
+        let mut own = worker(number);
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(&mut own, item);
+        }
+        end(own);
+    };
+    std::thread::scope(|scope| {
+        let helpers = 1..threads().min(items.len().div_ceil(4));
+        let run = &run;
+        helpers.for_each(|number| drop(scope.spawn(move || run(number))));
+        run(0);
+    });
+}
+
+/// Reads everything that the plan will write, and checks it. The first part of it is kept.
+pub(super) fn read_all(plan: &Plan, objects: &Objects) -> Result<Contents> {
+    let mut ids: Vec<_> = plan.writes.iter().map(|write| write.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let kept: Mutex<(usize, Contents)> = Mutex::default();
+    let failed: Mutex<Option<Error>> = Mutex::default();
+    let shared = objects.shared();
+    for_all(
+        &ids,
+        |_| shared.objects(),
+        |objects, id| match read_one(objects, *id) {
+            Ok(bytes) => {
+                let mut kept = kept.lock().expect("no thread panics with it");
+                if kept.0 + bytes.len() <= KEPT_BYTES_MAX {
+                    kept.0 += bytes.len();
+                    kept.1.insert(*id, bytes);
+                }
+            }
+            Err(error) => *failed.lock().expect("no thread panics with it") = Some(error),
+        },
+        drop,
+    );
+    match failed.into_inner().expect("no thread panics with it") {
+        Some(error) => Err(error),
+        None => Ok(kept.into_inner().expect("no thread panics with it").1),
+    }
+}
+
+fn read_one(objects: &Objects, id: ObjectId) -> Result<Vec<u8>> {
+    let bytes = objects.read(id, ObjectKind::Blob)?;
+    if IdHasher::of(ObjectKind::Blob, &bytes) != Ok(id) {
+        return Err(Error::damaged(format!("restore the contents {id}"), "they are not as they were written")
+            .with_hint("run `piton verify`; nothing was touched"));
+    }
+    Ok(bytes)
+}
+
+/// Does what the plan says. `token` makes the names of temporary files differ from those of other restores.
+pub(super) fn apply(plan: Plan, contents: &Contents, objects: &Objects, root: &Dir, token: CheckpointId) -> Done {
+    let token = token.short();
+    let mut hand = Hand::new(root, format!("{token}-m"));
+    let mut done = Done { left: plan.left, ..Done::default() };
+    for path in &plan.leftovers {
+        done.note_failure(path, hand.sweep(path));
+    }
+    for (path, name) in plan.asides {
+        if done.note_failure(&path, hand.move_aside(&path, &name)).is_some() {
+            done.moved_aside.push((path, name));
+        }
+    }
+    for Remove { path, seen } in plan.removes {
+        let removed = hand.remove(&path, &seen);
+        if done.note(&path, removed, WhyLeft::Changed) {
+            done.removed.push(path);
+        }
+    }
+    for path in &plan.drop_dirs {
+        // One that still holds something stays, and that is right: what it holds is out of scope.
+        if let Err(error) = hand.remove_dir(path)
+            && !sys::is_gone(&error)
+        {
+            done.left.push(failed(path, &error));
+        }
+    }
+    let mut made = Vec::new();
+    for (path, mode) in plan.make_dirs {
+        match hand.make_dir(&path) {
+            Ok(Some(Change::Made)) => made.push((path, mode)),
+            Ok(None) => {}
+            Ok(Some(Change::Left)) => done.left.push(Left { path, why: WhyLeft::InTheWay }),
+            Err(error) => done.left.push(failed(&path, &error)),
+        }
+    }
+    write_all(&plan.writes, contents, objects, root, &token, &mut done);
+    for SetMode { path, mode, seen } in plan.modes {
+        let set = hand.set_mode(&path, mode, seen.as_ref());
+        done.remoded += usize::from(done.note(&path, set, WhyLeft::Changed));
+    }
+    for (path, mode) in made.iter().rev() {
+        let set = hand.set_mode(path, *mode, None);
+        done.note(path, set, WhyLeft::Changed);
+    }
+    if let Err(error) = hand.finish() {
+        done.left.push(failed(b"", &error));
+    }
+    done.left.sort_by(|a, b| a.path.cmp(&b.path));
+    done
+}
+
+/// Writes go by directories, so that each is opened once.
+fn write_all(writes: &[Write], contents: &Contents, objects: &Objects, root: &Dir, token: &str, done: &mut Done) {
+    let by_dir: Vec<&[Write]> =
+        writes.chunk_by(|a, b| relpath::split(&a.path).0 == relpath::split(&b.path).0).collect();
+    let all: Mutex<&mut Done> = Mutex::new(done);
+    let shared = objects.shared();
+    for_all(
+        &by_dir,
+        |number| (shared.objects(), Hand::new(root, format!("{token}-{number}")), Done::default()),
+        |(objects, hand, done), writes| {
+            for write in *writes {
+                let why = if write.over.is_some() { WhyLeft::Changed } else { WhyLeft::InTheWay };
+                let put = write_one(write, contents, objects, hand);
+                if done.note(&write.path, put, why) {
+                    done.written.push(write.path.clone());
+                }
+            }
+        },
+        |(_, hand, mut done)| {
+            if let Err(error) = hand.finish() {
+                done.left.push(failed(b"", &error));
+            }
+            let mut all = all.lock().expect("no thread panics with it");
+            all.written.append(&mut done.written);
+            all.left.append(&mut done.left);
+        },
+    );
+    done.written.sort();
+}
+
+fn write_one(write: &Write, contents: &Contents, objects: &Objects, hand: &mut Hand<'_>) -> io::Result<Change> {
+    let read;
+    let bytes = match contents.get(&write.id) {
+        Some(bytes) => bytes,
+        None => {
+            read = read_one(objects, write.id).map_err(io::Error::other)?;
+            &read
+        }
+    };
+    let new = match write.mode {
+        Some(mode) => NewContents::File(bytes, mode),
+        None => NewContents::Link(bytes),
+    };
+    hand.put(&write.path, new, write.over.as_ref())
+}
+
+fn failed(path: &[u8], error: &io::Error) -> Left {
+    let why = if sys::is_gone(error) { WhyLeft::InTheWay } else { WhyLeft::Failed(plain_io(error)) };
+    Left { path: path.to_vec(), why }
+}
+
+impl Done {
+    /// Whether the change was made; notes why not.
+    fn note(&mut self, path: &[u8], change: io::Result<Change>, why_left: WhyLeft) -> bool {
+        match change {
+            Ok(Change::Made) => return true,
+            Ok(Change::Left) => self.left.push(Left { path: path.to_vec(), why: why_left }),
+            Err(error) => self.left.push(failed(path, &error)),
+        }
+        false
+    }
+
+    fn note_failure<T>(&mut self, path: &[u8], result: io::Result<T>) -> Option<T> {
+        result.map_err(|error| self.left.push(failed(path, &error))).ok()
+    }
+}

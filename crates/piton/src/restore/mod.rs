@@ -1,0 +1,330 @@
+//! Making files equal to a checkpoint again.
+//!
+//! - R1. No byte is overwritten or removed that is not in the safety checkpoint. Ignored, oversized and special files are
+//!   therefore never touched.
+//! - R2. The safety checkpoint is taken from the very scan that the plan was made from. What changed after that scan is
+//!   left alone, and reported.
+//! - R3. Everything that will be written was read from the store, and found whole, before anything is touched.
+//! - R4. A restore that is cut short is known to the next command, and can be finished or taken back.
+//! - R5. A restore can be undone, and so can that.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::history;
+use crate::id::CheckpointId;
+use crate::project::Project;
+use crate::relpath;
+use crate::settings::Settings;
+use crate::store::{
+    Checkpoint, CheckpointKind, EntryMode, Intent, NewObjects, Objects, ProjectLock, Record, RestoreVerb, Restoring,
+    Store, StoreLock,
+};
+use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::sys::Dir;
+use crate::take::{Keep, Outcome, Progress, Request};
+use crate::time::Moment;
+
+mod apply;
+mod plan;
+
+pub(crate) use plan::Planner;
+pub use plan::{Left, Plan, WhyLeft};
+
+/// What to restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreTo<'a> {
+    /// The checkpoint of this number or id.
+    Named(&'a str),
+    /// What there was before the last restore.
+    Undo,
+    /// What there was before the last undo.
+    Redo,
+    /// What a restore that was cut short was to restore.
+    Continue,
+    /// What there was before it.
+    Abort,
+}
+
+/// How to restore.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RestoreOptions<'a> {
+    /// Only these paths, relative to the project; all, if there are none.
+    pub paths: &'a [Vec<u8>],
+    /// Move files that no checkpoint covers aside, instead of leaving them in the way.
+    pub moves_uncovered_aside: bool,
+    /// Only make the plan. Writes nothing to the store and takes no lock that others would wait for.
+    pub is_dry: bool,
+}
+
+/// A restore that is planned and not yet begun. No other process changes the project's checkpoints while it is held.
+pub struct Restore<'a> {
+    store: &'a Store,
+    project: &'a Project,
+    now: Moment,
+    plan: Plan,
+    target: Checkpoint,
+    verb: Option<RestoreVerb>,
+    intent: Option<Intent>,
+    paths: Vec<Vec<u8>>,
+    survey: Survey,
+    newest: Option<Checkpoint>,
+    record: Record,
+    new_objects: NewObjects,
+    objects: Objects,
+    root: Dir,
+    locked: Option<ProjectLock>,
+    _held: StoreLock,
+}
+
+/// What came of a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreOutcome {
+    /// The files are as they were then.
+    Restored,
+    /// Some are not: see what was left.
+    Partly,
+    /// They were so already.
+    NothingToDo,
+}
+
+impl RestoreOutcome {
+    /// The word for it in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Restored => "restored",
+            Self::Partly => "partly",
+            Self::NothingToDo => "nothing_to_do",
+        }
+    }
+}
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// What came of it.
+    pub outcome: RestoreOutcome,
+    /// What was restored.
+    pub target: Checkpoint,
+    /// What undo goes back to.
+    pub safety: Option<CheckpointId>,
+    /// The files that were written.
+    pub written: Vec<Vec<u8>>,
+    /// The files that were removed.
+    pub removed: Vec<Vec<u8>>,
+    /// How many files and directories got other permission bits.
+    pub remoded: usize,
+    /// The files that were moved aside, and the names that they got.
+    pub moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What differs from the checkpoint and stays as it is.
+    pub left: Vec<Left>,
+}
+
+impl<'a> Restore<'a> {
+    /// Makes the plan of a restore. Fails, with nothing touched, where the target is not found or not whole, and where
+    /// the files as they are could not be saved first.
+    pub fn prepare(
+        store: &'a Store,
+        project: &'a Project,
+        to: RestoreTo<'_>,
+        options: RestoreOptions<'_>,
+        settings: &Settings,
+        now: Moment,
+        progress: &Progress,
+    ) -> Result<Self> {
+        let held = store.share()?;
+        let locked = if options.is_dry { None } else { Some(store.lock_project(&held, project.id())?) };
+        let objects = store.objects(&held)?;
+        let checkpoints = store.history(&objects, project.id())?;
+        let intent = store.interrupted_restore(project.id())?;
+        let Resolved { target, verb, paths } = resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
+        let newest = checkpoints.into_iter().next();
+        let record = store.record(project.id());
+        let new_objects = store.new_objects(&objects, options.is_dry);
+        let ground =
+            Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
+        let survey = match survey(&ground, &new_objects)? {
+            SurveyEnd::Done(survey) => survey,
+            SurveyEnd::TooManyFiles => {
+                return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
+            }
+            SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "restore").because("it was stopped")),
+        };
+        let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+        let stamp = now.stamp();
+        let plan = plan::Planner {
+            survey: &survey,
+            target: &target,
+            objects: &objects,
+            root: &root,
+            paths: &paths,
+            moves_aside: options.moves_uncovered_aside.then_some(&stamp),
+        }
+        .plan()?;
+        Ok(Self {
+            store,
+            project,
+            now,
+            plan,
+            target,
+            verb,
+            intent,
+            paths,
+            survey,
+            newest,
+            record,
+            new_objects,
+            objects,
+            root,
+            locked,
+            _held: held,
+        })
+    }
+
+    /// What it will do.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What it will restore.
+    pub fn target(&self) -> &Checkpoint {
+        &self.target
+    }
+
+    /// Does it.
+    pub fn apply(self) -> Result<RestoreReport> {
+        let Some(locked) = self.locked else {
+            return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
+        };
+        if self.plan.changes() == 0 {
+            if self.intent.is_some() {
+                self.store.clear_intent(&locked, self.project.id())?;
+            }
+            let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
+            return Ok(report(outcome, self.target, None, self.plan.left));
+        }
+        let contents = apply::read_all(&self.plan, &self.objects)?;
+        let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone() });
+        let request = Request {
+            reason: reason(self.verb, &self.target),
+            kind: if self.verb.is_some() { CheckpointKind::Safety } else { CheckpointKind::Auto },
+            ..Request::default()
+        };
+        let keep = Keep {
+            store: self.store,
+            locked: &locked,
+            project: self.project.id(),
+            newest: self.newest.as_ref(),
+            request: &request,
+            restoring,
+            now: self.now,
+        };
+        let mut record = self.record;
+        let kept = keep.keep(&self.survey, self.new_objects, &mut record)?;
+        let saved = match kept.outcome {
+            Outcome::Taken(id) | Outcome::Unchanged(id) => id,
+            Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
+        };
+        let _ = self.store.save_record(&locked, self.project.id(), &record);
+        // One that goes on or goes back keeps what the first try saved: that is what undo means.
+        let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
+        let intent = Intent { target: self.target.id, safety, paths: self.paths };
+        self.store.note_intent(&locked, self.project.id(), &intent)?;
+        let done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved);
+        self.root.sync_file_system().map_err(|error| Error::io("sync", self.project.dir(), error))?;
+        self.store.clear_intent(&locked, self.project.id())?;
+        let outcome = if done.left.is_empty() { RestoreOutcome::Restored } else { RestoreOutcome::Partly };
+        Ok(RestoreReport {
+            written: done.written,
+            removed: done.removed,
+            remoded: done.remoded,
+            moved_aside: done.moved_aside,
+            ..report(outcome, self.target, Some(safety), done.left)
+        })
+    }
+}
+
+fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {
+    let (written, removed, moved_aside) = Default::default();
+    RestoreReport { outcome, target, safety, written, removed, remoded: 0, moved_aside, left }
+}
+
+fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
+    match verb {
+        Some(RestoreVerb::Restore) => format!("before restore to {}", target.id.short()),
+        Some(RestoreVerb::Undo) => "before undo".to_owned(),
+        Some(RestoreVerb::Redo) => "before redo".to_owned(),
+        None => "before going on with a restore that was cut short".to_owned(),
+    }
+}
+
+fn unsafe_to_restore(why: &str) -> Error {
+    Error::new(ErrorKind::Invalid, "restore without losing something").because(why)
+}
+
+struct Resolved {
+    target: Checkpoint,
+    verb: Option<RestoreVerb>,
+    paths: Vec<Vec<u8>>,
+}
+
+fn resolve(
+    to: RestoreTo<'_>,
+    paths: &[Vec<u8>],
+    checkpoints: &[Checkpoint],
+    intent: Option<&Intent>,
+    objects: &Objects,
+) -> Result<Resolved> {
+    let nothing = |what: &str, why: &str| Error::new(ErrorKind::NotFound, what.to_owned()).because(why.to_owned());
+    let by_id = |id: CheckpointId| history::find(checkpoints, &id.to_string()).cloned();
+    match (to, intent) {
+        (RestoreTo::Continue, Some(intent)) => {
+            Ok(Resolved { target: by_id(intent.target)?, verb: None, paths: intent.paths.clone() })
+        }
+        (RestoreTo::Abort, Some(intent)) => {
+            Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone() })
+        }
+        (RestoreTo::Continue | RestoreTo::Abort, None) => {
+            Err(nothing("go on with a restore", "none was cut short in this project"))
+        }
+        (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
+            .because("an earlier one was cut short")
+            .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it")),
+        (RestoreTo::Named(name), None) => {
+            let target = history::find(checkpoints, name)?.clone();
+            let paths = paths.to_vec();
+            paths.iter().try_for_each(|path| check_path(&target, path, objects))?;
+            Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths })
+        }
+        (RestoreTo::Undo | RestoreTo::Redo, None) => {
+            let last = checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
+            let last = last.ok_or_else(|| nothing("undo", "nothing was restored in this project"))?;
+            let restoring = last.facts.restoring.as_ref();
+            if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
+                return Err(nothing("redo", "the last restore was no undo"));
+            }
+            let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
+            let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
+            Ok(Resolved { target: last.clone(), verb: Some(verb), paths })
+        }
+    }
+}
+
+/// A path that is asked for must be in the checkpoint: whoever mistypes it must not lose a file of that name.
+fn check_path(target: &Checkpoint, path: &[u8], objects: &Objects) -> Result<()> {
+    let is_known_dir =
+        |dir: &[u8]| target.facts.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
+    let mut tree = Some(target.tree);
+    let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+    let is_there = names.all(|name| {
+        let entries = tree.and_then(|tree| objects.tree(tree).ok()).unwrap_or_default();
+        let found = entries.into_iter().find(|entry| entry.name == name);
+        tree = found.as_ref().filter(|entry| entry.mode == EntryMode::Dir).map(|entry| entry.id);
+        found.is_some()
+    });
+    if is_there || is_known_dir(path) {
+        return Ok(());
+    }
+    let shown = String::from_utf8_lossy(path).into_owned();
+    Err(Error::new(ErrorKind::NotFound, format!("find {shown} in the checkpoint {}", target.id.short()))
+        .because("it held no such file or directory")
+        .with_hint("`piton show --verbose` lists what a checkpoint holds"))
+}

@@ -1,0 +1,466 @@
+//! What a restore will do, as data: made from one survey and one checkpoint, touching nothing.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use crate::error::Result;
+use crate::id::ObjectId;
+use crate::relpath;
+use crate::skipped::{Extent, SkipReason, Skipped};
+use crate::store::{Checkpoint, EntryMode, Facts, Objects, TreeEntry};
+use crate::survey::{Survey, entry_mode};
+use crate::sys::{Dir, Kind, Stat};
+use crate::worktree::{DirNode, FileNode, ReadFile, Reader};
+
+/// What a restore will do.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) removes: Vec<Remove>,
+    pub(crate) modes: Vec<SetMode>,
+    /// Outermost first, with their permission bits.
+    pub(crate) make_dirs: Vec<(Vec<u8>, u16)>,
+    /// Innermost first. Those that hold something out of scope will stay.
+    pub(crate) drop_dirs: Vec<Vec<u8>>,
+    /// Files that no checkpoint covers, and the names that they get.
+    pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What an earlier restore left behind.
+    pub(crate) leftovers: Vec<Vec<u8>>,
+    pub(crate) left: Vec<Left>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) path: Vec<u8>,
+    pub(crate) id: ObjectId,
+    /// None for a link.
+    pub(crate) mode: Option<u16>,
+    pub(crate) over: Option<Stat>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Remove {
+    pub(crate) path: Vec<u8>,
+    pub(crate) seen: Stat,
+}
+
+#[derive(Debug)]
+pub(crate) struct SetMode {
+    pub(crate) path: Vec<u8>,
+    pub(crate) mode: u16,
+    /// None for a directory.
+    pub(crate) seen: Option<Stat>,
+}
+
+/// Something that differs from the checkpoint and stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Relative to the project.
+    pub path: Vec<u8>,
+    /// Why.
+    pub why: WhyLeft,
+}
+
+/// Why something was left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhyLeft {
+    /// It is out of scope, so no checkpoint holds what it is now.
+    OutOfScope(SkipReason),
+    /// It changed after the safety checkpoint.
+    Changed,
+    /// Something else stands in its place that may not be touched.
+    InTheWay,
+    /// The checkpoint holds another repository's commit here, not files.
+    NoContents,
+    /// The file system said no.
+    Failed(String),
+}
+
+impl WhyLeft {
+    /// The word for it in `--json`.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::OutOfScope(why) => why.word(),
+            Self::Changed => "changed",
+            Self::InTheWay => "in_the_way",
+            Self::NoContents => "no_contents",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+impl std::fmt::Display for WhyLeft {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::OutOfScope(why) => write!(f, "{why}, so its present contents are in no checkpoint"),
+            Self::Changed => f.write_str("it changed meanwhile"),
+            Self::InTheWay => f.write_str("something else stands in its place"),
+            Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
+            Self::Failed(error) => f.write_str(error),
+        }
+    }
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.changes() == 0 && self.left.is_empty()
+    }
+
+    /// How many things will change.
+    pub fn changes(&self) -> usize {
+        let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len();
+        files + self.make_dirs.len() + self.drop_dirs.len() + self.leftovers.len()
+    }
+
+    /// The files that will be written, and whether each is new.
+    pub fn written(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.writes.iter().map(|write| (write.path.as_slice(), write.over.is_none()))
+    }
+
+    /// The files that will be removed.
+    pub fn removed(&self) -> impl Iterator<Item = &[u8]> {
+        self.removes.iter().map(|remove| remove.path.as_slice())
+    }
+
+    /// The files and directories whose permission bits will change, and to what.
+    pub fn remoded(&self) -> impl Iterator<Item = (&[u8], u16)> {
+        self.modes.iter().map(|mode| (mode.path.as_slice(), mode.mode))
+    }
+
+    /// The directories that will be made, and those that will go if nothing else is in them.
+    pub fn directories(&self) -> (Vec<&[u8]>, Vec<&[u8]>) {
+        let made = self.make_dirs.iter().map(|(dir, _)| dir.as_slice()).collect();
+        (made, self.drop_dirs.iter().map(Vec::as_slice).collect())
+    }
+
+    /// What differs and stays as it is.
+    pub fn left(&self) -> &[Left] {
+        &self.left
+    }
+
+    /// The files that will be moved aside, and the names that they get.
+    pub fn moved_aside(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.asides
+    }
+}
+
+/// Makes a plan.
+pub(crate) struct Planner<'a> {
+    pub(crate) survey: &'a Survey,
+    pub(crate) target: &'a Checkpoint,
+    pub(crate) objects: &'a Objects,
+    pub(crate) root: &'a Dir,
+    /// Only what is one of these or in it; everything, if there are none.
+    pub(crate) paths: &'a [Vec<u8>],
+    /// Files that no checkpoint covers are moved aside instead of being left.
+    pub(crate) moves_aside: Option<&'a str>,
+}
+
+/// What the planner knows of one directory on both sides.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    now: Option<&'a DirNode>,
+    now_tree: Option<ObjectId>,
+    want: Option<ObjectId>,
+    /// Why everything in it is out of scope, if it is.
+    outside: Option<SkipReason>,
+}
+
+struct Progress<'a> {
+    plan: Plan,
+    skipped: HashMap<&'a [u8], SkipReason>,
+    modes: Modes<'a>,
+    /// The directories that the checkpoint knows without files in them, and those around them.
+    kept_dirs: BTreeSet<&'a [u8]>,
+    /// What is handled by its contents, and needs no look at its mode.
+    touched: HashSet<Vec<u8>>,
+}
+
+impl Progress<'_> {
+    fn make_dir(&mut self, dir: &[u8]) {
+        let mode = self.modes.of(dir, self.modes.facts.usual.dir);
+        self.plan.make_dirs.push((dir.to_vec(), mode));
+    }
+}
+
+/// The permission bits that a checkpoint wants.
+struct Modes<'a> {
+    facts: &'a Facts,
+    special: HashMap<&'a [u8], u16>,
+}
+
+impl Modes<'_> {
+    /// Bits that give a file its owner's or group's rights are not given back: they were recorded, not approved.
+    fn of(&self, path: &[u8], usual: u16) -> u16 {
+        self.special.get(path).copied().unwrap_or(usual) & 0o777
+    }
+
+    fn file(&self, path: &[u8], is_executable: bool) -> u16 {
+        let usual = self.facts.usual;
+        self.of(path, if is_executable { usual.executable } else { usual.file })
+    }
+}
+
+impl Planner<'_> {
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
+        let mut progress = Progress {
+            plan: Plan::default(),
+            skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
+            modes: Modes { facts: &self.target.facts, special },
+            kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
+            touched: HashSet::new(),
+        };
+        let pair = Pair {
+            now: self.survey.manifest.dirs.first(),
+            now_tree: self.survey.trees.first().copied().flatten(),
+            want: Some(self.target.tree),
+            outside: None,
+        };
+        self.compare(&[], pair, &mut progress)?;
+        let now_facts = self.survey.facts(Vec::new());
+        if self.has_facts() && !now_facts.same_files(&self.target.facts) {
+            self.compare_empty_dirs(&now_facts, &mut progress);
+            self.compare_modes(&mut progress);
+        }
+        self.find_leftovers(&mut progress)?;
+        let mut plan = progress.plan;
+        plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
+        plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
+        plan.make_dirs.sort();
+        plan.make_dirs.dedup();
+        plan.drop_dirs.sort_by(|a, b| b.cmp(a));
+        plan.drop_dirs.dedup();
+        plan.modes.sort_by(|a, b| b.path.cmp(&a.path));
+        Ok(plan)
+    }
+
+    /// A checkpoint of stock git says nothing of permissions and empty directories: they stay as they are.
+    fn has_facts(&self) -> bool {
+        self.target.facts.files.is_some()
+    }
+
+    /// Whether a path is among those that are asked for.
+    fn is_meant(&self, path: &[u8]) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|wanted| relpath::is_within(path, wanted))
+    }
+
+    /// Whether something in a directory may be.
+    fn leads_to_meant(&self, dir: &[u8]) -> bool {
+        self.is_meant(dir) || self.paths.iter().any(|wanted| relpath::is_within(wanted, dir))
+    }
+
+    fn compare(&self, dir: &[u8], pair: Pair<'_>, progress: &mut Progress<'_>) -> Result<()> {
+        if !self.leads_to_meant(dir) || (pair.want.is_some() && pair.want == pair.now_tree) {
+            return Ok(());
+        }
+        let wanted = pair.want.map_or_else(|| Ok(Vec::new()), |tree| self.objects.tree(tree))?;
+        let names: HashSet<&[u8]> = wanted.iter().map(|entry| entry.name.as_slice()).collect();
+        let now_files: HashMap<&[u8], &FileNode> =
+            pair.now.iter().flat_map(|now| now.files.iter().map(|file| (now.name_of(file), file))).collect();
+        let now_dirs: HashMap<&[u8], usize> = pair
+            .now
+            .iter()
+            .flat_map(|now| now.dirs.iter().map(|at| (self.survey.manifest.dirs[*at].name(), *at)))
+            .collect();
+        for (name, file) in &now_files {
+            if !names.contains(name) {
+                self.remove(&relpath::join(dir, name), file, progress);
+            }
+        }
+        for (name, at) in &now_dirs {
+            if !names.contains(name) {
+                self.go_into(&relpath::join(dir, name), Some(*at), None, pair.outside, progress)?;
+            }
+        }
+        for entry in &wanted {
+            let path = relpath::join(dir, &entry.name);
+            let (file, at) = (now_files.get(&*entry.name).copied(), now_dirs.get(&*entry.name).copied());
+            if entry.mode == EntryMode::Dir {
+                if let Some(file) = file {
+                    self.remove(&path, file, progress);
+                }
+                self.go_into(&path, at, Some(entry.id), pair.outside, progress)?;
+            } else {
+                if at.is_some() {
+                    self.go_into(&path, at, None, pair.outside, progress)?;
+                }
+                self.want_file(path, entry, file, pair.outside, progress);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_into(
+        &self,
+        path: &[u8],
+        at: Option<usize>,
+        want: Option<ObjectId>,
+        outside: Option<SkipReason>,
+        progress: &mut Progress<'_>,
+    ) -> Result<()> {
+        let now = at.map(|at| &self.survey.manifest.dirs[at]);
+        let now_tree = at.and_then(|at| self.survey.trees[at]);
+        if self.is_meant(path) {
+            match (now, want) {
+                (None, Some(_)) => progress.make_dir(path),
+                (Some(now), None)
+                    if !now.exceptional
+                        && !progress.kept_dirs.contains(path)
+                        && (self.has_facts() || now_tree.is_some()) =>
+                {
+                    progress.plan.drop_dirs.push(path.to_vec());
+                }
+                _ => {}
+            }
+        }
+        let outside = outside.or_else(|| progress.skipped.get(path).copied());
+        self.compare(path, Pair { now, now_tree, want, outside }, progress)
+    }
+
+    fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
+        if self.is_meant(path) {
+            progress.touched.insert(path.to_vec());
+            progress.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
+        }
+    }
+
+    fn want_file(
+        &self,
+        path: Vec<u8>,
+        entry: &TreeEntry,
+        now: Option<&FileNode>,
+        outside: Option<SkipReason>,
+        progress: &mut Progress<'_>,
+    ) {
+        if !self.is_meant(&path) {
+            return;
+        }
+        if entry.mode == EntryMode::Commit {
+            progress.plan.left.push(Left { path, why: WhyLeft::NoContents });
+            return;
+        }
+        let is_link = |mode| mode == EntryMode::Link;
+        if let Some(file) = now
+            && file.id == Some(entry.id)
+            && is_link(entry_mode(file)) == is_link(entry.mode)
+        {
+            if entry_mode(file) != entry.mode {
+                let mode = progress.modes.file(&path, entry.mode == EntryMode::Executable);
+                progress.touched.insert(path.clone());
+                progress.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
+            }
+            return;
+        }
+        if let Some(why) = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none()) {
+            match self.look_outside(&path, entry) {
+                Outside::Nothing => {}
+                Outside::Same => return,
+                Outside::Differs if self.moves_aside.is_some() => {
+                    let stamp = self.moves_aside.unwrap_or_default();
+                    let name = [relpath::split(&path).1, b".uncovered-", stamp.as_bytes()].concat();
+                    progress.plan.asides.push((path.clone(), name));
+                }
+                Outside::Differs => {
+                    progress.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
+                    return;
+                }
+            }
+        }
+        let mode = match entry.mode {
+            EntryMode::Link => None,
+            mode => Some(progress.modes.file(&path, mode == EntryMode::Executable)),
+        };
+        progress.touched.insert(path.clone());
+        progress.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
+    }
+
+    /// What stands in the place of a wanted file, where that is out of scope.
+    fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
+        let (parent, name) = relpath::split(path);
+        let name = std::ffi::CString::new(name).expect("a name from a tree has no NUL");
+        let stat = match self.root.open_dir(parent).and_then(|dir| dir.stat_at(&name)) {
+            Ok(stat) => stat,
+            Err(error) if crate::sys::is_gone(&error) => return Outside::Nothing,
+            Err(_) => return Outside::Differs,
+        };
+        let id = match stat.kind {
+            Kind::File => Reader::new(self.root).id_of(path),
+            _ => None,
+        };
+        if id.is_some() && id == Some(entry.id) { Outside::Same } else { Outside::Differs }
+    }
+
+    fn compare_empty_dirs(&self, now: &Facts, progress: &mut Progress<'_>) {
+        let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
+        let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
+        let missing = |dir: &&[u8]| self.is_meant(dir) && !trees.contains_key(dir);
+        for dir in progress.kept_dirs.iter().copied().filter(missing).collect::<Vec<_>>() {
+            progress.make_dir(dir);
+        }
+        for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
+            let has_no_files = trees.get(dir).is_some_and(Option::is_none);
+            let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir);
+            if self.is_meant(dir) && !is_wanted {
+                progress.plan.drop_dirs.push(dir.to_vec());
+            }
+        }
+    }
+
+    /// Whether the checkpoint has files in a directory.
+    fn is_wanted_dir(&self, dir: &[u8]) -> bool {
+        let mut tree = self.target.tree;
+        dir.split(|byte| *byte == b'/').all(|name| {
+            let entries = self.objects.tree(tree).unwrap_or_default();
+            let found = entries.into_iter().find(|entry| entry.name == name && entry.mode == EntryMode::Dir);
+            found.map(|entry| tree = entry.id).is_some()
+        })
+    }
+
+    fn compare_modes(&self, progress: &mut Progress<'_>) {
+        let Progress { plan, modes, touched, .. } = progress;
+        let differs = |now: u16, want: u16| now & 0o777 != want;
+        for dir in &self.survey.manifest.dirs {
+            for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
+                let path = dir.path_of(file);
+                let want = modes.file(&path, file.stat.mode & 0o100 != 0);
+                if differs(file.stat.mode, want) && self.is_meant(&path) && !touched.contains(&path) {
+                    plan.modes.push(SetMode { path, mode: want, seen: Some(file.stat) });
+                }
+            }
+            let is_project = dir.path.is_empty();
+            let want = modes.of(&dir.path, modes.facts.usual.dir);
+            if !is_project && !dir.exceptional && differs(dir.mode, want) && self.is_meant(&dir.path) {
+                plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
+            }
+        }
+    }
+
+    /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
+    fn find_leftovers(&self, progress: &mut Progress<'_>) -> Result<()> {
+        let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
+        for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
+            let name = relpath::split(path).1;
+            let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
+            let id = Reader::new(self.root).id_of(path);
+            if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
+                progress.plan.leftovers.push(path.clone());
+            } else {
+                let why = WhyLeft::OutOfScope(SkipReason::Temporary);
+                progress.plan.left.push(Left { path: path.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Outside {
+    Nothing,
+    Same,
+    Differs,
+}
+
+/// A directory and those around it, the project itself apart.
+fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0)).take_while(|dir| !dir.is_empty())
+}

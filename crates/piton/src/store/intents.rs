@@ -1,0 +1,61 @@
+//! What a restore is about to do, on the disk before it does it: a crash in the middle leaves the intent behind, and the
+//! next command can say so, finish it or take it back.
+
+use serde_json::{Value, json};
+
+use super::{ProjectLock, Store};
+use crate::error::{Error, Result};
+use crate::fsx::{self, Durability};
+use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::relpath::{escape, unescape};
+
+const INTENT_BYTES_MAX: u64 = 16 << 20;
+
+/// A restore that was begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// What is being restored.
+    pub target: CheckpointId,
+    /// What there was before.
+    pub safety: CheckpointId,
+    /// Only these paths; all, if there are none.
+    pub paths: Vec<Vec<u8>>,
+}
+
+impl Store {
+    /// The restore of a project that was cut short, if one was.
+    pub fn interrupted_restore(&self, project: &ProjectId) -> Result<Option<Intent>> {
+        let path = self.layout.intent(project);
+        let Some(bytes) = fsx::read_small(&path, INTENT_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let intent = serde_json::from_slice(&bytes).ok().and_then(|value: Value| {
+            let id = |key: &str| ObjectId::from_hex(value.get(key)?.as_str()?.as_bytes());
+            let paths = value.get("paths")?.as_array()?.iter().map(|path| unescape(path.as_str()?.as_bytes()));
+            Some(Intent { target: id("target")?, safety: id("safety")?, paths: paths.collect::<Option<_>>()? })
+        });
+        match intent {
+            Some(intent) => Ok(Some(intent)),
+            None => Err(Error::damaged(format!("read {}", path.display()), "it does not say what was to be restored")
+                .with_hint(
+                    "`piton rollback` shows the safety checkpoint of that restore; remove the file, then restore it",
+                )),
+        }
+    }
+
+    /// Notes a restore before it begins. On return it outlives a power cut.
+    pub(crate) fn note_intent(&self, _held: &ProjectLock, project: &ProjectId, intent: &Intent) -> Result<()> {
+        let paths: Vec<_> = intent.paths.iter().map(|path| escape(path)).collect();
+        let value = json!({"target": intent.target.to_string(), "safety": intent.safety.to_string(), "paths": paths});
+        let path = self.layout.intent(project);
+        fsx::ensure_dir(path.parent().expect("an intent is in a directory"))?;
+        fsx::replace(&path, value.to_string().as_bytes(), Durability::Synced)
+    }
+
+    /// The restore is over.
+    pub(crate) fn clear_intent(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
+        let path = self.layout.intent(project);
+        fsx::remove_file(&path)?;
+        fsx::sync_dir(path.parent().expect("an intent is in a directory"))
+    }
+}

@@ -1,0 +1,217 @@
+//! Writing into the user's project. Every change goes through a descriptor of the directory that it is in, opened
+//! without following a link, so that nothing outside the project can be reached.
+//!
+//! - W1. A file that is replaced or removed is the one that was seen before, or it stays: it is moved out of the way in
+//!   one step, looked at where nobody else finds it, and put back if it is not the one.
+//! - W2. Nothing is written into a `.git`.
+//! - W3. A temporary file that may hold what was the user's has a name that says so (`x`), all others have one that says
+//!   that they never did (`w`).
+
+use std::io::{self, Write as _};
+
+use crate::relpath;
+use crate::sys::{self, Dir, Kind, Stat, Swapped};
+
+/// What a file is to become.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NewContents<'a> {
+    File(&'a [u8], u16),
+    Link(&'a [u8]),
+}
+
+/// Whether a change was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Made,
+    /// Something else stands there by now. It was left alone.
+    Left,
+}
+
+/// Changes one project. Keeps the directory of the last change open.
+pub(crate) struct Hand<'a> {
+    root: &'a Dir,
+    /// Makes the names of temporary files differ from those of other threads.
+    token: String,
+    count: usize,
+    open: Option<(Vec<u8>, Dir)>,
+    /// Directories that had to be made writable, and what they were.
+    loosened: Vec<(Vec<u8>, u16)>,
+}
+
+/// Whether this is the file that was seen before: same place, same size, same time. Moving it changes its ctime, so
+/// that one does not count.
+fn is_same_file(now: &Stat, seen: &Stat) -> bool {
+    (now.kind, now.ino, now.dev, now.size, now.mtime) == (seen.kind, seen.ino, seen.dev, seen.size, seen.mtime)
+}
+
+impl<'a> Hand<'a> {
+    pub(crate) fn new(root: &'a Dir, token: String) -> Self {
+        Self { root, token, count: 0, open: None, loosened: Vec::new() }
+    }
+
+    /// Writes a file or link. `over` is what was seen in its place; nothing, if nothing was.
+    pub(crate) fn put(&mut self, path: &[u8], new: NewContents<'_>, over: Option<&Stat>) -> io::Result<Change> {
+        let temp = self.temp_name(b'w');
+        let aside = self.temp_name(b'x');
+        self.in_dir_of(path, |dir, name| {
+            let put = make(dir, &temp, new).and_then(|()| match over {
+                None => put_new(dir, &temp, name),
+                Some(seen) => put_over(dir, &temp, &aside, name, seen),
+            });
+            if !matches!(put, Ok(Change::Made)) {
+                let _ = dir.remove(&temp);
+            }
+            put
+        })
+    }
+
+    /// Removes the file that was seen.
+    pub(crate) fn remove(&mut self, path: &[u8], seen: &Stat) -> io::Result<Change> {
+        let aside = self.temp_name(b'x');
+        self.in_dir_of(path, |dir, name| {
+            if !is_untouched(dir, name, seen) {
+                return Ok(Change::Left);
+            }
+            dir.rename_new(name, &aside)?;
+            if is_there(dir, &aside, seen) {
+                return dir.remove(&aside).map(|()| Change::Made);
+            }
+            dir.rename_new(&aside, name)?;
+            Ok(Change::Left)
+        })
+    }
+
+    /// Removes a temporary file of an earlier restore.
+    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<()> {
+        self.in_dir_of(path, Dir::remove)
+    }
+
+    /// Gives a file another name in its directory.
+    pub(crate) fn move_aside(&mut self, path: &[u8], to: &[u8]) -> io::Result<()> {
+        self.in_dir_of(path, |dir, name| dir.rename_new(name, to))
+    }
+
+    /// Makes a directory; `None` where there is one already.
+    pub(crate) fn make_dir(&mut self, path: &[u8]) -> io::Result<Option<Change>> {
+        self.in_dir_of(path, |dir, name| match dir.make_dir(name) {
+            Ok(()) => Ok(Some(Change::Made)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let is_dir = stat_in(dir, name).is_ok_and(|stat| stat.kind == Kind::Dir);
+                Ok((!is_dir).then_some(Change::Left))
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Removes a directory if nothing is in it.
+    pub(crate) fn remove_dir(&mut self, path: &[u8]) -> io::Result<Change> {
+        self.open = None;
+        self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(Change::Left),
+            done => done.map(|()| Change::Made),
+        })
+    }
+
+    /// Sets permission bits, of the file that was seen or of a directory.
+    pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<Change> {
+        self.in_dir_of(path, |dir, name| {
+            let is_it = |now: &Stat| match seen {
+                Some(seen) => is_same_file(now, seen),
+                None => now.kind == Kind::Dir,
+            };
+            let is_set = dir.set_mode_of(name, mode, is_it)?;
+            Ok(if is_set { Change::Made } else { Change::Left })
+        })
+    }
+
+    /// Puts back the permission bits of directories that had to be opened for writing.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.open = None;
+        for (path, mode) in std::mem::take(&mut self.loosened) {
+            self.root.open_dir(&path)?.set_mode(mode)?;
+        }
+        Ok(())
+    }
+
+    fn temp_name(&mut self, kind: u8) -> Vec<u8> {
+        self.count += 1;
+        let rest = format!("-{}-{}", self.token, self.count);
+        [relpath::TEMPORARY, &[kind], rest.as_bytes()].concat()
+    }
+
+    /// Runs `change` in the directory of `path`. A directory of the user's own that does not let its owner write is
+    /// opened for it, and closed again at the end.
+    fn in_dir_of<T>(&mut self, path: &[u8], mut change: impl FnMut(&Dir, &[u8]) -> io::Result<T>) -> io::Result<T> {
+        let (parent, name) = relpath::split(path);
+        if path.split(|byte| *byte == b'/').any(|name| !relpath::is_allowed(name)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a name that no checkpoint may hold"));
+        }
+        if self.open.as_ref().is_none_or(|(open, _)| open != parent) {
+            self.open = Some((parent.to_vec(), self.root.open_dir(parent)?));
+        }
+        let (_, dir) = self.open.as_ref().expect("opened above");
+        match change(dir, name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let stat = dir.stat()?;
+                if stat.mode & 0o300 == 0o300 || stat.uid != sys::effective_uid() {
+                    return Err(error);
+                }
+                dir.set_mode(stat.mode | 0o300)?;
+                self.loosened.push((parent.to_vec(), stat.mode));
+                change(dir, name)
+            }
+            done => done,
+        }
+    }
+}
+
+fn stat_in(dir: &Dir, name: &[u8]) -> io::Result<Stat> {
+    dir.stat_at(&std::ffi::CString::new(name)?)
+}
+
+fn is_there(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
+    stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen))
+}
+
+/// The same before we have moved it ourselves: then the ctime counts, too.
+fn is_untouched(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
+    stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && now.ctime == seen.ctime)
+}
+
+fn make(dir: &Dir, name: &[u8], new: NewContents<'_>) -> io::Result<()> {
+    match new {
+        NewContents::Link(target) => dir.create_link(name, target),
+        NewContents::File(bytes, mode) => {
+            let mut file = dir.create(name)?;
+            file.write_all(bytes)?;
+            sys::set_file_mode(&file, mode)
+        }
+    }
+}
+
+fn put_new(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<Change> {
+    match dir.rename_new(temp, name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Change::Left),
+        done => done.map(|()| Change::Made),
+    }
+}
+
+fn put_over(dir: &Dir, temp: &[u8], aside: &[u8], name: &[u8], seen: &Stat) -> io::Result<Change> {
+    if !is_untouched(dir, name, seen) {
+        return Ok(Change::Left);
+    }
+    dir.rename_new(temp, aside)?;
+    match dir.swap(aside, name) {
+        Ok(Swapped::Done) if is_there(dir, aside, seen) => dir.remove(aside).map(|()| Change::Made),
+        Ok(Swapped::Done) => {
+            // Somebody wrote between the two looks: give it back. If that fails, it stays under the name `x`.
+            dir.swap(aside, name)?;
+            dir.remove(aside).map(|()| Change::Left)
+        }
+        Ok(Swapped::Unsupported) => dir.rename_over(aside, name).map(|()| Change::Made),
+        Err(error) => {
+            let _ = dir.remove(aside);
+            Err(error)
+        }
+    }
+}
