@@ -1,0 +1,101 @@
+//! The arguments of `bench`: parsed here, plain data everywhere else.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::trees::Size;
+
+pub(crate) const HELP: &str = "\
+cargo xtask bench [OPTIONS]    measure piton beside other tools
+cargo xtask statwalk DIR       stat everything below DIR with two threads, print how many
+
+Options of bench:
+  --piton PATH    the piton to measure (default: built from this workspace)
+  --work DIR      where trees and stores go (default: target/bench); the trees stay for the next run
+  --large DIR     measure a copy of DIR as the large tree (default: Debian's linux-source-6.1, if installed)
+  --rounds N      timed runs of every contestant, 1 to 15 (default: 7; at most 3 where one takes many seconds)
+  --only A,B      some of small,medium,large
+  --out FILE      write the report to FILE as well, as Markdown
+  --quick         a check that all of it works, within a minute: small and medium, 2 rounds or 1
+  --strict        exit with 1 if a bar is missed
+";
+
+/// Above this many rounds the stores would reach the 20 checkpoints at which old ones are dropped, and the time of
+/// that would be counted as the time of a checkpoint.
+const ROUNDS_MAX: usize = 15;
+
+pub(crate) struct Options {
+    pub(crate) piton: Option<PathBuf>,
+    pub(crate) work: PathBuf,
+    pub(crate) large: Option<PathBuf>,
+    pub(crate) rounds: usize,
+    pub(crate) sizes: Vec<Size>,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) quick: bool,
+    pub(crate) strict: bool,
+}
+
+/// The root of the workspace this program was built in.
+pub(crate) fn workspace_root() -> PathBuf {
+    let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().map_or_else(|| xtask.clone(), PathBuf::from)
+}
+
+/// `None` means that help was asked for.
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
+    let mut options = Options {
+        piton: None,
+        work: workspace_root().join("target").join("bench"),
+        large: None,
+        rounds: 7,
+        sizes: vec![Size::Small, Size::Medium, Size::Large],
+        out: None,
+        quick: false,
+        strict: false,
+    };
+    let (mut rounds, mut only) = (None, None);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let name = argument.to_str().unwrap_or_default();
+        let mut value = || rest.next().with_context(|| format!("{name} needs a value"));
+        match name {
+            "--piton" => options.piton = Some(PathBuf::from(value()?)),
+            "--work" => options.work = PathBuf::from(value()?),
+            "--large" => options.large = Some(PathBuf::from(value()?)),
+            "--out" => options.out = Some(PathBuf::from(value()?)),
+            "--rounds" => rounds = Some(parse_rounds(&value()?.to_string_lossy())?),
+            "--only" => only = Some(parse_sizes(&value()?.to_string_lossy())?),
+            "--quick" => options.quick = true,
+            "--strict" => options.strict = true,
+            "--help" | "-h" => return Ok(None),
+            _ => bail!("no such option: {}\n\n{HELP}", argument.display()),
+        }
+    }
+    if options.quick {
+        options.rounds = 2;
+        options.sizes.retain(|&size| size != Size::Large);
+    }
+    options.rounds = rounds.unwrap_or(options.rounds);
+    options.sizes = only.unwrap_or(options.sizes);
+    Ok(Some(options))
+}
+
+fn parse_rounds(value: &str) -> Result<usize> {
+    let rounds = value.parse().with_context(|| format!("--rounds {value}: not a number"))?;
+    ensure!((1..=ROUNDS_MAX).contains(&rounds), "--rounds {value}: 1 to {ROUNDS_MAX}");
+    Ok(rounds)
+}
+
+fn parse_sizes(value: &str) -> Result<Vec<Size>> {
+    value
+        .split(',')
+        .map(|word| {
+            Size::ALL
+                .into_iter()
+                .find(|size| size.name() == word)
+                .with_context(|| format!("--only {word}: small, medium or large"))
+        })
+        .collect()
+}

@@ -1,0 +1,257 @@
+//! The order of a benchmark: trees, then for each tree every row, all contestants in turn in every round.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::args::{Options, workspace_root};
+use crate::contestants::{Contestant, Outcome, Piton, Repository, Restic, Walk, WarmGit};
+use crate::measure::{self, isolated, settle};
+use crate::report::{Report, Row, Work};
+use crate::seed::Seed;
+use crate::trees::{self, Edited, Size, Tree};
+use crate::{bars, extras, machine};
+
+/// The first checkpoint of the large tree takes most contestants many seconds, which need no more runs to be told
+/// apart.
+const ROUNDS_MAX_FIRST_LARGE: usize = 3;
+
+pub(crate) struct Setup {
+    pub(crate) scratch: PathBuf,
+    pub(crate) home: PathBuf,
+    pub(crate) rounds: usize,
+    quick: bool,
+    program: PathBuf,
+    this: PathBuf,
+    restic_no_scan: Option<bool>,
+}
+
+impl Setup {
+    /// How often the first checkpoint is taken, which takes seconds on the larger trees.
+    fn rounds_of_first(&self, size: Size) -> usize {
+        match size {
+            Size::Large => self.rounds.min(ROUNDS_MAX_FIRST_LARGE),
+            _ if self.quick => 1,
+            _ => self.rounds,
+        }
+    }
+
+    /// Restic needs most of a second for anything: a quick run has it where a bar names it.
+    fn has_restic(&self, size: Size) -> bool {
+        !self.quick || size == Size::Medium
+    }
+
+    fn has_extras(&self, size: Size) -> bool {
+        !self.quick || size == Size::Small
+    }
+
+    pub(crate) fn piton(&self, tree: &Path, base: &str) -> Piton {
+        Piton {
+            program: self.program.clone(),
+            base: self.scratch.join(base),
+            tree: tree.to_path_buf(),
+            home: self.home.clone(),
+        }
+    }
+
+    fn repository(&self, tree: &Path, dir: &str, index: &str) -> Repository {
+        let dir = self.scratch.join(dir);
+        Repository { index: dir.join(index), dir, tree: tree.to_path_buf(), home: self.home.clone() }
+    }
+}
+
+/// Removes the stores also when a benchmark ends early.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    fs::create_dir_all(&options.work)?;
+    let work = options.work.canonicalize()?;
+    let lock = File::create(work.join("lock"))?;
+    ensure!(lock.try_lock().is_ok(), "another benchmark is running in {}", work.display());
+    let scratch = Scratch(work.join("run"));
+    // What a killed run left behind.
+    trees::remove(&scratch.0)?;
+    let home = scratch.0.join("home");
+    fs::create_dir_all(&home)?;
+    measure::run(isolated("git", &home).arg("--version"))?;
+    let program = match &options.piton {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
+        None => build_piton()?,
+    };
+    let restic_no_scan = Restic::probe(&home);
+    let setup = Setup {
+        scratch: scratch.0.clone(),
+        home,
+        rounds: options.rounds,
+        quick: options.quick,
+        program,
+        this: std::env::current_exe()?,
+        restic_no_scan,
+    };
+
+    let mut report = Report { facts: machine::facts(&work, &setup.program, &setup.home), ..Report::default() };
+    let trees = prepare(&work, options, &mut report)?;
+    for tree in &trees {
+        bench_tree(&setup, tree, &mut report).with_context(|| format!("the {} tree", tree.size.name()))?;
+    }
+    if let Some(tree) = trees.first() {
+        eprintln!("hook");
+        extras::hook(&setup, &tree.path, &mut report)?;
+    }
+
+    let bars = bars::bars(&report);
+    let markdown = report.markdown(&bars);
+    print!("{markdown}");
+    if let Some(out) = &options.out {
+        fs::write(out, &markdown).with_context(|| format!("cannot write {}", out.display()))?;
+    }
+    let missed = bars.iter().any(bars::Bar::is_missed);
+    Ok(if options.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn build_piton() -> Result<PathBuf> {
+    eprintln!("building piton");
+    let root = workspace_root();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(["build", "--release", "-p", "piton-cli"]).current_dir(&root).status()?;
+    ensure!(status.success(), "piton does not build");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    Ok(target.join("release").join("piton"))
+}
+
+fn prepare(work: &Path, options: &Options, report: &mut Report) -> Result<Vec<Tree>> {
+    let mut found = Vec::new();
+    for &size in &options.sizes {
+        match trees::prepare(work, size, options.large.as_deref())? {
+            Some(tree) => {
+                report.add_tree(&tree);
+                found.push(tree);
+            }
+            None => report.remark(format!(
+                "no {} tree: neither --large nor Debian's linux-source-6.1 is there; its rows are left out",
+                size.name()
+            )),
+        }
+    }
+    if found.iter().any(|tree| tree.made) {
+        settle();
+        wait_until_old();
+    }
+    Ok(found)
+}
+
+/// A file that changed just before a scan has to be read again by the next one. Nobody is measured in that window.
+pub(crate) fn wait_until_old() {
+    std::thread::sleep(Duration::from_secs(3));
+}
+
+/// Long enough that a file's time differs from that of the index written next.
+pub(crate) fn pause_after_edit() {
+    std::thread::sleep(Duration::from_millis(150));
+}
+
+fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
+    let mut piton = setup.piton(&tree.path, "piton");
+    let mut seed = Seed(setup.repository(&tree.path, "seed", "indexes/0123456789abcdef"));
+    let mut git = WarmGit::new(setup.repository(&tree.path, "git", "bench-index"));
+    let mut walk = Walk { program: setup.this.clone(), tree: tree.path.clone(), home: setup.home.clone() };
+    let mut restic = setup.restic_no_scan.filter(|_| setup.has_restic(tree.size)).map(|no_scan| Restic {
+        repository: setup.scratch.join("restic"),
+        tree: tree.path.clone(),
+        home: setup.home.clone(),
+        no_scan,
+    });
+    let mut lineup: Lineup<'_> = vec![&mut piton, &mut seed, &mut git];
+    lineup.extend(restic.as_mut().map(|restic| restic as &mut dyn Contestant));
+    lineup.push(&mut walk);
+
+    let mut edited = take_rows(setup, tree, lineup, report)?;
+    if setup.has_extras(tree.size) {
+        eprintln!("list, restore and memory, {}", tree.size.name());
+        extras::list(setup, tree, &mut git, &mut edited, report)?;
+        extras::restore(setup, tree, &git, report)?;
+        extras::memory(setup, tree, report)?;
+    }
+    for store in ["piton", "seed", "git", "restic"] {
+        trees::remove(&setup.scratch.join(store))?;
+    }
+    Ok(())
+}
+
+type Lineup<'a> = Vec<&'a mut dyn Contestant>;
+
+/// The three rows of taking a checkpoint. It gives the file that was edited for the third.
+fn take_rows(setup: &Setup, tree: &Tree, mut lineup: Lineup<'_>, report: &mut Report) -> Result<Edited> {
+    let first_rounds = setup.rounds_of_first(tree.size);
+    let row = Row::new(Work::First, tree.size);
+    rounds(row, first_rounds, &mut lineup, report, &mut |contestant| contestant.fresh(), Outcome::Taken);
+
+    // A contestant may need one more run before its stat data is settled.
+    lineup.retain_mut(|contestant| report.keep(contestant.column().title(), contestant.take()).is_some());
+    let row = Row::new(Work::Nothing, tree.size);
+    rounds(row, setup.rounds, &mut lineup, report, &mut |_| Ok(()), Outcome::Unchanged);
+
+    let in_scope = setup.repository(&tree.path, "git", "bench-index").files()?;
+    let mut edited = Edited::new(trees::spread(&tree.path, &in_scope, 1)?.remove(0))?;
+    let mut edit = |_: &mut dyn Contestant| -> Result<()> {
+        edited.append_line()?;
+        pause_after_edit();
+        Ok(())
+    };
+    let row = Row::new(Work::OneFile, tree.size);
+    rounds(row, setup.rounds, &mut lineup, report, &mut edit, Outcome::Taken);
+    Ok(edited)
+}
+
+/// Fills a row. Contestants take turns and each round begins with another one, so that none always follows the same.
+/// Whoever fails leaves the row and the rest of this tree.
+fn rounds(
+    mut row: Row,
+    rounds: usize,
+    lineup: &mut Lineup<'_>,
+    report: &mut Report,
+    before: &mut dyn FnMut(&mut dyn Contestant) -> Result<()>,
+    expected: Outcome,
+) {
+    eprintln!("{}", row.label());
+    for _ in 0..rounds {
+        lineup.retain_mut(|contestant| {
+            let column = contestant.column();
+            let what = format!("{}, {}", row.label(), column.title());
+            let time = one_run(&mut **contestant, before, expected);
+            match report.keep(&what, time) {
+                Some(time) => row.add(column, time),
+                None => row.strike(column),
+            }
+            row.has(column)
+        });
+        if !lineup.is_empty() {
+            lineup.rotate_left(1);
+        }
+    }
+    report.rows.push(row);
+}
+
+fn one_run(
+    contestant: &mut dyn Contestant,
+    before: &mut dyn FnMut(&mut dyn Contestant) -> Result<()>,
+    expected: Outcome,
+) -> Result<Duration> {
+    before(contestant)?;
+    settle();
+    match contestant.take()? {
+        (_, Some(outcome)) if outcome != expected => {
+            bail!("it found {outcome:?}, not {expected:?}")
+        }
+        (time, _) => Ok(time),
+    }
+}

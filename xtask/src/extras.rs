@@ -1,0 +1,190 @@
+//! The rows beyond taking checkpoints: restore, list, hook, memory.
+//!
+//! A command that the measured piton does not have, or that fails, costs its row and a remark, never the run.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::bench::{Setup, pause_after_edit, wait_until_old};
+use crate::contestants::{Column, Contestant, Piton, WARM_GIT_REF, WarmGit};
+use crate::measure::{self, isolated, settle};
+use crate::report::{Call, Report, Row, Work};
+use crate::seed;
+use crate::trees::{self, Edited, Tree};
+
+const HOOK_CALLS: u32 = 100;
+/// Python takes many times as long to start, and fewer calls to be told.
+const PYTHON_CALLS: u32 = 10;
+const CHECKPOINTS: usize = 20;
+
+/// Restores a copy of `tree`: after 10 edits, then after everything was deleted, beside git writing the same files
+/// into an empty directory.
+pub(crate) fn restore(setup: &Setup, tree: &Tree, git: &WarmGit, report: &mut Report) -> Result<()> {
+    let copy = setup.scratch.join("restored");
+    fs::create_dir_all(&copy)?;
+    trees::copy(&tree.path, &copy)?;
+    let mut piton = setup.piton(&copy, "restored.base");
+    let rounds = setup.rounds.min(3);
+
+    let mut row = Row::new(Work::RestoreTen, tree.size);
+    wait_until_old();
+    let files = trees::spread(&copy, &git.repository.files()?, 10)?;
+    for _ in 0..rounds {
+        let time = restore_ten(&mut piton, &files);
+        if !record(&mut row, Column::Piton, time, report) {
+            break;
+        }
+    }
+    report.rows.push(row);
+
+    let mut row = Row::new(Work::RestoreAll, tree.size);
+    let checkout = setup.scratch.join("checkout");
+    for round in 0..rounds {
+        trees::remove(&checkout)?;
+        fs::create_dir(&checkout)?;
+        settle();
+        let time = measure::timed(&mut git.checkout_command(&checkout)).map(|(time, _)| time);
+        record(&mut row, Column::Git, time, report);
+        if round == 0 || row.has(Column::Piton) {
+            let expected = trees::count_files(&checkout)?;
+            let time = restore_all(&mut piton, expected);
+            record(&mut row, Column::Piton, time, report);
+        }
+    }
+    report.rows.push(row);
+    trees::remove(&checkout)?;
+    trees::remove(&copy)?;
+    piton.fresh()
+}
+
+/// Adds a time; a failure strikes the contestant from the row and leaves a remark. False: it is out.
+fn record(row: &mut Row, column: Column, time: Result<Duration>, report: &mut Report) -> bool {
+    let what = format!("{}, {}", row.label(), column.title());
+    match report.keep(&what, time) {
+        Some(time) => row.add(column, time),
+        None => row.strike(column),
+    }
+    row.has(column)
+}
+
+/// The newest checkpoint is of the files as they are before the edits, so `1` names it.
+fn restore_ten(piton: &mut Piton, files: &[std::path::PathBuf]) -> Result<Duration> {
+    piton.take()?;
+    let mut edited = Vec::new();
+    for file in files {
+        let mut file = Edited::new(file.clone())?;
+        file.append_line()?;
+        edited.push(file);
+    }
+    pause_after_edit();
+    settle();
+    let (time, _) = measure::timed(&mut piton.command(&["restore", "1", "-y"]))?;
+    ensure!(edited.iter().all(Edited::is_as_before), "an edited file was not restored");
+    Ok(time)
+}
+
+fn restore_all(piton: &mut Piton, expected: u64) -> Result<Duration> {
+    piton.take()?;
+    for entry in fs::read_dir(&piton.tree)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    settle();
+    let (time, _) = measure::timed(&mut piton.command(&["restore", "1", "-y"]))?;
+    let restored = trees::count_files(&piton.tree)?;
+    ensure!(restored == expected, "{restored} files restored, git wrote {expected}");
+    Ok(time)
+}
+
+/// Lists 20 checkpoints with what changed in each, beside the log and the 20 diffs that the seed runs for it.
+pub(crate) fn list(
+    setup: &Setup,
+    tree: &Tree,
+    git: &mut WarmGit,
+    edited: &mut Edited,
+    report: &mut Report,
+) -> Result<()> {
+    let mut row = Row::new(Work::List, tree.size);
+    let mut piton = setup.piton(&tree.path, "list.base");
+    for _ in 0..CHECKPOINTS {
+        edited.append_line()?;
+        git.take()?;
+        if report.keep("list, piton take", piton.take()).is_none() {
+            return Ok(());
+        }
+    }
+    settle();
+    for round in 0..setup.rounds {
+        if round == 0 || row.has(Column::Piton) {
+            record(&mut row, Column::Piton, list_of_piton(&piton), report);
+        }
+        let start = Instant::now();
+        let listed = seed::list(&git.repository, WARM_GIT_REF)?;
+        let time = start.elapsed();
+        ensure!(listed == CHECKPOINTS, "git lists {listed} checkpoints");
+        row.add(Column::Seed, time);
+    }
+    report.rows.push(row);
+    piton.fresh()
+}
+
+fn list_of_piton(piton: &Piton) -> Result<Duration> {
+    let (time, stdout) = measure::timed(&mut piton.command(&["rollback", "--json"]))?;
+    let listed = String::from_utf8_lossy(&stdout).matches("\"short_id\"").count();
+    ensure!(listed == CHECKPOINTS, "{listed} checkpoints listed, {CHECKPOINTS} taken");
+    Ok(time)
+}
+
+/// The peak of a run of its own, so that looking at it slows no timed run down.
+pub(crate) fn memory(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
+    let mut piton = setup.piton(&tree.path, "memory.base");
+    let peak = measure::peak_memory_kib(&mut piton.take_command());
+    if let Some(kib) = report.keep("memory", peak) {
+        report.peaks_kib.push((tree.size, kib));
+    }
+    piton.fresh()
+}
+
+/// A hook call that needs no checkpoint, beside the two programs that such a hook would start first if it were a
+/// script.
+pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()> {
+    let mut piton = setup.piton(tree, "hook.base");
+    report.keep("hook, piton take", piton.take());
+    let event = format!(
+        concat!(
+            r#"{{"hook_event_name":"PreToolUse","tool_name":"Read","tool_input":{{"file_path":"x"}},"#,
+            r#""session_id":"s","prompt_id":"p","cwd":"{}"}}"#
+        ),
+        tree.display()
+    );
+    let mut call = |name: &str, calls: u32, command: &dyn Fn() -> std::process::Command| {
+        let cost = report.keep(name, measure::cpu_per_call(calls, &event, command));
+        let cpu_ms = cost.as_ref().map(|cost| cost.cpu_ms);
+        let wall = cost.map(|cost| cost.wall).unwrap_or_default();
+        report.calls.push(Call { name: name.to_owned(), cpu_ms, wall: wall.into() });
+    };
+    call("piton hook claude", HOOK_CALLS, &|| {
+        let mut command = piton.command(&["hook", "claude"]);
+        // Switched off, it would have nothing to decide.
+        command.env("PITON_ENABLED", "true");
+        command
+    });
+    call("git --version", HOOK_CALLS, &|| {
+        let mut command = isolated("git", &setup.home);
+        command.arg("--version");
+        command
+    });
+    call("python3 -c pass", PYTHON_CALLS, &|| {
+        let mut command = isolated("python3", &setup.home);
+        command.args(["-c", "pass"]);
+        command
+    });
+    piton.fresh()
+}

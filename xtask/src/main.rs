@@ -1,0 +1,60 @@
+//! Commands of the project itself, started as `cargo xtask NAME`.
+//!
+//! `bench` measures piton beside other tools. `statwalk` is one of these tools: it lives here so that it can be timed
+//! as a process of its own.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
+
+mod args;
+mod bars;
+mod bench;
+mod contestants;
+mod extras;
+mod machine;
+mod measure;
+mod report;
+mod seed;
+mod statwalk;
+mod text;
+mod trees;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let Some((name, rest)) = arguments.split_first() else {
+        print!("{}", args::HELP);
+        return Ok(ExitCode::SUCCESS);
+    };
+    match (name.to_str(), rest) {
+        (Some("bench"), _) => match args::parse(rest)? {
+            Some(options) => bench::run(&options),
+            None => help(),
+        },
+        (Some("statwalk"), [directory]) => {
+            println!("{}", statwalk::walk(Path::new(directory))?);
+            Ok(ExitCode::SUCCESS)
+        }
+        (Some("help" | "--help" | "-h"), _) => help(),
+        _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "stands in an arm beside calls that can fail")]
+fn help() -> Result<ExitCode> {
+    print!("{}", args::HELP);
+    Ok(ExitCode::SUCCESS)
+}
