@@ -86,8 +86,12 @@ impl Layout {
         self.projects().join(format!("{project}.json"))
     }
 
+    pub(super) fn locks(&self) -> PathBuf {
+        self.store.join("locks")
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
-        self.store.join("locks").join(name)
+        self.locks().join(name)
     }
 
     /// The directories of a store, parents first.
