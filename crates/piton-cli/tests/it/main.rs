@@ -1,1 +1,4 @@
+//! The command's tests: the real program in real processes, each in a place of its own, with stock git as the oracle.
 
+mod crash;
+mod kit;
