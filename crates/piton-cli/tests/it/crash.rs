@@ -40,7 +40,7 @@ const CHANGING: [&str; 26] = [
 ];
 
 /// How many points of any other call are tried.
-const POINTS_MAX: usize = 11;
+const POINTS_MAX: usize = 14;
 
 fn points_max() -> usize {
     let more = std::env::var("PITON_CRASH_POINTS").ok();
