@@ -182,6 +182,8 @@ impl Work<'_> {
                 self.changed.notify_all();
             }
         }
+        // Whoever ends the scan early leaves directories unfinished, and nobody to wake those who wait for them.
+        self.changed.notify_all();
         found
     }
 
