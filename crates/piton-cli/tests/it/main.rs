@@ -2,5 +2,6 @@
 
 mod concurrency;
 mod crash;
+mod faults;
 mod kit;
 mod memory;
