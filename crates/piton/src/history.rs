@@ -152,7 +152,7 @@ impl History {
             gix_imara_diff::sources::byte_lines(&old),
             gix_imara_diff::sources::byte_lines(&new),
         );
-        let diff = gix_imara_diff::Diff::compute(gix_imara_diff::Algorithm::Histogram, &input);
+        let diff = gix_imara_diff::Diff::compute(gix_imara_diff::Algorithm::Myers, &input);
         Ok((u64::from(diff.count_additions()), u64::from(diff.count_removals())))
     }
 }
