@@ -6,3 +6,4 @@ mod crash;
 mod faults;
 mod kit;
 mod memory;
+mod surroundings;
