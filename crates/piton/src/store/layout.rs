@@ -86,12 +86,13 @@ impl Layout {
         self.projects().join(format!("{project}.json"))
     }
 
-    pub(super) fn locks(&self) -> PathBuf {
-        self.store.join("locks")
+    pub(super) fn lock(&self, name: &str) -> PathBuf {
+        self.store.join("locks").join(name)
     }
 
-    pub(super) fn lock(&self, name: &str) -> PathBuf {
-        self.locks().join(name)
+    /// The directories in which a process that is killed may leave temporary files.
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 5] {
+        ["", "info", "objects/pack", "indexes", "projects"].map(|dir| self.store.join(dir))
     }
 
     /// The directories of a store, parents first.

@@ -11,6 +11,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use tempfile::TempPath;
+
 use super::layout::Layout;
 use super::{ProjectLock, Store};
 use crate::error::{Error, ErrorKind, Result};
@@ -59,7 +61,7 @@ impl Store {
         now: Moment,
     ) -> Result<()> {
         let path = self.layout.reference(project);
-        let lock = self.put_lock(&path, format!("{new}\n").as_bytes(), now)?;
+        let lock = self.put_lock(project, &path, format!("{new}\n").as_bytes(), now)?;
         if self.newest(project)? != expected {
             fsx::remove_file(&lock)?;
             return Err(Error::new(ErrorKind::Busy, "move the project's ref")
@@ -71,16 +73,19 @@ impl Store {
     }
 
     /// Puts `<path>.lock` in place with these bytes, synced. It is written elsewhere: whatever else lies below `refs/`,
-    /// half of a ref above all, stock git takes for a ref.
-    fn put_lock(&self, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
+    /// half of a ref above all, stock git takes for a ref. One name is enough there, as the project is locked; what a
+    /// killed process left under it is written over.
+    fn put_lock(&self, project: &ProjectId, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
         let lock = path.with_added_extension("lock");
-        let mut temp = fsx::temp_file(&self.layout.locks())?;
-        let written = temp
-            .write_all(bytes)
-            .and_then(|()| temp.as_file().set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)))
-            .and_then(|()| temp.as_file().sync_all());
+        let temp = self.layout.lock(&format!("{}{project}", fsx::TEMP_PREFIX));
+        let mut temp = TempPath::try_from_path(temp).map_err(|error| Error::io("write", &lock, error))?;
+        let written = fsx::open_lock_file(&temp).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(bytes)?;
+            file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH))?;
+            file.sync_all()
+        });
         written.map_err(|error| Error::io("write", &lock, error))?;
-        let mut temp = temp.into_temp_path();
         for pause_ms in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
             match temp.persist_noclobber(&lock) {
                 Ok(()) => return Ok(lock),
