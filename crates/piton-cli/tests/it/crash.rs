@@ -3,7 +3,8 @@
 //! Every call that can change the disk is a point; of those that only read, some are. `PITON_CRASH_POINTS` sets how many
 //! points of each call are tried at most.
 
-use std::fs;
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
 
 use testkit::{Sandbox, has_program};
 
@@ -53,7 +54,7 @@ fn points(call: &str, count: usize) -> Vec<usize> {
     if count <= most { (1..=count).collect() } else { (0..most).map(|at| 1 + at * (count - 1) / (most - 1)).collect() }
 }
 
-/// Kills a take at each point, from the same state of the base each time.
+/// Kills a take at each point, from the same state of the home directory each time.
 struct Sweep<'a> {
     sandbox: &'a Sandbox,
     /// The newest checkpoint before the take, with its tree.
@@ -64,12 +65,13 @@ impl Sweep<'_> {
     /// How many takes were killed.
     fn run(&self) -> usize {
         let before = self.sandbox.root().join("before");
-        replace_dir(&self.sandbox.base(), &before);
+        let home = self.sandbox.home();
+        replace_dir(&home, &before);
         let calls = system_calls_of_take(self.sandbox);
         let mut killed = 0;
         for (call, count) in calls.iter().filter(|(call, _)| call != "execve") {
             for point in points(call, *count) {
-                replace_dir(&before, &self.sandbox.base());
+                replace_dir(&before, &home);
                 let inject = format!("inject={call}:signal=KILL:when={point}");
                 let ran = take_under_strace(self.sandbox, ["-o", "/dev/null", "-e", &inject]);
                 assert!(ran.was_killed() || ran.code() == 0, "{call} {point}: {ran:?}");
@@ -131,4 +133,29 @@ fn a_later_take_may_be_killed_before_any_system_call() {
     fs::remove_file(sandbox.path("src/lib.rs")).expect("a file");
     let killed = Sweep { sandbox: &sandbox, old: Some((old, tree)) }.run();
     assert!(killed >= 100, "only {killed} points");
+}
+
+#[test]
+fn what_killed_processes_left_is_swept_after_an_hour() {
+    let sandbox = Sandbox::new();
+    sandbox.tree(FILES);
+    take_works(&sandbox);
+    let old = SystemTime::now() - Duration::from_secs(3700);
+    let place = |name: &str, time| {
+        for dir in ["", "info", "objects/pack", "indexes", "projects"] {
+            let file = File::create(sandbox.store().join(dir).join(name)).expect("a file");
+            file.set_modified(time).expect("a time");
+        }
+    };
+    place("tmp_old", old);
+    place("tmp_young", SystemTime::now());
+    place("not_temporary", old);
+    sandbox.tree("a.txt = two");
+    take_works(&sandbox);
+    let count = |name: &str| {
+        let mut count = 0;
+        testkit::walk(&sandbox.store(), &mut |path| count += usize::from(path.ends_with(name)));
+        count
+    };
+    assert_eq!((count("tmp_old"), count("tmp_young"), count("not_temporary")), (0, 5, 5));
 }
