@@ -8,7 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{Sandbox, has_program};
 
-use crate::kit::{ids, piton, replace_dir, system_calls_of_take, take_under_strace, take_works};
+use crate::kit::{
+    assert_no_half_pack, assert_store_is_complete, ids, piton, replace_dir, system_calls_of_take, take_under_strace,
+    take_works,
+};
 
 /// Calls that change what is on the disk, or who holds a lock: all of them are points.
 const CHANGING: [&str; 26] = [
@@ -85,6 +88,7 @@ impl Sweep<'_> {
     /// The store is whole, nothing is lost, and work goes on.
     fn check(&self, point: &str) {
         let sandbox = self.sandbox;
+        assert_no_half_pack(sandbox);
         if let Some((old, tree)) = &self.old {
             sandbox.assert_store_is_whole();
             assert!(ids(sandbox).contains(old), "{point}: the old checkpoint is gone");
@@ -96,6 +100,7 @@ impl Sweep<'_> {
         // Less than any lock is waited for: a process that is dead holds up nobody.
         assert!(report["elapsed_ms"].as_u64().is_some_and(|ms| ms < 20_000), "{point}: {report}");
         sandbox.assert_store_is_whole();
+        assert_store_is_complete(sandbox);
         let history = ids(sandbox);
         assert_eq!(history[0], id, "{point}: it is the newest");
         assert_eq!(history.last(), self.old.as_ref().map(|(old, _)| old).or(history.last()), "{point}: one chain");

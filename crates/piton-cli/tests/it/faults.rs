@@ -11,7 +11,8 @@ use serde_json::Value;
 use testkit::{Sandbox, clean_command, has_program};
 
 use crate::kit::{
-    PITON, Ran, ids, in_dir, piton, replace_dir, run, system_calls_of_take, take_under_strace, take_works,
+    PITON, Ran, assert_no_half_pack, assert_store_is_complete, ids, in_dir, piton, replace_dir, run,
+    system_calls_of_take, take_under_strace, take_works,
 };
 
 /// Calls that write, each with the errors that a bad or a full disk makes of it.
@@ -51,12 +52,13 @@ fn fail_each_call(sandbox: &Sandbox, old: Option<&str>) {
             let has_failed = is_failure(&ran, &point);
             assert!(has_failed || call != "fsync", "{point}: what is not on the disk is not taken");
             failed += usize::from(has_failed);
-            assert_no_half_pack(sandbox, &point);
+            assert_no_half_pack(sandbox);
             if let Some(old) = old {
                 sandbox.assert_store_is_whole();
                 assert!(ids(sandbox).iter().any(|id| id == old), "{point}");
             }
             take_works(sandbox);
+            assert_store_is_complete(sandbox);
         }
     }
     assert!(failed >= 10, "only {failed} failures");
@@ -73,15 +75,6 @@ fn is_failure(ran: &Ran, point: &str) -> bool {
     let message = ran.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
     assert!(message.starts_with("cannot "), "{point}");
     true
-}
-
-/// A visible idx has its pack.
-fn assert_no_half_pack(sandbox: &Sandbox, point: &str) {
-    for entry in fs::read_dir(sandbox.store().join("objects/pack")).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let is_idx = path.extension().is_some_and(|extension| extension == "idx");
-        assert!(!is_idx || path.with_extension("pack").exists(), "{point}: {}", path.display());
-    }
 }
 
 #[test]

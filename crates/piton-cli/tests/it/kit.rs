@@ -2,12 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output};
 
 use serde_json::Value;
-use testkit::{Sandbox, clean_command, files_in};
+use testkit::{Sandbox, clean_command, files_in, walk};
 
 /// The program under test.
 pub(crate) const PITON: &str = env!("CARGO_BIN_EXE_piton");
@@ -125,6 +126,34 @@ pub(crate) fn ids(sandbox: &Sandbox) -> Vec<String> {
     let list = piton(sandbox, ["rollback", "--json"]).done().json();
     let id = |one: &Value| one["id"].as_str().expect("every checkpoint has an id").to_owned();
     list.as_array().expect("a list").iter().map(id).collect()
+}
+
+/// A visible idx has its pack: git would look for the pack's objects in vain.
+#[track_caller]
+pub(crate) fn assert_no_half_pack(sandbox: &Sandbox) {
+    for entry in fs::read_dir(sandbox.store().join("objects/pack")).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_idx = path.extension().is_some_and(|extension| extension == "idx");
+        assert!(!is_idx || path.with_extension("pack").exists(), "no pack for {}", path.display());
+    }
+}
+
+/// Every piece of the store is there, whoever was killed while it was made, and is its owner's alone.
+#[track_caller]
+pub(crate) fn assert_store_is_complete(sandbox: &Sandbox) {
+    for (piece, words) in
+        [("HEAD", "ref: "), ("config", "[core]"), ("info/exclude", "node_modules/"), ("info/attributes", "*")]
+    {
+        let text = fs::read_to_string(sandbox.store().join(piece)).unwrap_or_else(|error| panic!("{piece}: {error}"));
+        assert!(text.starts_with(words), "{piece}: {text}");
+    }
+    for piece in ["locks/gc", "locks/gate", "locks/store", "refs/heads", "refs/hermes", "objects/info"] {
+        assert!(sandbox.store().join(piece).exists(), "{piece} is missing");
+    }
+    walk(&sandbox.base(), &mut |path| {
+        let mode = fs::symlink_metadata(path).expect("what was just listed").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{} is open to others", path.display());
+    });
 }
 
 /// A copy of a directory, where there was one or none.
