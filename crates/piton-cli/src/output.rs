@@ -45,7 +45,7 @@ impl Output {
 
     /// Says something that must not be missed and is no error.
     pub(crate) fn warn(&self, text: &str) {
-        self.to_stderr(&format!("{WARN}warning:{WARN:#} {text}"));
+        self.to_stderr(&format!("{WARN}warning:{WARN:#} {}", plain(text)));
     }
 
     /// Says what to do next.

@@ -185,6 +185,9 @@ impl Reading<'_> {
                     })?
                 }
             };
+            if let ReadFile::Exhausted(error) = came_to {
+                return Err(Error::io("read", String::from_utf8_lossy(&path).as_ref(), error));
+            }
             self.progress.bytes_read.fetch_add(file.stat.size, Ordering::Relaxed);
             read.push((*place, came_to));
         }
@@ -225,7 +228,8 @@ fn apply(read: Vec<WasRead>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>
             }
             ReadFile::Read(_, Err(Collision)) => SkipReason::Collision,
             ReadFile::Skip(why) => why,
-            ReadFile::Gone => continue,
+            // The latter ended the reading.
+            ReadFile::Gone | ReadFile::Exhausted(_) => continue,
         };
         skipped.push(Skipped::file(dir.path_of(&dir.files[file]), why));
     }

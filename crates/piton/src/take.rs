@@ -157,6 +157,9 @@ pub fn take(
             keep.keep(&survey, new_objects, &mut record)
         }
     });
+    if matches!(&taken, Ok(Report { outcome: Outcome::Taken(_), .. })) {
+        store.sweep(&held, now);
+    }
     // A turn that failed has had its try; one that ran out of time has not.
     let is_done = !matches!(&taken, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }));
     if let Some((session, turn)) = turn.filter(|_| is_done) {

@@ -37,7 +37,8 @@ impl<'a> Lines<'a> {
         let mut input = InternedInput::default();
         input.update_before(old.iter().copied());
         input.update_after(new.iter().copied());
-        let mut diff = Diff::compute(Algorithm::Histogram, &input);
+        // Git's own default: the counts are the same as those of `git diff`.
+        let mut diff = Diff::compute(Algorithm::Myers, &input);
         diff.postprocess_lines(&input);
         Some(Self { old, new, diff })
     }

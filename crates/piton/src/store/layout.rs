@@ -94,6 +94,11 @@ impl Layout {
         self.store.join("locks").join(name)
     }
 
+    /// The directories in which a process that is killed may leave temporary files.
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 5] {
+        ["", "info", "objects/pack", "indexes", "projects"].map(|dir| self.store.join(dir))
+    }
+
     /// The directories of a store, parents first.
     pub(super) fn directories(&self) -> impl Iterator<Item = PathBuf> {
         const DIRECTORIES: [&str; 10] = [

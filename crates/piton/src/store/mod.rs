@@ -26,6 +26,7 @@ mod objects;
 mod pack;
 mod projects;
 mod refs;
+mod sweep;
 mod tree;
 
 pub(crate) use commit::NewCheckpoint;

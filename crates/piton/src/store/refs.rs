@@ -11,6 +11,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use tempfile::TempPath;
+
 use super::layout::Layout;
 use super::{ProjectLock, Store};
 use crate::error::{Error, ErrorKind, Result};
@@ -59,7 +61,7 @@ impl Store {
         now: Moment,
     ) -> Result<()> {
         let path = self.layout.reference(project);
-        let lock = put_lock(&path, format!("{new}\n").as_bytes(), now)?;
+        let lock = self.put_lock(project, &path, format!("{new}\n").as_bytes(), now)?;
         if self.newest(project)? != expected {
             fsx::remove_file(&lock)?;
             return Err(Error::new(ErrorKind::Busy, "move the project's ref")
@@ -70,38 +72,42 @@ impl Store {
         fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
     }
 
+    /// Puts `<path>.lock` in place with these bytes, synced. It is written elsewhere: whatever else lies below `refs/`,
+    /// half of a ref above all, stock git takes for a ref. One name is enough there, as the project is locked; what a
+    /// killed process left under it is written over.
+    fn put_lock(&self, project: &ProjectId, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
+        let lock = path.with_added_extension("lock");
+        let temp = self.layout.lock(&format!("{}{project}", fsx::TEMP_PREFIX));
+        let mut temp = TempPath::try_from_path(temp).map_err(|error| Error::io("write", &lock, error))?;
+        let written = fsx::open_lock_file(&temp).and_then(|mut file| {
+            file.set_len(0)?;
+            file.write_all(bytes)?;
+            file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH))?;
+            file.sync_all()
+        });
+        written.map_err(|error| Error::io("write", &lock, error))?;
+        for pause_ms in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
+            match temp.persist_noclobber(&lock) {
+                Ok(()) => return Ok(lock),
+                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => temp = error.path,
+                Err(error) => return Err(Error::io("make", &lock, error.error)),
+            }
+            if is_stale(&lock, now) {
+                fsx::remove_file(&lock)?;
+            } else {
+                std::thread::sleep(Duration::from_millis(pause_ms));
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "move the project's ref")
+            .because(format!("another program holds {}", lock.display()))
+            .with_hint("try again; a lock that nobody holds is taken over after ten minutes"))
+    }
+
     /// The checkpoints whose parents were dropped: a history ends there.
     pub(crate) fn boundary(&self) -> Result<HashSet<CheckpointId>> {
         let text = fsx::read_small(&self.layout.shallow(), REFS_BYTES_MAX)?.unwrap_or_default();
         Ok(text.split(|byte| *byte == b'\n').filter_map(ObjectId::from_hex).collect())
     }
-}
-
-/// Puts `<path>.lock` in place with these bytes, synced.
-fn put_lock(path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
-    let lock = path.with_added_extension("lock");
-    let mut temp = fsx::temp_file(path.parent().expect("a ref is below refs/hermes"))?;
-    let written = temp
-        .write_all(bytes)
-        .and_then(|()| temp.as_file().set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH)))
-        .and_then(|()| temp.as_file().sync_all());
-    written.map_err(|error| Error::io("write", &lock, error))?;
-    let mut temp = temp.into_temp_path();
-    for pause_ms in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
-        match temp.persist_noclobber(&lock) {
-            Ok(()) => return Ok(lock),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => temp = error.path,
-            Err(error) => return Err(Error::io("make", &lock, error.error)),
-        }
-        if is_stale(&lock, now) {
-            fsx::remove_file(&lock)?;
-        } else {
-            std::thread::sleep(Duration::from_millis(pause_ms));
-        }
-    }
-    Err(Error::new(ErrorKind::Busy, "move the project's ref")
-        .because(format!("another program holds {}", lock.display()))
-        .with_hint("try again; a lock that nobody holds is taken over after ten minutes"))
 }
 
 fn is_stale(lock: &Path, now: Moment) -> bool {

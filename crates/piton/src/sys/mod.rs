@@ -135,6 +135,12 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR))
 }
 
+/// Whether opening a path failed because this process or the system has no room for another descriptor.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 /// What an open file is.
 pub(crate) fn stat_file(file: &File) -> io::Result<Stat> {
     stat_at(file, c"", AtFlags::EMPTY_PATH)

@@ -30,6 +30,8 @@ pub(crate) enum ReadFile<T> {
     Gone,
     /// Left out.
     Skip(SkipReason),
+    /// No fault of the file's: this process can open no more. To leave it out would be to leave out everything.
+    Exhausted(io::Error),
 }
 
 /// How `take_in` received the contents.
@@ -103,6 +105,7 @@ impl<'a> Reader<'a> {
             Ok((_, stat)) if bytes_max.is_some_and(|max| stat.size > max) => Err(ReadFile::Skip(SkipReason::TooLarge)),
             Ok(opened) => Ok(opened),
             Err(error) if sys::is_gone(&error) => Err(ReadFile::Gone),
+            Err(error) if sys::is_exhausted(&error) => Err(ReadFile::Exhausted(error)),
             Err(_) => Err(ReadFile::Skip(SkipReason::Unreadable)),
         }
     }

@@ -16,7 +16,7 @@ use super::manifest::{DirNode, FileNode, Manifest};
 use super::scope::{Decision, Rules, Scope};
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
-use crate::sys::{Dir, Kind, Stat};
+use crate::sys::{self, Dir, Kind, Stat};
 
 /// What a scan goes by.
 pub(crate) struct Scan<'a> {
@@ -50,7 +50,7 @@ pub(crate) enum ScanEnd {
     Stopped,
 }
 
-/// Scans the project. Fails only where its own directory cannot be read.
+/// Scans the project. Fails only where its own directory cannot be read, or where this process can open no more.
 pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let first = Task {
         at: 0,
@@ -84,7 +84,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let mut nodes: Vec<Option<DirNode>> = Vec::new();
     nodes.resize_with(work.dirs.into_inner(), || None);
     for found in found {
-        if let Some(error) = found.root_error {
+        if let Some(error) = found.fatal_error {
             return Err(error);
         }
         skipped.extend(found.skipped);
@@ -145,7 +145,7 @@ struct Found {
     nodes: Vec<(usize, DirNode)>,
     skipped: Vec<Skipped>,
     unprotected: bool,
-    root_error: Option<io::Error>,
+    fatal_error: Option<io::Error>,
 }
 
 /// Room that is used again for each directory.
@@ -186,6 +186,8 @@ impl Work<'_> {
                 self.changed.notify_all();
             }
         }
+        // Whoever ends the scan early leaves directories unfinished, and nobody to wake those who wait for them.
+        self.changed.notify_all();
         found
     }
 
@@ -241,8 +243,8 @@ impl Work<'_> {
     }
 
     fn give_up(&self, task: Task, error: io::Error, found: &mut Found) {
-        if task.at == 0 {
-            found.root_error = Some(error);
+        if task.at == 0 || sys::is_exhausted(&error) {
+            found.fatal_error = Some(error);
             self.failed.store(true, Ordering::Relaxed);
             self.changed.notify_all();
         } else if error.kind() != io::ErrorKind::NotFound {

@@ -1,0 +1,263 @@
+//! The file system says no: a failing call, a full or read-only disk, too few descriptors, files that may not be read.
+//!
+//! Whatever fails, the command says so in words, what was there stays whole, and the next take works.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use testkit::{Sandbox, clean_command, has_program};
+
+use crate::kit::{
+    PITON, Ran, assert_no_half_pack, assert_store_is_complete, ids, in_dir, piton, replace_dir, run,
+    system_calls_of_take, take_under_strace, take_works,
+};
+
+/// Calls that write, each with the errors that a bad or a full disk makes of it.
+const FAILING: [(&str, &[&str]); 13] = [
+    ("chmod", &["EIO"]),
+    ("fdatasync", &["EIO"]),
+    ("fsync", &["EIO", "ENOSPC"]),
+    ("ftruncate", &["EIO"]),
+    ("link", &["EIO", "ENOSPC"]),
+    ("linkat", &["EIO", "ENOSPC"]),
+    ("mkdir", &["EIO", "ENOSPC"]),
+    ("rename", &["EIO", "ENOSPC"]),
+    ("renameat", &["EIO", "ENOSPC"]),
+    ("renameat2", &["EIO", "ENOSPC"]),
+    ("unlink", &["EIO"]),
+    ("utimensat", &["EIO"]),
+    ("write", &["EIO", "ENOSPC"]),
+];
+
+const FILES: &str = "a.txt = one\\n\n src/main.rs = fn main() {}\\n\n *run.sh\n link -> a.txt";
+
+/// Fails one call of a take after the other, from the same state of the home directory each time.
+fn fail_each_call(sandbox: &Sandbox, old: Option<&str>) {
+    let before = sandbox.root().join("before");
+    let home = sandbox.home();
+    replace_dir(&home, &before);
+    let calls = system_calls_of_take(sandbox);
+    let mut failed = 0;
+    for (call, errors) in FAILING {
+        let count = calls.iter().find(|(name, _)| name == call).map_or(0, |(_, count)| *count);
+        for (error, nth) in errors.iter().flat_map(|error| (1..=count).map(move |nth| (error, nth))) {
+            replace_dir(&before, &home);
+            let inject = format!("inject={call}:error={error}:when={nth}");
+            let ran = take_under_strace(sandbox, ["-o", "/dev/null", "-e", &inject]);
+            let point = format!("{call} {nth} {error}: {ran:?}");
+            assert!(!ran.stderr.contains("panicked"), "{point}");
+            let has_failed = is_failure(&ran, &point);
+            assert!(has_failed || call != "fsync", "{point}: what is not on the disk is not taken");
+            failed += usize::from(has_failed);
+            assert_no_half_pack(sandbox);
+            if let Some(old) = old {
+                sandbox.assert_store_is_whole();
+                assert!(ids(sandbox).iter().any(|id| id == old), "{point}");
+            }
+            take_works(sandbox);
+            assert_store_is_complete(sandbox);
+        }
+    }
+    assert!(failed >= 10, "only {failed} failures");
+}
+
+/// Whether the take failed. If so it said why; if not, it took the checkpoint.
+fn is_failure(ran: &Ran, point: &str) -> bool {
+    // The answer itself may be what could not be written.
+    if ran.code() == 0 {
+        assert!(ran.stdout.is_empty() || ran.json()["outcome"] == "taken", "{point}");
+        return false;
+    }
+    assert_eq!(ran.code(), 1, "{point}");
+    let message = ran.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.starts_with("cannot "), "{point}");
+    true
+}
+
+#[test]
+fn a_first_take_survives_the_failure_of_any_call_that_writes() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree(FILES);
+    fail_each_call(&sandbox, None);
+}
+
+#[test]
+fn a_later_take_survives_the_failure_of_any_call_that_writes() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree(FILES);
+    let old = take_works(&sandbox);
+    sandbox.tree("a.txt = two\\n\n src/new.rs\n more/b.txt");
+    fail_each_call(&sandbox, Some(&old));
+}
+
+/// A file system of its own for the base, unmounted in the end.
+struct Mounted<'a>(&'a Path);
+
+impl<'a> Mounted<'a> {
+    /// `None` where this user may not mount.
+    fn tmpfs(at: &'a Path, options: &str) -> Option<Self> {
+        fs::create_dir_all(at).expect("a directory");
+        let mounted = mount(&["-t", "tmpfs", "-o", options, "tmpfs"], at);
+        assert!(mounted || std::env::var_os("PITON_TEST_ALL").is_none(), "cannot mount, and PITON_TEST_ALL is set");
+        mounted.then_some(Self(at))
+    }
+
+    fn remount(&self, options: &str) {
+        assert!(mount(&["-o", &format!("remount,{options}")], self.0), "mounted before");
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = clean_command("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+fn mount(args: &[&str], at: &Path) -> bool {
+    has_program("mount") && clean_command("mount").args(args).arg(at).output().is_ok_and(|done| done.status.success())
+}
+
+/// Bytes that do not compress.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..bytes / 8).flat_map(|_| next()).collect()
+}
+
+#[track_caller]
+fn assert_full(ran: &Ran) {
+    assert_eq!(ran.code(), 1, "{ran:?}");
+    let error = &ran.json()["error"];
+    assert_eq!(error["kind"], "full", "{ran:?}");
+    assert!(error["message"].as_str().is_some_and(|message| message.contains("no space left")), "{ran:?}");
+    assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("free some disk space")), "{ran:?}");
+}
+
+#[test]
+fn a_full_disk_is_named_and_costs_nothing_but_the_new_checkpoint() {
+    let sandbox = Sandbox::new();
+    let base = sandbox.base();
+    let Some(disk) = Mounted::tmpfs(&base, "size=2m,mode=700") else { return };
+    sandbox.write("a.bin", noise(1, 500_000));
+    let old = take_works(&sandbox);
+    sandbox.write("b.bin", noise(2, 3_000_000));
+    assert_full(&piton(&sandbox, ["take", "--json"]));
+    assert!(sandbox.temporary_files().is_empty(), "{:?}", sandbox.temporary_files());
+    sandbox.assert_store_is_whole();
+    assert_eq!(ids(&sandbox), [old.as_str()]);
+    disk.remount("size=20m");
+    take_works(&sandbox);
+}
+
+#[test]
+fn a_disk_without_inodes_is_named_and_the_store_is_made_once_there_are_some() {
+    let sandbox = Sandbox::new();
+    let base = sandbox.base();
+    for inodes in [4, 10, 16, 20, 24, 26, 28, 30] {
+        let Some(disk) = Mounted::tmpfs(&base, &format!("size=2m,mode=700,nr_inodes={inodes}")) else { return };
+        sandbox.write("a.txt", "a");
+        let ran = piton(&sandbox, ["take", "--json"]);
+        if ran.code() != 0 {
+            assert_full(&ran);
+        }
+        disk.remount("nr_inodes=200");
+        take_works(&sandbox);
+        assert!(sandbox.temporary_files().is_empty(), "{:?}", sandbox.temporary_files());
+    }
+}
+
+#[test]
+fn a_read_only_store_is_read_and_says_why_it_takes_nothing() {
+    let sandbox = Sandbox::new();
+    let base = sandbox.base();
+    let Some(disk) = Mounted::tmpfs(&base, "size=4m,mode=700") else { return };
+    sandbox.tree("a.txt = one");
+    let old = take_works(&sandbox);
+    sandbox.tree("a.txt = two");
+    disk.remount("ro");
+    let ran = piton(&sandbox, ["take"]).failed(1);
+    assert!(ran.stderr.contains("error: cannot ") && ran.stderr.contains("read-only"), "{ran:?}");
+    assert_eq!(ids(&sandbox), [old.as_str()]);
+    assert!(piton(&sandbox, ["show", "1"]).done().stdout.contains(&old));
+    disk.remount("rw");
+    take_works(&sandbox);
+}
+
+#[test]
+fn few_descriptors_are_enough_or_the_error_says_so() {
+    let sandbox = Sandbox::new();
+    for n in 0..60 {
+        sandbox.write(format!("dir-{n}/deep/er/file"), format!("{n}"));
+    }
+    for limit in 4..24 {
+        let line = format!("ulimit -n {limit}; exec {PITON} take --json");
+        let mut shell = clean_command("sh");
+        let ran = run(shell.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &line]));
+        assert!(!ran.stderr.contains("panicked"), "{limit}: {ran:?}");
+        // With too few of them the program loader itself fails.
+        if ran.code() == 0 {
+            let report = ran.json();
+            assert_eq!((&report["files"], &report["skipped"]), (&Value::from(60), &Value::from([""; 0])), "{limit}");
+        } else if ran.code() != 127 {
+            assert_eq!(ran.code(), 1, "{limit}: {ran:?}");
+            assert!(ran.json()["error"]["message"].as_str().is_some_and(|text| text.starts_with("cannot ")), "{ran:?}");
+        }
+    }
+    take_works(&sandbox);
+}
+
+/// A command as a user who may not read everything: `nobody`, where the tests run as root.
+fn unprivileged(sandbox: &Sandbox) -> Option<Command> {
+    if fs::metadata(sandbox.home()).expect("a home").uid() != 0 {
+        return Some(in_dir(sandbox, &sandbox.project()));
+    }
+    if !has_program("setpriv") {
+        return None;
+    }
+    // The program and the sandbox have to be within reach for `nobody`.
+    let copy = sandbox.root().join("piton");
+    fs::copy(PITON, &copy).expect("a copy");
+    fs::set_permissions(sandbox.root(), Permissions::from_mode(0o755)).expect("permissions");
+    clean_command("chown").arg("-R").arg("65534:65534").arg(sandbox.root()).status().expect("chown runs");
+    let mut command = clean_command("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(copy);
+    command.env("HOME", sandbox.home()).current_dir(sandbox.project());
+    Some(command)
+}
+
+#[test]
+fn what_may_not_be_read_is_reported_and_the_rest_is_taken() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt\n secret\n closed/b.txt\n unlisted/c.txt\n open/d.txt");
+    let Some(mut take) = unprivileged(&sandbox) else { return };
+    sandbox.chmod("secret", 0o000);
+    sandbox.chmod("closed", 0o000);
+    sandbox.chmod("unlisted", 0o300);
+    let ran = run(take.args(["take", "--json"])).done();
+    let report = ran.json();
+    assert_eq!((&report["outcome"], &report["files"]), (&Value::from("taken"), &Value::from(2)), "{report}");
+    let left_out = |path: &str| {
+        let found = report["skipped"].as_array().expect("a list").iter().find(|one| one["path"] == path);
+        found.is_some_and(|one| one["why"] == "unreadable")
+    };
+    for path in ["secret", "closed/", "unlisted/"] {
+        assert!(left_out(path), "{path}: {report}");
+    }
+    for dir in ["closed", "unlisted"] {
+        sandbox.chmod(dir, 0o700);
+    }
+}
