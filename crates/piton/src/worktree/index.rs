@@ -14,6 +14,8 @@ const SIGNATURE: &[u8; 4] = b"DIRC";
 const HEADER_BYTES: usize = 12;
 /// Times, numbers, mode, owners and size of the file; then the id and the flags.
 const STAT_BYTES: usize = 40;
+/// Where the size stands among them.
+const SIZE_AT: usize = 36;
 const FIXED_BYTES: usize = STAT_BYTES + ID_BYTES + 2;
 const NAME_LENGTH_MASK: u16 = 0xfff;
 const EXTENDED_FLAG: u16 = 0x4000;
@@ -77,10 +79,13 @@ fn text_of(stat: &Stat) -> String {
 impl Entry<'_> {
     /// Whether the file system says of a file now what it said when this entry was made.
     ///
-    /// The number of the device does not count: it changes with the order in which disks are found.
+    /// The number of the device does not count: it changes with the order in which disks are found. The size 0 is that
+    /// of an entry which cannot be trusted, unless its contents are empty indeed: a file that was emptied since would
+    /// agree with it otherwise.
     pub(super) fn agrees_with(&self, stat: &Stat) -> bool {
         let now = encode_stat(stat, true);
-        self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
+        let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
+        is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
     }
 }
 
@@ -330,5 +335,34 @@ impl<W: Write> Summed<W> {
         self.out.write_all(&checksum)?;
         self.out.flush()?;
         Ok(checksum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{IdHasher, ObjectKind};
+
+    fn stat(size: u64) -> Stat {
+        let time = FileTime { secs: 1_700_000_000, nanos: 5 };
+        Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4 }
+    }
+
+    /// Whether an entry of `contents`, found that size, agrees with a file that has another size within the same tick.
+    fn agrees(contents: &[u8], is_trusted: bool, size_now: u64) -> bool {
+        let bytes = encode_stat(&stat(contents.len() as u64), is_trusted);
+        let id = IdHasher::of(ObjectKind::Blob, contents).expect("no collision");
+        Entry { stat: &bytes, id, path: b"a" }.agrees_with(&stat(size_now))
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_trusted_agrees_with_nothing() {
+        assert!(agrees(b"four", true, 4));
+        assert!(!agrees(b"four", true, 5));
+        assert!(!agrees(b"four", false, 4));
+        // Emptied within the same tick: the size is that of an entry which is not trusted.
+        assert!(!agrees(b"four", false, 0));
+        assert!(agrees(b"", false, 0));
+        assert!(!agrees(b"", false, 4));
     }
 }
