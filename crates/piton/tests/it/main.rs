@@ -1,4 +1,5 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
 mod kit;
+mod rescan;
 mod take;
