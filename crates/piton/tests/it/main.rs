@@ -1,5 +1,7 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
+mod ignore_oracle;
 mod kit;
 mod rescan;
+mod scope;
 mod take;
