@@ -1,7 +1,9 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
+mod exact;
 mod ignore_oracle;
 mod kit;
+mod oracle;
 mod rescan;
 mod scope;
 mod take;
