@@ -127,18 +127,28 @@ pub(crate) fn taken(report: &Report) -> String {
 /// Whether the test goes on in this process, where files can be closed to it. Root reads everything: there the test runs
 /// again in a process without that power, must succeed, and is over in this one.
 pub(crate) fn without_roots_powers(test: &str) -> bool {
-    const MARK: &str = "PITON_TEST_WITHOUT_POWERS";
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    if !is_root || std::env::var_os(MARK).is_some() {
+    if !is_root() {
         return true;
     }
-    if testkit::has_program("setpriv") {
-        let own = std::env::current_exe().expect("this program");
-        let powers = "--bounding-set=-dac_override,-dac_read_search";
-        let mut again = testkit::clean_command("setpriv");
-        let output = again.arg(powers).arg(own).args([test, "--exact"]).env(MARK, "1").output().expect("setpriv runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    testkit::has_program("setpriv") && runs_under(test, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"])
+}
+
+/// Whether this process may do everything.
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Whether this process was started through that command. If not, the test runs again in one that is, and must succeed.
+pub(crate) fn runs_under(test: &str, command: &[&str]) -> bool {
+    const MARK: &str = "PITON_TEST_AGAIN";
+    if std::env::var_os(MARK).is_some() {
+        return true;
     }
+    let own = std::env::current_exe().expect("this program");
+    let mut again = testkit::clean_command(command[0]);
+    again.args(&command[1..]).arg(own).args([test, "--exact"]).env(MARK, "1");
+    let output = again.output().expect("the command runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
     false
 }
