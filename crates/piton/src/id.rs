@@ -22,6 +22,12 @@ pub type CheckpointId = ObjectId;
 pub struct Collision;
 
 impl ObjectId {
+    /// The id of a file without contents.
+    pub const EMPTY_BLOB: Self = Self([
+        0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c,
+        0x53, 0x91,
+    ]);
+
     /// The id that these bytes spell.
     pub const fn from_bytes(bytes: [u8; ID_BYTES]) -> Self {
         Self(bytes)
@@ -199,6 +205,7 @@ mod tests {
     fn an_empty_blob_has_the_name_that_git_gives_it() {
         let id = IdHasher::of(ObjectKind::Blob, b"").expect("no collision");
         assert_eq!(id.to_string(), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+        assert_eq!(id, ObjectId::EMPTY_BLOB);
         assert_eq!(ObjectId::from_hex(id.to_string().as_bytes()), Some(id));
     }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
+use std::io::{Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -133,22 +134,45 @@ impl Sandbox {
     /// What stock git finds in a checkpoint.
     pub fn held_by(&self, checkpoint: &str) -> BTreeMap<Vec<u8>, Held> {
         let listing = self.store_git(&["ls-tree", "-r", "-z", checkpoint]);
-        let mut held = BTreeMap::new();
-        for line in listing.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
+        let entries = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(|line| {
             let tab = line.iter().position(|byte| *byte == b'\t').expect("a path after a tab");
             let fields = String::from_utf8_lossy(&line[..tab]).into_owned();
             let [mode, kind, id] = fields.split(' ').collect::<Vec<_>>()[..] else { panic!("{fields}") };
             assert_eq!(kind, "blob", "{fields}");
-            let bytes = self.store_git(&["cat-file", "blob", id]);
-            let what = match mode {
-                "120000" => Held::Link(bytes),
-                "100755" => Held::File(true, bytes),
-                "100644" => Held::File(false, bytes),
-                other => panic!("a mode that git does not have: {other}"),
-            };
-            held.insert(line[tab + 1..].to_vec(), what);
+            (line[tab + 1..].to_vec(), mode.to_owned(), id.to_owned())
+        });
+        let entries: Vec<_> = entries.collect();
+        let blobs = self.blobs(entries.iter().map(|(_, _, id)| id.as_str()));
+        let held = entries.into_iter().zip(blobs).map(|((path, mode, _), bytes)| match mode.as_str() {
+            "120000" => (path, Held::Link(bytes)),
+            "100755" => (path, Held::File(true, bytes)),
+            "100644" => (path, Held::File(false, bytes)),
+            other => panic!("a mode that git does not have: {other}"),
+        });
+        held.collect()
+    }
+
+    /// The bytes of these blobs, by one process of stock git.
+    fn blobs<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<Vec<u8>> {
+        let mut wanted = tempfile::tempfile().expect("a temporary file");
+        for id in ids {
+            writeln!(wanted, "{id}").expect("a line");
         }
-        held
+        wanted.rewind().expect("a file");
+        let git_dir = format!("--git-dir={}", self.store().display());
+        let args = ["cat-file", "--batch"];
+        let output = git().arg(git_dir).args(args).stdin(wanted).output().expect("git runs");
+        succeed(&output, &args);
+        let mut blobs = Vec::new();
+        let mut rest = &output.stdout[..];
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let header = String::from_utf8_lossy(&rest[..end]).into_owned();
+            let size = header.rsplit(' ').next().and_then(|size| size.parse::<usize>().ok());
+            let size = size.unwrap_or_else(|| panic!("git cat-file: {header}"));
+            blobs.push(rest[end + 1..][..size].to_vec());
+            rest = &rest[end + 1 + size + 1..];
+        }
+        blobs
     }
 
     /// How many objects of a kind the store has, in packs and loose.

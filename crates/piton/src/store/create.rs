@@ -1,8 +1,9 @@
 //! Making a store, finishing one whose making was cut short, and moving an older layout aside.
 //!
 //! Everything happens under a kernel lock on the base directory itself, so that two processes that start at the same
-//! moment make one store. Each piece is made only where it is missing, and the last one (`locks/gate`) says that all are
-//! there: the usual open looks for that one and for `HEAD`, and does nothing else.
+//! moment make one store. Each piece is made only where it is missing, and the last one (`locks/gate`) says that all
+//! were there once. The usual open looks whether all still are (a tool that copies no empty directories may have been
+//! at work), and does nothing else.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -132,7 +133,7 @@ pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
     fsx::canonical(base)
 }
 
-/// Whether the store is all there. Declines one that belongs to another user.
+/// Whether there is a store, of piton's or of stock git's making. Declines one that belongs to another user.
 pub(super) fn is_there(layout: &Layout) -> Result<bool> {
     for path in [layout.base(), layout.store()] {
         match fs::symlink_metadata(path) {
@@ -142,7 +143,15 @@ pub(super) fn is_there(layout: &Layout) -> Result<bool> {
             Err(error) => return Err(Error::io("open the store", path, error)),
         }
     }
-    Ok(layout.head().exists() && layout.lock(lock::GATE).exists())
+    Ok(layout.head().exists() && layout.objects().is_dir())
+}
+
+/// Whether there is one, made to the end, with no piece missing.
+fn is_whole(layout: &Layout) -> Result<bool> {
+    let files = [layout.lock(lock::GATE), layout.config(), layout.exclude(), layout.attributes()];
+    Ok(is_there(layout)?
+        && layout.directories().all(|dir| dir.is_dir())
+        && files.iter().all(|file| file.symlink_metadata().is_ok()))
 }
 
 fn not_ours(path: &Path) -> Error {
@@ -153,12 +162,12 @@ fn not_ours(path: &Path) -> Error {
 
 /// Makes what is missing.
 pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
-    if is_there(layout)? {
+    if is_whole(layout)? {
         return Ok(());
     }
     let base = File::open(layout.base()).map_err(|error| Error::io("open", layout.base(), error))?;
     lock::wait_for(&base, lock::Mode::Exclusive, "the making of the store")?;
-    if is_there(layout)? {
+    if is_whole(layout)? {
         return Ok(());
     }
     refuse_foreign_directory(layout)?;

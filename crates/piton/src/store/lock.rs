@@ -47,7 +47,8 @@ pub(crate) struct ProjectLock {
 impl Store {
     /// Waits until nobody unlinks objects, and keeps it so.
     pub(crate) fn share(&self) -> Result<StoreLock> {
-        // On a read-only file system nobody can unlink anything either.
+        // On a read-only file system nobody can unlink anything either, and in a store that only stock git has used so
+        // far nobody knows of these locks.
         let Some(gate) = self.open_lock(GATE)? else {
             return Ok(StoreLock { _file: None });
         };
@@ -72,6 +73,7 @@ impl Store {
         match fsx::open_lock_file(path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(File::open(path).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io("open the lock", path, error)),
         }
     }

@@ -14,6 +14,10 @@ const SIGNATURE: &[u8; 4] = b"DIRC";
 const HEADER_BYTES: usize = 12;
 /// Times, numbers, mode, owners and size of the file; then the id and the flags.
 const STAT_BYTES: usize = 40;
+/// Where the size stands among them.
+const SIZE_AT: usize = 36;
+/// The length of an id in repositories that use the longer hash.
+const LONG_ID_BYTES: usize = 32;
 const FIXED_BYTES: usize = STAT_BYTES + ID_BYTES + 2;
 const NAME_LENGTH_MASK: u16 = 0xfff;
 const EXTENDED_FLAG: u16 = 0x4000;
@@ -77,10 +81,13 @@ fn text_of(stat: &Stat) -> String {
 impl Entry<'_> {
     /// Whether the file system says of a file now what it said when this entry was made.
     ///
-    /// The number of the device does not count: it changes with the order in which disks are found.
+    /// The number of the device does not count: it changes with the order in which disks are found. The size 0 is that
+    /// of an entry which cannot be trusted, unless its contents are empty indeed: a file that was emptied since would
+    /// agree with it otherwise.
     pub(super) fn agrees_with(&self, stat: &Stat) -> bool {
         let now = encode_stat(stat, true);
-        self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
+        let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
+        is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
     }
 }
 
@@ -161,22 +168,48 @@ fn padded(name_bytes: usize) -> usize {
     (FIXED_BYTES + name_bytes) / 8 * 8 + 8
 }
 
-/// The paths in an index of the user's own git, whatever its version. Stops at the first thing that makes no sense, and
-/// gives what came before: it is only asked for exceptions.
+/// The paths in an index of the user's own git, whatever its version and its hash. Stops at the first thing that makes
+/// no sense, and gives what came before: it is only asked for exceptions.
 ///
-/// With the paths comes the checksum of a shared index that holds the rest, if there is one.
-pub(super) fn read_paths(bytes: &[u8]) -> (Vec<Box<[u8]>>, Option<ObjectId>) {
-    let mut paths = Vec::new();
-    let rest = read_header(bytes).and_then(|(count, shortened)| read_entries(bytes, count, shortened, &mut paths));
-    (paths, rest.and_then(shared_index))
+/// With the paths comes the checksum of a shared index that holds the rest, if there is one. The file does not say which
+/// hash it uses: only with the right one does it end where it should.
+pub(super) fn read_paths(bytes: &[u8]) -> (Vec<Box<[u8]>>, Option<String>) {
+    let read = |id_bytes| {
+        let mut paths = Vec::new();
+        let rest = read_header(bytes)
+            .and_then(|(count, shortened)| read_entries(bytes, count, shortened, id_bytes, &mut paths));
+        let is_whole = rest.is_some_and(|rest| after_extensions(rest, id_bytes) == Some(id_bytes));
+        (is_whole, (paths, rest.and_then(|rest| shared_index(rest, id_bytes))))
+    };
+    let (is_whole, found) = read(ID_BYTES);
+    if is_whole {
+        return found;
+    }
+    let (is_whole, other) = read(LONG_ID_BYTES);
+    if is_whole { other } else { found }
 }
 
-fn read_entries<'a>(bytes: &'a [u8], count: usize, shortened: bool, paths: &mut Vec<Box<[u8]>>) -> Option<&'a [u8]> {
+/// How many bytes follow the extensions.
+fn after_extensions(mut rest: &[u8], id_bytes: usize) -> Option<usize> {
+    while rest.len() > id_bytes {
+        let (size, after) = rest.get(4..)?.split_first_chunk::<4>()?;
+        rest = after.get(usize::try_from(u32::from_be_bytes(*size)).ok()?..)?;
+    }
+    Some(rest.len())
+}
+
+fn read_entries<'a>(
+    bytes: &'a [u8],
+    count: usize,
+    shortened: bool,
+    id_bytes: usize,
+    paths: &mut Vec<Box<[u8]>>,
+) -> Option<&'a [u8]> {
     let mut rest = &bytes[HEADER_BYTES..];
     for _ in 0..count {
         let start = rest;
-        let (_, _, flags, mut after) = read_fixed(rest)?;
-        if flags & EXTENDED_FLAG != 0 {
+        let (flags, mut after) = rest.get(STAT_BYTES + id_bytes..)?.split_first_chunk::<2>()?;
+        if u16::from_be_bytes(*flags) & EXTENDED_FLAG != 0 {
             after = after.get(2..)?;
         }
         let mut path = Vec::new();
@@ -214,8 +247,8 @@ fn read_offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// The id in the extension `link`: a split index keeps most entries in a file of that name.
-fn shared_index(rest: &[u8]) -> Option<ObjectId> {
-    extension(rest, b"link").and_then(ObjectId::read)
+fn shared_index(rest: &[u8], id_bytes: usize) -> Option<String> {
+    Some(extension(rest, b"link")?.get(..id_bytes)?.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The bytes of one extension.
@@ -348,5 +381,34 @@ impl<W: Write> Summed<W> {
         self.out.write_all(&checksum)?;
         self.out.flush()?;
         Ok(checksum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{IdHasher, ObjectKind};
+
+    fn stat(size: u64) -> Stat {
+        let time = FileTime { secs: 1_700_000_000, nanos: 5 };
+        Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4 }
+    }
+
+    /// Whether an entry of `contents`, found that size, agrees with a file that has another size within the same tick.
+    fn agrees(contents: &[u8], is_trusted: bool, size_now: u64) -> bool {
+        let bytes = encode_stat(&stat(contents.len() as u64), is_trusted);
+        let id = IdHasher::of(ObjectKind::Blob, contents).expect("no collision");
+        Entry { stat: &bytes, id, path: b"a" }.agrees_with(&stat(size_now))
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_trusted_agrees_with_nothing() {
+        assert!(agrees(b"four", true, 4));
+        assert!(!agrees(b"four", true, 5));
+        assert!(!agrees(b"four", false, 4));
+        // Emptied within the same tick: the size is that of an entry which is not trusted.
+        assert!(!agrees(b"four", false, 0));
+        assert!(agrees(b"", false, 0));
+        assert!(!agrees(b"", false, 4));
     }
 }

@@ -62,7 +62,7 @@ impl Tracked {
     }
 }
 
-fn read_index(path: &Path) -> (Vec<Box<[u8]>>, Option<crate::id::ObjectId>) {
+fn read_index(path: &Path) -> (Vec<Box<[u8]>>, Option<String>) {
     read_limited(path, INDEX_BYTES_MAX).map_or_else(Default::default, |bytes| index::read_paths(&bytes))
 }
 

@@ -1,8 +1,12 @@
 //! The library and a sandbox together.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use piton::{CheckpointKind, Moment, Outcome, Progress, Project, Report, Request, Settings, Store};
+use piton::{
+    Checkpoint, CheckpointKind, History, Moment, Outcome, Progress, Project, Report, Request, Settings, Store,
+};
 use testkit::Sandbox;
 
 /// A time for `now` that is certainly not later than any call.
@@ -33,10 +37,118 @@ pub(crate) fn take_for(sandbox: &Sandbox, dir: &Path, settings: &Settings, reque
     piton::take(&store, &project, request, settings, now(), &Progress::default()).expect("a take")
 }
 
+/// The same at any time, and into any base.
+pub(crate) fn take_at(base: &Path, dir: &Path, settings: &Settings, now: Moment) -> Report {
+    let store = Store::open_or_create(base, now).expect("a store");
+    let project = Project::at(dir, None).expect("a project");
+    let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+    piton::take(&store, &project, &request, settings, now, &Progress::default()).expect("a take")
+}
+
+/// A time for `now` that makes the next scan trust everything that this one notes. Whoever changes a file afterwards
+/// must wait for the [`next_tick`] first: that is what the library's own margin is for.
+pub(crate) fn settled() -> Moment {
+    Moment { secs: now().secs + 60, ..now() }
+}
+
+/// Waits until the clock that stamps files has moved, by looking at the stamps of a file.
+pub(crate) fn next_tick(sandbox: &Sandbox) {
+    let path = sandbox.root().join("clock");
+    let stamp = || {
+        fs::write(&path, "tick").expect("a file");
+        let stat = path.metadata().expect("a file");
+        (stat.ctime(), stat.ctime_nsec())
+    };
+    let first = stamp();
+    while stamp() == first {}
+}
+
+/// The paths that a checkpoint holds, sorted.
+pub(crate) fn paths_in(sandbox: &Sandbox, checkpoint: &str) -> Vec<String> {
+    let listing = sandbox.store_git(&["ls-tree", "-r", "-z", "--name-only", checkpoint]);
+    let paths = listing.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+    let mut paths: Vec<_> = paths.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+    paths.sort();
+    paths
+}
+
+/// What a report says was left out, one line each.
+pub(crate) fn left_out(report: &Report) -> Vec<String> {
+    report.skipped.iter().map(ToString::to_string).collect()
+}
+
+/// The newest checkpoint of the sandbox's project.
+pub(crate) fn newest(sandbox: &Sandbox) -> Checkpoint {
+    let store = Store::open_existing(&sandbox.base()).expect("a base").expect("a store");
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    History::of(&store, &project).expect("a history").checkpoints().first().expect("a checkpoint").clone()
+}
+
+/// The name of the sandbox's project in the store.
+pub(crate) fn project_id(sandbox: &Sandbox) -> String {
+    Project::at(&sandbox.project(), None).expect("a project").id().to_string()
+}
+
+/// Random numbers that are the same in each run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `sides`.
+    pub(crate) fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).expect("31 bits") % sides
+    }
+
+    /// One of them.
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len())]
+    }
+}
+
+/// How many cases a random test tries: its default, or what the environment variable says.
+pub(crate) fn cases(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 /// The id of the checkpoint that was taken.
 pub(crate) fn taken(report: &Report) -> String {
     match report.outcome {
         Outcome::Taken(id) => id.to_string(),
         other => panic!("not taken: {other:?}, {:?}", report.skipped),
     }
+}
+
+/// Whether the test goes on in this process, where files can be closed to it. Root reads everything: there the test runs
+/// again in a process without that power, must succeed, and is over in this one.
+pub(crate) fn without_roots_powers(test: &str) -> bool {
+    if !is_root() {
+        return true;
+    }
+    testkit::has_program("setpriv") && runs_under(test, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"])
+}
+
+/// Whether this process may do everything.
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Whether this process was started through that command. If not, the test runs again in one that is, and must succeed.
+pub(crate) fn runs_under(test: &str, command: &[&str]) -> bool {
+    const MARK: &str = "PITON_TEST_AGAIN";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("this program");
+    let mut again = testkit::clean_command(command[0]);
+    again.args(&command[1..]).arg(own).args([test, "--exact"]).env(MARK, "1");
+    let output = again.output().expect("the command runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    false
 }

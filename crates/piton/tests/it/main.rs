@@ -1,5 +1,12 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
+mod compat;
+mod exact;
 mod ignore_oracle;
 mod kit;
+mod matcher_oracle;
+mod oracle;
+mod rescan;
+mod scope;
+mod store;
 mod take;
