@@ -7,7 +7,7 @@ use std::path::Path;
 use sha2::Digest as _;
 
 /// The length of an object id in bytes.
-pub const ID_BYTES: usize = 20;
+pub(crate) const ID_BYTES: usize = 20;
 
 /// The name of an object in the store: SHA-1 over its kind, size and bytes, as git has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +19,7 @@ pub type CheckpointId = ObjectId;
 /// Bytes that were made to have the same hash as others. Such a file is left out, and reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the contents were made to collide with another file's hash")]
-pub struct Collision;
+pub(crate) struct Collision;
 
 impl ObjectId {
     /// The id of a file without contents.
@@ -91,7 +91,7 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
 
 /// What an object is, in git's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ObjectKind {
+pub(crate) enum ObjectKind {
     /// The bytes of a file or the target of a link.
     Blob,
     /// The names in one directory.
@@ -111,28 +111,28 @@ impl ObjectKind {
 }
 
 /// Computes an object id from bytes that come piece by piece.
-pub struct IdHasher(sha1dc::Hasher);
+pub(crate) struct IdHasher(sha1dc::Hasher);
 
 impl IdHasher {
     /// Begins an object of `size` bytes; exactly that many must follow.
-    pub fn new(kind: ObjectKind, size: u64) -> Self {
+    pub(crate) fn new(kind: ObjectKind, size: u64) -> Self {
         let mut hasher = sha1dc::Hasher::new();
         hasher.update(format!("{} {size}\0", kind.word()).as_bytes());
         Self(hasher)
     }
 
     /// Adds the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The id, unless the bytes were crafted to share it with others.
-    pub fn finish(self) -> Result<ObjectId, Collision> {
+    pub(crate) fn finish(self) -> Result<ObjectId, Collision> {
         self.0.finalize().map(|digest| ObjectId(digest.into())).map_err(|_| Collision)
     }
 
     /// The id of an object that is all in memory.
-    pub fn of(kind: ObjectKind, bytes: &[u8]) -> Result<ObjectId, Collision> {
+    pub(crate) fn of(kind: ObjectKind, bytes: &[u8]) -> Result<ObjectId, Collision> {
         let mut hasher = Self::new(kind, bytes.len() as u64);
         hasher.update(bytes);
         hasher.finish()
@@ -140,21 +140,21 @@ impl IdHasher {
 }
 
 /// The checksum that git puts at the end of packs and indexes: the same hash over plain bytes.
-pub struct Checksum(sha1dc::Hasher);
+pub(crate) struct Checksum(sha1dc::Hasher);
 
 impl Checksum {
     /// Begins with nothing.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(sha1dc::Hasher::new())
     }
 
     /// Adds the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The checksum. Bytes that were crafted to collide have one too: here it only guards against accidents.
-    pub fn finish(self) -> [u8; ID_BYTES] {
+    pub(crate) fn finish(self) -> [u8; ID_BYTES] {
         match self.0.finalize() {
             Ok(digest) => digest.into(),
             Err(collision) => collision.digest().into(),

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 /// Joins a name to the path of its directory; the project's own directory has the empty path.
-pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     if !dir.is_empty() {
         path.extend_from_slice(dir);
@@ -17,7 +17,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Splits a path into the path of its directory and its name.
-pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&[], path),
@@ -25,7 +25,7 @@ pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Whether `path` is `dir` or lies in it.
-pub fn is_within(path: &[u8], dir: &[u8]) -> bool {
+pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn git_order(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
 
 /// Whether a name may stand in a tree. What may not: nothing, `.`, `..`, a separator, a NUL, and `.git` in the
 /// disguises that make some file system or some version of git take it for the real one.
-pub fn is_allowed(name: &[u8]) -> bool {
+pub(crate) fn is_allowed(name: &[u8]) -> bool {
     !(name.is_empty()
         || name == b"."
         || name == b".."
@@ -52,7 +52,7 @@ pub fn is_allowed(name: &[u8]) -> bool {
 
 /// Whether a name is `.git`, also as macOS folds it (case, and characters that it does not see) and as Windows does
 /// (case, the short name `git~1`, dots and spaces at the end, streams, and a backslash as separator).
-pub fn is_git_dir(name: &[u8]) -> bool {
+pub(crate) fn is_git_dir(name: &[u8]) -> bool {
     folds_to_git(name) || name.split(|byte| *byte == b'\\').any(is_windows_git)
 }
 
@@ -127,7 +127,7 @@ pub fn parse(typed: &[u8]) -> Result<Vec<u8>, BadPath> {
 }
 
 /// Writes bytes as printable ASCII without spaces: everything else, and `%` itself, as `%` and two digits.
-pub fn escape(bytes: &[u8]) -> String {
+pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
         match byte {
@@ -139,7 +139,7 @@ pub fn escape(bytes: &[u8]) -> String {
 }
 
 /// Reads what [`escape`] wrote. `None` where it cannot have been.
-pub fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {

@@ -315,8 +315,11 @@ fn the_environment_of_git_changes_nothing() {
     assert_eq!(ids(&sandbox).len(), 2);
 }
 
-/// Everything below a directory: kind and permissions, size, times, inode and contents.
-fn state_of(dir: &Path) -> BTreeMap<PathBuf, (u32, u64, i128, i128, u64, Vec<u8>)> {
+/// Kind and permissions, size, times, inode and contents.
+type State = (u32, u64, i128, i128, u64, Vec<u8>);
+
+/// Everything below a directory.
+fn state_of(dir: &Path) -> BTreeMap<PathBuf, State> {
     let mut state = BTreeMap::new();
     let mut note = |path: &Path| {
         let stat = fs::symlink_metadata(path).expect("what was just listed");

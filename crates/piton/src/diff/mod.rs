@@ -238,8 +238,11 @@ fn describe(changed: Vec<Changed>) -> Diff {
     diff
 }
 
+/// From where to where.
+type Rename = (Vec<u8>, Vec<u8>);
+
 /// Pairs files that are gone with new ones of the same contents and mode. Empty files are too alike to tell.
-fn find_renames(changed: Vec<Changed>) -> (Vec<(Vec<u8>, Vec<u8>)>, Vec<Changed>) {
+fn find_renames(changed: Vec<Changed>) -> (Vec<Rename>, Vec<Changed>) {
     let mut gone: HashMap<(u32, ObjectId), Vec<usize>> = HashMap::new();
     for (at, change) in changed.iter().enumerate().rev() {
         if let (Some(old), None) = (&change.old, &change.new)

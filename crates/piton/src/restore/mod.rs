@@ -150,7 +150,7 @@ impl<'a> Restore<'a> {
         };
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
-        let plan = plan::Planner {
+        let plan = Planner {
             survey: &survey,
             target: &target,
             objects: &objects,

@@ -9,7 +9,7 @@ use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, Objects, TreeEntry};
 use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
-use crate::worktree::{DirNode, FileNode, ReadFile, Reader};
+use crate::worktree::{DirNode, FileNode, Reader};
 
 /// What a restore will do.
 #[derive(Debug, Default)]

@@ -68,12 +68,6 @@ impl Objects {
         self.handle.exists(&gix_id(id))
     }
 
-    /// Whether the object is there and is of this kind.
-    pub(crate) fn is(&self, id: ObjectId, kind: ObjectKind) -> bool {
-        use gix_odb::Header as _;
-        self.handle.try_header(&gix_id(id)).ok().flatten().is_some_and(|header| header.kind() == gix_kind(kind))
-    }
-
     /// The bytes of an object, which must be there and of this kind.
     pub(crate) fn read(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
         let what = || format!("read the object {id}");

@@ -4,9 +4,9 @@
 //! survive a rewrite.
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -26,14 +26,6 @@ const SESSIONS_MAX: usize = 64;
 pub(crate) struct Record(Map<String, Value>);
 
 impl Record {
-    /// The project's directory, if the record names one.
-    pub(crate) fn workdir(&self) -> Option<PathBuf> {
-        if let Some(escaped) = self.0.get("workdir_bytes").and_then(Value::as_str) {
-            return relpath::unescape(escaped.as_bytes()).map(|bytes| std::ffi::OsString::from_vec(bytes).into());
-        }
-        self.0.get("workdir").and_then(Value::as_str).map(PathBuf::from)
-    }
-
     /// Notes that the project was used, and where it is. The device of the directory around it tells later whether a
     /// missing directory was deleted or is on a disk that is not mounted.
     pub(crate) fn touch(&mut self, dir: &Path, now: Moment) {

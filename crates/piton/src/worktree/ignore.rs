@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// What a list says about a path that one of its patterns matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Ignored,
     /// The last pattern that matches begins with `!`.
     Included,
@@ -22,7 +22,7 @@ pub enum Verdict {
 
 /// One list of patterns, as one `.gitignore` file holds it.
 #[derive(Debug, Default)]
-pub struct Patterns {
+pub(crate) struct Patterns {
     names: Table,
     endings: Table,
     paths: Table,
@@ -67,7 +67,7 @@ impl Ranks {
 impl Patterns {
     /// Never fails: a line that git cannot use, it ignores.
     #[must_use]
-    pub fn parse(text: &[u8]) -> Self {
+    pub(crate) fn parse(text: &[u8]) -> Self {
         let mut list = Self::default();
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for (number, line) in text.split(|b| *b == b'\n').enumerate() {
@@ -79,7 +79,7 @@ impl Patterns {
     /// The verdict of the last pattern that matches. `path` is relative to the directory that holds the
     /// list, without a slash at either end. A symbolic link to a directory is not a directory.
     #[must_use]
-    pub fn verdict(&self, path: &[u8], is_dir: bool) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Option<Verdict> {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         let mut best = self.all.get(is_dir);
         best = best.max(self.names.whole(name).get(is_dir));

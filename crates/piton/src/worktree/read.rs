@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
                 Contents::Whole(bytes) => return Ok::<_, Infallible>(IdHasher::of(ObjectKind::Blob, bytes).ok()),
                 Contents::Large(size, read) => (size, read),
             };
-            Ok(id_of_stream(size, read).and_then(|id| id.ok()))
+            Ok(id_of_stream(size, read).and_then(Result::ok))
         };
         match self.read(path, None, &mut id) {
             Ok(ReadFile::Read(_, id)) => Some(id),

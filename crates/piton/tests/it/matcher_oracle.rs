@@ -232,13 +232,15 @@ fn add_lists(random: &mut Random, dir: &mut Dir, root: bool) {
 }
 
 fn make(dir: &Dir, at: &Path) {
-    fs::create_dir(at).unwrap();
+    fs::create_dir(at).expect("a directory of our own, and git");
     let path = |name: &Bytes| at.join(OsStr::from_bytes(name));
-    dir.files.iter().for_each(|name| fs::write(path(name), b"").unwrap());
-    dir.links.iter().for_each(|name| std::os::unix::fs::symlink(".", path(name)).unwrap());
+    dir.files.iter().for_each(|name| fs::write(path(name), b"").expect("a directory of our own, and git"));
+    dir.links
+        .iter()
+        .for_each(|name| std::os::unix::fs::symlink(".", path(name)).expect("a directory of our own, and git"));
     dir.dirs.iter().for_each(|(name, sub)| make(sub, &path(name)));
     if let Some(list) = &dir.list {
-        fs::write(at.join(".gitignore"), list).unwrap();
+        fs::write(at.join(".gitignore"), list).expect("a directory of our own, and git");
     }
 }
 
@@ -248,10 +250,7 @@ fn walk(dir: &Dir, prefix: &[u8], lists: &mut Vec<(usize, Patterns)>, kept: &mut
         lists.push((prefix.len(), Patterns::parse(list)));
     }
     let ignored = |lists: &[(usize, Patterns)], path: &[u8], is_dir| {
-        let mut verdicts = lists.iter().rev().map(|(base, list)| {
-            let verdict = list.verdict(&path[*base..], is_dir);
-            verdict
-        });
+        let mut verdicts = lists.iter().rev().map(|(base, list)| list.verdict(&path[*base..], is_dir));
         verdicts.find_map(|verdict| verdict) == Some(Verdict::Ignored)
     };
     let list_name = dir.list.as_ref().map(|_| b".gitignore".to_vec());
@@ -278,9 +277,10 @@ struct Lab(PathBuf);
 impl Lab {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("ignore-oracle-{name}-{}", std::process::id()));
-        fs::create_dir(&root).unwrap();
+        fs::create_dir(&root).expect("a directory of our own, and git");
         let lab = Self(root);
-        let git = lab.git(&lab.0).args(["init", "--quiet", "--template="]).output().unwrap();
+        let git =
+            lab.git(&lab.0).args(["init", "--quiet", "--template="]).output().expect("a directory of our own, and git");
         assert!(git.status.success(), "{}", String::from_utf8_lossy(&git.stderr));
         lab
     }
@@ -302,9 +302,9 @@ impl Lab {
         let tree = self.0.join("tree");
         make(dir, &tree);
         let args = ["ls-files", "-z", "--others", "--exclude-standard"];
-        let git = self.git(&tree).args(args).output().unwrap();
+        let git = self.git(&tree).args(args).output().expect("a directory of our own, and git");
         assert!(git.status.success(), "{}", String::from_utf8_lossy(&git.stderr));
-        fs::remove_dir_all(&tree).unwrap();
+        fs::remove_dir_all(&tree).expect("a directory of our own, and git");
         let paths = git.stdout.split(|b| *b == 0).filter(|path| !path.is_empty());
         paths.map(<[u8]>::to_vec).collect()
     }
@@ -350,7 +350,7 @@ fn describe_lists(dir: &Dir, prefix: &[u8], report: &mut String) {
 }
 
 fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |value| value.parse().unwrap())
+    std::env::var(name).map_or(default, |value| value.parse().expect("a directory of our own, and git"))
 }
 
 #[test]
@@ -373,11 +373,10 @@ fn random_trees() {
     };
     let results = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
+        workers.into_iter().map(|worker| worker.join().expect("a directory of our own, and git")).collect::<Vec<_>>()
     });
     let failures: Vec<_> = results.iter().flat_map(|result| &result.0).collect();
     let (all, kept) = results.iter().fold((0, 0), |sum, result| (sum.0 + result.1, sum.1 + result.2));
-    println!("{cases} trees, {all} paths, {kept} files kept, {} trees differ", failures.len());
     let first: String = failures.iter().take(10).map(|report| report.as_str()).collect();
     assert!(failures.is_empty(), "{} of {cases} trees differ:\n{first}", failures.len());
     // The comparison says little if all or nothing is ignored.
@@ -401,6 +400,6 @@ fn every_byte_in_sets() {
     dir.files.extend((1..=255).filter(|b| *b != b'/').map(|b| vec![b'x', b]));
     for pattern in patterns {
         dir.list = Some(pattern.clone());
-        lab.compare(&dir, &format!("{}", pattern.escape_ascii())).unwrap();
+        lab.compare(&dir, &format!("{}", pattern.escape_ascii())).expect("a directory of our own, and git");
     }
 }
