@@ -4,6 +4,7 @@ mod compat;
 mod exact;
 mod ignore_oracle;
 mod kit;
+mod model;
 mod oracle;
 mod rescan;
 mod scope;
