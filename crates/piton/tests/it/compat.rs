@@ -90,7 +90,8 @@ fn a_store_of_the_seeds_making_is_listed_before_piton_ever_wrote_to_it() {
 #[test]
 fn piton_and_the_seed_take_turns_in_one_history() {
     let sandbox = Sandbox::new();
-    sandbox.tree("a.txt = 0\n dir/b.txt\n *run\n link -> a.txt");
+    sandbox.tree("a.txt = 0\n dir/b.txt\n *run\n link -> a.txt\n empty/\n private");
+    sandbox.chmod("private", 0o600);
     seed_init(&sandbox);
     let mut ids = vec![seed_take(&sandbox, "before write_file").expect("taken")];
     let mut held = vec![files_in(&sandbox.project())];

@@ -5,6 +5,7 @@ mod exact;
 mod ignore_oracle;
 mod kit;
 mod matcher_oracle;
+mod model;
 mod oracle;
 mod rescan;
 mod scope;
