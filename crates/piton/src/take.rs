@@ -217,10 +217,13 @@ impl Keep<'_> {
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
         // The index can be made again, so it may go out while the disk is busy with what cannot.
         let index = std::thread::scope(|threads| {
-            let index = threads.spawn(|| self.write_index(&survey));
+            let index = std::thread::Builder::new().spawn_scoped(threads, || self.write_index(&survey));
             new_objects.publish()?;
             self.store.advance(self.locked, self.project, commit.parent, id, self.now)?;
-            Ok(index.join().expect("writing an index does not panic"))
+            Ok(match index {
+                Ok(index) => index.join().expect("writing an index does not panic"),
+                Err(_) => self.write_index(&survey),
+            })
         })?;
         self.note_index(&index, &survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
