@@ -99,6 +99,24 @@ fn a_later_take_survives_the_failure_of_any_call_that_writes() {
     fail_each_call(&sandbox, Some(&old));
 }
 
+#[test]
+fn a_take_does_without_the_threads_that_it_cannot_have() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    for nth in ["1", "2", "3", "1+"] {
+        for n in 0..20 {
+            sandbox.write(format!("{n}.txt"), format!("{nth} {n}"));
+        }
+        let inject = format!("inject=clone,clone3:error=EAGAIN:when={nth}");
+        let ran = take_under_strace(&sandbox, ["-o", "/dev/null", "-e", &inject]).done();
+        assert_eq!(ran.json()["outcome"], "taken");
+        let id = take_works(&sandbox);
+        assert_eq!(ran.json()["id"], Value::from(id));
+    }
+}
+
 /// A file system of its own for the base, unmounted in the end.
 struct Mounted<'a>(&'a Path);
 
