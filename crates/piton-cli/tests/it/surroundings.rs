@@ -209,6 +209,18 @@ fn a_reader_that_has_gone_away_is_no_error() {
 }
 
 #[test]
+fn an_answer_that_does_not_get_out_is_an_error() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    for args in [&["take"][..], &["take", "--json"], &["rollback"], &["rollback", "--json"], &["show", "1"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
+        let ran = run(command(&sandbox).args(args).stdout(full)).failed(1);
+        assert_eq!(ran.stderr, "error: cannot write the answer to stdout: no space left on device\n", "{args:?}");
+    }
+    take_works(&sandbox);
+}
+
+#[test]
 fn colours_are_for_terminals() {
     let sandbox = Sandbox::new();
     for args in [&["show", "1"][..], &["rollback"], &["take"], &["bogus"]] {
