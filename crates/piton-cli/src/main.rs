@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Command::Show(args) => cmd::show::run(args, &context, &output),
     });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => output.done(),
         Err(error) => output.error(&error),
     }
 }

@@ -1,6 +1,7 @@
 //! What people and programs get to see. Data goes to stdout, words about it to stderr.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::cell::RefCell;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anstream::{AutoStream, ColorChoice};
@@ -21,25 +22,57 @@ pub(crate) struct Output {
     pub(crate) is_quiet: bool,
     pub(crate) is_verbose: bool,
     choice: ColorChoice,
+    /// Why an answer did not get out.
+    unsaid: RefCell<Option<io::Error>>,
 }
 
 impl Output {
     pub(crate) fn new(global: &Global) -> Self {
         let choice = if global.no_color { ColorChoice::Never } else { ColorChoice::Auto };
-        Self { is_json: global.json, is_quiet: global.quiet, is_verbose: global.verbose, choice }
+        Self {
+            is_json: global.json,
+            is_quiet: global.quiet,
+            is_verbose: global.verbose,
+            choice,
+            unsaid: RefCell::new(None),
+        }
     }
 
     /// Prints the answer to a person, unless they want silence.
     pub(crate) fn text(&self, text: &str) {
         if !self.is_quiet && !self.is_json {
-            write_to(AutoStream::new(std::io::stdout(), self.choice), text);
+            self.answer(self.choice, text);
         }
     }
 
     /// Prints the answer to a program, if one asked.
     pub(crate) fn json(&self, value: &Value) {
         if self.is_json {
-            write_to(AutoStream::new(std::io::stdout(), ColorChoice::Never), &value.to_string());
+            self.answer(ColorChoice::Never, &value.to_string());
+        }
+    }
+
+    /// A reader that has gone away has seen enough. Anything else, a full disk say, must not pass for an answer.
+    fn answer(&self, choice: ColorChoice, text: &str) {
+        self.note(write_to(AutoStream::new(io::stdout(), choice), text));
+    }
+
+    fn note(&self, written: io::Result<()>) {
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => *self.unsaid.borrow_mut() = Some(error),
+            _ => {}
+        }
+    }
+
+    /// The exit code after all went well: an answer that did not get out is an error after all.
+    pub(crate) fn done(&self) -> ExitCode {
+        match self.unsaid.take() {
+            None => ExitCode::SUCCESS,
+            Some(error) => {
+                let error = Error::io("write the answer to", "stdout", error);
+                self.to_stderr(&format!("{BAD}error:{BAD:#} {error}"));
+                ExitCode::FAILURE
+            }
         }
     }
 
@@ -56,18 +89,18 @@ impl Output {
     }
 
     fn to_stderr(&self, text: &str) {
-        write_to(AutoStream::new(std::io::stderr(), self.choice), text);
+        let _ = write_to(AutoStream::new(io::stderr(), self.choice), text);
     }
 
     /// Asks a question, on the same line as the answer.
     pub(crate) fn prompt(&self, text: &str) {
-        let mut out = AutoStream::new(std::io::stderr(), self.choice);
+        let mut out = AutoStream::new(io::stderr(), self.choice);
         let _ = write!(out, "{text}").and_then(|()| out.flush());
     }
 
     /// Whether what goes to stdout may have colours.
     pub(crate) fn has_colours(&self) -> bool {
-        AutoStream::new(std::io::stdout(), self.choice).current_choice() != ColorChoice::Never
+        AutoStream::new(io::stdout(), self.choice).current_choice() != ColorChoice::Never
     }
 
     /// Prints something long: through the user's pager on a terminal, straight otherwise.
@@ -75,11 +108,11 @@ impl Output {
         if self.is_quiet || self.is_json {
             return;
         }
-        if std::io::stdout().is_terminal() && self.through_pager(text).is_some() {
+        if io::stdout().is_terminal() && self.through_pager(text).is_some() {
             return;
         }
-        let mut out = std::io::stdout().lock();
-        let _ = out.write_all(text).and_then(|()| out.flush());
+        let mut out = io::stdout().lock();
+        self.note(out.write_all(text).and_then(|()| out.flush()));
     }
 
     fn through_pager(&self, text: &[u8]) -> Option<()> {
@@ -97,7 +130,7 @@ impl Output {
 
     /// Whether somebody sees how it goes on.
     pub(crate) fn shows_progress(&self) -> bool {
-        !self.is_json && !self.is_quiet && std::io::stderr().is_terminal()
+        !self.is_json && !self.is_quiet && io::stderr().is_terminal()
     }
 
     /// Says what went wrong; the exit code that goes with it.
@@ -148,9 +181,8 @@ fn split_hint(message: &str) -> (String, Option<String>) {
     }
 }
 
-/// A reader that has gone away has seen enough.
-fn write_to(mut out: impl std::io::Write, text: &str) {
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+fn write_to(mut out: impl io::Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{text}").and_then(|()| out.flush())
 }
 
 /// What clap has to say: help and versions are answers, the rest is wrong usage.
@@ -160,7 +192,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ");
         let value = json!({"error": {"kind": "usage", "message": message, "hint": "see `piton --help`"}});
-        write_to(std::io::stdout(), &value.to_string());
+        let _ = write_to(io::stdout(), &value.to_string());
     } else {
         let _ = error.print();
     }

@@ -19,10 +19,12 @@ pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T 
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let watcher = threads.spawn(|| show(&progress, &done));
+        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(&progress, &done));
         let result = work(&progress);
         done.store(true, Ordering::Relaxed);
-        watcher.thread().unpark();
+        if let Ok(watcher) = watcher {
+            watcher.thread().unpark();
+        }
         result
     })
 }

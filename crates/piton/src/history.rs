@@ -46,7 +46,7 @@ impl History {
     pub fn of(store: &Store, project: &Project) -> Result<Self> {
         let held = store.share()?;
         let objects = store.objects(&held)?;
-        let checkpoints = store.history(&objects, project.id())?;
+        let checkpoints = store.history(&objects, store.newest(project.id())?)?;
         Ok(Self { checkpoints, objects, _held: held })
     }
 

@@ -151,7 +151,9 @@ impl Reading<'_> {
         };
         let mut all = Vec::with_capacity(places.len());
         std::thread::scope(|scope| {
-            let helpers = (1..self.threads.min(places.len() / 4 + 1)).map(|_| scope.spawn(work));
+            // Where the system has no more threads to give, fewer do the work.
+            let helpers = (1..self.threads.min(places.len() / 4 + 1))
+                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok());
             let helpers: Vec<_> = helpers.collect();
             all.extend(work()?);
             for helper in helpers {

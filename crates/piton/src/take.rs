@@ -6,6 +6,7 @@
 //! - T4. What is declined by rule is an outcome, not an error, and leaves the store as it was.
 
 use std::io::{BufWriter, Write as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Origin, ProjectLock, Record, Restoring, Store,
+    Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring, Store,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::time::Moment;
@@ -153,7 +154,18 @@ pub fn take(
                 survey.count_left_out(project);
             }
             let (newest, project) = (newest.as_ref(), project.id());
-            let keep = Keep { store, locked: &locked, project, newest, request, restoring: None, now };
+            let keep_max = settings.max_snapshots;
+            let keep = Keep {
+                store,
+                locked: &locked,
+                project,
+                newest,
+                request,
+                restoring: None,
+                objects: &objects,
+                keep_max,
+                now,
+            };
             keep.keep(&survey, new_objects, &mut record)
         }
     });
@@ -188,6 +200,9 @@ pub(crate) struct Keep<'a> {
     /// What the checkpoint is the safety checkpoint of. Such a one is taken even if nothing changed: it says what undo
     /// goes back to.
     pub(crate) restoring: Option<Restoring>,
+    pub(crate) objects: &'a Objects,
+    /// How many checkpoints the project keeps.
+    pub(crate) keep_max: u64,
     pub(crate) now: Moment,
 }
 
@@ -209,8 +224,10 @@ impl Keep<'_> {
         };
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_same(newest)) {
             if !survey.index_is_current {
-                self.note_index(&self.write_index(survey), survey, record);
+                let written = write_index_of(survey, &self.store.index_path(self.project), self.now);
+                self.note_index(&written, survey, record);
             }
+            self.store.sync_newest(self.project)?;
             return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
         }
         let commit = NewCheckpoint {
@@ -222,27 +239,35 @@ impl Keep<'_> {
         };
         let added = new_objects.writer().add(ObjectKind::Commit, &commit.encode())?;
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
+        let (index_path, now) = (self.store.index_path(self.project), self.now);
         // The index can be made again, so it may go out while the disk is busy with what cannot.
         let index = std::thread::scope(|threads| {
-            let index = threads.spawn(|| self.write_index(survey));
+            let index = std::thread::Builder::new().spawn_scoped(threads, || write_index_of(survey, &index_path, now));
             new_objects.publish()?;
             self.store.advance(self.locked, self.project, commit.parent, id, self.now)?;
-            Ok(index.join().expect("writing an index does not panic"))
+            Ok(match index {
+                Ok(index) => index.join().expect("writing an index does not panic"),
+                Err(_) => write_index_of(survey, &index_path, now),
+            })
         })?;
         self.note_index(&index, survey, record);
+        // What could not be dropped now is dropped next time; the checkpoint is there either way.
+        let _ = self.drop_oldest(id);
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 
-    fn write_index(&self, survey: &Survey) -> Result<ObjectId> {
-        let path = self.store.index_path(self.project);
-        let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
-        let mut out = BufWriter::new(temp.as_file_mut());
-        let written = write_index(&survey.manifest, &survey.trees, self.now.as_nanos(), &mut out)
-            .and_then(|checksum| out.flush().map(|()| checksum));
-        let checksum = written.map_err(|error| Error::io("write", &path, error))?;
-        drop(out);
-        fsx::persist(temp.into_temp_path(), &path)?;
-        Ok(ObjectId::from_bytes(checksum))
+    /// Drops what is above the limit. A safety checkpoint drops nothing: whoever goes back and forth among the
+    /// checkpoints of a list finds all of them there until the next take.
+    fn drop_oldest(&self, new: CheckpointId) -> Result<()> {
+        if self.restoring.is_some() {
+            return Ok(());
+        }
+        let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?;
+        let history: Vec<_> = [new].into_iter().chain(older.iter().map(|checkpoint| checkpoint.id)).collect();
+        let target =
+            self.restoring.as_ref().and_then(|restoring| history.iter().position(|id| *id == restoring.target));
+        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(target.map_or(0, |at| at + 1));
+        self.store.cut(self.locked, self.project, &history, keep, self.now).map(drop)
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
@@ -252,4 +277,15 @@ impl Keep<'_> {
             record.set_index_and_rules(checksum.to_string(), survey.rules.to_string(), hidden);
         }
     }
+}
+
+fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<ObjectId> {
+    let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
+    let mut out = BufWriter::new(temp.as_file_mut());
+    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), &mut out)
+        .and_then(|checksum| out.flush().map(|()| checksum));
+    let checksum = written.map_err(|error| Error::io("write", path, error))?;
+    drop(out);
+    fsx::persist(temp.into_temp_path(), path)?;
+    Ok(ObjectId::from_bytes(checksum))
 }

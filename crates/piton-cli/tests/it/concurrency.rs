@@ -110,8 +110,16 @@ fn killed_processes_lose_nobody_a_checkpoint() {
 
 #[test]
 fn two_processes_that_make_the_store_at_the_same_moment_make_one() {
-    for _ in 0..20 {
+    for round in 0..20 {
         let sandbox = Sandbox::new();
+        // In every other round there is an older layout that has to be moved aside, too.
+        let old_repositories = if round % 2 == 0 { 0 } else { 30 };
+        for n in 0..old_repositories {
+            let old = sandbox.base().join(format!("{n:016x}"));
+            fs::create_dir_all(&old).expect("a directory");
+            fs::write(old.join("HEAD"), "ref: refs/heads/master\n").expect("a file");
+            fs::write(old.join("HERMES_WORKDIR"), "/somewhere").expect("a file");
+        }
         let start = |name: &str| {
             let project = sandbox.other_project(name);
             fs::write(project.join("a.txt"), name).expect("a file");
@@ -126,6 +134,10 @@ fn two_processes_that_make_the_store_at_the_same_moment_make_one() {
         }
         sandbox.assert_store_is_whole();
         assert_eq!(sandbox.count_objects("commit"), 2);
+        let archives = fs::read_dir(sandbox.base()).expect("a base").flatten().map(|entry| entry.path());
+        let archives: Vec<_> = archives.filter(|path| !path.ends_with("store")).collect();
+        let moved = archives.iter().flat_map(|archive| fs::read_dir(archive).expect("an archive")).count();
+        assert_eq!((archives.len(), moved), (usize::from(old_repositories > 0), old_repositories));
         assert!(sandbox.temporary_files().is_empty());
     }
 }

@@ -209,6 +209,18 @@ fn a_reader_that_has_gone_away_is_no_error() {
 }
 
 #[test]
+fn an_answer_that_does_not_get_out_is_an_error() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    for args in [&["take"][..], &["take", "--json"], &["rollback"], &["rollback", "--json"], &["show", "1"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("every Linux has one");
+        let ran = run(command(&sandbox).args(args).stdout(full)).failed(1);
+        assert_eq!(ran.stderr, "error: cannot write the answer to stdout: no space left on device\n", "{args:?}");
+    }
+    take_works(&sandbox);
+}
+
+#[test]
 fn colours_are_for_terminals() {
     let sandbox = Sandbox::new();
     for args in [&["show", "1"][..], &["rollback"], &["take"], &["bogus"]] {
@@ -315,18 +327,17 @@ fn the_environment_of_git_changes_nothing() {
     assert_eq!(ids(&sandbox).len(), 2);
 }
 
-/// Kind and permissions, size, times, inode and contents.
-type State = (u32, u64, i128, i128, u64, Vec<u8>);
+/// Kind and permissions, inode, times and contents.
+type State = (u32, u64, [i64; 4], Vec<u8>);
 
-/// Everything below a directory.
+/// Everything below a directory, and the directory itself.
 fn state_of(dir: &Path) -> BTreeMap<PathBuf, State> {
     let mut state = BTreeMap::new();
     let mut note = |path: &Path| {
         let stat = fs::symlink_metadata(path).expect("what was just listed");
-        let nanos = |secs: i64, nanos: i64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
-        let times = (nanos(stat.mtime(), stat.mtime_nsec()), nanos(stat.ctime(), stat.ctime_nsec()));
+        let times = [stat.mtime(), stat.mtime_nsec(), stat.ctime(), stat.ctime_nsec()];
         let contents = if stat.is_file() { fs::read(path).expect("a file") } else { Vec::new() };
-        state.insert(path.to_owned(), (stat.mode(), stat.size(), times.0, times.1, stat.ino(), contents));
+        state.insert(path.to_owned(), (stat.mode(), stat.ino(), times, contents));
     };
     note(dir);
     walk(dir, &mut note);

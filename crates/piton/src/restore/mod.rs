@@ -65,6 +65,7 @@ pub struct Restore<'a> {
     verb: Option<RestoreVerb>,
     intent: Option<Intent>,
     paths: Vec<Vec<u8>>,
+    keep_max: u64,
     survey: Survey,
     newest: Option<Checkpoint>,
     record: Record,
@@ -133,7 +134,7 @@ impl<'a> Restore<'a> {
         let held = store.share()?;
         let locked = if options.is_dry { None } else { Some(store.lock_project(&held, project.id())?) };
         let objects = store.objects(&held)?;
-        let checkpoints = store.history(&objects, project.id())?;
+        let checkpoints = store.history(&objects, store.newest(project.id())?)?;
         let intent = store.interrupted_restore(project.id())?;
         let Resolved { target, verb, paths } = resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
         let newest = checkpoints.into_iter().next();
@@ -168,6 +169,7 @@ impl<'a> Restore<'a> {
             verb,
             intent,
             paths,
+            keep_max: settings.max_snapshots,
             survey,
             newest,
             record,
@@ -215,6 +217,8 @@ impl<'a> Restore<'a> {
             newest: self.newest.as_ref(),
             request: &request,
             restoring,
+            objects: &self.objects,
+            keep_max: self.keep_max,
             now: self.now,
         };
         let mut record = self.record;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Objects, Store};
 use crate::error::{Error, Result};
-use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::relpath::{escape, unescape};
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::time::Moment;
@@ -324,10 +324,10 @@ impl Objects {
 const HISTORY_MAX: usize = 1_000_000;
 
 impl Store {
-    /// The checkpoints of a project, newest first, down to where its history was cut.
-    pub(crate) fn history(&self, objects: &Objects, project: &ProjectId) -> Result<Vec<Checkpoint>> {
+    /// A checkpoint and those before it, down to where the history was cut.
+    pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Vec<Checkpoint>> {
         let boundary = self.boundary()?;
-        let mut next = self.newest(project)?;
+        let mut next = newest;
         let mut history: Vec<Checkpoint> = Vec::new();
         while let Some(id) = next {
             if history.len() == HISTORY_MAX {

@@ -95,8 +95,8 @@ impl Layout {
     }
 
     /// The directories in which a process that is killed may leave temporary files.
-    pub(super) fn with_temporaries(&self) -> [PathBuf; 5] {
-        ["", "info", "objects/pack", "indexes", "projects"].map(|dir| self.store.join(dir))
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 6] {
+        ["", "info", "objects/pack", "indexes", "projects", "restores"].map(|dir| self.store.join(dir))
     }
 
     /// The directories of a store, parents first.

@@ -11,6 +11,7 @@ use gix_object::{Exists as _, Find as _};
 use super::pack::{Deflater, PackWriter};
 use super::{Store, StoreLock};
 use crate::error::{Error, Result};
+use crate::fsx;
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 
 /// The largest object that is read into memory. A pack that claims more is damaged or hostile.
@@ -130,10 +131,11 @@ impl NewObjects {
         }
     }
 
-    /// Makes all that was added visible and durable.
+    /// Makes all that was added visible and durable; and what was found, too: a process that was killed may have put
+    /// it in place without the sync that belongs to it.
     pub(crate) fn publish(self) -> Result<()> {
         let collected = self.collected.into_inner().expect("no thread panicked while it held the pack");
-        collected.pack.map_or(Ok(()), PackWriter::publish)
+        collected.pack.map_or_else(|| fsx::sync_dir(&self.dir), PackWriter::publish)
     }
 
     fn lock(&self) -> MutexGuard<'_, Collected> {

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempPath;
 
 use super::layout::Layout;
-use super::{ProjectLock, Store};
+use super::{ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -23,6 +23,8 @@ use crate::time::Moment;
 
 /// A ref is 41 bytes; the packed ones of a hundred thousand projects are 6 MB.
 const REFS_BYTES_MAX: u64 = 64 << 20;
+/// The lock for the file that says where histories end.
+const SHALLOW: &str = "shallow";
 const STALE_AFTER_SECS: i128 = 10 * 60;
 
 impl Store {
@@ -64,12 +66,50 @@ impl Store {
         let lock = self.put_lock(project, &path, format!("{new}\n").as_bytes(), now)?;
         if self.newest(project)? != expected {
             fsx::remove_file(&lock)?;
-            return Err(Error::new(ErrorKind::Busy, "move the project's ref")
-                .because("another program moved it at the same moment")
-                .with_hint("try again"));
+            return Err(moved_meanwhile("move the project's ref"));
         }
         fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
         fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
+    }
+
+    /// Makes the newest checkpoint outlive a power cut, if the process that moved the ref was killed before it did so.
+    pub(crate) fn sync_newest(&self, project: &ProjectId) -> Result<()> {
+        fsx::sync_dir(self.layout.reference(project).parent().expect("a ref is below refs/hermes"))
+    }
+
+    /// Drops all but the newest `keep` of a project's checkpoints, given newest first: the oldest one that is kept
+    /// becomes the end of the history, and no id and no date changes. How many were dropped.
+    ///
+    /// All projects share the file, so that its own lock comes last in the order of locks.
+    pub(crate) fn cut(
+        &self,
+        _held: &ProjectLock,
+        project: &ProjectId,
+        history: &[CheckpointId],
+        keep: usize,
+        now: Moment,
+    ) -> Result<usize> {
+        let dropped = history.len().saturating_sub(keep.max(1));
+        if dropped == 0 {
+            return Ok(0);
+        }
+        let guard = self.layout.lock(SHALLOW);
+        let guard = fsx::open_lock_file(&guard).map_err(|error| Error::io("open the lock", &guard, error))?;
+        lock::wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
+        let before = self.boundary()?;
+        let mut ends: Vec<_> = before.iter().filter(|id| !history.contains(id)).copied().collect();
+        ends.push(history[history.len() - dropped - 1]);
+        ends.sort();
+        let text: String = ends.iter().map(|id| format!("{id}\n")).collect();
+        let path = self.layout.shallow();
+        let lock = self.put_lock(project, &path, text.as_bytes(), now)?;
+        if self.boundary()? != before {
+            fsx::remove_file(&lock)?;
+            return Err(moved_meanwhile("cut the history"));
+        }
+        fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
+        fsx::sync_dir(self.layout.store())?;
+        Ok(dropped)
     }
 
     /// Puts `<path>.lock` in place with these bytes, synced. It is written elsewhere: whatever else lies below `refs/`,
@@ -108,6 +148,10 @@ impl Store {
         let text = fsx::read_small(&self.layout.shallow(), REFS_BYTES_MAX)?.unwrap_or_default();
         Ok(text.split(|byte| *byte == b'\n').filter_map(ObjectId::from_hex).collect())
     }
+}
+
+fn moved_meanwhile(action: &str) -> Error {
+    Error::new(ErrorKind::Busy, action).because("another program did so at the same moment").with_hint("try again")
 }
 
 fn is_stale(lock: &Path, now: Moment) -> bool {

@@ -9,6 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::Builder;
 
 use super::cache::{Cache, CachedFile, DirInCache};
 use super::index::has_fingerprint;
@@ -69,7 +70,9 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     };
     let mut found = Vec::new();
     std::thread::scope(|threads| {
-        let others: Vec<_> = (1..scan.threads).map(|_| threads.spawn(|| work.run())).collect();
+        // Where the system has no more threads to give, fewer do the work.
+        let others = (1..scan.threads).map_while(|_| Builder::new().spawn_scoped(threads, || work.run()).ok());
+        let others: Vec<_> = others.collect();
         found.push(work.run());
         found.extend(others.into_iter().map(|thread| thread.join().expect("a scanning thread does not panic")));
     });
