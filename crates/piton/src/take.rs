@@ -264,9 +264,7 @@ impl Keep<'_> {
         }
         let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?;
         let history: Vec<_> = [new].into_iter().chain(older.iter().map(|checkpoint| checkpoint.id)).collect();
-        let target =
-            self.restoring.as_ref().and_then(|restoring| history.iter().position(|id| *id == restoring.target));
-        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(target.map_or(0, |at| at + 1));
+        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX);
         self.store.cut(self.locked, self.project, &history, keep, self.now).map(drop)
     }
 

@@ -41,14 +41,14 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     output.json(&as_json(&report, elapsed_ms));
     let headline = match report.outcome {
         Outcome::Taken(id) => format!(
-            "Taken: {}  {}  {}  ({} files of {}, {elapsed_ms} ms)",
+            "Taken: {}  {}  {}  ({} of {}, {elapsed_ms} ms)",
             id.short(),
             local(now).date_and_time(),
             plain(&args.reason),
-            grouped(report.files),
+            files(report.files),
             plain(&project.dir().display().to_string()),
         ),
-        Outcome::Unchanged(id) => format!("Unchanged since {} ({} files)", id.short(), grouped(report.files)),
+        Outcome::Unchanged(id) => format!("Unchanged since {} ({})", id.short(), files(report.files)),
         Outcome::Skipped(why) => format!("Not taken: {}", explain(why, settings)),
     };
     output.text(&headline);
@@ -58,6 +58,10 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.hint("name what you want kept under `include:` in the configuration, or mend .gitignore");
     }
     Ok(())
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{} files", grouped(count)) }
 }
 
 fn explain(why: WhySkipped, settings: &Settings) -> String {
