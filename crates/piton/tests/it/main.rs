@@ -10,3 +10,4 @@ mod rescan;
 mod scope;
 mod store;
 mod take;
+mod tidy;
