@@ -300,8 +300,10 @@ fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     }
     let facts_begin = lines.by_ref().any(|line| line == FACTS_HEADER);
     if facts_begin {
-        for line in lines.filter(|line| !line.is_empty()) {
-            facts.read_line(line).ok_or_else(|| bad("a line of its facts is not as it was written"))?;
+        // Somebody else's message may look like ours, and a later version may say more: neither may hide a checkpoint.
+        // Damage does not come this far: compressed bytes carry a checksum.
+        for line in lines {
+            let _ = facts.read_line(line);
         }
     }
     Ok(Checkpoint {

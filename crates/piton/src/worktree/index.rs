@@ -411,4 +411,16 @@ mod tests {
         assert!(agrees(b"", false, 0));
         assert!(!agrees(b"", false, 4));
     }
+
+    #[test]
+    fn a_file_is_settled_once_the_clock_that_stamps_files_has_moved_on() {
+        let fine = stat(4);
+        let changed = fine.ctime.as_nanos();
+        assert!(!is_settled(&fine, changed) && !is_settled(&fine, changed - 1));
+        assert!(!is_settled(&fine, changed + 100_000_000) && is_settled(&fine, changed + 100_000_001));
+        // A file system without nanoseconds counts in seconds, or in pairs of them.
+        let coarse = Stat { ctime: FileTime { nanos: 0, ..fine.ctime }, ..fine };
+        let changed = coarse.ctime.as_nanos();
+        assert!(!is_settled(&coarse, changed + 2_999_999_999) && is_settled(&coarse, changed + 3_000_000_001));
+    }
 }

@@ -13,6 +13,8 @@ use crate::sys::Stat;
 
 /// How many `.gitignore` files that are not in scope are remembered. Below the others, rules are looked up anew.
 const HIDDEN_RULES_MAX: usize = 4096;
+/// How many bytes of text they may take, in a record that has a limit of its own.
+const HIDDEN_RULES_BYTES_MAX: usize = 256 << 10;
 
 /// The directories in scope. The first one is the project's own.
 #[derive(Debug, Default)]
@@ -93,7 +95,12 @@ impl Manifest {
     pub(crate) fn hidden_rules(&self, began_nanos: i128) -> BTreeMap<String, String> {
         let rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
         let kept = rules.filter_map(|(dir, stat)| Some((relpath::escape(&dir.path), fingerprint(&stat, began_nanos)?)));
-        kept.take(HIDDEN_RULES_MAX).collect()
+        let mut bytes = 0;
+        let fits = |(dir, print): &(String, String)| {
+            bytes += dir.len() + print.len();
+            bytes <= HIDDEN_RULES_BYTES_MAX
+        };
+        kept.take(HIDDEN_RULES_MAX).take_while(fits).collect()
     }
 
     /// Files and directories of one directory together, as git sorts them: a directory as if its name ended in a

@@ -204,3 +204,18 @@ fn a_lock_that_a_dead_git_left_is_taken_over() {
     taken(&take(&sandbox));
     assert!(!lock.exists());
 }
+
+#[test]
+fn a_message_that_only_looks_like_ours_stops_nobody() {
+    for message in ["x\n\npiton 1\ngarbage", "piton 1\n\npiton 1\nmode 9999 x\nskipped by_a_later_piton file ./x\nkind"]
+    {
+        let sandbox = Sandbox::new();
+        sandbox.tree("a.txt");
+        seed_init(&sandbox);
+        seed_take(&sandbox, message).expect("taken");
+        assert_eq!(listed(&sandbox).len(), 1, "{message:?}");
+        sandbox.write("a.txt", "changed");
+        taken(&take(&sandbox));
+        assert_eq!(listed(&sandbox).len(), 2, "{message:?}");
+    }
+}

@@ -11,3 +11,4 @@ mod rescan;
 mod scope;
 mod store;
 mod take;
+mod tidy;

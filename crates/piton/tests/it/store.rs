@@ -241,6 +241,24 @@ fn a_record_keeps_what_it_does_not_know_and_when_it_began() {
     assert_eq!((&after["created_at"], &after["last_touch"]), (&1_700_000_000.5.into(), &1_700_000_100.5.into()));
 }
 
+#[test]
+fn rules_files_out_of_scope_do_not_crowd_out_the_record() {
+    let sandbox = Sandbox::new();
+    sandbox.tree(".gitignore = .gitignore\\n\n a.txt");
+    for number in 0..2500 {
+        let dir = format!("{}/{}{number}", "x".repeat(240), "y".repeat(240));
+        sandbox.write(format!("{dir}/.gitignore"), "z\n");
+    }
+    let at = |secs| Moment { secs, ..settled() };
+    let first = settled().secs;
+    for secs in [first, first + 100] {
+        take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), at(secs));
+    }
+    let record = record(&sandbox);
+    assert!(record_path(&sandbox).metadata().expect("a record").len() < 1 << 20);
+    assert!(record["created_at"].as_f64() < record["last_touch"].as_f64(), "it does not know itself again");
+}
+
 /// Damages a file in every way, each time in its newest and most trusted form, with a take after it.
 fn assert_damage_costs_nothing(sandbox: &Sandbox, path: &Path) {
     type Damage = Box<dyn Fn(&mut Vec<u8>)>;

@@ -1,0 +1,187 @@
+//! The house rules, as tests over the text of the library.
+
+use std::fs;
+use std::path::Path;
+
+/// One source file: its path below `src`, and its text up to its own tests.
+struct Source {
+    path: String,
+    text: String,
+    lines: usize,
+}
+
+impl Source {
+    fn is_in(&self, module: &str) -> bool {
+        self.path == format!("{module}.rs") || self.path.starts_with(&format!("{module}/"))
+    }
+
+    /// The lines of code: without comments, and numbered.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().enumerate().map(|(at, line)| (at + 1, line));
+        lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut all = Vec::new();
+    testkit::walk(&root, &mut |path| {
+        if path.extension().is_some_and(|end| end == "rs") {
+            let whole = fs::read_to_string(path).expect("text");
+            let text = whole.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
+            let path = path.strip_prefix(&root).expect("below it").to_str().expect("UTF-8").to_owned();
+            all.push(Source { path, text, lines: whole.lines().count() });
+        }
+    });
+    assert!(all.len() > 20, "the sources are not where they were");
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    all
+}
+
+/// Whether `word` stands in `line` by itself, not as a part of a longer name.
+fn names(line: &str, word: &str) -> bool {
+    let is_part = |character: char| character.is_alphanumeric() || character == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + word.len()..]);
+        !(word.starts_with(is_part) && before.ends_with(is_part)
+            || word.ends_with(is_part) && after.starts_with(is_part))
+    })
+}
+
+/// No file but those in `homes` names one of the words in its code.
+fn assert_only_in(homes: &[&str], words: &[&str]) {
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|source| !homes.iter().any(|home| source.is_in(home))) {
+        for (number, line) in source.code() {
+            found.extend(
+                words
+                    .iter()
+                    .filter(|word| names(line, word))
+                    .map(|word| format!("{}:{number} names {word}: {}", source.path, line.trim())),
+            );
+        }
+    }
+    assert!(found.is_empty(), "only {homes:?} may:\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_two_sides_do_not_see_each_other() {
+    for (side, other) in [("worktree", "store"), ("store", "worktree")] {
+        for source in sources().iter().filter(|source| source.is_in(side)) {
+            for (number, line) in source.code() {
+                let in_a_list = line.trim_start().starts_with("use crate::{") && names(line, other);
+                let sees = in_a_list || names(line, &format!("crate::{other}"));
+                assert!(!sees, "{}:{number}: {line}", source.path);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_below_does_not_see_what_is_above() {
+    const VERBS: [&str; 6] = ["take", "history", "diff", "restore", "prune", "survey"];
+    const FLOOR: [&str; 9] = ["fsx", "sys", "relpath", "id", "time", "settings", "error", "worktree", "store"];
+    for source in sources().iter().filter(|source| FLOOR.iter().any(|module| source.is_in(module))) {
+        for (number, line) in source.code() {
+            let above = VERBS.iter().find(|verb| names(line, &format!("crate::{verb}")));
+            assert_eq!(above, None, "{}:{number}: {line}", source.path);
+        }
+    }
+}
+
+#[test]
+fn the_git_library_is_named_by_the_store_only() {
+    assert_only_in(&["store"], &["gix", "gix_odb", "gix_object", "gix_hash", "gix_pack", "gix_ref", "gix_index"]);
+}
+
+#[test]
+fn the_diff_library_is_named_in_one_place() {
+    let users: Vec<_> = sources().into_iter().filter(|source| source.text.contains("gix_imara_diff::")).collect();
+    assert!(users.len() <= 1, "{:?}", users.iter().map(|source| &source.path).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_platform_is_named_in_sys_only() {
+    assert_only_in(&["sys"], &["rustix", "libc", "target_os", "cfg(unix)", "cfg(windows)"]);
+}
+
+#[test]
+fn the_library_asks_nobody_but_its_caller() {
+    let words = [
+        "std::env",
+        "env::var",
+        "env::var_os",
+        "SystemTime::now",
+        "Instant::now",
+        "current_dir()",
+        "home_dir",
+        "std::process",
+        "Command::new",
+        "println!",
+        "eprintln!",
+        "print!",
+        "eprint!",
+        "dbg!",
+        "stdin()",
+        "stdout()",
+        "stderr()",
+        "std::net",
+        "Timestamp::now",
+        "Zoned::now",
+        "static mut",
+    ];
+    assert_only_in(&[], &words);
+}
+
+#[test]
+fn nothing_from_outside_ends_the_process() {
+    assert_only_in(&[], &["unwrap()", "todo!", "unimplemented!", "panic!", "unreachable!"]);
+}
+
+#[test]
+fn every_file_begins_with_what_it_is_for() {
+    for source in sources() {
+        assert!(source.text.starts_with("//! "), "{}", source.path);
+        assert!(source.lines <= 600, "{} has {} lines", source.path, source.lines);
+    }
+}
+
+#[test]
+fn every_function_fits_on_a_screen_or_two() {
+    let mut longest = 0;
+    for source in sources() {
+        let lines: Vec<&str> = source.text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let trimmed = line.trim_start();
+            let indent = &line[..line.len() - trimmed.len()];
+            let is_function = names(trimmed, "fn") && !trimmed.starts_with("//") && trimmed.contains('(');
+            if !is_function || trimmed.ends_with([';', '}']) {
+                continue;
+            }
+            let end = lines[start..].iter().position(|line| *line == format!("{indent}}}")).unwrap_or(0);
+            longest = longest.max(end + 1);
+            assert!(end < 70, "{}:{} has {} lines: {trimmed}", source.path, start + 1, end + 1);
+        }
+    }
+    assert!(longest > 30, "functions are not found any more");
+}
+
+#[test]
+fn things_are_called_by_their_names() {
+    // `max_snapshots` is the name of a setting, and "pre-rollback snapshot" what an older program wrote.
+    const NAMES_OF_OTHERS: [&str; 3] = ["max_snapshots", "pre-rollback snapshot", "checkouts and adds"];
+    for source in sources() {
+        for (number, line) in source.text.lines().enumerate() {
+            let line = NAMES_OF_OTHERS.iter().fold(line.to_lowercase(), |line, name| line.replace(name, ""));
+            for word in ["snapshot", "backup", "shadow repo", "workspace", "checkout", "revert", "database"] {
+                assert!(!line.contains(word), "{}:{} says {word}: {line}", source.path, number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_word_is_found_by_itself_only() {
+    assert!(names("use gix::x;", "gix") && names("gix", "gix") && names("(x.unwrap())", "unwrap()"));
+    assert!(!names("gix_odb", "gix") && !names("prefix", "fix") && !names("eprintln!", "println!"));
+}
