@@ -3,7 +3,9 @@
 //! A checkpoint is looked up in this project's history and nowhere else, so that an id of another project in the same
 //! store is not found, whatever objects the store holds.
 
-use crate::diff::Lines;
+use std::collections::HashMap;
+
+use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ObjectId, ObjectKind};
 use crate::project::Project;
@@ -55,24 +57,46 @@ impl History {
         &self.checkpoints
     }
 
-    /// The list, newest first, with what changed from one to the next.
+    /// The list, newest first, with what changed from one to the next. Counting lines is all the work, so it is shared
+    /// by all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        (0..self.checkpoints.len()).map(|at| self.line(at)).collect()
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let part = self.checkpoints.len().div_ceil(threads).max(4);
+        let parts: Vec<_> = (0..self.checkpoints.len()).step_by(part).collect();
+        let (checkpoints, shared) = (&self.checkpoints, self.objects.shared());
+        let list_part = |start: usize| {
+            let counter = Counter { checkpoints, objects: shared.objects(), recall: Recall::default() };
+            counter.lines_of_list(start..checkpoints.len().min(start + part))
+        };
+        std::thread::scope(|scope| {
+            let mut list = Vec::with_capacity(checkpoints.len());
+            let list_part = &list_part;
+            let others: Vec<_> = parts
+                .iter()
+                .skip(1)
+                .map(|start| {
+                    // A thread that cannot be had is a help, not a need.
+                    (*start, std::thread::Builder::new().spawn_scoped(scope, move || list_part(*start)).ok())
+                })
+                .collect();
+            list.extend(list_part(0)?);
+            for (start, other) in others {
+                let done =
+                    other.map_or_else(|| list_part(start), |other| other.join().expect("counting does not panic"));
+                list.extend(done?);
+            }
+            Ok(list)
+        })
     }
 
     /// The line of the list that is about this checkpoint of this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
         let at = self.checkpoints.iter().position(|other| other.id == checkpoint.id);
-        at.map_or_else(|| Err(not_found(&self.checkpoints, &checkpoint.id.to_string())), |at| self.line(at))
-    }
-
-    fn line(&self, at: usize) -> Result<Listed> {
-        let checkpoint = &self.checkpoints[at];
-        let change = match self.checkpoints.get(at + 1) {
-            Some(before) => self.change(before.tree, checkpoint.tree)?,
-            None => Change::default(),
-        };
-        Ok(Listed { number: at + 1, checkpoint: checkpoint.clone(), change })
+        let at = at.ok_or_else(|| not_found(&self.checkpoints, &checkpoint.id.to_string()))?;
+        let objects = self.objects.shared().objects();
+        let counter = Counter { checkpoints: &self.checkpoints, objects, recall: Recall::default() };
+        let mut lines = counter.lines_of_list(at..at + 1)?;
+        Ok(lines.remove(0))
     }
 
     /// The paths of all files and links that a checkpoint holds, sorted.
@@ -86,31 +110,79 @@ impl History {
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {
         find(&self.checkpoints, name)
     }
+}
 
-    fn change(&self, old: ObjectId, new: ObjectId) -> Result<Change> {
+/// Counts what changed from one checkpoint to the next, in one thread.
+struct Counter<'a> {
+    checkpoints: &'a [Checkpoint],
+    objects: Objects,
+    recall: Recall,
+}
+
+impl Counter<'_> {
+    fn lines_of_list(mut self, range: std::ops::Range<usize>) -> Result<Vec<Listed>> {
+        range.map(|at| self.line_of_list(at)).collect()
+    }
+
+    fn line_of_list(&mut self, at: usize) -> Result<Listed> {
+        let checkpoint = &self.checkpoints[at];
+        let change = match self.checkpoints.get(at + 1) {
+            Some(before) => self.change(before.tree, checkpoint.tree)?,
+            None => Change::default(),
+        };
+        Ok(Listed { number: at + 1, checkpoint: checkpoint.clone(), change })
+    }
+
+    fn change(&mut self, old: ObjectId, new: ObjectId) -> Result<Change> {
         let changes = self.objects.compare_trees(Some(old), Some(new))?;
         let mut total = Change { files: changes.len() as u64, ..Change::default() };
+        let mut next = Recall::default();
         for change in &changes {
-            let (insertions, deletions) = self.lines(change)?;
+            let (insertions, deletions) = self.count(change, &mut next)?;
             total.insertions += insertions;
             total.deletions += deletions;
         }
+        self.recall = next;
         Ok(total)
     }
 
     /// Lines added and removed; none where either side is not text.
-    fn lines(&self, change: &TreeChange) -> Result<(u64, u64)> {
-        let read = |side: Option<(EntryMode, ObjectId)>| match side {
-            Some((EntryMode::File | EntryMode::Executable | EntryMode::Link, id)) => {
-                self.objects.read(id, ObjectKind::Blob)
-            }
-            _ => Ok(Vec::new()),
-        };
-        if change.old.map(|(_, id)| id) == change.new.map(|(_, id)| id) {
+    fn count(&mut self, change: &TreeChange, next: &mut Recall) -> Result<(u64, u64)> {
+        let blob =
+            |side: Option<(EntryMode, ObjectId)>| side.filter(|(mode, _)| *mode != EntryMode::Commit).map(|(_, id)| id);
+        let (old_id, new_id) = (blob(change.old), blob(change.new));
+        if old_id == new_id {
             return Ok((0, 0));
         }
-        let (old, new) = (read(change.old)?, read(change.new)?);
-        Ok(Lines::compare(&old, &new).map_or((0, 0), |lines| lines.counts()))
+        let read = |id| self.objects.read(id, ObjectKind::Blob);
+        let new = match new_id {
+            Some(id) => self.recall.blobs.remove(&id).map_or_else(|| read(id), Ok)?,
+            None => Vec::new(),
+        };
+        let old = old_id.map_or(Ok(Vec::new()), read)?;
+        let counts = diff::count(&old, &new);
+        if let Some(id) = old_id {
+            next.keep(id, old);
+        }
+        Ok(counts)
+    }
+}
+
+/// The older contents of the last line of the list: they are the newer ones of the next.
+#[derive(Default)]
+struct Recall {
+    blobs: HashMap<ObjectId, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Recall {
+    const BYTES_MAX: usize = 32 << 20;
+
+    fn keep(&mut self, id: ObjectId, bytes: Vec<u8>) {
+        if self.bytes + bytes.len() <= Self::BYTES_MAX {
+            self.bytes += bytes.len();
+            self.blobs.insert(id, bytes);
+        }
     }
 }
 

@@ -21,6 +21,28 @@ pub(crate) struct Hunk {
     pub(crate) new: std::ops::Range<usize>,
 }
 
+/// Lines added and removed from one text to the other; none where either is no text.
+///
+/// What both begin and end with is left out first: most edits are small, and counting the rest takes no time then.
+pub(crate) fn count(old: &[u8], new: &[u8]) -> (u64, u64) {
+    if !is_text(old) || !is_text(new) {
+        return (0, 0);
+    }
+    let (old, new) = without_common_ends(old, new);
+    Lines::compare(old, new).map_or((0, 0), |lines| lines.counts())
+}
+
+/// The parts that differ, whole lines each.
+fn without_common_ends<'a>(old: &'a [u8], new: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let alike = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let start = old[..alike].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let (old, new) = (&old[start..], &new[start..]);
+    let alike = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+    // The common end begins after the first line end in it: what is before may be half of a line.
+    let end = old[old.len() - alike..].iter().position(|byte| *byte == b'\n').map_or(0, |at| alike - at - 1);
+    (&old[..old.len() - end], &new[..new.len() - end])
+}
+
 /// Whether bytes are text, as git sees it.
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
     bytes.len() <= TEXT_BYTES_MAX && !bytes[..bytes.len().min(TEXT_BYTES)].contains(&0)
@@ -52,5 +74,35 @@ impl<'a> Lines<'a> {
     pub(crate) fn hunks(&self) -> impl Iterator<Item = Hunk> {
         let range = |range: std::ops::Range<u32>| range.start as usize..range.end as usize;
         self.diff.hunks().map(move |hunk| Hunk { old: range(hunk.before), new: range(hunk.after) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_the_same_with_and_without_common_ends() {
+        let texts: [&[u8]; 12] = [
+            b"",
+            b"a",
+            b"a\n",
+            b"a\nb\n",
+            b"a\nb\nc\n",
+            b"b\nc\n",
+            b"a\nx\nc\n",
+            b"a\nb\nc",
+            b"\n\n",
+            b"\n",
+            b"a\na\na\n",
+            b"c\nb\na\n",
+        ];
+        for old in texts {
+            for new in texts {
+                let whole = Lines::compare(old, new).expect("text").counts();
+                assert_eq!(count(old, new), whole, "{:?} {:?}", old.escape_ascii(), new.escape_ascii());
+            }
+        }
+        assert_eq!(count(b"a\0", b"b\0"), (0, 0));
     }
 }

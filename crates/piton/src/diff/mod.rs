@@ -18,7 +18,8 @@ use crate::worktree::{FileNode, Manifest};
 mod lines;
 mod patch;
 
-pub(crate) use lines::Lines;
+use lines::Lines;
+pub(crate) use lines::count;
 
 /// What differs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
