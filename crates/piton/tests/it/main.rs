@@ -2,4 +2,6 @@
 
 mod ignore_oracle;
 mod kit;
+mod restore;
+mod restore_kit;
 mod take;
