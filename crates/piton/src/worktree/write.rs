@@ -106,22 +106,30 @@ impl<'a> Hand<'a> {
     /// Removes a directory if nothing is in it.
     pub(crate) fn remove_dir(&mut self, path: &[u8]) -> io::Result<Change> {
         self.open = None;
-        self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
+        let removed = self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(Change::Left),
             done => done.map(|()| Change::Made),
-        })
+        })?;
+        if removed == Change::Made {
+            self.loosened.retain(|(loosened, _)| loosened != path);
+        }
+        Ok(removed)
     }
 
     /// Sets permission bits, of the file that was seen or of a directory.
     pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<Change> {
-        self.in_dir_of(path, |dir, name| {
+        let is_set = self.in_dir_of(path, |dir, name| {
             let is_it = |now: &Stat| match seen {
                 Some(seen) => is_same_file(now, seen),
                 None => now.kind == Kind::Dir,
             };
-            let is_set = dir.set_mode_of(name, mode, is_it)?;
-            Ok(if is_set { Change::Made } else { Change::Left })
-        })
+            dir.set_mode_of(name, mode, is_it)
+        })?;
+        if is_set {
+            // It has the bits that it is to have: those that it had while it was read-only must not come back.
+            self.loosened.retain(|(loosened, _)| loosened != path);
+        }
+        Ok(if is_set { Change::Made } else { Change::Left })
     }
 
     /// Puts back the permission bits of directories that had to be opened for writing.
