@@ -181,9 +181,11 @@ fn is_there(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
     stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen))
 }
 
-/// The same before we have moved it ourselves: then the ctime counts, too.
+/// The same before we have moved it ourselves: then the ctime counts, too. Not so for a file that has other names: one
+/// of them may be gone by our own hand, and that changes the ctime of all.
 fn is_untouched(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
-    stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && now.ctime == seen.ctime)
+    let is_same_time = |now: &Stat| now.ctime == seen.ctime || seen.links > 1;
+    stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && is_same_time(&now))
 }
 
 fn make(dir: &Dir, name: &[u8], new: NewContents<'_>) -> io::Result<()> {
