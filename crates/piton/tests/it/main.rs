@@ -4,4 +4,5 @@ mod ignore_oracle;
 mod kit;
 mod restore;
 mod restore_kit;
+mod restore_left;
 mod take;

@@ -168,7 +168,8 @@ fn read_only_directories_are_written_and_stay_read_only() {
     let before = state_of(&sandbox.project());
     taken(&take(&sandbox));
     modes([("ro", 0o755), ("ro/sub", 0o755), ("was-ro", 0o755), ("will-be", 0o755)]);
-    sandbox.tree("ro/change = 2\n ro/made = 2\n ro/sub/deep = 2\n was-ro/file = 2\n was-ro/made = 2\n will-be/file = 2");
+    sandbox
+        .tree("ro/change = 2\n ro/made = 2\n ro/sub/deep = 2\n was-ro/file = 2\n was-ro/made = 2\n will-be/file = 2");
     sandbox.tree("made-ro/sub/file = 2");
     remove(&sandbox, "ro/gone");
     modes([("ro", 0o555), ("made-ro/sub", 0o555), ("made-ro", 0o555), ("was-ro", 0o555)]);
@@ -214,10 +215,13 @@ fn a_path_that_is_restored_touches_nothing_else() {
         (&["./file", "link"], &["file", "link"]),
     ] {
         let sandbox = Sandbox::new();
-        sandbox.tree("file = 1\n dir/changed = 1\n dir/gone = 1\n dir/sub/same\n other/changed = 1\n link -> 1\n *fi* = 1");
+        sandbox.tree(
+            "file = 1\n dir/changed = 1\n dir/gone = 1\n dir/sub/same\n other/changed = 1\n link -> 1\n *fi* = 1",
+        );
         let before = state_of(&sandbox.project());
         taken(&take(&sandbox));
-        sandbox.tree("file = 2\n dir/changed = 2\n dir/made = 2\n dir/sub/made = 2\n other/changed = 2\n fi* = 2\n top");
+        sandbox
+            .tree("file = 2\n dir/changed = 2\n dir/made = 2\n dir/sub/made = 2\n other/changed = 2\n fi* = 2\n top");
         for path in ["dir/gone", "link"] {
             remove(&sandbox, path);
         }

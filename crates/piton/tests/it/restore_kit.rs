@@ -152,4 +152,3 @@ pub(crate) fn ran_as_ordinary_user(test: &str) -> bool {
     assert!(output.status.success() && words.contains("1 passed"), "as an ordinary user: {words}");
     true
 }
-
