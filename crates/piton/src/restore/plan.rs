@@ -174,7 +174,7 @@ struct Progress<'a> {
     modes: Modes<'a>,
     /// The directories that the checkpoint knows without files in them, and those around them.
     kept_dirs: BTreeSet<&'a [u8]>,
-    /// What is handled by its contents, and needs no look at its mode.
+    /// What is handled by its contents or is not in the checkpoint, and needs no look at its mode.
     touched: HashSet<Vec<u8>>,
 }
 
@@ -321,14 +321,12 @@ impl Planner<'_> {
             (None, Some(_)) if self.leads_to_meant(path) && !(outside.is_some() && self.is_dir(path)) => {
                 progress.make_dir(path);
             }
-            (Some(now), None)
-                if !now.exceptional
-                    && !progress.kept_dirs.contains(path)
-                    && !progress.staying.contains(path)
-                    && (self.has_facts() || now_tree.is_some())
-                    && self.is_emptied(path) =>
-            {
-                progress.plan.drop_dirs.push(path.to_vec());
+            (Some(now), None) if !progress.kept_dirs.contains(path) => {
+                progress.touched.insert(path.to_vec());
+                let is_known = !now.exceptional && (self.has_facts() || now_tree.is_some());
+                if is_known && !progress.staying.contains(path) && self.is_emptied(path) {
+                    progress.plan.drop_dirs.push(path.to_vec());
+                }
             }
             _ => {}
         }
@@ -430,7 +428,11 @@ impl Planner<'_> {
         for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
             let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir);
-            if !is_wanted && !progress.staying.contains(dir) && self.is_emptied(dir) {
+            if is_wanted {
+                continue;
+            }
+            progress.touched.insert(dir.to_vec());
+            if !progress.staying.contains(dir) && self.is_emptied(dir) {
                 progress.plan.drop_dirs.push(dir.to_vec());
             }
         }
@@ -457,9 +459,9 @@ impl Planner<'_> {
                     plan.modes.push(SetMode { path, mode: want, seen: Some(file.stat) });
                 }
             }
-            let is_project = dir.path.is_empty();
+            let is_covered = !dir.path.is_empty() && !dir.exceptional && !touched.contains(&*dir.path);
             let want = modes.of(&dir.path, modes.facts.usual.dir);
-            if !is_project && !dir.exceptional && differs(dir.mode, want) && self.is_meant(&dir.path) {
+            if is_covered && differs(dir.mode, want) && self.is_meant(&dir.path) {
                 plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
             }
         }
