@@ -5,4 +5,5 @@ mod kit;
 mod restore;
 mod restore_kit;
 mod restore_left;
+mod restore_model;
 mod take;

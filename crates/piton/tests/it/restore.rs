@@ -83,7 +83,9 @@ fn files_made_since_are_gone_and_back_after_undo() {
     let before = state_of(&sandbox.project());
     taken(&take(&sandbox));
     sandbox.tree("made\n dir/made\n new/deep/made\n new/link -> made\n new-empty/");
-    sandbox.chmod("dir/made", 0o600);
+    for (path, mode) in [("dir/made", 0o600), ("new", 0o700), ("new-empty", 0o700)] {
+        sandbox.chmod(path, mode);
+    }
     let after = state_of(&sandbox.project());
     let report = restored(&sandbox, FIRST, &[]);
     assert_eq!(report.removed.len(), 4, "{report:?}");
