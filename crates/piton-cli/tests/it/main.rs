@@ -1,1 +1,4 @@
+//! The command's tests, through the real binary.
 
+mod restore;
+mod restore_kit;
