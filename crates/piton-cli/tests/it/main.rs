@@ -6,4 +6,6 @@ mod crash;
 mod faults;
 mod kit;
 mod memory;
+mod restore;
+mod restore_kit;
 mod surroundings;

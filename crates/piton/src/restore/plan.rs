@@ -19,7 +19,7 @@ pub struct Plan {
     pub(crate) modes: Vec<SetMode>,
     /// Outermost first, with their permission bits.
     pub(crate) make_dirs: Vec<(Vec<u8>, u16)>,
-    /// Innermost first. Those that hold something out of scope will stay.
+    /// Innermost first, without those that hold something out of scope.
     pub(crate) drop_dirs: Vec<Vec<u8>>,
     /// Files that no checkpoint covers, and the names that they get.
     pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
@@ -169,10 +169,12 @@ struct Pair<'a> {
 struct Progress<'a> {
     plan: Plan,
     skipped: HashMap<&'a [u8], SkipReason>,
+    /// The directories that hold something out of scope, and so stay.
+    staying: HashSet<&'a [u8]>,
     modes: Modes<'a>,
     /// The directories that the checkpoint knows without files in them, and those around them.
     kept_dirs: BTreeSet<&'a [u8]>,
-    /// What is handled by its contents, and needs no look at its mode.
+    /// What is handled by its contents or is not in the checkpoint, and needs no look at its mode.
     touched: HashSet<Vec<u8>>,
 }
 
@@ -204,9 +206,12 @@ impl Modes<'_> {
 impl Planner<'_> {
     pub(crate) fn plan(&self) -> Result<Plan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
+        // What an earlier restore left behind goes first.
+        let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
         let mut progress = Progress {
             plan: Plan::default(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
+            staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
             modes: Modes { facts: &self.target.facts, special },
             kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
             touched: HashSet::new(),
@@ -248,6 +253,16 @@ impl Planner<'_> {
     /// Whether something in a directory may be.
     fn leads_to_meant(&self, dir: &[u8]) -> bool {
         self.is_meant(dir) || self.paths.iter().any(|wanted| relpath::is_within(wanted, dir))
+    }
+
+    /// Whether a directory holds nothing that stays when what is asked for goes: then it goes, too, as it came with it.
+    fn is_emptied(&self, dir: &[u8]) -> bool {
+        let goes = |node: &DirNode| {
+            let mut files = node.files.iter();
+            self.leads_to_meant(&node.path) && files.all(|file| self.is_meant(&node.path_of(file)))
+        };
+        let mut within = self.survey.manifest.dirs.iter().filter(|node| relpath::is_within(&node.path, dir));
+        self.is_meant(dir) || (self.leads_to_meant(dir) && within.all(goes))
     }
 
     fn compare(&self, dir: &[u8], pair: Pair<'_>, progress: &mut Progress<'_>) -> Result<()> {
@@ -301,20 +316,20 @@ impl Planner<'_> {
     ) -> Result<()> {
         let now = at.map(|at| &self.survey.manifest.dirs[at]);
         let now_tree = at.and_then(|at| self.survey.trees[at]);
-        if self.is_meant(path) {
-            match (now, want) {
-                (None, Some(_)) => progress.make_dir(path),
-                (Some(now), None)
-                    if !now.exceptional
-                        && !progress.kept_dirs.contains(path)
-                        && (self.has_facts() || now_tree.is_some()) =>
-                {
+        let outside = outside.or_else(|| progress.skipped.get(path).copied());
+        match (now, want) {
+            (None, Some(_)) if self.leads_to_meant(path) && !(outside.is_some() && self.is_dir(path)) => {
+                progress.make_dir(path);
+            }
+            (Some(now), None) if !progress.kept_dirs.contains(path) => {
+                progress.touched.insert(path.to_vec());
+                let is_known = !now.exceptional && (self.has_facts() || now_tree.is_some());
+                if is_known && !progress.staying.contains(path) && self.is_emptied(path) {
                     progress.plan.drop_dirs.push(path.to_vec());
                 }
-                _ => {}
             }
+            _ => {}
         }
-        let outside = outside.or_else(|| progress.skipped.get(path).copied());
         self.compare(path, Pair { now, now_tree, want, outside }, progress)
     }
 
@@ -391,17 +406,33 @@ impl Planner<'_> {
         if id.is_some() && id == Some(entry.id) { Outside::Same } else { Outside::Differs }
     }
 
+    /// Whether a directory stands there that is out of scope. One that cannot be looked at counts.
+    fn is_dir(&self, path: &[u8]) -> bool {
+        let (parent, name) = relpath::split(path);
+        let Ok(name) = std::ffi::CString::new(name) else {
+            return false;
+        };
+        match self.root.open_dir(parent).and_then(|dir| dir.stat_at(&name)) {
+            Ok(stat) => stat.kind == Kind::Dir,
+            Err(error) => !crate::sys::is_gone(&error),
+        }
+    }
+
     fn compare_empty_dirs(&self, now: &Facts, progress: &mut Progress<'_>) {
         let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
-        let missing = |dir: &&[u8]| self.is_meant(dir) && !trees.contains_key(dir);
+        let missing = |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir) && !self.is_dir(dir);
         for dir in progress.kept_dirs.iter().copied().filter(missing).collect::<Vec<_>>() {
             progress.make_dir(dir);
         }
         for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
             let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir);
-            if self.is_meant(dir) && !is_wanted {
+            if is_wanted {
+                continue;
+            }
+            progress.touched.insert(dir.to_vec());
+            if !progress.staying.contains(dir) && self.is_emptied(dir) {
                 progress.plan.drop_dirs.push(dir.to_vec());
             }
         }
@@ -428,9 +459,9 @@ impl Planner<'_> {
                     plan.modes.push(SetMode { path, mode: want, seen: Some(file.stat) });
                 }
             }
-            let is_project = dir.path.is_empty();
+            let is_covered = !dir.path.is_empty() && !dir.exceptional && !touched.contains(&*dir.path);
             let want = modes.of(&dir.path, modes.facts.usual.dir);
-            if !is_project && !dir.exceptional && differs(dir.mode, want) && self.is_meant(&dir.path) {
+            if is_covered && differs(dir.mode, want) && self.is_meant(&dir.path) {
                 plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
             }
         }

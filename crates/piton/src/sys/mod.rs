@@ -55,6 +55,8 @@ pub(crate) struct Stat {
     pub(crate) ctime: FileTime,
     pub(crate) dev: u64,
     pub(crate) ino: u64,
+    /// How many names it has.
+    pub(crate) links: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
@@ -162,6 +164,7 @@ fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
         ctime: FileTime { secs: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
         dev: makedev(stat.stx_dev_major, stat.stx_dev_minor),
         ino: stat.stx_ino,
+        links: stat.stx_nlink,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
     })

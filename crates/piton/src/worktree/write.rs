@@ -106,22 +106,30 @@ impl<'a> Hand<'a> {
     /// Removes a directory if nothing is in it.
     pub(crate) fn remove_dir(&mut self, path: &[u8]) -> io::Result<Change> {
         self.open = None;
-        self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
+        let removed = self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(Change::Left),
             done => done.map(|()| Change::Made),
-        })
+        })?;
+        if removed == Change::Made {
+            self.loosened.retain(|(loosened, _)| loosened != path);
+        }
+        Ok(removed)
     }
 
     /// Sets permission bits, of the file that was seen or of a directory.
     pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<Change> {
-        self.in_dir_of(path, |dir, name| {
+        let is_set = self.in_dir_of(path, |dir, name| {
             let is_it = |now: &Stat| match seen {
                 Some(seen) => is_same_file(now, seen),
                 None => now.kind == Kind::Dir,
             };
-            let is_set = dir.set_mode_of(name, mode, is_it)?;
-            Ok(if is_set { Change::Made } else { Change::Left })
-        })
+            dir.set_mode_of(name, mode, is_it)
+        })?;
+        if is_set {
+            // It has the bits that it is to have: those that it had while it was read-only must not come back.
+            self.loosened.retain(|(loosened, _)| loosened != path);
+        }
+        Ok(if is_set { Change::Made } else { Change::Left })
     }
 
     /// Puts back the permission bits of directories that had to be opened for writing.
@@ -173,9 +181,11 @@ fn is_there(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
     stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen))
 }
 
-/// The same before we have moved it ourselves: then the ctime counts, too.
+/// The same before we have moved it ourselves: then the ctime counts, too. Not so for a file that has other names: one
+/// of them may be gone by our own hand, and that changes the ctime of all.
 fn is_untouched(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
-    stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && now.ctime == seen.ctime)
+    let is_same_time = |now: &Stat| now.ctime == seen.ctime || seen.links > 1;
+    stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && is_same_time(&now))
 }
 
 fn make(dir: &Dir, name: &[u8], new: NewContents<'_>) -> io::Result<()> {
