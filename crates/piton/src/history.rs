@@ -4,12 +4,14 @@
 //! store is not found, whatever objects the store holds.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::store::{Checkpoint, EntryMode, Objects, Store, StoreLock, TreeChange};
+use crate::threads;
 
 /// The fewest digits that name a checkpoint, and the most that any hash has.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=64;
@@ -60,33 +62,23 @@ impl History {
     /// The list, newest first, with what changed from one to the next. Counting lines is all the work, so it is shared
     /// by all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let part = self.checkpoints.len().div_ceil(threads).max(4);
-        let parts: Vec<_> = (0..self.checkpoints.len()).step_by(part).collect();
         let (checkpoints, shared) = (&self.checkpoints, self.objects.shared());
-        let list_part = |start: usize| {
-            let counter = Counter { checkpoints, objects: shared.objects(), recall: Recall::default() };
-            counter.lines_of_list(start..checkpoints.len().min(start + part))
-        };
-        std::thread::scope(|scope| {
-            let mut list = Vec::with_capacity(checkpoints.len());
-            let list_part = &list_part;
-            let others: Vec<_> = parts
-                .iter()
-                .skip(1)
-                .map(|start| {
-                    // A thread that cannot be had is a help, not a need.
-                    (*start, std::thread::Builder::new().spawn_scoped(scope, move || list_part(*start)).ok())
-                })
-                .collect();
-            list.extend(list_part(0)?);
-            for (start, other) in others {
-                let done =
-                    other.map_or_else(|| list_part(start), |other| other.join().expect("counting does not panic"));
-                list.extend(done?);
+        let part = checkpoints.len().div_ceil(threads::cores()).max(4);
+        let next = AtomicUsize::new(0);
+        let parts = threads::together(checkpoints.len().div_ceil(part), |_| {
+            let mut listed = Vec::new();
+            loop {
+                let start = next.fetch_add(part, Ordering::Relaxed);
+                if start >= checkpoints.len() {
+                    return Ok(listed);
+                }
+                let counter = Counter { checkpoints, objects: shared.objects(), recall: Recall::default() };
+                listed.extend(counter.lines_of_list(start..checkpoints.len().min(start + part))?);
             }
-            Ok(list)
-        })
+        });
+        let mut list: Vec<_> = parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        list.sort_by_key(|listed: &Listed| listed.number);
+        Ok(list)
     }
 
     /// The line of the list that is about this checkpoint of this history.

@@ -34,6 +34,7 @@ mod store;
 mod survey;
 mod sys;
 mod take;
+mod threads;
 mod time;
 mod worktree;
 

@@ -11,6 +11,7 @@ use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, Store, UsualModes, Writer, push_entry};
 use crate::sys::{Dir, Kind};
 use crate::take::Progress;
+use crate::threads;
 use crate::worktree::{
     Cache, Child, Contents, FileNode, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files,
     id_of_stream, scan,
@@ -62,7 +63,6 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let index = store.read_index(project.id());
     let noted = ground.record.index_and_rules();
     let mut cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let hidden_rules = ground.record.hidden_rules();
     let scan_with = |cache: Option<&Cache<'_>>| {
         progress.files_found.store(0, Ordering::Relaxed);
@@ -74,16 +74,14 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
             hidden_rules: &hidden_rules,
             file_bytes_max: settings.file_bytes_max(),
             files_max: settings.files_max(),
-            threads,
+            threads: threads::cores(),
             stop: &progress.stop,
             found: &progress.files_found,
         })
     };
     // Summing up the index takes as long as a tenth of the scan, so the scan does not wait for it.
-    let (mut end, is_whole) = std::thread::scope(|threads| {
-        let sum = cache.as_ref().map(|cache| threads.spawn(|| cache.is_whole()));
-        (scan_with(cache.as_ref()), sum.is_none_or(|sum| sum.join().expect("a sum does not panic")))
-    });
+    let (is_whole, mut end) =
+        threads::beside(|| cache.as_ref().is_none_or(|cache| cache.is_whole()), || scan_with(cache.as_ref()));
     if !is_whole {
         cache = None;
         end = scan_with(None);
@@ -103,7 +101,8 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     }
     let unknown = manifest.dirs.iter().flat_map(|dir| &dir.files).filter(|file| file.id.is_none()).count();
     if unknown > 0 {
-        let reading = Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads };
+        let reading =
+            Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads: threads::cores() };
         let Some(read) = reading.run()? else {
             return Ok(SurveyEnd::Stopped);
         };
@@ -149,18 +148,8 @@ impl Reading<'_> {
             failed.fetch_or(read.is_err(), Ordering::Relaxed);
             read
         };
-        let mut all = Vec::with_capacity(places.len());
-        std::thread::scope(|scope| {
-            // Where the system has no more threads to give, fewer do the work.
-            let helpers = (1..self.threads.min(places.len() / 4 + 1))
-                .map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok());
-            let helpers: Vec<_> = helpers.collect();
-            all.extend(work()?);
-            for helper in helpers {
-                all.extend(helper.join().expect("a reading thread does not panic")?);
-            }
-            Ok(())
-        })?;
+        let all = threads::together(self.threads.min(places.len() / 4 + 1), |_| work());
+        let all = all.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         Ok((!self.progress.stop.load(Ordering::Relaxed)).then_some(all))
     }
 

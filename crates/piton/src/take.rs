@@ -19,6 +19,7 @@ use crate::store::{
     Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring, Store,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::threads;
 use crate::time::Moment;
 use crate::worktree::write_index;
 
@@ -241,15 +242,14 @@ impl Keep<'_> {
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
         let (index_path, now) = (self.store.index_path(self.project), self.now);
         // The index can be made again, so it may go out while the disk is busy with what cannot.
-        let index = std::thread::scope(|threads| {
-            let index = std::thread::Builder::new().spawn_scoped(threads, || write_index_of(survey, &index_path, now));
-            new_objects.publish()?;
-            self.store.advance(self.locked, self.project, commit.parent, id, self.now)?;
-            Ok(match index {
-                Ok(index) => index.join().expect("writing an index does not panic"),
-                Err(_) => write_index_of(survey, &index_path, now),
-            })
-        })?;
+        let (index, published) = threads::beside(
+            || write_index_of(survey, &index_path, now),
+            || {
+                new_objects.publish()?;
+                self.store.advance(self.locked, self.project, commit.parent, id, now)
+            },
+        );
+        published?;
         self.note_index(&index, survey, record);
         // What could not be dropped now is dropped next time; the checkpoint is there either way.
         let _ = self.drop_oldest(id);

@@ -15,7 +15,7 @@ use crate::kit::{PITON, command, ids, in_dir, piton, run, take_works};
 fn project_of(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     let said = run(in_dir(sandbox, dir).arg("take")).done().stdout;
     let line = said.lines().next().expect("a line");
-    let (_, rest) = line.split_once(" files of ").unwrap_or_else(|| panic!("{said}"));
+    let (_, rest) = line.split_once(" of ").unwrap_or_else(|| panic!("{said}"));
     rest.rsplit_once(", ").expect("a duration").0.into()
 }
 

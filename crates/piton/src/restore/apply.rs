@@ -11,6 +11,7 @@ use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::store::Objects;
 use crate::sys::{self, Dir};
+use crate::threads;
 use crate::worktree::{Change, Hand, NewContents};
 
 /// How much of what will be written is kept in memory from the time when it was checked.
@@ -29,10 +30,6 @@ pub(super) struct Done {
     pub(super) left: Vec<Left>,
 }
 
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
 /// Runs `work` on every item, on all cores; each thread has its own `worker`.
 fn for_all<T: Sync, W>(
     items: &[T],
@@ -48,12 +45,7 @@ fn for_all<T: Sync, W>(
         }
         end(own);
     };
-    std::thread::scope(|scope| {
-        let helpers = 1..threads().min(items.len().div_ceil(4));
-        let run = &run;
-        helpers.for_each(|number| drop(scope.spawn(move || run(number))));
-        run(0);
-    });
+    threads::together(threads::cores().min(items.len().div_ceil(4)), run);
 }
 
 /// Reads everything that the plan will write, and checks it. The first part of it is kept.

@@ -391,7 +391,7 @@ mod tests {
 
     fn stat(size: u64) -> Stat {
         let time = FileTime { secs: 1_700_000_000, nanos: 5 };
-        Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4 }
+        Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4, links: 1 }
     }
 
     /// Whether an entry of `contents`, found that size, agrees with a file that has another size within the same tick.

@@ -9,7 +9,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::Builder;
 
 use super::cache::{Cache, CachedFile, DirInCache};
 use super::index::has_fingerprint;
@@ -18,6 +17,7 @@ use super::scope::{Decision, Rules, Scope};
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
 use crate::sys::{self, Dir, Kind, Stat};
+use crate::threads;
 
 /// What a scan goes by.
 pub(crate) struct Scan<'a> {
@@ -68,14 +68,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         dirs: AtomicUsize::new(1),
         failed: AtomicBool::new(false),
     };
-    let mut found = Vec::new();
-    std::thread::scope(|threads| {
-        // Where the system has no more threads to give, fewer do the work.
-        let others = (1..scan.threads).map_while(|_| Builder::new().spawn_scoped(threads, || work.run()).ok());
-        let others: Vec<_> = others.collect();
-        found.push(work.run());
-        found.extend(others.into_iter().map(|thread| thread.join().expect("a scanning thread does not panic")));
-    });
+    let found = threads::together(scan.threads, |_| work.run());
     if scan.stop.load(Ordering::Relaxed) {
         return Ok(ScanEnd::Stopped);
     }

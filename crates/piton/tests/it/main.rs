@@ -12,6 +12,7 @@ mod restore;
 mod restore_kit;
 mod restore_left;
 mod restore_model;
+mod retention;
 mod scope;
 mod store;
 mod take;

@@ -202,7 +202,7 @@ impl World {
 
     fn take(&mut self) {
         let request = Request { reason: "model".into(), kind: CheckpointKind::Manual, ..Request::default() };
-        let settings = Settings::default();
+        let settings = keeping_all();
         let taken = piton::take(&self.store, &self.project, &request, &settings, now(), &Progress::default());
         if let Outcome::Taken(id) = taken.expect("a take").outcome {
             self.kept.push(Kept { id: id.to_string(), state: self.model.clone(), restored: None });
@@ -219,7 +219,7 @@ impl World {
         };
         let asked = if verb == "restore" { paths } else { &[] };
         let options = RestoreOptions { paths: asked, ..RestoreOptions::default() };
-        let (settings, progress) = (Settings::default(), Progress::default());
+        let (settings, progress) = (keeping_all(), Progress::default());
         let prepared = Restore::prepare(&self.store, &self.project, to, options, &settings, now(), &progress);
         let report = prepared.and_then(Restore::apply).expect("a restore");
         let before = std::mem::replace(&mut self.model, state_of(&self.dir));
@@ -306,4 +306,9 @@ fn random_work_is_brought_back_to_the_last_bit() {
             assert_same(&state_of(&world.dir), &world.model, &format!("the model, step {step}, seed {}", seed + round));
         }
     }
+}
+
+/// Every checkpoint of the model can be restored at any time.
+fn keeping_all() -> Settings {
+    Settings { max_snapshots: 1_000_000, ..Settings::default() }
 }
