@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::id::ObjectId;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, Facts, Objects, TreeEntry};
+use crate::store::{Checkpoint, EntryMode, Facts, Objects, PATHS_MAX, TreeEntry, too_many_paths};
 use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
 use crate::worktree::{DirNode, FileNode, Reader};
@@ -168,6 +168,8 @@ struct Pair<'a> {
 
 struct Progress<'a> {
     plan: Plan,
+    /// The directories that are still to be compared.
+    open: Vec<(Vec<u8>, Pair<'a>)>,
     skipped: HashMap<&'a [u8], SkipReason>,
     /// The directories that hold something out of scope, and so stay.
     staying: HashSet<&'a [u8]>,
@@ -203,13 +205,14 @@ impl Modes<'_> {
     }
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     pub(crate) fn plan(&self) -> Result<Plan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
         // What an earlier restore left behind goes first.
         let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
         let mut progress = Progress {
             plan: Plan::default(),
+            open: Vec::new(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
             staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
             modes: Modes { facts: &self.target.facts, special },
@@ -222,7 +225,14 @@ impl Planner<'_> {
             want: Some(self.target.tree),
             outside: None,
         };
-        self.compare(&[], pair, &mut progress)?;
+        // No recursion: a tree may be deeper than a stack.
+        progress.open.push((Vec::new(), pair));
+        while let Some((dir, pair)) = progress.open.pop() {
+            self.compare(&dir, pair, &mut progress)?;
+            if progress.open.len() + progress.plan.changes() > PATHS_MAX {
+                return Err(too_many_paths());
+            }
+        }
         let now_facts = self.survey.facts(Vec::new());
         if self.has_facts() && !now_facts.same_files(&self.target.facts) {
             self.compare_empty_dirs(&now_facts, &mut progress);
@@ -265,7 +275,7 @@ impl Planner<'_> {
         self.is_meant(dir) || (self.leads_to_meant(dir) && within.all(goes))
     }
 
-    fn compare(&self, dir: &[u8], pair: Pair<'_>, progress: &mut Progress<'_>) -> Result<()> {
+    fn compare(&self, dir: &[u8], pair: Pair<'_>, progress: &mut Progress<'a>) -> Result<()> {
         if !self.leads_to_meant(dir) || (pair.want.is_some() && pair.want == pair.now_tree) {
             return Ok(());
         }
@@ -285,7 +295,7 @@ impl Planner<'_> {
         }
         for (name, at) in &now_dirs {
             if !names.contains(name) {
-                self.go_into(&relpath::join(dir, name), Some(*at), None, pair.outside, progress)?;
+                self.go_into(&relpath::join(dir, name), Some(*at), None, pair.outside, progress);
             }
         }
         for entry in &wanted {
@@ -295,10 +305,10 @@ impl Planner<'_> {
                 if let Some(file) = file {
                     self.remove(&path, file, progress);
                 }
-                self.go_into(&path, at, Some(entry.id), pair.outside, progress)?;
+                self.go_into(&path, at, Some(entry.id), pair.outside, progress);
             } else {
                 if at.is_some() {
-                    self.go_into(&path, at, None, pair.outside, progress)?;
+                    self.go_into(&path, at, None, pair.outside, progress);
                 }
                 self.want_file(path, entry, file, pair.outside, progress);
             }
@@ -312,8 +322,8 @@ impl Planner<'_> {
         at: Option<usize>,
         want: Option<ObjectId>,
         outside: Option<SkipReason>,
-        progress: &mut Progress<'_>,
-    ) -> Result<()> {
+        progress: &mut Progress<'a>,
+    ) {
         let now = at.map(|at| &self.survey.manifest.dirs[at]);
         let now_tree = at.and_then(|at| self.survey.trees[at]);
         let outside = outside.or_else(|| progress.skipped.get(path).copied());
@@ -330,7 +340,7 @@ impl Planner<'_> {
             }
             _ => {}
         }
-        self.compare(path, Pair { now, now_tree, want, outside }, progress)
+        progress.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
     }
 
     fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {

@@ -35,7 +35,7 @@ pub use intents::Intent;
 pub(crate) use lock::{ProjectLock, StoreLock};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
-pub(crate) use tree::{EntryMode, TreeChange, TreeEntry, push_entry};
+pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 
 use layout::Layout;
 

@@ -1,14 +1,20 @@
 //! Trees: the names in one directory, in git's format and git's order, and what differs between two of them.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use super::Objects;
 use crate::error::{Error, Result};
 use crate::id::{ID_BYTES, ObjectId, ObjectKind};
 use crate::relpath;
 
-/// No directory tree of a file system that we know is deeper; a store made by an attacker may be.
-const DEPTH_MAX: usize = 4096;
+/// More paths than any project has. A store made by an attacker can name them without end in a few small trees.
+pub(crate) const PATHS_MAX: usize = 8_000_000;
+
+/// What is said then.
+pub(crate) fn too_many_paths() -> Error {
+    Error::damaged("read a tree", "it names more paths than any project has")
+}
 
 /// What a name in a tree stands for. Full permission bits travel with the checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +57,12 @@ pub(crate) struct TreeEntry {
     pub(crate) mode: EntryMode,
     pub(crate) name: Vec<u8>,
     pub(crate) id: ObjectId,
+}
+
+impl TreeEntry {
+    fn is_dir(&self) -> bool {
+        self.mode == EntryMode::Dir
+    }
 }
 
 /// Adds one entry to the bytes of a tree. Entries must come in git's order: see [`relpath::git_order`].
@@ -105,45 +117,37 @@ impl Objects {
     /// What differs between two trees, files and links only, in the order of paths. A missing tree is an empty one.
     pub(crate) fn compare_trees(&self, old: Option<ObjectId>, new: Option<ObjectId>) -> Result<Vec<TreeChange>> {
         let mut changes = Vec::new();
-        self.compare(&[], old, new, 0, &mut changes)?;
+        // No recursion: a tree may be deeper than a stack.
+        let mut open = vec![(Vec::new(), old, new)];
+        while let Some((dir, old, new)) = open.pop() {
+            if old == new {
+                continue;
+            }
+            if changes.len() + open.len() > PATHS_MAX {
+                return Err(too_many_paths());
+            }
+            let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| self.tree(id));
+            let (old, new) = (read(old)?, read(new)?);
+            let mut pairs: BTreeMap<&[u8], [Option<&TreeEntry>; 2]> = BTreeMap::new();
+            for (side, entries) in [&old, &new].into_iter().enumerate() {
+                for entry in entries {
+                    pairs.entry(&entry.name).or_default()[side] = Some(entry);
+                }
+            }
+            for (name, [old, new]) in pairs {
+                let path = relpath::join(&dir, name);
+                let as_tree = |entry: Option<&TreeEntry>| entry.filter(|entry| entry.is_dir()).map(|entry| entry.id);
+                let as_file = |entry: Option<&TreeEntry>| {
+                    entry.filter(|entry| !entry.is_dir()).map(|entry| (entry.mode, entry.id))
+                };
+                open.push((path.clone(), as_tree(old), as_tree(new)));
+                let (old, new) = (as_file(old), as_file(new));
+                if old != new {
+                    changes.push(TreeChange { path, old, new });
+                }
+            }
+        }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(changes)
-    }
-
-    fn compare(
-        &self,
-        dir: &[u8],
-        old: Option<ObjectId>,
-        new: Option<ObjectId>,
-        depth: usize,
-        changes: &mut Vec<TreeChange>,
-    ) -> Result<()> {
-        if old == new {
-            return Ok(());
-        }
-        if depth > DEPTH_MAX {
-            return Err(Error::damaged("read a tree", "it is deeper than any directory can be"));
-        }
-        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| self.tree(id));
-        let (old, new) = (read(old)?, read(new)?);
-        let mut pairs: std::collections::BTreeMap<&[u8], [Option<&TreeEntry>; 2]> = std::collections::BTreeMap::new();
-        for (side, entries) in [&old, &new].into_iter().enumerate() {
-            for entry in entries {
-                pairs.entry(&entry.name).or_default()[side] = Some(entry);
-            }
-        }
-        for (name, [old, new]) in pairs {
-            let path = relpath::join(dir, name);
-            let is_dir = |entry: &&&TreeEntry| entry.mode == EntryMode::Dir;
-            let as_tree = |entry: Option<&TreeEntry>| entry.as_ref().filter(is_dir).map(|entry| entry.id);
-            let as_file =
-                |entry: Option<&TreeEntry>| entry.filter(|entry| !is_dir(&entry)).map(|entry| (entry.mode, entry.id));
-            self.compare(&path, as_tree(old), as_tree(new), depth + 1, changes)?;
-            let (old, new) = (as_file(old), as_file(new));
-            if old != new {
-                changes.push(TreeChange { path, old, new });
-            }
-        }
-        Ok(())
     }
 }
