@@ -1,15 +1,17 @@
 //! What a restore will do, as data: made from one survey and one checkpoint, touching nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
+use std::io;
 
 use crate::error::Result;
-use crate::id::ObjectId;
+use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, Objects, TreeEntry};
 use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
-use crate::worktree::{DirNode, FileNode, ReadFile, Reader};
+use crate::worktree::{DirNode, FileNode, Reader};
 
 /// What a restore will do.
 #[derive(Debug, Default)]
@@ -392,27 +394,35 @@ impl Planner<'_> {
 
     /// What stands in the place of a wanted file, where that is out of scope.
     fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
+        let kind = match entry.mode {
+            EntryMode::Link => Kind::Link,
+            _ => Kind::File,
+        };
+        match self.stat(path) {
+            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same,
+            Err(error) if crate::sys::is_gone(&error) => Outside::Nothing,
+            _ => Outside::Differs,
+        }
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
         let (parent, name) = relpath::split(path);
-        let name = std::ffi::CString::new(name).expect("a name from a tree has no NUL");
-        let stat = match self.root.open_dir(parent).and_then(|dir| dir.stat_at(&name)) {
-            Ok(stat) => stat,
-            Err(error) if crate::sys::is_gone(&error) => return Outside::Nothing,
-            Err(_) => return Outside::Differs,
-        };
-        let id = match stat.kind {
-            Kind::File => Reader::new(self.root).id_of(path),
-            _ => None,
-        };
-        if id.is_some() && id == Some(entry.id) { Outside::Same } else { Outside::Differs }
+        self.root.open_dir(parent)?.stat_at(&CString::new(name)?)
+    }
+
+    /// The id of what a file or a link holds.
+    fn id_of(&self, path: &[u8], kind: Kind) -> Option<ObjectId> {
+        if kind != Kind::Link {
+            return Reader::new(self.root).id_of(path);
+        }
+        let (parent, name) = relpath::split(path);
+        let target = self.root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
+        IdHasher::of(ObjectKind::Blob, &target).ok()
     }
 
     /// Whether a directory stands there that is out of scope. One that cannot be looked at counts.
     fn is_dir(&self, path: &[u8]) -> bool {
-        let (parent, name) = relpath::split(path);
-        let Ok(name) = std::ffi::CString::new(name) else {
-            return false;
-        };
-        match self.root.open_dir(parent).and_then(|dir| dir.stat_at(&name)) {
+        match self.stat(path) {
             Ok(stat) => stat.kind == Kind::Dir,
             Err(error) => !crate::sys::is_gone(&error),
         }
@@ -473,7 +483,7 @@ impl Planner<'_> {
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
             let name = relpath::split(path).1;
             let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
-            let id = Reader::new(self.root).id_of(path);
+            let id = self.stat(path).ok().and_then(|stat| self.id_of(path, stat.kind));
             if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
                 progress.plan.leftovers.push(path.clone());
             } else {
