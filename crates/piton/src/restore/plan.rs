@@ -27,6 +27,8 @@ pub struct Plan {
     pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
     /// What an earlier restore left behind.
     pub(crate) leftovers: Vec<Vec<u8>>,
+    /// The contents that will be overwritten or removed, and the trees that lead to them in the safety checkpoint.
+    pub(crate) saved: HashSet<(ObjectKind, ObjectId)>,
     pub(crate) left: Vec<Left>,
 }
 
@@ -232,6 +234,7 @@ impl Planner<'_> {
         }
         self.find_leftovers(&mut progress)?;
         let mut plan = progress.plan;
+        self.find_saved_trees(&mut plan);
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.make_dirs.sort();
@@ -337,6 +340,7 @@ impl Planner<'_> {
 
     fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
         if self.is_meant(path) {
+            progress.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
             progress.touched.insert(path.to_vec());
             progress.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
         }
@@ -389,6 +393,7 @@ impl Planner<'_> {
             mode => Some(progress.modes.file(&path, mode == EntryMode::Executable)),
         };
         progress.touched.insert(path.clone());
+        progress.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
         progress.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
     }
 
@@ -475,6 +480,17 @@ impl Planner<'_> {
                 plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
             }
         }
+    }
+
+    /// Undo will walk these.
+    fn find_saved_trees(&self, plan: &mut Plan) {
+        let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
+        let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
+        let dirs: HashSet<&[u8]> = removed.chain(written).map(|path| relpath::split(path).0).collect();
+        let around: HashSet<&[u8]> = dirs.into_iter().flat_map(ancestors).chain([&b""[..]]).collect();
+        let all = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
+        let trees = all.filter(|(dir, _)| around.contains(&*dir.path)).filter_map(|(_, tree)| *tree);
+        plan.saved.extend(trees.map(|tree| (ObjectKind::Tree, tree)));
     }
 
     /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
