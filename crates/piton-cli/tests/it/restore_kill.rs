@@ -53,13 +53,13 @@ fn prepare(sandbox: &Sandbox) -> (String, State) {
 }
 
 /// Runs the command under strace, which kills it at a call.
-fn restore_killed_at(sandbox: &Sandbox, id: &str, point: Option<&Point>, log: &Path) -> std::process::ExitStatus {
+fn restore_killed_at(sandbox: &Sandbox, what: &str, point: Option<&Point>, log: &Path) -> std::process::ExitStatus {
     let mut command = clean_command("strace");
     command.args(["-f", "-o"]).arg(log).args(["-e", &format!("trace={CHANGING}")]);
     if let Some((name, count)) = point {
         command.args(["-e", &format!("inject={name}:signal=KILL:when={count}")]);
     }
-    command.arg(env!("CARGO_BIN_EXE_piton")).args(["restore", id]);
+    command.arg(env!("CARGO_BIN_EXE_piton")).args(["restore", what]);
     in_sandbox(sandbox, &mut command).output().expect("strace runs").status
 }
 
@@ -141,6 +141,44 @@ fn a_kill_at_any_call_leaves_a_restore_that_can_be_finished_or_taken_back() {
     }
     assert!(cut_short > 40 && partly > 30, "{cut_short} of {} kills cut it short, {partly} in the middle", calls.len());
     sandbox.assert_store_is_whole();
+}
+
+#[test]
+fn going_on_or_back_can_be_killed_like_the_restore_itself() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let (id, target) = prepare(&sandbox);
+    let before = state_of(&sandbox.project());
+    let log = sandbox.root().join("log");
+    restore_killed_at(&sandbox, &id, Some(&("symlinkat".to_owned(), 1)), &log);
+    let found = state_of(&sandbox.project());
+    if found == before || found == target {
+        return skips("strace may not be used here");
+    }
+    let killed = Aside::copy(&sandbox, "killed");
+    for (flag, points) in [("--continue", 20), ("--abort", 20)] {
+        killed.put_back();
+        assert!(restore_killed_at(&sandbox, flag, None, &log).success(), "{flag}");
+        let calls = calls_in(&log);
+        // From the last ones backwards, in steps.
+        for point in calls.iter().rev().step_by((calls.len() / 2 / points).max(1)).take(points) {
+            for (last, want) in [("--continue", &target), ("--abort", &before)] {
+                killed.put_back();
+                restore_killed_at(&sandbox, flag, Some(point), &log);
+                let output = piton(&sandbox, &["restore", last]);
+                let words = format!("{flag}, killed at {point:?}, then {last}: {}", text(&output.stderr));
+                // What was killed in its very end is over. Going on with going back is going back.
+                let is_over = output.status.code() == Some(4);
+                let now = state_of(&sandbox.project());
+                let goes_back = flag == "--abort" && now == before;
+                let want = if goes_back || (is_over && flag == "--abort") { &before } else { want };
+                assert_same(&now, if is_over && flag == "--continue" { &target } else { want }, &words);
+                assert!(is_over || output.status.success(), "{words}");
+            }
+        }
+    }
 }
 
 /// A call by its name, and which one of this name it is in its thread: so strace counts.
