@@ -7,5 +7,6 @@ mod faults;
 mod kit;
 mod memory;
 mod restore;
+mod restore_kill;
 mod restore_kit;
 mod surroundings;

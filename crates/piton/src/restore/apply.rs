@@ -77,10 +77,33 @@ pub(super) fn read_all(plan: &Plan, objects: &Objects) -> Result<Contents> {
     }
 }
 
+/// Checks that what the safety checkpoint shares with earlier ones is whole: what is new in it was just written, but
+/// what the store had before may have been damaged since, and then the files are the only place that still has it.
+pub(super) fn check_saved(plan: &Plan, objects: &Objects) -> Result<()> {
+    let known: Vec<_> = plan.saved.iter().filter(|(_, id)| objects.has(*id)).copied().collect();
+    let failed: Mutex<Option<Error>> = Mutex::default();
+    let shared = objects.shared();
+    for_all(
+        &known,
+        |_| shared.objects(),
+        |objects, (kind, id)| {
+            if let Err(error) = read_whole(objects, *id, *kind) {
+                *failed.lock().expect("no thread panics with it") = Some(error);
+            }
+        },
+        drop,
+    );
+    failed.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
+}
+
 fn read_one(objects: &Objects, id: ObjectId) -> Result<Vec<u8>> {
-    let bytes = objects.read(id, ObjectKind::Blob)?;
-    if IdHasher::of(ObjectKind::Blob, &bytes) != Ok(id) {
-        return Err(Error::damaged(format!("restore the contents {id}"), "they are not as they were written")
+    read_whole(objects, id, ObjectKind::Blob)
+}
+
+fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
+    let bytes = objects.read(id, kind)?;
+    if IdHasher::of(kind, &bytes) != Ok(id) {
+        return Err(Error::damaged(format!("use the contents {id}"), "they are not as they were written")
             .with_hint("run `piton verify`; nothing was touched"));
     }
     Ok(bytes)

@@ -204,6 +204,7 @@ impl<'a> Restore<'a> {
             return Ok(report(outcome, self.target, None, self.plan.left));
         }
         let contents = apply::read_all(&self.plan, &self.objects)?;
+        apply::check_saved(&self.plan, &self.objects)?;
         let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone() });
         let request = Request {
             reason: reason(self.verb, &self.target),

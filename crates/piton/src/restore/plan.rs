@@ -1,9 +1,11 @@
 //! What a restore will do, as data: made from one survey and one checkpoint, touching nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
+use std::io;
 
 use crate::error::Result;
-use crate::id::ObjectId;
+use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, Objects, PATHS_MAX, TreeEntry, too_many_paths};
@@ -25,6 +27,8 @@ pub struct Plan {
     pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
     /// What an earlier restore left behind.
     pub(crate) leftovers: Vec<Vec<u8>>,
+    /// The contents that will be overwritten or removed, and the trees that lead to them in the safety checkpoint.
+    pub(crate) saved: HashSet<(ObjectKind, ObjectId)>,
     pub(crate) left: Vec<Left>,
 }
 
@@ -240,6 +244,7 @@ impl<'a> Planner<'a> {
         }
         self.find_leftovers(&mut progress)?;
         let mut plan = progress.plan;
+        self.find_saved_trees(&mut plan);
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.make_dirs.sort();
@@ -345,6 +350,7 @@ impl<'a> Planner<'a> {
 
     fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
         if self.is_meant(path) {
+            progress.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
             progress.touched.insert(path.to_vec());
             progress.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
         }
@@ -397,32 +403,41 @@ impl<'a> Planner<'a> {
             mode => Some(progress.modes.file(&path, mode == EntryMode::Executable)),
         };
         progress.touched.insert(path.clone());
+        progress.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
         progress.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
     }
 
     /// What stands in the place of a wanted file, where that is out of scope.
     fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
+        let kind = match entry.mode {
+            EntryMode::Link => Kind::Link,
+            _ => Kind::File,
+        };
+        match self.stat(path) {
+            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same,
+            Err(error) if crate::sys::is_gone(&error) => Outside::Nothing,
+            _ => Outside::Differs,
+        }
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
         let (parent, name) = relpath::split(path);
-        let name = std::ffi::CString::new(name).expect("a name from a tree has no NUL");
-        let stat = match self.root.open_dir(parent).and_then(|dir| dir.stat_at(&name)) {
-            Ok(stat) => stat,
-            Err(error) if crate::sys::is_gone(&error) => return Outside::Nothing,
-            Err(_) => return Outside::Differs,
-        };
-        let id = match stat.kind {
-            Kind::File => Reader::new(self.root).id_of(path),
-            _ => None,
-        };
-        if id.is_some() && id == Some(entry.id) { Outside::Same } else { Outside::Differs }
+        self.root.open_dir(parent)?.stat_at(&CString::new(name)?)
+    }
+
+    /// The id of what a file or a link holds.
+    fn id_of(&self, path: &[u8], kind: Kind) -> Option<ObjectId> {
+        if kind != Kind::Link {
+            return Reader::new(self.root).id_of(path);
+        }
+        let (parent, name) = relpath::split(path);
+        let target = self.root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
+        IdHasher::of(ObjectKind::Blob, &target).ok()
     }
 
     /// Whether a directory stands there that is out of scope. One that cannot be looked at counts.
     fn is_dir(&self, path: &[u8]) -> bool {
-        let (parent, name) = relpath::split(path);
-        let Ok(name) = std::ffi::CString::new(name) else {
-            return false;
-        };
-        match self.root.open_dir(parent).and_then(|dir| dir.stat_at(&name)) {
+        match self.stat(path) {
             Ok(stat) => stat.kind == Kind::Dir,
             Err(error) => !crate::sys::is_gone(&error),
         }
@@ -477,13 +492,24 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Undo will walk these.
+    fn find_saved_trees(&self, plan: &mut Plan) {
+        let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
+        let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
+        let dirs: HashSet<&[u8]> = removed.chain(written).map(|path| relpath::split(path).0).collect();
+        let around: HashSet<&[u8]> = dirs.into_iter().flat_map(ancestors).chain([&b""[..]]).collect();
+        let all = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
+        let trees = all.filter(|(dir, _)| around.contains(&*dir.path)).filter_map(|(_, tree)| *tree);
+        plan.saved.extend(trees.map(|tree| (ObjectKind::Tree, tree)));
+    }
+
     /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
     fn find_leftovers(&self, progress: &mut Progress<'_>) -> Result<()> {
         let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
             let name = relpath::split(path).1;
             let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
-            let id = Reader::new(self.root).id_of(path);
+            let id = self.stat(path).ok().and_then(|stat| self.id_of(path, stat.kind));
             if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
                 progress.plan.leftovers.push(path.clone());
             } else {

@@ -69,7 +69,8 @@ impl Objects {
         self.handle.exists(&gix_id(id))
     }
 
-    /// The bytes of an object, which must be there and of this kind.
+    /// The bytes of an object, which must be there and of this kind. Trees and commits, by which everything else is
+    /// found, are checked against their name; whoever hands contents to a user checks those.
     pub(crate) fn read(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
         let what = || format!("read the object {id}");
         let mut buffer = Vec::new();
@@ -78,7 +79,13 @@ impl Objects {
             .try_find(&gix_id(id), &mut buffer)
             .map_err(|error| Error::damaged(what(), error.to_string()))?;
         match found.map(|data| data.kind) {
-            Some(found) if found == gix_kind(kind) => Ok(buffer),
+            Some(found) if found == gix_kind(kind) => {
+                if kind != ObjectKind::Blob && IdHasher::of(kind, &buffer) != Ok(id) {
+                    return Err(Error::damaged(what(), "it is not what was written under this name")
+                        .with_hint("run `piton verify`, then `piton repair`"));
+                }
+                Ok(buffer)
+            }
             Some(found) => Err(Error::damaged(what(), format!("it is a {found}"))),
             None => {
                 Err(Error::damaged(what(), "it is not in the store")

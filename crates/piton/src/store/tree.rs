@@ -95,6 +95,11 @@ pub(crate) fn parse(id: ObjectId, mut bytes: &[u8]) -> Result<Vec<TreeEntry>> {
         {
             return Err(bad("its names are not in order"));
         }
+        // Between a file and a directory of the same name, all names begin with it.
+        let mut alike = entries.iter().rev().take_while(|before| before.name.starts_with(&name));
+        if mode == EntryMode::Dir && alike.any(|before| before.name == name) {
+            return Err(bad("it holds a name twice"));
+        }
         bytes = &rest[end + 1 + ID_BYTES..];
         entries.push(TreeEntry { mode, name, id: target });
     }

@@ -1,7 +1,10 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
 mod compat;
+mod damaged;
+mod diff;
 mod exact;
+mod hostile;
 mod ignore_oracle;
 mod kit;
 mod matcher_oracle;

@@ -208,6 +208,27 @@ fn a_path_in_a_read_only_directory_is_restored_and_the_directory_stays_so() {
 }
 
 #[test]
+fn a_project_that_is_read_only_itself_is_restored_and_stays_so() {
+    if ran_as_ordinary_user("restore::a_project_that_is_read_only_itself_is_restored_and_stays_so") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("changed = 1\n gone/file = 1");
+    let before = state_of(&sandbox.project());
+    taken(&take(&sandbox));
+    sandbox.tree("changed = 2\n made/file = 2");
+    remove(&sandbox, "gone");
+    let after = state_of(&sandbox.project());
+    sandbox.chmod("", 0o555);
+    restored(&sandbox, FIRST, &[]);
+    assert_same(&state_of(&sandbox.project()), &before, "after the restore");
+    restored(&sandbox, RestoreTo::Undo, &[]);
+    assert_same(&state_of(&sandbox.project()), &after, "after undo");
+    assert_eq!(fs::metadata(sandbox.project()).expect("the project").mode() & 0o777, 0o555);
+    sandbox.chmod("", 0o755);
+}
+
+#[test]
 fn a_path_that_is_restored_touches_nothing_else() {
     for (paths, expected) in [
         (&["file"][..], &["file"][..]),

@@ -80,18 +80,25 @@ fn what_is_there_already_but_for_what_is_left_out_takes_no_checkpoint() {
 fn what_is_covered_no_more_is_left_and_named_where_it_differs() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n same\n x.ig = 1\n gen/same\n gen/o = 1\n pipe = 1\n y.ig = 1\n z.ig/in");
+    sandbox.tree("same.ig -> x\n link.ig -> x\n was-link.ig -> x");
     taken(&take(&sandbox));
     sandbox.tree(".gitignore = *.ig\\ngen/\\n\n a = 2\n x.ig = 2\n gen/o = 2");
-    for path in ["pipe", "y.ig"] {
+    for path in ["pipe", "y.ig", "link.ig", "was-link.ig"] {
         fs::remove_file(sandbox.path(path)).expect("a file");
     }
     fs::remove_dir_all(sandbox.path("z.ig")).expect("a directory");
-    sandbox.tree("z.ig = a file now");
+    sandbox.tree("z.ig = a file now\n link.ig -> y\n was-link.ig = x");
     make_fifo(&sandbox, "pipe");
     let report = try_restore(&sandbox, FIRST, &[]).expect("a report");
     assert_eq!(report.outcome, RestoreOutcome::Partly);
     let left = left_by(&report);
-    for expected in pairs(&[("gen/o", "ignored"), ("pipe", "special"), ("x.ig", "ignored")]) {
+    for expected in pairs(&[
+        ("gen/o", "ignored"),
+        ("pipe", "special"),
+        ("x.ig", "ignored"),
+        ("link.ig", "ignored"),
+        ("was-link.ig", "ignored"),
+    ]) {
         assert!(left.contains(&expected), "{expected:?} in {left:?}");
     }
     assert!(left.iter().any(|(path, _)| path.starts_with("z.ig")), "{left:?}");

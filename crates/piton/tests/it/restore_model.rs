@@ -256,7 +256,7 @@ impl World {
         if is_all {
             same(
                 want,
-                &|path| is_meant(path) && !is_ignored(path) && !(stays(path) && !want.contains_key(path)),
+                &|path| is_meant(path) && !is_ignored(path) && (want.contains_key(path) || !stays(path)),
                 "files",
             );
         } else {
