@@ -36,6 +36,7 @@ mod sys;
 mod take;
 mod threads;
 mod time;
+pub mod triggers;
 mod worktree;
 
 pub use diff::{Diff, DiffStatus, FileDiff, diff};

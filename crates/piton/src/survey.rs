@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Collision, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, Store, UsualModes, Writer, push_entry};
-use crate::sys::{Dir, Kind};
+use crate::sys::{self, Dir, Kind};
 use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
@@ -54,6 +54,12 @@ pub(crate) enum SurveyEnd {
 /// Looks at everything in scope. New contents and trees go to `new_objects`.
 pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
+    if project.dir().starts_with(store.base()) {
+        return Err(Error::new(ErrorKind::Invalid, "use as a project")
+            .with_path(project.dir())
+            .because("it is the store's own")
+            .with_hint("choose another base with --base or PITON_BASE"));
+    }
     let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
     let list = store.exclude_list()?;
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
@@ -115,7 +121,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
 
 fn forget_missing(manifest: &mut Manifest, objects: &Objects) {
     for file in manifest.dirs.iter_mut().flat_map(|dir| &mut dir.files) {
-        file.id = file.id.filter(|id| file.stat.kind == Kind::File && objects.has(*id));
+        file.id = file.id.filter(|id| objects.has(*id));
     }
 }
 
@@ -169,6 +175,12 @@ impl Reading<'_> {
             let path = self.manifest.dirs[place.0].path_of(file);
             let came_to = match &file.target {
                 Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
+                // A link that the cache knew, and whose target is not in the store after all.
+                None if file.stat.kind == Kind::Link => match reader.read_link(&path) {
+                    Ok(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, &target)?),
+                    Err(error) if sys::is_gone(&error) => ReadFile::Gone,
+                    Err(_) => ReadFile::Skip(SkipReason::Unreadable),
+                },
                 None => {
                     let mut expected = None;
                     reader.read(&path, self.settings.file_bytes_max(), |contents| {

@@ -237,6 +237,7 @@ impl Keep<'_> {
             time: self.now,
             reason: &self.request.reason,
             facts: &facts,
+            project: self.project,
         };
         let added = new_objects.writer().add(ObjectKind::Commit, &commit.encode())?;
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
@@ -263,9 +264,13 @@ impl Keep<'_> {
             return Ok(());
         }
         let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?;
-        let history: Vec<_> = [new].into_iter().chain(older.iter().map(|checkpoint| checkpoint.id)).collect();
-        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX);
-        self.store.cut(self.locked, self.project, &history, keep, self.now).map(drop)
+        // A restore that was cut short needs both of its checkpoints to be finished or taken back.
+        let intent = self.store.interrupted_restore(self.project)?;
+        let is_needed =
+            |id: CheckpointId| intent.as_ref().is_some_and(|intent| [intent.target, intent.safety].contains(&id));
+        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
+        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(needed);
+        self.store.cut(self.locked, self.project, new, &older, keep, self.now)
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Objects, Store};
 use crate::error::{Error, Result};
-use crate::id::{CheckpointId, ObjectId, ObjectKind};
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{escape, unescape};
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::time::Moment;
@@ -250,6 +250,9 @@ pub(crate) struct NewCheckpoint<'a> {
     pub(crate) time: Moment,
     pub(crate) reason: &'a str,
     pub(crate) facts: &'a Facts,
+    /// Goes into the commit: two projects with the same files at the same second must not share a checkpoint, or
+    /// cutting the history of one would cut the other's.
+    pub(crate) project: &'a ProjectId,
 }
 
 impl NewCheckpoint<'_> {
@@ -262,6 +265,7 @@ impl NewCheckpoint<'_> {
         // Git has no seconds before 1970.
         let when = format!("{SIGNATURE} {} {}", self.time.secs.max(0), self.time.git_offset());
         text.push_str(&format!("author {when}\ncommitter {when}\n\n{}\n\npiton 1\n", one_line(self.reason)));
+        text.push_str(&format!("project {}\n", self.project));
         self.facts.write(&mut text);
         text.into_bytes()
     }
@@ -369,12 +373,23 @@ mod tests {
         }
     }
 
+    fn project() -> ProjectId {
+        ProjectId::parse("0123456789abcdef").expect("sixteen digits")
+    }
+
     #[test]
     fn everything_that_git_has_no_field_for_comes_back() {
         let facts = facts();
         let id = ObjectId::from_bytes([7; 20]);
         let time = Moment { secs: 1_700_000_000, nanos: 0, offset_secs: 3600 };
-        let new = NewCheckpoint { tree: id, parent: Some(id), time, reason: "before\tterminal: x\ny", facts: &facts };
+        let new = NewCheckpoint {
+            tree: id,
+            parent: Some(id),
+            time,
+            reason: "before\tterminal: x\ny",
+            facts: &facts,
+            project: &project(),
+        };
         let read = parse(id, &new.encode()).expect("what was just written");
         assert_eq!(read.reason, "before terminal: x y");
         assert_eq!((read.tree, read.parent, read.time), (id, Some(id), time));
@@ -397,6 +412,7 @@ mod tests {
             time: Moment { secs: 0, nanos: 0, offset_secs: 0 },
             reason: "r",
             facts: &facts(),
+            project: &project(),
         }
         .encode();
         for end in 0..whole.len() {

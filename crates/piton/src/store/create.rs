@@ -230,11 +230,49 @@ fn is_session_record(path: &Path) -> bool {
 /// What piton itself keeps beside the store.
 fn is_ours(base: &Path, name: &OsStr) -> bool {
     let bytes = name.as_encoded_bytes();
-    name == STORE
+    (name == STORE && is_a_store(&base.join(name)))
         || name == LAST_PRUNE
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(b"piton.log")
         || is_session_record(&base.join(name))
+}
+
+/// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
+fn is_a_store(dir: &Path) -> bool {
+    const NAMES: [&str; 26] = [
+        "HEAD",
+        "config",
+        "description",
+        "hooks",
+        "info",
+        "objects",
+        "refs",
+        "branches",
+        "packed-refs",
+        "shallow",
+        "logs",
+        "indexes",
+        "projects",
+        "restores",
+        "locks",
+        "index",
+        "gc.log",
+        "gc.pid",
+        "FETCH_HEAD",
+        "ORIG_HEAD",
+        "COMMIT_EDITMSG",
+        "HERMES_WORKDIR",
+        "worktrees",
+        "modules",
+        "config.worktree",
+        "rr-cache",
+    ];
+    let is_known = |name: &std::ffi::OsString| {
+        let bytes = name.as_encoded_bytes();
+        let is_passing = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) || bytes.ends_with(b".lock");
+        is_passing || NAMES.iter().any(|known| name == known)
+    };
+    dir.is_dir() && fsx::names_in(dir).is_ok_and(|names| names.iter().all(is_known))
 }
 
 fn is_old_repository(dir: &Path) -> bool {

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempPath;
 
 use super::layout::Layout;
-use super::{ProjectLock, Store, lock};
+use super::{Checkpoint, ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -77,29 +77,34 @@ impl Store {
         fsx::sync_dir(self.layout.reference(project).parent().expect("a ref is below refs/hermes"))
     }
 
-    /// Drops all but the newest `keep` of a project's checkpoints, given newest first: the oldest one that is kept
-    /// becomes the end of the history, and no id and no date changes. How many were dropped.
+    /// Drops all but the newest `keep` of a project's checkpoints (`newest` and those before it): the oldest one that is
+    /// kept becomes the end of the history, and no id and no date changes.
     ///
     /// All projects share the file, so that its own lock comes last in the order of locks.
     pub(crate) fn cut(
         &self,
         _held: &ProjectLock,
         project: &ProjectId,
-        history: &[CheckpointId],
+        newest: CheckpointId,
+        older: &[Checkpoint],
         keep: usize,
         now: Moment,
-    ) -> Result<usize> {
-        let dropped = history.len().saturating_sub(keep.max(1));
-        if dropped == 0 {
-            return Ok(0);
+    ) -> Result<()> {
+        if older.len() < keep.max(1) {
+            return Ok(());
         }
+        let end = if keep <= 1 { newest } else { older[keep - 2].id };
         let guard = self.layout.lock(SHALLOW);
         let guard = fsx::open_lock_file(&guard).map_err(|error| Error::io("open the lock", &guard, error))?;
         lock::wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
         let before = self.boundary()?;
-        let mut ends: Vec<_> = before.iter().filter(|id| !history.contains(id)).copied().collect();
-        ends.push(history[history.len() - dropped - 1]);
+        // The end that the history had is behind the new one. Only a checkpoint of ours is certain to be in no other
+        // project's history: stock git's may be.
+        let is_behind = |id: &CheckpointId| older.iter().any(|one| one.id == *id && one.facts.files.is_some());
+        let mut ends: Vec<_> = before.iter().filter(|id| !is_behind(id)).copied().collect();
+        ends.push(end);
         ends.sort();
+        ends.dedup();
         let text: String = ends.iter().map(|id| format!("{id}\n")).collect();
         let path = self.layout.shallow();
         let lock = self.put_lock(project, &path, text.as_bytes(), now)?;
@@ -108,8 +113,7 @@ impl Store {
             return Err(moved_meanwhile("cut the history"));
         }
         fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
-        fsx::sync_dir(self.layout.store())?;
-        Ok(dropped)
+        fsx::sync_dir(self.layout.store())
     }
 
     /// Puts `<path>.lock` in place with these bytes, synced. It is written elsewhere: whatever else lies below `refs/`,

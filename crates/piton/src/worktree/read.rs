@@ -4,10 +4,12 @@
 //! left out: half of one version and half of another is worse than nothing.
 
 use std::convert::Infallible;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
+use crate::relpath;
 use crate::skipped::SkipReason;
 use crate::sys::{self, Dir, Kind, Stat};
 
@@ -78,6 +80,12 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(ReadFile::Skip(SkipReason::Changing))
+    }
+
+    /// Where a link leads.
+    pub(crate) fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let (parent, name) = relpath::split(path);
+        self.root.open_dir(parent)?.read_link(&CString::new(name)?)
     }
 
     /// The id that the contents of a file would have. None where it cannot be read.

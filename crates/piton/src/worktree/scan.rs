@@ -152,8 +152,18 @@ struct Scratch {
     text: Vec<u8>,
     names: Vec<Name>,
     /// What stands under each name, by the order in which the directory gave them; not for directories.
-    stats: Vec<Option<Stat>>,
+    stats: Vec<Asked>,
     path: Vec<u8>,
+}
+
+/// What came of asking about a name.
+#[derive(Clone, Copy)]
+enum Asked {
+    /// A directory, or gone.
+    NotAtAll,
+    Answered(Stat),
+    /// The file is there, and the system does not tell: the directory may be listed and not searched, say.
+    Refused,
 }
 
 #[derive(Clone, Copy)]
@@ -263,10 +273,18 @@ impl Scratch {
             text.push(0);
         })?;
         for name in names.iter_mut() {
-            let is_asked = name.kind != Some(Kind::Dir);
-            let stat = is_asked.then(|| dir.stat_at(name_in(text, *name)).ok()).flatten();
-            name.kind = name.kind.or(stat.map(|stat| stat.kind));
-            stats.push(stat);
+            let asked = match name.kind {
+                Some(Kind::Dir) => Asked::NotAtAll,
+                _ => match dir.stat_at(name_in(text, *name)) {
+                    Ok(stat) => Asked::Answered(stat),
+                    Err(error) if sys::is_gone(&error) => Asked::NotAtAll,
+                    Err(_) => Asked::Refused,
+                },
+            };
+            if let Asked::Answered(stat) = asked {
+                name.kind = name.kind.or(Some(stat.kind));
+            }
+            stats.push(asked);
         }
         names.sort_unstable_by(|a, b| text[a.start..a.start + a.length].cmp(&text[b.start..b.start + b.length]));
         Ok(())
@@ -335,7 +353,7 @@ impl<'a> Listing<'a> {
             let bytes = &scratch.path[prefix_bytes..];
             while cached_files.next_if(|cached| cached.name < bytes).is_some() {}
             let cached = cached_files.next_if(|cached| cached.name == bytes);
-            let (kind, stat) = (name.kind, scratch.stats[name.place]);
+            let (kind, asked) = (name.kind, scratch.stats[name.place]);
             let name = name_in(&scratch.text, name);
             let is_dir = kind == Some(Kind::Dir);
             let is_known = self.same_rules && cached.is_some() && !is_dir;
@@ -344,7 +362,7 @@ impl<'a> Listing<'a> {
             match decision {
                 Decision::Out(why) => {
                     if bytes == b".gitignore" && is_rules_file(kind) {
-                        node.hidden_rules = stat;
+                        node.hidden_rules = if let Asked::Answered(stat) = asked { Some(stat) } else { None };
                     }
                     found.skipped.push(left_out(&scratch.path, is_dir, why));
                 }
@@ -355,7 +373,14 @@ impl<'a> Listing<'a> {
                     below.push(task);
                 }
                 _ => {
-                    let Some(stat) = stat else { continue };
+                    let stat = match asked {
+                        Asked::Answered(stat) => stat,
+                        Asked::NotAtAll => continue,
+                        Asked::Refused => {
+                            found.skipped.push(Skipped::file(scratch.path.clone(), SkipReason::Unreadable));
+                            continue;
+                        }
+                    };
                     match self.file(name, stat, cached.as_ref(), &scratch.path) {
                         Ok(mut file) => {
                             file.name = node.keep_name(name.to_bytes());

@@ -20,3 +20,4 @@ mod scope;
 mod store;
 mod take;
 mod tidy;
+mod triggers;

@@ -1,0 +1,173 @@
+//! Programs whose arguments are a small language: `find`, `sed`, `awk`.
+
+use super::place::Cwd;
+use super::walk::Walker;
+use super::word::Word;
+
+/// More starting points than this are not paired with the command of `-exec`.
+const STARTS_MAX: usize = 8;
+
+/// `find`: its actions, and the commands that it runs.
+pub(super) fn find(
+    walker: &mut Walker<'_>,
+    args: &[Word],
+    cwd: &Cwd,
+    mut run: impl FnMut(&mut Walker<'_>, &[Word], &Cwd),
+) {
+    let marks = walker.marks;
+    let is_expression = |word: &Word| word.text.starts_with(['-', '(', '!', ',']);
+    let skip = args.iter().take_while(|word| matches!(word.text.as_str(), "-H" | "-L" | "-P")).count();
+    let starts: Vec<Word> = args[skip..].iter().take_while(|word| !is_expression(word)).cloned().collect();
+    let starts = if starts.is_empty() { vec![Word::exact(".")] } else { starts };
+    let mut at = skip;
+    while let Some(word) = args.get(at) {
+        at += 1;
+        match word.text.as_str() {
+            "-exec" | "-execdir" | "-ok" | "-okdir" => {
+                let rest = &args[at..];
+                let len = rest.iter().position(|word| matches!(word.known(), Some(";" | "+"))).unwrap_or(rest.len());
+                let moved = matches!(word.text.as_str(), "-execdir" | "-okdir");
+                for start in starts.iter().take(STARTS_MAX) {
+                    let cwd = if moved { cwd.moved(start, walker.home) } else { cwd.clone() };
+                    let command = filled(&rest[..len], start, moved);
+                    run(walker, &command, &cwd);
+                }
+                at += len + 1;
+            }
+            "-fprint" | "-fprint0" | "-fprintf" | "-fls" => match args.get(at) {
+                Some(file) => walker.mark_target(file, cwd),
+                None => walker.mark(cwd),
+            },
+            "-delete" => starts.iter().for_each(|start| walker.mark_target(&inside(start), cwd)),
+            // It may spell an action.
+            _ if word.splits || (word.open && word.text == "-") => walker.mark(cwd),
+            _ => {}
+        }
+    }
+    if walker.marks > marks {
+        starts.iter().for_each(|start| walker.mark_target(&inside(start), cwd));
+    }
+}
+
+/// Something below a starting point.
+fn inside(start: &Word) -> Word {
+    if start.open {
+        return start.clone();
+    }
+    let text = format!("{}/", start.text.trim_end_matches('/'));
+    Word { open: true, tilde: start.tilde, ..Word::exact(&text) }
+}
+
+/// The command with `{}` standing for something below the starting point.
+fn filled(command: &[Word], start: &Word, moved: bool) -> Vec<Word> {
+    let below = if moved { Word::starting("./") } else { inside(start) };
+    let fill = |word: &Word| match word.text.find("{}") {
+        Some(0) => Word { full: word.full.clone(), ..below.clone() },
+        Some(at) => Word { text: word.text[..at].into(), open: true, ..word.clone() },
+        None => word.clone(),
+    };
+    command.iter().map(fill).collect()
+}
+
+/// Whether `sed` only prints: no `-i`, no script file, and no command that writes or runs something.
+pub(super) fn sed_only_prints(args: &[Word]) -> bool {
+    let mut scripts = Vec::new();
+    let mut operands = Vec::new();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if word.open && word.maybe_option() {
+            return false;
+        }
+        match text {
+            "-e" | "--expression" | "-ne" | "-En" | "-nEe" | "-rne" | "-nre" | "-Ee" | "-re"
+                if text.ends_with('e') || text == "--expression" =>
+            {
+                scripts.extend(words.next());
+            }
+            "--quiet" | "--silent" | "--regexp-extended" | "--null-data" | "--posix" | "--unbuffered" | "--"
+            | "--version" | "--help" => {}
+            _ if text.len() > 1 && text.starts_with('-') => {
+                if text.starts_with("--") || !text[1..].bytes().all(|b| b"nErszu".contains(&b)) {
+                    return false;
+                }
+            }
+            _ => operands.push(word),
+        }
+    }
+    if scripts.is_empty() {
+        scripts.extend(operands.first());
+    }
+    scripts.iter().all(|script| script.known().is_some_and(sed_is_plain))
+}
+
+/// Reads the commonest commands of `sed`; anything else is taken to write.
+fn sed_is_plain(script: &str) -> bool {
+    let chars: Vec<char> = script.chars().collect();
+    let mut at = 0;
+    while at < chars.len() {
+        let c = chars[at];
+        at += 1;
+        match c {
+            ' ' | '\t' | '\n' | ';' | '{' | '}' | '!' | ',' | '$' | '+' | '~' => {}
+            c if c.is_ascii_digit() => {}
+            'p' | 'P' | 'd' | 'D' | 'q' | 'Q' | '=' | 'n' | 'N' | 'g' | 'G' | 'h' | 'H' | 'x' | 'l' => {}
+            '/' => match past(&chars, at, '/') {
+                Some(end) => at = end,
+                None => return false,
+            },
+            's' | 'y' => {
+                let Some(&delimiter) = chars.get(at) else { return false };
+                let end = past(&chars, at + 1, delimiter).and_then(|end| past(&chars, end, delimiter));
+                let Some(end) = end else { return false };
+                let flags = chars[end..].iter().take_while(|c| c.is_ascii_alphanumeric()).count();
+                if c == 's' && !chars[end..end + flags].iter().all(|c| "gpIiMm0123456789".contains(*c)) {
+                    return false;
+                }
+                at = if c == 's' { end + flags } else { end };
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The position after the next unescaped `end`.
+fn past(chars: &[char], mut at: usize, end: char) -> Option<usize> {
+    loop {
+        match chars.get(at)? {
+            '\\' => at += 2,
+            // A delimiter inside `[...]` is read in two ways.
+            '[' if end != '[' && in_brackets(chars, at, end) => return None,
+            c if *c == end => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+}
+
+fn in_brackets(chars: &[char], at: usize, end: char) -> bool {
+    let inner = chars[at + 1..].iter().take_while(|c| **c != ']');
+    inner.clone().any(|c| *c == end)
+}
+
+/// Whether an `awk` program only prints: it neither redirects nor pipes nor runs nor loads anything.
+pub(super) fn awk_only_prints(args: &[Word]) -> bool {
+    let mut words = args.iter();
+    let program = loop {
+        let Some(word) = words.next() else { return false };
+        let text = word.text.as_str();
+        match text {
+            "-F" | "-v" => {
+                words.next();
+            }
+            "--" => {}
+            _ if text.starts_with("-F") || text.starts_with("-v") => {}
+            _ if word.maybe_option() => return matches!(word.known(), Some("--version" | "-V")) && args.len() == 1,
+            _ => break word,
+        }
+    };
+    let Some(text) = program.known() else { return false };
+    let text = text.replace("||", "");
+    // Operands may still be options to some.
+    !words.any(Word::maybe_option) && !text.contains(['>', '|', '@']) && !text.contains("system")
+}

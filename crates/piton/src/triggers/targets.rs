@@ -1,0 +1,236 @@
+//! Where a changing command writes: the operands of the programs that are known, else where it runs.
+
+use super::place::Cwd;
+use super::walk::Walker;
+use super::word::Word;
+
+/// Which operands a program changes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    /// All but the first, which is a mode or an owner.
+    Rest,
+    /// The last, or the directory given with `-t`.
+    Last,
+}
+
+/// Program, options with an argument, operands.
+const KNOWN: &[(&str, &str, Which)] = &[
+    // Remove.
+    ("rm", "", Which::All),
+    ("rmdir", "", Which::All),
+    ("unlink", "", Which::All),
+    ("shred", "ns", Which::All),
+    ("trash", "", Which::All),
+    // Create.
+    ("touch", "dtr", Which::All),
+    ("mkdir", "m", Which::All),
+    ("mkfifo", "m", Which::All),
+    ("tee", "", Which::All),
+    ("truncate", "sor", Which::All),
+    // Move and copy. What is moved away changes too.
+    ("mv", "tS", Which::All),
+    ("cp", "tS", Which::Last),
+    ("install", "gmotS", Which::Last),
+    ("ln", "tS", Which::Last),
+    ("rsync", "efBMT", Which::Last),
+    ("scp", "FiloPSc", Which::Last),
+    // Change in place.
+    ("chmod", "", Which::Rest),
+    ("chown", "", Which::Rest),
+    ("chgrp", "", Which::Rest),
+    ("gzip", "S", Which::All),
+    ("gunzip", "S", Which::All),
+    ("bzip2", "", Which::All),
+    ("xz", "S", Which::All),
+    ("dos2unix", "", Which::All),
+];
+
+/// Options that give the directory a build works in. `true`: instead of the current one.
+const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
+    ("make", &["-C", "--directory"], true),
+    ("gmake", &["-C", "--directory"], true),
+    ("ninja", &["-C"], true),
+    ("npm", &["--prefix", "-C"], false),
+    ("pnpm", &["-C", "--dir"], false),
+    ("yarn", &["--cwd"], false),
+    ("cargo", &["--manifest-path", "--target-dir", "-C"], false),
+    ("go", &["-C"], false),
+    ("uv", &["--directory", "--project"], false),
+    ("composer", &["-d", "--working-dir"], false),
+    ("gradle", &["-p", "--project-dir"], false),
+    ("mvn", &["-f", "--file"], false),
+    ("cmake", &["--build", "-B", "-S", "--install"], false),
+    ("pip", &["-t", "--target"], false),
+    ("curl", &["-o", "--output", "--output-dir", "-D", "-c"], false),
+    ("wget", &["-O", "-P", "--directory-prefix", "--output-document"], false),
+];
+
+/// Marks a command that is not known to be harmless.
+pub(super) fn mark(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+    if let Some((_, takes, which)) = KNOWN.iter().find(|(program, ..)| *program == name) {
+        return known(walker, name, takes, *which, args, cwd);
+    }
+    match name {
+        "dd" => dd(walker, args, cwd),
+        "tar" | "bsdtar" => archive(walker, args, "-C", &["--directory"], cwd),
+        "unzip" => archive(walker, args, "-d", &[], cwd),
+        "patch" => archive(walker, args, "-d", &["--directory"], cwd),
+        "sed" | "gsed" => sed(walker, args, cwd),
+        _ => build(walker, name, args, cwd),
+    }
+}
+
+fn known(walker: &mut Walker<'_>, name: &str, takes: &str, which: Which, args: &[Word], cwd: &Cwd) {
+    let (operands, target) = split(args, takes);
+    let moves_away = args.iter().any(|word| word.text.starts_with("--remove-source"));
+    let makes_dirs = name == "install" && args.iter().any(|word| matches!(word.known(), Some("-d" | "--directory")));
+    let reference = args.iter().any(|word| word.text.starts_with("--reference"));
+    let chosen: Vec<Word> = match which {
+        Which::Last if !moves_away && !makes_dirs => match (&target, operands.as_slice()) {
+            (Some(_), _) => Vec::new(),
+            // `ln -s /x/y` makes `y` here.
+            (None, [_]) if name == "ln" => Vec::new(),
+            (None, all) => all.last().into_iter().filter(|word| !is_remote(word)).cloned().collect(),
+        },
+        Which::Rest if !reference => operands.into_iter().skip(1).collect(),
+        _ => operands,
+    };
+    if chosen.is_empty() && target.is_none() {
+        return walker.mark(cwd);
+    }
+    for word in chosen.iter() {
+        walker.mark_target(word, cwd);
+    }
+    if let Some(dir) = target {
+        mark_dir(walker, &dir, cwd);
+    }
+}
+
+/// `host:path`, before any slash.
+fn is_remote(word: &Word) -> bool {
+    word.text.split('/').next().is_some_and(|start| start.contains(':'))
+}
+
+/// The operands, and the directory given with `-t`.
+fn split(args: &[Word], takes: &str) -> (Vec<Word>, Option<Word>) {
+    let mut operands = Vec::new();
+    let mut target = None;
+    let mut plain = false;
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        if plain || text.len() < 2 || !text.starts_with('-') {
+            operands.push(word.clone());
+        } else if text == "--" {
+            plain = true;
+        } else if let Some(value) = text.strip_prefix("--target-directory") {
+            target = match value.strip_prefix('=') {
+                Some(value) => Some(Word { text: value.into(), ..word.clone() }),
+                None => words.next().cloned(),
+            };
+        } else if !text.starts_with("--")
+            && let Some(at) = text.find(|letter| takes.contains(letter))
+        {
+            let rest = &text[at + 1..];
+            let value = if rest.is_empty() { words.next().cloned() } else { Some(Word::exact(rest)) };
+            if text[at..].starts_with('t') && takes.contains('S') {
+                target = value;
+            }
+        }
+    }
+    (operands, target)
+}
+
+/// Marks a word that names a directory.
+fn mark_dir(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
+    let mut dir = word.clone();
+    if !dir.open && !dir.text.ends_with('/') {
+        dir.text.push('/');
+    }
+    walker.mark_target(&dir, cwd);
+}
+
+fn dd(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
+    let mut found = false;
+    for word in args {
+        if let Some(file) = word.text.strip_prefix("of=") {
+            found = true;
+            let file = Word { text: file.into(), tilde: false, ..word.clone() };
+            walker.mark_target(&file, cwd);
+        }
+    }
+    if !found {
+        walker.mark(cwd);
+    }
+}
+
+/// Programs that unpack or patch in a directory; other operands may be files that they write.
+fn archive(walker: &mut Walker<'_>, args: &[Word], short: &str, long: &[&str], cwd: &Cwd) {
+    let mut inside = None;
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        let joined = long.iter().find_map(|name| text.strip_prefix(name)?.strip_prefix('='));
+        if text == short || long.contains(&text) {
+            inside = words.next().cloned();
+        } else if let Some(value) = joined {
+            inside = Some(Word { text: value.into(), ..word.clone() });
+        } else if let Some(value) = text.strip_prefix(short).filter(|value| !value.is_empty()) {
+            inside = Some(Word { text: value.into(), ..word.clone() });
+        } else if text.contains('/') && !text.starts_with('-') {
+            // The archive itself when it is written, or the file that is patched.
+            walker.mark_target(word, cwd);
+        }
+    }
+    match inside {
+        Some(dir) => mark_dir(walker, &dir, cwd),
+        None => walker.mark(cwd),
+    }
+}
+
+/// `sed -i`: the files; for anything else of `sed` that writes, where it runs.
+fn sed(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
+    let in_place = args.iter().any(|word| {
+        let text = word.text.as_str();
+        text.starts_with("--in-place") || (text.starts_with('-') && !text.starts_with("--") && text.contains('i'))
+    });
+    let has_script = args.iter().any(|word| {
+        let text = word.text.as_str();
+        matches!(text, "-e" | "-f" | "--expression" | "--file") || text.starts_with("--expression=")
+    });
+    let (operands, _) = split(args, "ef");
+    let files: Vec<Word> = operands.into_iter().skip(usize::from(!has_script)).collect();
+    if !in_place || files.is_empty() {
+        walker.mark(cwd);
+    }
+    files.iter().for_each(|file| walker.mark_target(file, cwd));
+}
+
+fn build(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+    let Some((_, options, replaces)) = BUILD_DIRS.iter().find(|(program, ..)| *program == name) else {
+        return walker.mark(cwd);
+    };
+    let mut dirs = Vec::new();
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        let text = word.text.as_str();
+        let joined = options.iter().find_map(|option| {
+            let value = text.strip_prefix(option)?;
+            let value = if option.starts_with("--") { value.strip_prefix('=')? } else { value };
+            (!value.is_empty()).then_some(value)
+        });
+        if options.contains(&text) {
+            dirs.extend(words.next().cloned());
+        } else if let Some(value) = joined {
+            dirs.push(Word { text: value.into(), ..word.clone() });
+        }
+    }
+    let files = matches!(name, "curl" | "wget" | "cargo" | "mvn");
+    for dir in &dirs {
+        if files { walker.mark_target(dir, cwd) } else { mark_dir(walker, dir, cwd) }
+    }
+    if dirs.is_empty() || !replaces {
+        walker.mark(cwd);
+    }
+}

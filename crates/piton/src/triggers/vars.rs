@@ -1,0 +1,87 @@
+//! Assignments: most are harmless, some make a later command run something else.
+
+use super::place::Cwd;
+use super::walk::Walker;
+use super::word::Word;
+
+/// Variables that programs and shells run, or that decide what runs.
+const RUN: &[&str] = &[
+    // Where programs and libraries are found.
+    "PATH",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "DYLD_INSERT_LIBRARIES",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PERL5OPT",
+    "RUBYOPT",
+    "NODE_OPTIONS",
+    "BASH_ENV",
+    "ENV",
+    "ZDOTDIR",
+    "IFS",
+    "CDPATH",
+    "SHELLOPTS",
+    "BASHOPTS",
+    // Commands that the shell runs itself.
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    // Commands that programs run.
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "MANPAGER",
+    "PAGER",
+    "GIT_PAGER",
+    "GIT_EDITOR",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_SSH",
+    "GIT_SSH_COMMAND",
+    "GIT_ASKPASS",
+    "SSH_ASKPASS",
+    "GIT_PROXY_COMMAND",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_EXEC_PATH",
+    "GIT_TRACE",
+    "RIPGREP_CONFIG_PATH",
+    "CURL_HOME",
+    "WGETRC",
+    "HOME",
+    "TMPDIR",
+    "POSIXLY_CORRECT",
+];
+
+/// Values of a pager or editor that write nothing.
+const PAGERS: &[&str] = &["", "cat", "less", "more", "true", ":", "/bin/cat", "/usr/bin/less"];
+
+/// Looks at a word `NAME=value`, in front of a command or after `export`.
+pub(super) fn assign(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
+    let Some((name, value)) = word.text.split_once('=') else {
+        // `a[$i]=x` and the like: the name is not known to the end.
+        if word.open {
+            walker.mark(cwd);
+        }
+        return;
+    };
+    let name = name.trim_end_matches('+');
+    let name = name.split('[').next().unwrap_or(name);
+    let pager = !word.open && PAGERS.contains(&value);
+    let runs = RUN.contains(&name) || name.starts_with("GIT_CONFIG_") || name.starts_with("BASH_FUNC_");
+    // Text that looks like code may be run later: by `eval`, or by arithmetic on the variable.
+    let code = value.contains("$(") || value.contains('`');
+    if (runs && !pager) || code {
+        walker.mark(cwd);
+    }
+    let mut value = Word { text: value.into(), full: value.into(), ..word.clone() };
+    value.tilde = value.text.starts_with('~');
+    walker.hint(value, cwd);
+}

@@ -1,0 +1,463 @@
+//! Walks the parsed commands, following the working directory.
+//!
+//! A command may succeed or fail, and `cd` moves only when it succeeds. So each step returns where the shell may be in
+//! either case: `cd x && rm y` removes in `x`, `cd x; rm y` in `x` or, where there is no `x`, here.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use rable::{CasePattern, ListItem, ListOperator, Node, NodeKind};
+
+use super::heredoc::Docs;
+use super::parse::Parser;
+use super::place::{Cwd, target};
+use super::word::{Read, Word, read_expansions, read_word};
+use super::{invoke, vars};
+
+/// Deepest walk: nested commands, and texts that are parsed again.
+pub(super) const DEPTH_MAX: usize = 400;
+/// Deepest chain of texts inside texts: `sh -c`, `eval`, substitutions.
+const SOURCE_DEPTH_MAX: usize = 40;
+
+/// Where the shell may be after a command that succeeded, or failed.
+#[derive(Clone)]
+pub(super) struct Flow {
+    pub(super) ok: Cwd,
+    pub(super) fail: Cwd,
+}
+
+impl Flow {
+    pub(super) fn stay(cwd: &Cwd) -> Self {
+        Self { ok: cwd.clone(), fail: cwd.clone() }
+    }
+
+    fn end(&self, start: &Cwd) -> Cwd {
+        self.ok.join(&self.fail).or(start)
+    }
+}
+
+/// A function defined by the command: its body was counted where it was defined.
+struct Function {
+    changes: bool,
+    leaves: Option<Cwd>,
+}
+
+pub(super) struct Walker<'a> {
+    pub(super) home: Option<&'a Path>,
+    pub(super) parser: Parser,
+    pub(super) dirs: Vec<PathBuf>,
+    pub(super) paths: Vec<PathBuf>,
+    /// How often something was found to change files.
+    pub(super) marks: usize,
+    /// The first command that does.
+    pub(super) first: String,
+    /// The command that is being looked at.
+    label: String,
+    /// An operand was not known, so values that look like paths may be meant.
+    pub(super) guessing: bool,
+    hints: Vec<(Word, Cwd)>,
+    functions: HashMap<String, Function>,
+    pub(super) stack: Vec<Cwd>,
+    /// Inside something that may not run, or not in this shell.
+    branches: usize,
+    pub(super) depth: usize,
+    source_depth: usize,
+}
+
+impl<'a> Walker<'a> {
+    pub(super) fn new(home: Option<&'a Path>) -> Self {
+        Self {
+            home,
+            parser: Parser::new(),
+            dirs: Vec::new(),
+            paths: Vec::new(),
+            marks: 0,
+            first: String::new(),
+            label: String::new(),
+            guessing: false,
+            hints: Vec::new(),
+            functions: HashMap::new(),
+            stack: Vec::new(),
+            branches: 0,
+            depth: 0,
+            source_depth: 0,
+        }
+    }
+
+    /// Notes that the current command may change files below the directories it may run in.
+    pub(super) fn mark(&mut self, cwd: &Cwd) {
+        self.note();
+        self.add(cwd.known.iter().cloned());
+    }
+
+    /// Notes that the current command may change what the operand names.
+    pub(super) fn mark_target(&mut self, word: &Word, cwd: &Cwd) {
+        self.note();
+        self.guessing |= word.open;
+        let found = target(word, cwd, self.home);
+        self.add(found.dirs);
+        for path in found.paths {
+            if !self.paths.contains(&path) {
+                self.paths.push(path);
+            }
+        }
+        if cwd.lost {
+            self.add(cwd.known.iter().cloned());
+        }
+    }
+
+    fn note(&mut self) {
+        if self.marks == 0 {
+            self.first.clone_from(&self.label);
+        }
+        self.marks += 1;
+    }
+
+    pub(super) fn add(&mut self, dirs: impl IntoIterator<Item = PathBuf>) {
+        for dir in dirs {
+            if !self.dirs.contains(&dir) {
+                self.dirs.push(dir);
+            }
+        }
+    }
+
+    /// A value that may come back as an operand through a variable.
+    pub(super) fn hint(&mut self, word: Word, cwd: &Cwd) {
+        if word.text.contains('/') && self.hints.len() < 100 {
+            self.hints.push((word, cwd.clone()));
+        }
+    }
+
+    /// Adds the directories of the hints, when some operand was not known.
+    pub(super) fn finish(&mut self) {
+        if !self.guessing {
+            return;
+        }
+        for (word, cwd) in std::mem::take(&mut self.hints) {
+            let found = target(&word, &cwd, self.home);
+            // A known value is most often a directory: `D=/x; rm -r "$D/y"`.
+            self.add(if found.paths.is_empty() { found.dirs } else { found.paths });
+        }
+    }
+
+    /// Walks a text as commands of their own, in this shell.
+    pub(super) fn source(&mut self, source: &str, cwd: &Cwd) -> Flow {
+        if self.source_depth >= SOURCE_DEPTH_MAX {
+            self.mark(cwd);
+            return Flow::stay(cwd);
+        }
+        let Some(nodes) = self.parser.parse(source) else {
+            self.mark(cwd);
+            return Flow { ok: cwd.clone().lost(), fail: cwd.clone().lost() };
+        };
+        self.source_depth += 1;
+        let mut docs = Docs::default();
+        nodes.iter().for_each(|node| docs.collect(node, 0));
+        if docs.unsure(source) {
+            self.mark(cwd);
+        }
+        for body in docs.bodies.iter().filter(|_| docs.expanded) {
+            let read = read_expansions(body, &mut self.parser);
+            self.code(read, cwd);
+        }
+        let mut flow = Flow::stay(cwd);
+        for node in &nodes {
+            let here = flow.end(cwd);
+            flow = self.node(node, &here);
+        }
+        self.source_depth -= 1;
+        flow
+    }
+
+    /// Walks a text in a subshell.
+    pub(super) fn subshell(&mut self, source: &str, cwd: &Cwd) {
+        let label = self.label.clone();
+        self.apart(|walker| {
+            walker.source(source, cwd);
+        });
+        self.label = label;
+    }
+
+    /// What happens in `inside` moves neither this shell nor defines functions for it.
+    fn apart(&mut self, inside: impl FnOnce(&mut Self)) {
+        self.branches += 1;
+        let stack = self.stack.clone();
+        inside(self);
+        self.stack = stack;
+        self.branches -= 1;
+    }
+
+    fn code(&mut self, read: Read, cwd: &Cwd) -> Word {
+        if read.odd {
+            self.mark(cwd);
+        }
+        for source in &read.code {
+            self.subshell(source, cwd);
+        }
+        read.word
+    }
+
+    /// Reads a word and walks the code in it.
+    fn text(&mut self, raw: &str, cwd: &Cwd) -> Word {
+        let home = self.home.and_then(Path::to_str);
+        let read = read_word(raw, home, &mut self.parser);
+        self.code(read, cwd)
+    }
+
+    pub(super) fn expansions(&mut self, raw: &str, cwd: &Cwd) {
+        let read = read_expansions(raw, &mut self.parser);
+        self.code(read, cwd);
+    }
+
+    pub(super) fn word(&mut self, node: &Node, cwd: &Cwd) -> Word {
+        match &node.kind {
+            NodeKind::Word { value, .. } | NodeKind::CondTerm { value, .. } | NodeKind::WordLiteral { value } => {
+                self.text(value, cwd)
+            }
+            _ => {
+                self.mark(cwd);
+                Word::starting("")
+            }
+        }
+    }
+
+    fn words(&mut self, nodes: Option<&Vec<Node>>, cwd: &Cwd) {
+        for node in nodes.into_iter().flatten() {
+            let word = self.word(node, cwd);
+            self.hint(word, cwd);
+        }
+    }
+
+    pub(super) fn node(&mut self, node: &Node, cwd: &Cwd) -> Flow {
+        if self.depth >= DEPTH_MAX {
+            self.mark(cwd);
+            return Flow::stay(cwd);
+        }
+        self.depth += 1;
+        let flow = self.node_inner(node, cwd);
+        self.depth -= 1;
+        flow
+    }
+
+    fn node_inner(&mut self, node: &Node, cwd: &Cwd) -> Flow {
+        match &node.kind {
+            NodeKind::Empty | NodeKind::Comment { .. } => Flow::stay(cwd),
+            NodeKind::Command { assignments, words, redirects } => self.command(assignments, words, redirects, cwd),
+            NodeKind::Pipeline { commands, .. } => {
+                commands.iter().for_each(|command| {
+                    self.aside(command, cwd);
+                });
+                Flow::stay(cwd)
+            }
+            NodeKind::List { items } => self.list(items, cwd),
+            NodeKind::Negation { pipeline } => {
+                let flow = self.node(pipeline, cwd);
+                Flow { ok: flow.fail, fail: flow.ok }
+            }
+            NodeKind::Time { pipeline, .. } => self.node(pipeline, cwd),
+            NodeKind::Coproc { command, .. } => self.aside(command, cwd),
+            NodeKind::Subshell { body, redirects } => {
+                self.redirects(redirects, cwd);
+                self.aside(body, cwd)
+            }
+            NodeKind::BraceGroup { body, redirects } => {
+                self.redirects(redirects, cwd);
+                self.node(body, cwd)
+            }
+            NodeKind::If { condition, then_body, else_body, redirects } => {
+                self.redirects(redirects, cwd);
+                self.branch(condition, then_body, else_body.as_deref(), cwd)
+            }
+            NodeKind::While { condition, body, redirects } | NodeKind::Until { condition, body, redirects } => {
+                self.redirects(redirects, cwd);
+                let flow = self.node(condition, cwd);
+                self.repeated(body, &flow.end(cwd))
+            }
+            NodeKind::For { words, body, redirects, .. } | NodeKind::Select { words, body, redirects, .. } => {
+                self.redirects(redirects, cwd);
+                self.words(words.as_ref(), cwd);
+                self.repeated(body, cwd)
+            }
+            NodeKind::ForArith { init, cond, incr, body, redirects } => {
+                self.redirects(redirects, cwd);
+                self.arithmetic(&format!("{init};{cond};{incr}"), cwd);
+                self.repeated(body, cwd)
+            }
+            NodeKind::Case { word, patterns, redirects } => {
+                self.redirects(redirects, cwd);
+                self.word(word, cwd);
+                self.case(patterns, cwd)
+            }
+            NodeKind::Function { name, body } => self.define(name, body, cwd),
+            NodeKind::ArithmeticCommand { raw_content, redirects, .. } => {
+                self.redirects(redirects, cwd);
+                self.arithmetic(raw_content, cwd);
+                Flow::stay(cwd)
+            }
+            NodeKind::ConditionalExpr { body, redirects } => {
+                self.redirects(redirects, cwd);
+                self.condition(body, cwd);
+                Flow::stay(cwd)
+            }
+            // Nothing else stands where a command does.
+            _ => {
+                self.mark(cwd);
+                Flow::stay(cwd)
+            }
+        }
+    }
+
+    /// A command that runs in a process of its own.
+    fn aside(&mut self, node: &Node, cwd: &Cwd) -> Flow {
+        self.apart(|walker| {
+            walker.node(node, cwd);
+        });
+        Flow::stay(cwd)
+    }
+
+    fn list(&mut self, items: &[ListItem], cwd: &Cwd) -> Flow {
+        let mut flow = Flow::stay(cwd);
+        let mut before = None;
+        let mut here = cwd.clone();
+        for item in items {
+            let start = match before {
+                Some(ListOperator::And) => flow.ok.clone().or(&here),
+                Some(ListOperator::Or) => flow.fail.clone().or(&here),
+                _ => flow.end(&here),
+            };
+            let chained = matches!(before, Some(ListOperator::And | ListOperator::Or));
+            self.branches += usize::from(chained);
+            let next = if item.operator == Some(ListOperator::Background) {
+                self.aside(&item.command, &start)
+            } else {
+                self.node(&item.command, &start)
+            };
+            self.branches -= usize::from(chained);
+            flow = match before {
+                Some(ListOperator::And) => Flow { ok: next.ok, fail: flow.fail.join(&next.fail) },
+                Some(ListOperator::Or) => Flow { ok: flow.ok.join(&next.ok), fail: next.fail },
+                _ => next,
+            };
+            here = start;
+            before = item.operator;
+        }
+        flow
+    }
+
+    fn branch(&mut self, condition: &Node, then: &Node, otherwise: Option<&Node>, cwd: &Cwd) -> Flow {
+        let tested = self.node(condition, cwd);
+        self.branches += 1;
+        let yes = self.node(then, &tested.ok.clone().or(cwd));
+        let no = match otherwise {
+            Some(node) => self.node(node, &tested.fail.clone().or(cwd)),
+            None => Flow { ok: tested.fail.clone(), fail: tested.fail },
+        };
+        self.branches -= 1;
+        Flow { ok: yes.ok.join(&no.ok), fail: yes.fail.join(&no.fail) }
+    }
+
+    /// A body that runs any number of times. Where it moves, the next round starts elsewhere.
+    fn repeated(&mut self, body: &Node, cwd: &Cwd) -> Flow {
+        let marks = self.marks;
+        self.branches += 1;
+        let end = self.node(body, cwd).end(cwd);
+        self.branches -= 1;
+        if end == *cwd {
+            return Flow::stay(cwd);
+        }
+        let after = cwd.join(&end).lost();
+        if self.marks > marks {
+            self.add(after.known.iter().cloned());
+        }
+        Flow::stay(&after)
+    }
+
+    fn case(&mut self, patterns: &[CasePattern], cwd: &Cwd) -> Flow {
+        let mut end = cwd.clone();
+        self.branches += 1;
+        for pattern in patterns {
+            for word in &pattern.patterns {
+                self.word(word, cwd);
+            }
+            if let Some(body) = &pattern.body {
+                // `;&` falls through: start where any earlier branch may have gone.
+                let start = if end == *cwd { cwd.clone() } else { end.clone() };
+                end = end.join(&self.node(body, &start).end(cwd));
+            }
+        }
+        self.branches -= 1;
+        Flow::stay(&end)
+    }
+
+    fn define(&mut self, name: &str, body: &Node, cwd: &Cwd) -> Flow {
+        let marks = self.marks;
+        self.branches += 1;
+        let end = self.node(body, cwd).end(cwd);
+        self.branches -= 1;
+        if self.branches == 0 {
+            let leaves = (end != *cwd).then_some(end);
+            self.functions.insert(name.into(), Function { changes: self.marks > marks, leaves });
+        }
+        Flow::stay(cwd)
+    }
+
+    /// A call of a function that was defined before, for certain; nothing when there is none.
+    pub(super) fn call(&mut self, name: &str, cwd: &Cwd) -> Option<Flow> {
+        let function = self.functions.get(name)?;
+        let after = match &function.leaves {
+            Some(end) => cwd.join(end).lost(),
+            None => cwd.clone(),
+        };
+        if function.changes {
+            self.mark(&after);
+        }
+        Some(Flow::stay(&after))
+    }
+
+    pub(super) fn forget_functions(&mut self) {
+        self.functions.clear();
+    }
+
+    fn command(&mut self, assignments: &[Node], words: &[Node], redirects: &[Node], cwd: &Cwd) -> Flow {
+        let name = label(words, redirects);
+        self.label.clone_from(&name);
+        for node in assignments {
+            let NodeKind::Word { value, .. } = &node.kind else {
+                self.mark(cwd);
+                continue;
+            };
+            let word = self.text(value, cwd);
+            vars::assign(self, &word, cwd);
+        }
+        let words: Vec<Word> = words.iter().map(|node| self.word(node, cwd)).collect();
+        self.redirects(redirects, cwd);
+        self.label = name;
+        let flow = invoke::run(self, &words, cwd);
+        // A shell that reads commands is changing already; what it is given here tells where.
+        if words.iter().any(|word| invoke::SHELLS.contains(&word.text.as_str())) {
+            for redirect in redirects {
+                if let NodeKind::HereDoc { content, .. } = &redirect.kind {
+                    self.subshell(content, cwd);
+                }
+            }
+        }
+        flow
+    }
+}
+
+fn label(words: &[Node], redirects: &[Node]) -> String {
+    let mut out = Vec::new();
+    for node in words.iter().take(40) {
+        if let NodeKind::Word { value, .. } = &node.kind {
+            out.push(value.clone());
+        }
+    }
+    for node in redirects.iter().take(4) {
+        if let NodeKind::Redirect { op, target, .. } = &node.kind
+            && let NodeKind::Word { value, .. } = &target.kind
+        {
+            out.push(format!("{op} {value}"));
+        }
+    }
+    out.join(" ")
+}
