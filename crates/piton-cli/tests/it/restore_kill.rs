@@ -111,7 +111,7 @@ fn a_kill_at_any_call_leaves_a_restore_that_can_be_finished_or_taken_back() {
     assert!(restore_killed_at(&sandbox, &id, None, &log).success());
     assert_same(&state_of(&sandbox.project()), &target, "without a kill");
     let calls = calls_in(&log);
-    let points = std::env::var("PITON_CRASH_POINTS").ok().and_then(|points| points.parse().ok()).unwrap_or(160);
+    let points = std::env::var("PITON_CRASH_POINTS").ok().and_then(|points| points.parse().ok()).unwrap_or(200);
     let (mut cut_short, mut partly) = (0, 0);
     // The beginning is the same for all commands: libraries, the configuration.
     for (number, point) in calls.iter().rev().take(points).enumerate() {
