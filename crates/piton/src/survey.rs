@@ -183,7 +183,7 @@ impl Reading<'_> {
                 },
                 None => {
                     let mut expected = None;
-                    reader.read(&path, self.settings.file_bytes_max(), |contents| {
+                    reader.read(&path, Some(self.settings.file_bytes_max()), |contents| {
                         take_in(contents, &mut writer, &mut expected)
                     })?
                 }

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::bail;
 use clap::Args;
 use piton::{
-    Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Store, parse_path,
+    Checkpoint, Error, ErrorKind, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport,
+    RestoreTo, Store, parse_path,
 };
 use serde_json::{Value, json};
 
@@ -95,7 +96,7 @@ pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
     let parse = |path: &OsString| {
         parse_path(path.as_bytes()).map_err(|bad| {
             let shown = plain(&path.to_string_lossy());
-            piton::Error::new(piton::ErrorKind::Invalid, format!("use the path {shown:?}")).because(bad).into()
+            Error::new(ErrorKind::Invalid, format!("use the path {shown:?}")).because(bad).into()
         })
     };
     typed.iter().map(parse).collect()
@@ -113,6 +114,7 @@ pub(crate) fn restore(
     let project = context.project(Some(&store))?;
     let asks = !how.yes && !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let options = RestoreOptions { paths: &paths, moves_uncovered_aside: how.force_uncovered, is_dry: true };
+    let mut agreed = None;
     if how.dry_run || asks {
         let planned = watch(output, |progress| prepare(&store, &project, to, options, context, progress))?;
         if how.dry_run {
@@ -124,9 +126,19 @@ pub(crate) fn restore(
         if planned.plan().changes() > 0 && !confirmed(output)? {
             bail!("declined; nothing was touched");
         }
+        agreed = Some(planned.target().id);
     }
     let options = RestoreOptions { is_dry: false, ..options };
-    let report = watch(output, |progress| prepare(&store, &project, to, options, context, progress)?.apply())?;
+    let report = watch(output, |progress| {
+        let restore = prepare(&store, &project, to, options, context, progress)?;
+        // While the question stood, a checkpoint may have been taken: the same number means another one then.
+        if agreed.is_some_and(|agreed| agreed != restore.target().id) {
+            return Err(Error::new(ErrorKind::Busy, "restore")
+                .because("another checkpoint was taken meanwhile; nothing was touched")
+                .with_hint("look at the list again"));
+        }
+        restore.apply()
+    })?;
     output.json(&report_json(&report));
     output.text(&report_text(&report));
     match report.outcome {
@@ -208,7 +220,7 @@ fn report_text(report: &RestoreReport) -> String {
         lines.push("Left as they are:".to_owned());
         lines.extend(report.left.iter().map(|left| format!("  {}: {}", shown(&left.path), left.why)));
     }
-    if let Some((session, turn)) = rewind(report) {
+    if let Some((session, turn)) = talk(&report.target) {
         lines.push(format!("The talk to go with it: session {}, turn {}", plain(session), plain(turn)));
     }
     if let Some(safety) = report.safety {
@@ -217,9 +229,13 @@ fn report_text(report: &RestoreReport) -> String {
     lines.join("\n")
 }
 
-fn rewind(report: &RestoreReport) -> Option<(&str, &str)> {
-    let origin = &report.target.facts.origin;
+fn talk(target: &Checkpoint) -> Option<(&str, &str)> {
+    let origin = &target.facts.origin;
     Some((origin.session.as_deref()?, origin.turn.as_deref()?))
+}
+
+fn rewind(target: &Checkpoint) -> Option<Value> {
+    talk(target).map(|(session, turn)| json!({"session": session, "turn": turn}))
 }
 
 fn left_json(left: &[piton::Left]) -> Value {
@@ -230,18 +246,34 @@ fn paths_json<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Value {
     paths.map(|path| Value::from(String::from_utf8_lossy(path))).collect()
 }
 
+fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
+    let names = asides.iter().map(|(path, name)| (String::from_utf8_lossy(path), String::from_utf8_lossy(name)));
+    names.map(|(path, name)| json!({"path": path, "name": name})).collect()
+}
+
 fn plan_json(planned: &Restore<'_>) -> Value {
     let plan = planned.plan();
     let (made, dropped) = plan.directories();
+    let outcome = match plan.changes() {
+        0 if plan.left().is_empty() => RestoreOutcome::NothingToDo,
+        _ if plan.left().is_empty() => RestoreOutcome::Restored,
+        _ => RestoreOutcome::Partly,
+    };
     json!({
         "dry_run": true,
+        "outcome": outcome.word(),
         "id": planned.target().id.to_string(),
+        "safety_id": null,
+        "written": plan.written().count(),
+        "removed": plan.removed().count(),
+        "rewind": rewind(planned.target()),
         "write": paths_json(plan.written().map(|(path, _)| path)),
         "remove": paths_json(plan.removed()),
         "mode": plan.remoded().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
         "make_dirs": paths_json(made.into_iter()),
         "drop_dirs": paths_json(dropped.into_iter()),
         "left": left_json(plan.left()),
+        "moved_aside": asides_json(plan.moved_aside()),
     })
 }
 
@@ -253,7 +285,8 @@ fn report_json(report: &RestoreReport) -> Value {
         "written": report.written.len(),
         "removed": report.removed.len(),
         "left": left_json(&report.left),
-        "rewind": rewind(report).map(|(session, turn)| json!({"session": session, "turn": turn})),
+        "rewind": rewind(&report.target),
+        "moved_aside": asides_json(&report.moved_aside),
         "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
         "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),
     })

@@ -13,7 +13,7 @@ use crate::store::{Checkpoint, EntryMode, Objects, Store};
 use crate::survey::{Ground, SurveyEnd, entry_mode, survey};
 use crate::sys::Dir;
 use crate::take::Progress;
-use crate::worktree::{FileNode, Manifest};
+use crate::worktree::{DirNode, FileNode};
 
 mod lines;
 mod patch;
@@ -146,7 +146,8 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
     let objects = ground.objects;
     let planner = Planner { survey: &survey, target: from, objects, root: &root, paths, moves_aside: None };
     let plan = planner.plan()?;
-    let files = Files { manifest: &survey.manifest, root: &root };
+    let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
+    let files = Files { dirs, root: &root };
     let mut changed = Vec::new();
     for write in plan.writes {
         let mode = match write.mode {
@@ -178,14 +179,14 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
 
 /// The files as they are.
 struct Files<'a> {
-    manifest: &'a Manifest,
+    dirs: HashMap<&'a [u8], &'a DirNode>,
     root: &'a Dir,
 }
 
 impl Files<'_> {
     fn find(&self, path: &[u8]) -> Option<&FileNode> {
         let (parent, name) = relpath::split(path);
-        let dir = self.manifest.dirs.iter().find(|dir| &*dir.path == parent)?;
+        let dir = self.dirs.get(parent)?;
         dir.files.iter().find(|file| dir.name_of(file) == name)
     }
 

@@ -8,7 +8,7 @@
 //! - R4. A restore that is cut short is known to the next command, and can be finished or taken back.
 //! - R5. A restore can be undone, and so can that.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::history;
 use crate::id::CheckpointId;
 use crate::project::Project;
@@ -228,14 +228,19 @@ impl<'a> Restore<'a> {
             Outcome::Taken(id) | Outcome::Unchanged(id) => id,
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
+        record.touch(self.project.dir(), self.now);
+        // The record can be made again.
         let _ = self.store.save_record(&locked, self.project.id(), &record);
         // One that goes on or goes back keeps what the first try saved: that is what undo means.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let intent = Intent { target: self.target.id, safety, paths: self.paths };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
-        let done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved);
-        self.root.sync_file_system().map_err(|error| Error::io("sync", self.project.dir(), error))?;
-        self.store.clear_intent(&locked, self.project.id())?;
+        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved);
+        // What is not on the disk for certain is not done: the intent stays, and the next command says so.
+        match self.root.sync_file_system() {
+            Ok(()) => self.store.clear_intent(&locked, self.project.id())?,
+            Err(error) => done.left.push(Left { path: Vec::new(), why: WhyLeft::Failed(plain_io(&error)) }),
+        }
         let outcome = if done.left.is_empty() { RestoreOutcome::Restored } else { RestoreOutcome::Partly };
         Ok(RestoreReport {
             written: done.written,
@@ -262,7 +267,9 @@ fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
 }
 
 fn unsafe_to_restore(why: &str) -> Error {
-    Error::new(ErrorKind::Invalid, "restore without losing something").because(why)
+    Error::new(ErrorKind::Invalid, "restore without losing something")
+        .because(why)
+        .with_hint("nothing was touched; raise max_files in the configuration, or PITON_MAX_FILES for this command")
 }
 
 struct Resolved {

@@ -75,6 +75,8 @@ pub enum WhyLeft {
     InTheWay,
     /// The checkpoint holds another repository's commit here, not files.
     NoContents,
+    /// The checkpoint left it out, so that it may have been there.
+    LeftOutThen,
     /// The file system said no.
     Failed(String),
 }
@@ -87,6 +89,7 @@ impl WhyLeft {
             Self::Changed => "changed",
             Self::InTheWay => "in_the_way",
             Self::NoContents => "no_contents",
+            Self::LeftOutThen => "left_out_then",
             Self::Failed(_) => "failed",
         }
     }
@@ -99,6 +102,7 @@ impl std::fmt::Display for WhyLeft {
             Self::Changed => f.write_str("it changed meanwhile"),
             Self::InTheWay => f.write_str("something else stands in its place"),
             Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
+            Self::LeftOutThen => f.write_str("it was there, and the checkpoint left it out"),
             Self::Failed(error) => f.write_str(error),
         }
     }
@@ -348,8 +352,22 @@ impl<'a> Planner<'a> {
         progress.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
     }
 
+    /// Whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out.
+    /// Where it says so of many files at once, it was one of them if nobody has touched it since.
+    fn was_left_out(&self, path: &[u8], file: &FileNode) -> bool {
+        let is_named = |skipped: &Skipped| match skipped.extent {
+            Extent::File => skipped.path == path,
+            Extent::Dir(_) => relpath::is_within(path, &skipped.path),
+            Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs < self.target.time.secs,
+        };
+        self.target.facts.skipped.iter().any(is_named)
+    }
+
     fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
-        if self.is_meant(path) {
+        if self.is_meant(path) && self.was_left_out(path, file) {
+            progress.touched.insert(path.to_vec());
+            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::LeftOutThen });
+        } else if self.is_meant(path) {
             progress.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
             progress.touched.insert(path.to_vec());
             progress.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
@@ -377,7 +395,12 @@ impl<'a> Planner<'a> {
             && is_link(entry_mode(file)) == is_link(entry.mode)
         {
             if entry_mode(file) != entry.mode {
-                let mode = progress.modes.file(&path, entry.mode == EntryMode::Executable);
+                let is_executable = entry.mode == EntryMode::Executable;
+                let mode = if self.has_facts() {
+                    progress.modes.file(&path, is_executable)
+                } else {
+                    with_execution(file.stat.mode & 0o777, is_executable)
+                };
                 progress.touched.insert(path.clone());
                 progress.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
             }
@@ -398,9 +421,11 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        let mode = match entry.mode {
-            EntryMode::Link => None,
-            mode => Some(progress.modes.file(&path, mode == EntryMode::Executable)),
+        let is_executable = entry.mode == EntryMode::Executable;
+        let mode = match (entry.mode, now) {
+            (EntryMode::Link, _) => None,
+            (_, Some(now)) if !self.has_facts() => Some(with_execution(now.stat.mode & 0o777, is_executable)),
+            _ => Some(progress.modes.file(&path, is_executable)),
         };
         progress.touched.insert(path.clone());
         progress.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
@@ -519,6 +544,11 @@ impl<'a> Planner<'a> {
         }
         Ok(())
     }
+}
+
+/// The same permission bits, with or without leave to execute for those who may read.
+fn with_execution(mode: u16, is_executable: bool) -> u16 {
+    if is_executable { mode | (mode & 0o444) >> 2 } else { mode & !0o111 }
 }
 
 enum Outside {

@@ -20,6 +20,7 @@ const OBJECT_BYTES_MAX: usize = 4 << 30;
 /// The objects of a store, as they were when it was locked.
 pub(crate) struct Objects {
     store: Arc<gix_odb::Store>,
+    loose: Option<gix_odb::loose::Store>,
     handle: gix_odb::HandleArc,
 }
 
@@ -34,7 +35,8 @@ impl Store {
         };
         let store = gix_odb::Store::at_opts(self.layout.objects(), Kind::Sha1, &mut std::iter::empty(), options)
             .map_err(|error| Error::io("open", self.layout.objects(), error))?;
-        Ok(Objects::new(Arc::new(store)))
+        let has_loose = fsx::names_in(&self.layout.objects())?.iter().any(|name| name.len() == 2);
+        Ok(Objects::new(Arc::new(store), has_loose))
     }
 
     /// Begins a collection of new objects. A dry one names them, and keeps nothing.
@@ -42,7 +44,7 @@ impl Store {
         NewObjects {
             is_dry,
             dir: self.layout.packs(),
-            known: Arc::clone(&objects.store),
+            known: objects.shared(),
             collected: Mutex::new(Collected { seen: HashSet::new(), pack: None }),
         }
     }
@@ -53,20 +55,39 @@ fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
 }
 
 impl Objects {
-    fn new(store: Arc<gix_odb::Store>) -> Self {
+    fn new(store: Arc<gix_odb::Store>, has_loose: bool) -> Self {
+        let loose = has_loose.then(|| gix_odb::loose::Store::at(store.path(), Kind::Sha1));
         let mut handle = store.to_cache_arc();
         // Looking for an object that is not there must not list the packs again: that is how every new file looks.
         handle.refresh_never();
-        Self { store, handle }
+        Self { store, loose, handle }
     }
 
     /// What other threads need to read the same objects.
     pub(crate) fn shared(&self) -> SharedObjects {
-        SharedObjects(Arc::clone(&self.store))
+        SharedObjects(Arc::clone(&self.store), self.loose.is_some())
     }
 
+    /// Whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
+    /// a file of its own was not, and may be empty after a power cut: that one is read first.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
-        self.handle.exists(&gix_id(id))
+        let id = gix_id(id);
+        match &self.loose {
+            Some(loose) if loose.contains(&id) => self.is_whole_loose(loose, &id),
+            _ => self.handle.exists(&id),
+        }
+    }
+
+    fn is_whole_loose(&self, loose: &gix_odb::loose::Store, id: &gix_hash::oid) -> bool {
+        let mut buffer = Vec::new();
+        let Ok(Some(found)) = loose.try_find(id, &mut buffer) else {
+            return false;
+        };
+        let kind = [ObjectKind::Blob, ObjectKind::Tree, ObjectKind::Commit]
+            .into_iter()
+            .find(|kind| gix_kind(*kind) == found.kind);
+        let name = kind.and_then(|kind| IdHasher::of(kind, found.data).ok());
+        name.is_some_and(|name| gix_id(name) == id)
     }
 
     /// The bytes of an object, which must be there and of this kind. Trees and commits, by which everything else is
@@ -82,25 +103,23 @@ impl Objects {
             Some(found) if found == gix_kind(kind) => {
                 if kind != ObjectKind::Blob && IdHasher::of(kind, &buffer) != Ok(id) {
                     return Err(Error::damaged(what(), "it is not what was written under this name")
-                        .with_hint("run `piton verify`, then `piton repair`"));
+                        .with_hint("`git --git-dir=<base>/store fsck --full` shows what else is damaged"));
                 }
                 Ok(buffer)
             }
             Some(found) => Err(Error::damaged(what(), format!("it is a {found}"))),
-            None => {
-                Err(Error::damaged(what(), "it is not in the store")
-                    .with_hint("run `piton verify`, then `piton repair`"))
-            }
+            None => Err(Error::damaged(what(), "it is not in the store")
+                .with_hint("`git --git-dir=<base>/store fsck --full` shows what else is damaged")),
         }
     }
 }
 
 /// Objects that any thread can open.
-pub(crate) struct SharedObjects(Arc<gix_odb::Store>);
+pub(crate) struct SharedObjects(Arc<gix_odb::Store>, bool);
 
 impl SharedObjects {
     pub(crate) fn objects(&self) -> Objects {
-        Objects::new(Arc::clone(&self.0))
+        Objects::new(Arc::clone(&self.0), self.1)
     }
 }
 
@@ -117,7 +136,7 @@ fn gix_kind(kind: ObjectKind) -> gix_object::Kind {
 pub(crate) struct NewObjects {
     is_dry: bool,
     dir: PathBuf,
-    known: Arc<gix_odb::Store>,
+    known: SharedObjects,
     collected: Mutex<Collected>,
 }
 
@@ -130,12 +149,7 @@ struct Collected {
 impl NewObjects {
     /// A way to add objects from one thread.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        Writer {
-            to: self,
-            known: Objects::new(Arc::clone(&self.known)),
-            deflater: Deflater::new(),
-            deflated: Vec::new(),
-        }
+        Writer { to: self, known: self.known.objects(), deflater: Deflater::new(), deflated: Vec::new() }
     }
 
     /// Makes all that was added visible and durable; and what was found, too: a process that was killed may have put

@@ -35,7 +35,7 @@ impl Store {
             Some(text) => match ObjectId::from_hex(text.trim_ascii()) {
                 Some(id) => Ok(Some(id)),
                 None => Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                    .with_hint("run `piton verify`, then `piton repair`")),
+                    .with_hint("`git --git-dir=<base>/store fsck --full` shows what else is damaged")),
             },
             None => self.packed_ref(project),
         }

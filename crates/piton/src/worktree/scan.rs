@@ -28,8 +28,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) same_rules: bool,
     /// What [`Manifest::hidden_rules`] gave for that scan.
     pub(crate) hidden_rules: &'a BTreeMap<String, String>,
-    /// Larger files are left out. None is no limit.
-    pub(crate) file_bytes_max: Option<u64>,
+    /// Larger files are left out.
+    pub(crate) file_bytes_max: u64,
     /// With more files than that the scan ends. None is no limit.
     pub(crate) files_max: Option<u64>,
     pub(crate) threads: usize,
@@ -76,7 +76,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         return Ok(ScanEnd::TooManyFiles);
     }
     let mut skipped = Vec::new();
-    let mut unprotected = false;
+    let (mut unprotected, mut covered) = (false, false);
     let mut nodes: Vec<Option<DirNode>> = Vec::new();
     nodes.resize_with(work.dirs.into_inner(), || None);
     for found in found {
@@ -85,11 +85,16 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         }
         skipped.extend(found.skipped);
         unprotected |= found.unprotected;
+        covered |= found.covered;
         for (at, node) in found.nodes {
             nodes[at] = Some(node);
         }
     }
-    Ok(ScanEnd::Done { manifest: assemble(nodes), skipped, unprotected })
+    let manifest = assemble(nodes);
+    let is_ignored = |skipped: &Skipped| skipped.why == SkipReason::Ignored;
+    let files = manifest.files();
+    unprotected |= (covered && files < FEW_FILES) || (files == 0 && skipped.iter().any(is_ignored));
+    Ok(ScanEnd::Done { manifest, skipped, unprotected })
 }
 
 /// Numbers the directories anew, without those that were gone or unreadable when they were to be listed.
@@ -110,6 +115,9 @@ fn assemble(nodes: Vec<Option<DirNode>>) -> Manifest {
     }
     Manifest { dirs }
 }
+
+/// A project with fewer files in scope than this, and a directory whose own rules cover all of it, is hardly protected.
+const FEW_FILES: u64 = 10;
 
 /// A directory to be listed.
 struct Task {
@@ -141,6 +149,8 @@ struct Found {
     nodes: Vec<(usize, DirNode)>,
     skipped: Vec<Skipped>,
     unprotected: bool,
+    /// Some directory's own rules leave out all that is in it.
+    covered: bool,
     fatal_error: Option<io::Error>,
 }
 
@@ -340,6 +350,7 @@ impl<'a> Listing<'a> {
         node.files.reserve_exact(scratch.names.len());
         let mut agreeing = 0;
         let mut top = Top::default();
+        let has_own_rules = scratch.has_gitignore();
         scratch.path.clear();
         scratch.path.extend_from_slice(&node.path);
         if !node.path.is_empty() {
@@ -395,6 +406,7 @@ impl<'a> Listing<'a> {
         let cached_count = self.cached.map_or(0, DirInCache::len);
         node.same_files = self.cached.is_some() && agreeing == cached_count && agreeing == node.files.len();
         self.work.scan.found.fetch_add(node.files.len() as u64, Ordering::Relaxed);
+        found.covered |= has_own_rules && top.in_scope == 0 && top.left_out > 0;
         if at == 0 {
             found.unprotected = top.is_unprotected(|| {
                 self.work.scan.scope.leaves_out_everything(self.rules.as_deref(), self.work.scan.root)
@@ -432,7 +444,7 @@ impl<'a> Listing<'a> {
         match stat.kind {
             Kind::Dir => return Err(None),
             Kind::Special => return skipped(SkipReason::Special),
-            Kind::File if self.work.scan.file_bytes_max.is_some_and(|max| stat.size > max) => {
+            Kind::File if stat.size > self.work.scan.file_bytes_max => {
                 return skipped(SkipReason::TooLarge);
             }
             Kind::File | Kind::Link => {}
@@ -454,7 +466,7 @@ fn left_out(path: &[u8], is_dir: bool, why: SkipReason) -> Skipped {
     if is_dir { Skipped::dir(path.to_vec(), why) } else { Skipped::file(path.to_vec(), why) }
 }
 
-/// What the rules do at the top of the project.
+/// What the rules do in one directory.
 #[derive(Default)]
 struct Top {
     in_scope: usize,

@@ -101,7 +101,7 @@ impl Scope {
         if self.base.as_deref() == Some(path) {
             return Decision::Out(SkipReason::Store);
         }
-        if self.include.verdict(path, is_dir) == Some(Verdict::Ignored) {
+        if self.is_included(path, is_dir) {
             return Decision::In;
         }
         let by_user = || (self.exclude.verdict(path, is_dir) == Some(Verdict::Ignored)).then_some(SkipReason::Excluded);
@@ -120,6 +120,14 @@ impl Scope {
             false if !is_secret(name) && self.tracked.contains(path) => Decision::In,
             _ => Decision::Out(why),
         }
+    }
+
+    /// Whether an include pattern matches a path or a directory that it is in.
+    fn is_included(&self, path: &[u8], is_dir: bool) -> bool {
+        let matches = |path: &[u8], is_dir| self.include.verdict(path, is_dir) == Some(Verdict::Ignored);
+        let dirs = || std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
+        !self.include_dirs.is_empty()
+            && (matches(path, is_dir) || dirs().take_while(|dir| !dir.is_empty()).any(|dir| matches(dir, true)))
     }
 
     fn by_rules(&self, path: &[u8], is_dir: bool, rules: Option<&Rules>, root: &Dir) -> Option<SkipReason> {

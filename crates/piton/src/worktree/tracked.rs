@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -16,23 +17,32 @@ const GITFILE_BYTES_MAX: u64 = 8 << 10;
 /// The paths in the index of the project's own git.
 pub(super) struct Tracked {
     git_dir: Option<PathBuf>,
+    /// Where the project is in its repository, with a slash after it; nothing, if it is all of it.
+    prefix: Vec<u8>,
     paths: OnceLock<Vec<Box<[u8]>>>,
 }
 
 impl Tracked {
-    /// Finds the project's repository, if it is one. A worktree or submodule has a file `.git` that says where.
+    /// Finds the repository that the project is or is in. A worktree or submodule has a file `.git` that says where.
     pub(super) fn of(project: &Path) -> Self {
-        Self { git_dir: git_dir(project), paths: OnceLock::new() }
+        let found = project.ancestors().find_map(|dir| Some((dir, git_dir(dir)?)));
+        let inside = found.as_ref().and_then(|(dir, _)| project.strip_prefix(dir).ok());
+        let mut prefix = inside.map(|inside| inside.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        Self { git_dir: found.map(|(_, git_dir)| git_dir), prefix, paths: OnceLock::new() }
     }
 
     pub(super) fn contains(&self, path: &[u8]) -> bool {
-        self.paths().binary_search_by(|tracked| (**tracked).cmp(path)).is_ok()
+        let path = [&self.prefix, path].concat();
+        self.paths().binary_search_by(|tracked| (**tracked).cmp(&path)).is_ok()
     }
 
     /// Whether anything in the directory is tracked.
     pub(super) fn any_in(&self, dir: &[u8]) -> bool {
         let paths = self.paths();
-        let inside = [dir, b"/"].concat();
+        let inside = [&self.prefix, dir, b"/"].concat();
         let at = paths.partition_point(|tracked| **tracked < *inside);
         paths.get(at).is_some_and(|tracked| tracked.starts_with(&inside))
     }
@@ -78,7 +88,6 @@ fn read_limited(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
 }
 
 fn git_dir(project: &Path) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
     let dot_git = project.join(".git");
     match sys::stat_path(&dot_git).ok()?.kind {
         sys::Kind::Dir => Some(dot_git),

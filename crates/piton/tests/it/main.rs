@@ -20,4 +20,5 @@ mod scope;
 mod store;
 mod take;
 mod tidy;
+mod traps;
 mod triggers;
