@@ -87,7 +87,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     };
     // Summing up the index takes as long as a tenth of the scan, so the scan does not wait for it.
     let (is_whole, mut end) =
-        threads::beside(|| cache.as_ref().is_none_or(|cache| cache.is_whole()), || scan_with(cache.as_ref()));
+        threads::beside(|| cache.as_ref().is_none_or(Cache::is_whole), || scan_with(cache.as_ref()));
     if !is_whole {
         cache = None;
         end = scan_with(None);

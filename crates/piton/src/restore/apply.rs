@@ -128,6 +128,9 @@ pub(super) fn apply(plan: Plan, contents: &Contents, objects: &Objects, root: &D
             done.removed.push(path);
         }
     }
+    for (path, name) in plan.backs {
+        done.note_failure(&path, hand.move_aside(&path, &name));
+    }
     for path in &plan.drop_dirs {
         // One that still holds something stays, and that is right: what it holds is out of scope.
         if let Err(error) = hand.remove_dir(path)

@@ -205,7 +205,9 @@ impl<'a> Restore<'a> {
         }
         let contents = apply::read_all(&self.plan, &self.objects)?;
         apply::check_saved(&self.plan, &self.objects)?;
-        let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone() });
+        let asides = self.plan.asides.clone();
+        let restoring =
+            self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone(), asides });
         let request = Request {
             reason: reason(self.verb, &self.target),
             kind: if self.verb.is_some() { CheckpointKind::Safety } else { CheckpointKind::Auto },

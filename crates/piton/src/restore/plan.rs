@@ -25,6 +25,8 @@ pub struct Plan {
     pub(crate) drop_dirs: Vec<Vec<u8>>,
     /// Files that no checkpoint covers, and the names that they get.
     pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Files that the restore which is taken back had moved aside, and the names that they had.
+    pub(crate) backs: Vec<(Vec<u8>, Vec<u8>)>,
     /// What an earlier restore left behind.
     pub(crate) leftovers: Vec<Vec<u8>>,
     /// The contents that will be overwritten or removed, and the trees that lead to them in the safety checkpoint.
@@ -116,7 +118,7 @@ impl Plan {
 
     /// How many things will change.
     pub fn changes(&self) -> usize {
-        let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len();
+        let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len() + self.backs.len();
         files + self.make_dirs.len() + self.drop_dirs.len() + self.leftovers.len()
     }
 
@@ -233,6 +235,7 @@ impl<'a> Planner<'a> {
             want: Some(self.target.tree),
             outside: None,
         };
+        self.find_asides(&mut progress.plan);
         // No recursion: a tree may be deeper than a stack.
         progress.open.push((Vec::new(), pair));
         while let Some((dir, pair)) = progress.open.pop() {
@@ -257,6 +260,17 @@ impl<'a> Planner<'a> {
         plan.drop_dirs.dedup();
         plan.modes.sort_by(|a, b| b.path.cmp(&a.path));
         Ok(plan)
+    }
+
+    /// What a restore after this checkpoint moved aside goes back to where it was.
+    fn find_asides(&self, plan: &mut Plan) {
+        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
+            let (dir, own_name) = relpath::split(path);
+            let aside = relpath::join(dir, name);
+            if self.is_meant(path) && relpath::is_allowed(name) && self.stat(&aside).is_ok() {
+                plan.backs.push((aside, own_name.to_vec()));
+            }
+        }
     }
 
     /// A checkpoint of stock git says nothing of permissions and empty directories: they stay as they are.
@@ -364,7 +378,13 @@ impl<'a> Planner<'a> {
     }
 
     fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
-        if self.is_meant(path) && self.was_left_out(path, file) {
+        let backs = &progress.plan.backs;
+        let is_aside = backs.iter().any(|(aside, _)| aside == path);
+        // It took the place of what goes back there.
+        let makes_way = backs.iter().any(|(aside, name)| relpath::join(relpath::split(aside).0, name) == path);
+        if is_aside {
+            progress.touched.insert(path.to_vec());
+        } else if self.is_meant(path) && !makes_way && self.was_left_out(path, file) {
             progress.touched.insert(path.to_vec());
             progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::LeftOutThen });
         } else if self.is_meant(path) {

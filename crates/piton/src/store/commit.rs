@@ -75,6 +75,8 @@ pub struct Restoring {
     pub target: CheckpointId,
     /// Only these paths; all, if there are none.
     pub paths: Vec<Vec<u8>>,
+    /// Files that no checkpoint covers and that were moved aside, and the names that they got.
+    pub asides: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The ways to ask for a restore.
@@ -140,9 +142,12 @@ impl Facts {
                 line(format_args!("{key} {}", escape(value.as_bytes())));
             }
         }
-        if let Some(Restoring { verb, target, paths }) = &self.restoring {
+        if let Some(Restoring { verb, target, paths, asides }) = &self.restoring {
             line(format_args!("restoring {} {target}", verb.word()));
             paths.iter().for_each(|path| line(format_args!("restoring-path ./{}", escape(path))));
+            for (path, name) in asides {
+                line(format_args!("restoring-aside ./{} {}", escape(path), escape(name)));
+            }
         }
         if let Some(files) = self.files {
             line(format_args!("files {files}"));
@@ -186,7 +191,12 @@ impl Facts {
             "restoring" => {
                 let (verb, target) = value.split_once(' ')?;
                 let (verb, target) = (RestoreVerb::parse(verb)?, ObjectId::from_hex(target.as_bytes())?);
-                self.restoring = Some(Restoring { verb, target, paths: Vec::new() });
+                self.restoring = Some(Restoring { verb, target, paths: Vec::new(), asides: Vec::new() });
+            }
+            "restoring-aside" => {
+                let (path, name) = value.strip_prefix("./")?.split_once(' ')?;
+                let aside = (unescape(path.as_bytes())?, unescape(name.as_bytes())?);
+                self.restoring.as_mut()?.asides.push(aside);
             }
             "restoring-path" => {
                 let path = unescape(value.strip_prefix("./")?.as_bytes())?;
@@ -359,6 +369,7 @@ mod tests {
                 verb: RestoreVerb::Undo,
                 target: ObjectId::from_bytes([3; 20]),
                 paths: vec![b"a b".to_vec(), Vec::new()],
+                asides: vec![(b"x y".to_vec(), b"z".to_vec())],
             }),
             files: Some(3),
             usual: UsualModes { file: 0o600, executable: 0o700, dir: 0o700 },

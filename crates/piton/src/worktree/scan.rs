@@ -383,24 +383,14 @@ impl<'a> Listing<'a> {
                     node.dirs.push(task.at);
                     below.push(task);
                 }
-                _ => {
-                    let stat = match asked {
-                        Asked::Answered(stat) => stat,
-                        Asked::NotAtAll => continue,
-                        Asked::Refused => {
-                            found.skipped.push(Skipped::file(scratch.path.clone(), SkipReason::Unreadable));
-                            continue;
-                        }
-                    };
-                    match self.file(name, stat, cached.as_ref(), &scratch.path) {
-                        Ok(mut file) => {
-                            file.name = node.keep_name(name.to_bytes());
-                            agreeing += usize::from(file.id.is_some());
-                            node.files.push(file);
-                        }
-                        Err(skipped) => found.skipped.extend(skipped),
+                _ => match self.file(name, asked, cached.as_ref(), &scratch.path) {
+                    Ok(mut file) => {
+                        file.name = node.keep_name(name.to_bytes());
+                        agreeing += usize::from(file.id.is_some());
+                        node.files.push(file);
                     }
-                }
+                    Err(skipped) => found.skipped.extend(skipped),
+                },
             }
         }
         let cached_count = self.cached.map_or(0, DirInCache::len);
@@ -436,11 +426,16 @@ impl<'a> Listing<'a> {
     fn file(
         &self,
         name: &CStr,
-        stat: Stat,
+        asked: Asked,
         cached: Option<&CachedFile<'_>>,
         path: &[u8],
     ) -> Result<FileNode, Option<Skipped>> {
         let skipped = |why| Err(Some(Skipped::file(path.to_vec(), why)));
+        let stat = match asked {
+            Asked::Answered(stat) => stat,
+            Asked::NotAtAll => return Err(None),
+            Asked::Refused => return skipped(SkipReason::Unreadable),
+        };
         match stat.kind {
             Kind::Dir => return Err(None),
             Kind::Special => return skipped(SkipReason::Special),

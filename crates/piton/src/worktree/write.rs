@@ -86,7 +86,7 @@ impl<'a> Hand<'a> {
         self.in_dir_of(path, Dir::remove)
     }
 
-    /// Gives a file another name in its directory.
+    /// Gives a file another name in its directory, unless something has that name.
     pub(crate) fn move_aside(&mut self, path: &[u8], to: &[u8]) -> io::Result<()> {
         self.in_dir_of(path, |dir, name| dir.rename_new(name, to))
     }

@@ -168,8 +168,10 @@ fn every_function_fits_on_a_screen_or_two() {
 
 #[test]
 fn things_are_called_by_their_names() {
-    // `max_snapshots` is the name of a setting, and "pre-rollback snapshot" what an older program wrote.
-    const NAMES_OF_OTHERS: [&str; 3] = ["max_snapshots", "pre-rollback snapshot", "checkouts and adds"];
+    // `max_snapshots` is the name of a setting, "pre-rollback snapshot" what an older program wrote, and the last two are
+    // words of commands.
+    const NAMES_OF_OTHERS: [&str; 5] =
+        ["max_snapshots", "pre-rollback snapshot", "checkouts and adds", "\"sparse-checkout\"", "\"revert\""];
     for source in sources() {
         for (number, line) in source.text.lines().enumerate() {
             let line = NAMES_OF_OTHERS.iter().fold(line.to_lowercase(), |line, name| line.replace(name, ""));

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use piton::{
-    ErrorKind, History, Outcome, Progress, Project, Request, RestoreTo, Settings, SkipReason, Store, WhyLeft,
-    WhySkipped,
+    ErrorKind, History, Outcome, Progress, Project, Request, RestoreOptions, RestoreTo, Settings, SkipReason, Store,
+    WhyLeft, WhySkipped,
 };
 use testkit::{Sandbox, files_in};
 
 use crate::kit::{left_out, now, settled, take, take_at, take_with, taken, without_roots_powers};
-use crate::restore_kit::{restored, try_restore};
+use crate::restore_kit::{restore_between, restored, try_restore};
 
 fn id_of(sandbox: &Sandbox) -> String {
     Project::at(&sandbox.project(), None).expect("a project").id().to_string()
@@ -214,4 +214,22 @@ fn a_file_that_the_system_does_not_tell_about_is_reported() {
     sandbox.chmod("dir", 0o755);
     taken(&report);
     assert_eq!(left_out(&report), ["dir/x (unreadable)", "dir/y (unreadable)"]);
+}
+
+#[test]
+fn undo_brings_back_what_was_moved_aside() {
+    let sandbox = Sandbox::new();
+    let settings = Settings { max_file_size_mb: 1, ..Settings::default() };
+    sandbox.tree("dir/f = small");
+    taken(&take_with(&sandbox, &sandbox.project(), &settings));
+    let large = vec![7; 2 << 20];
+    sandbox.write("dir/f", &large);
+    let options = RestoreOptions { moves_uncovered_aside: true, ..RestoreOptions::default() };
+    let report = restore_between(&sandbox, RestoreTo::Named("1"), options, &settings, |_| {}).expect("a restore");
+    assert_eq!(report.moved_aside.len(), 1);
+    assert_eq!(fs::read(sandbox.path("dir/f")).expect("a file"), b"small");
+    let undone = restore_between(&sandbox, RestoreTo::Undo, RestoreOptions::default(), &settings, |_| {});
+    assert_eq!(undone.expect("a restore").left, []);
+    assert_eq!(fs::read(sandbox.path("dir/f")).expect("a file"), large);
+    assert_eq!(fs::read_dir(sandbox.path("dir")).expect("a directory").count(), 1);
 }
