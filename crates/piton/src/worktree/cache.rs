@@ -5,10 +5,9 @@
 //!   size 0, as git does, so that it agrees with nothing.)
 //! - C2. An index that piton did not write is not believed: only ours has C1.
 
-use std::collections::HashMap;
-
 use super::index::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
+use crate::relpath;
 
 /// An index, taken apart by directories.
 pub(crate) struct Cache<'a> {
@@ -20,7 +19,8 @@ pub(crate) struct Cache<'a> {
 struct CachedDir<'a> {
     /// Where the entries of its files stand in the index, sorted by name.
     files: Vec<u32>,
-    dirs: HashMap<&'a [u8], usize>,
+    /// The directories in it, in git's order, and their places.
+    dirs: Vec<(&'a [u8], usize)>,
     tree: Option<ObjectId>,
     /// How many bytes of its files' paths are its own, the slash included.
     prefix_bytes: usize,
@@ -71,7 +71,7 @@ impl<'a> Cache<'a> {
         while let Some(length) = dir[at..].iter().position(|byte| *byte == b'/') {
             let next = self.dirs.len();
             self.dirs.push(CachedDir { prefix_bytes: at + length + 1, ..CachedDir::default() });
-            self.dirs[open[open.len() - 1]].dirs.insert(&dir[at..at + length], next);
+            self.dirs[open[open.len() - 1]].dirs.push((&dir[at..at + length], next));
             open.push(next);
             at += length + 1;
         }
@@ -92,7 +92,7 @@ impl<'a> Cache<'a> {
                 None => 0,
                 Some((parent, left)) => {
                     *left -= 1;
-                    *self.dirs[*parent].dirs.get(name)?
+                    find_dir(&self.dirs[*parent].dirs, name)?
                 }
             };
             if !count.starts_with('-') {
@@ -130,6 +130,12 @@ impl<'a> Cache<'a> {
     }
 }
 
+/// An index is sorted by paths, so that directories come in git's order.
+fn find_dir(dirs: &[(&[u8], usize)], name: &[u8]) -> Option<usize> {
+    let found = dirs.binary_search_by(|(other, _)| relpath::git_order((other, true), (name, true)));
+    found.ok().map(|at| dirs[at].1)
+}
+
 /// One directory of the cache, with the bytes that its entries are in.
 #[derive(Clone, Copy)]
 pub(super) struct DirInCache<'a> {
@@ -161,7 +167,7 @@ impl<'a> DirInCache<'a> {
 
     /// The directory of this name in it.
     pub(super) fn dir(self, name: &[u8]) -> Option<usize> {
-        self.dir.dirs.get(name).copied()
+        find_dir(&self.dir.dirs, name)
     }
 
     fn at(self, place: u32) -> CachedFile<'a> {
