@@ -9,7 +9,7 @@ use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, Store, UsualModes, Writer, push_entry};
-use crate::sys::{self, Dir, Kind};
+use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
@@ -125,9 +125,22 @@ fn forget_missing(manifest: &mut Manifest, objects: &Objects) {
     }
 }
 
-/// A file by the places of its directory and itself.
-type Place = (usize, usize);
-type WasRead = (Place, ReadFile<std::result::Result<ObjectId, Collision>>);
+/// A file by the places of its directory and itself. Small, because there may be millions.
+type Place = (u32, u32);
+
+/// What reading one file came to, as small as can be for the same reason.
+struct WasRead {
+    place: Place,
+    came_to: CameTo,
+}
+
+enum CameTo {
+    Unmoved(ObjectId),
+    /// It was written to between the scan and the reading.
+    Moved(Box<(Stat, ObjectId)>),
+    Skip(SkipReason),
+    Gone,
+}
 
 struct Reading<'a> {
     root: &'a Dir,
@@ -140,11 +153,14 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Reads every file whose id is not known, on all cores. `None` when it was stopped.
-    fn run(&self) -> Result<Option<Vec<WasRead>>> {
+    fn run(&self) -> Result<Option<Vec<Vec<WasRead>>>> {
         let dirs = self.manifest.dirs.iter().enumerate();
         let places =
             dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
-        let places: Vec<Place> = places.filter(|(_, file)| file.id.is_none()).map(|(place, _)| place).collect();
+        let small = |at: usize| u32::try_from(at).map_err(|_| Error::damaged("take", "there are too many files"));
+        let unknown = places.filter(|(_, file)| file.id.is_none());
+        let places: Vec<Place> =
+            unknown.map(|((dir, file), _)| Ok((small(dir)?, small(file)?))).collect::<Result<_>>()?;
         let bytes: u64 = places.iter().map(|place| self.file(*place).stat.size).sum();
         self.progress.bytes_to_read.store(bytes, Ordering::Relaxed);
         let next = AtomicUsize::new(0);
@@ -155,12 +171,12 @@ impl Reading<'_> {
             read
         };
         let all = threads::together(self.threads.min(places.len() / 4 + 1), |_| work());
-        let all = all.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+        let all = all.into_iter().collect::<Result<Vec<_>>>()?;
         Ok((!self.progress.stop.load(Ordering::Relaxed)).then_some(all))
     }
 
     fn file(&self, (dir, file): Place) -> &FileNode {
-        &self.manifest.dirs[dir].files[file]
+        &self.manifest.dirs[dir as usize].files[file as usize]
     }
 
     fn read_some(&self, places: &[Place], next: &AtomicUsize, failed: &AtomicBool) -> Result<Vec<WasRead>> {
@@ -172,7 +188,7 @@ impl Reading<'_> {
             && !is_over()
         {
             let file = self.file(*place);
-            let path = self.manifest.dirs[place.0].path_of(file);
+            let path = self.manifest.dirs[place.0 as usize].path_of(file);
             let came_to = match &file.target {
                 Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
                 // A link that the cache knew, and whose target is not in the store after all.
@@ -188,11 +204,18 @@ impl Reading<'_> {
                     })?
                 }
             };
-            if let ReadFile::Exhausted(error) = came_to {
-                return Err(Error::io("read", String::from_utf8_lossy(&path).as_ref(), error));
-            }
+            let came_to = match came_to {
+                ReadFile::Read(stat, Ok(id)) if stat == file.stat => CameTo::Unmoved(id),
+                ReadFile::Read(stat, Ok(id)) => CameTo::Moved(Box::new((stat, id))),
+                ReadFile::Read(_, Err(Collision)) => CameTo::Skip(SkipReason::Collision),
+                ReadFile::Skip(why) => CameTo::Skip(why),
+                ReadFile::Gone => CameTo::Gone,
+                ReadFile::Exhausted(error) => {
+                    return Err(Error::io("read", String::from_utf8_lossy(&path).as_ref(), error));
+                }
+            };
             self.progress.bytes_read.fetch_add(file.stat.size, Ordering::Relaxed);
-            read.push((*place, came_to));
+            read.push(WasRead { place: *place, came_to });
         }
         Ok(read)
     }
@@ -220,21 +243,16 @@ fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Optio
 }
 
 /// Puts what was read into the manifest, and takes out what was not.
-fn apply(read: Vec<WasRead>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
-    for ((dir, file), came_to) in read {
-        let dir = &mut manifest.dirs[dir];
-        let why = match came_to {
-            ReadFile::Read(stat, Ok(id)) => {
-                dir.files[file].stat = stat;
-                dir.files[file].id = Some(id);
-                continue;
-            }
-            ReadFile::Read(_, Err(Collision)) => SkipReason::Collision,
-            ReadFile::Skip(why) => why,
-            // The latter ended the reading.
-            ReadFile::Gone | ReadFile::Exhausted(_) => continue,
-        };
-        skipped.push(Skipped::file(dir.path_of(&dir.files[file]), why));
+fn apply(read: Vec<Vec<WasRead>>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
+    for WasRead { place: (dir, file), came_to } in read.into_iter().flatten() {
+        let dir = &mut manifest.dirs[dir as usize];
+        let node = &mut dir.files[file as usize];
+        match came_to {
+            CameTo::Unmoved(id) => node.id = Some(id),
+            CameTo::Moved(moved) => (node.stat, node.id) = (moved.0, Some(moved.1)),
+            CameTo::Skip(why) => skipped.push(Skipped::file(dir.path_of(&dir.files[file as usize]), why)),
+            CameTo::Gone => {}
+        }
     }
     for dir in &mut manifest.dirs {
         dir.files.retain(|file| file.id.is_some());
