@@ -50,6 +50,7 @@ pub(crate) fn show(
     let paths = parse_paths(paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
+    context.warn_of_interrupted_restore(&store, &project, output);
     let settings = &context.settings;
     let diff = watch(output, |progress| diff(&store, &project, (from, to), &paths, settings, progress))?;
     let (insertions, deletions) = totals(&diff);
