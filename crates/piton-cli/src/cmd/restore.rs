@@ -123,10 +123,13 @@ pub(crate) fn restore(
             return Ok(());
         }
         output.text(&plan_text(&planned, 12));
-        if planned.plan().changes() > 0 && !confirmed(output)? {
+        let (target, changes) = (planned.target().id, planned.plan().changes());
+        // Nobody waits for the store while somebody thinks about the answer.
+        drop(planned);
+        if changes > 0 && !confirmed(output)? {
             bail!("declined; nothing was touched");
         }
-        agreed = Some(planned.target().id);
+        agreed = Some(target);
     }
     let options = RestoreOptions { is_dry: false, ..options };
     let report = watch(output, |progress| {
