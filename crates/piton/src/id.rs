@@ -98,6 +98,8 @@ pub(crate) enum ObjectKind {
     Tree,
     /// A checkpoint.
     Commit,
+    /// A name for another object. Stock git may have made one; piton never does.
+    Tag,
 }
 
 impl ObjectKind {
@@ -106,6 +108,7 @@ impl ObjectKind {
             Self::Blob => "blob",
             Self::Tree => "tree",
             Self::Commit => "commit",
+            Self::Tag => "tag",
         }
     }
 }

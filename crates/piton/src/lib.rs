@@ -26,6 +26,7 @@ mod fsx;
 mod history;
 mod id;
 mod project;
+mod prune;
 mod relpath;
 mod restore;
 mod settings;
@@ -44,10 +45,14 @@ pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId};
 pub use project::{Project, working_dir_for_path};
+pub use prune::{
+    Drop, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
+    WhyDropped, is_due, maintain, plan, plan_prune, prune,
+};
 pub use relpath::{BadPath, parse as parse_path};
 pub use restore::{Left, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use store::{Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes};
+pub use store::{Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes, Watch};
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -107,6 +107,11 @@ impl Settings {
         set.unwrap_or(u64::MAX).min(FILE_BYTES_MAX)
     }
 
+    /// The limit for the store in bytes.
+    pub fn total_bytes_max(&self) -> Option<u64> {
+        (self.max_total_size_mb > 0).then(|| self.max_total_size_mb.saturating_mul(MIB))
+    }
+
     /// The limit for the number of files.
     pub fn files_max(&self) -> Option<u64> {
         (self.max_files > 0).then_some(self.max_files)

@@ -16,15 +16,21 @@ use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring, Store,
+    Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring, Room,
+    RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::threads;
 use crate::time::Moment;
-use crate::worktree::write_index;
+use crate::worktree::{index_bytes_max, write_index};
 
 /// How many lines about what was left out go into a checkpoint.
 const SKIPPED_LINES_MAX: usize = 200;
+
+/// How often a take makes room, should others use it up at once.
+const TRIES_MAX: u32 = 4;
+/// What a take writes besides objects and the index: the record, the ref, the size, each in a block of its own.
+const SMALL_FILES_BYTES: u64 = 8 * 4096;
 
 /// What to take, and why.
 #[derive(Debug, Clone, Default)]
@@ -133,54 +139,99 @@ pub fn take(
     if project.is_too_broad() {
         return Ok(Report::declined(WhySkipped::TooBroad));
     }
-    let held = store.share()?;
-    let locked = store.lock_project(&held, project.id())?;
-    let mut record = store.record(project.id());
-    let turn = request.turn();
-    if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
-        return Ok(Report::declined(WhySkipped::AlreadyThisTurn));
-    }
-    let objects = store.objects(&held)?;
-    let newest = store.newest(project.id())?.map(|id| objects.checkpoint(id)).transpose()?;
-    let new_objects = store.new_objects(&objects, false);
-    let ground =
-        Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
-    let surveyed = survey(&ground, &new_objects);
-    record.touch(project.dir(), now);
-    let taken = surveyed.and_then(|end| match end {
-        SurveyEnd::TooManyFiles => Ok(Report::declined(WhySkipped::TooManyFiles)),
-        SurveyEnd::Stopped => Ok(Report::declined(WhySkipped::Deadline)),
-        SurveyEnd::Done(mut survey) => {
-            if request.count_left_out {
-                survey.count_left_out(project);
-            }
-            let (newest, project) = (newest.as_ref(), project.id());
-            let keep_max = settings.max_snapshots;
-            let keep = Keep {
-                store,
-                locked: &locked,
-                project,
-                newest,
-                request,
-                restoring: None,
-                objects: &objects,
-                keep_max,
-                now,
-            };
-            keep.keep(&survey, new_objects, &mut record)
+    let taking = Taking { store, project, request, settings, now, progress };
+    for _ in 0..TRIES_MAX {
+        let bytes = match taking.attempt()? {
+            Kept::Done(report) => return Ok(report),
+            Kept::NoRoom { bytes } => bytes,
+        };
+        // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
+        let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
+        let held = store.lock_gc()?;
+        if store.make_room(&held, bytes, bytes_max, now, &Watch::default())? == RoomMade::Impossible {
+            break;
         }
-    });
-    if matches!(&taken, Ok(Report { outcome: Outcome::Taken(_), .. })) {
-        store.sweep(&held, now);
     }
-    // A turn that failed has had its try; one that ran out of time has not.
-    let is_done = !matches!(&taken, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }));
-    if let Some((session, turn)) = turn.filter(|_| is_done) {
-        record.set_turn(session, turn);
+    taking.note_turn()?;
+    Ok(Report::declined(WhySkipped::StoreFull))
+}
+
+/// One take, as often as it has to be tried.
+struct Taking<'a> {
+    store: &'a Store,
+    project: &'a Project,
+    request: &'a Request,
+    settings: &'a Settings,
+    now: Moment,
+    progress: &'a Progress,
+}
+
+impl Taking<'_> {
+    fn attempt(&self) -> Result<Kept> {
+        let Self { store, project, request, settings, now, progress } = *self;
+        let held = store.share()?;
+        let locked = store.lock_project(&held, project.id())?;
+        let mut record = store.record(project.id());
+        let turn = request.turn();
+        if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
+            return Ok(Kept::Done(Report::declined(WhySkipped::AlreadyThisTurn)));
+        }
+        let objects = store.objects(&held)?;
+        let newest = store.newest(project.id())?.map(|id| objects.checkpoint(id)).transpose()?;
+        let newest = newest.as_ref();
+        let new_objects = store.new_objects(&objects, false);
+        let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
+        let surveyed = survey(&ground, &new_objects);
+        record.touch(project.dir(), now);
+        let taken = surveyed.and_then(|end| match end {
+            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
+            SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
+            SurveyEnd::Done(mut survey) => {
+                if request.count_left_out {
+                    survey.count_left_out(project);
+                }
+                let keep = Keep {
+                    store,
+                    locked: &locked,
+                    project: project.id(),
+                    newest,
+                    request,
+                    restoring: None,
+                    objects: &objects,
+                    keep_max: settings.max_snapshots,
+                    bytes_max: settings.total_bytes_max(),
+                    now,
+                };
+                keep.keep(&survey, new_objects, &mut record)
+            }
+        });
+        if matches!(&taken, Ok(Kept::Done(Report { outcome: Outcome::Taken(_), .. }))) {
+            store.sweep(&held, now);
+        }
+        // A turn that failed has had its try; one that ran out of time, or of room, has not.
+        let is_open = matches!(
+            &taken,
+            Ok(Kept::NoRoom { .. } | Kept::Done(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }))
+        );
+        if let Some((session, turn)) = turn.filter(|_| !is_open) {
+            record.set_turn(session, turn);
+        }
+        // The record can be made again: that it could not be saved must not hide what came of the take.
+        let _ = store.save_record(&locked, project.id(), &record);
+        taken
     }
-    // The record can be made again: that it could not be saved must not hide what came of the take.
-    let _ = store.save_record(&locked, project.id(), &record);
-    taken
+
+    /// The turn has had its try.
+    fn note_turn(&self) -> Result<()> {
+        if let Some((session, turn)) = self.request.turn() {
+            let held = self.store.share()?;
+            let locked = self.store.lock_project(&held, self.project.id())?;
+            let mut record = self.store.record(self.project.id());
+            record.set_turn(session, turn);
+            let _ = self.store.save_record(&locked, self.project.id(), &record);
+        }
+        Ok(())
+    }
 }
 
 impl Request {
@@ -204,13 +255,25 @@ pub(crate) struct Keep<'a> {
     pub(crate) objects: &'a Objects,
     /// How many checkpoints the project keeps.
     pub(crate) keep_max: u64,
+    /// How large the store may get.
+    pub(crate) bytes_max: Option<u64>,
     pub(crate) now: Moment,
 }
 
+/// What came of keeping.
+pub(crate) enum Kept {
+    Done(Report),
+    /// The store would pass its limit with so many bytes more. Nothing was written.
+    NoRoom {
+        bytes: u64,
+    },
+}
+
 impl Keep<'_> {
-    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut Record) -> Result<Report> {
+    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut Record) -> Result<Kept> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
-        let report = |outcome, files, skipped| Report { outcome, files, skipped, unprotected: survey.unprotected };
+        let report =
+            |outcome, files, skipped| Kept::Done(Report { outcome, files, skipped, unprotected: survey.unprotected });
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
             return Ok(report(Outcome::Skipped(WhySkipped::Empty), files, skipped));
@@ -241,6 +304,9 @@ impl Keep<'_> {
         };
         let added = new_objects.writer().add(ObjectKind::Commit, &commit.encode())?;
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
+        if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
+            return Ok(Kept::NoRoom { bytes });
+        }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
         // The index can be made again, so it may go out while the disk is busy with what cannot.
         let (index, published) = threads::beside(
@@ -257,6 +323,16 @@ impl Keep<'_> {
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 
+    /// Sets aside what this checkpoint takes; or says how much it is, where there is no room for it.
+    fn lacks_room(&self, survey: &Survey, new_objects: &NewObjects) -> Result<Option<u64>> {
+        // Without a limit it is noted all the same: there may be one for the next take.
+        let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
+        let index = on_disk(index_bytes_max(&survey.manifest)).saturating_sub(self.store.index_bytes(self.project));
+        let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
+        let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max)?;
+        Ok((room == Room::Lacking).then_some(bytes))
+    }
+
     /// Drops what is above the limit. A safety checkpoint drops nothing: whoever goes back and forth among the
     /// checkpoints of a list finds all of them there until the next take.
     fn drop_oldest(&self, new: CheckpointId) -> Result<()> {
@@ -269,8 +345,13 @@ impl Keep<'_> {
         let is_needed =
             |id: CheckpointId| intent.as_ref().is_some_and(|intent| [intent.target, intent.safety].contains(&id));
         let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
-        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(needed);
-        self.store.cut(self.locked, self.project, new, &older, keep, self.now)
+        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(needed).max(1);
+        if older.len() < keep {
+            return Ok(());
+        }
+        let (kept, behind) = older.split_at(keep - 1);
+        let end = kept.last().map_or(new, |oldest| oldest.id);
+        self.store.cut_before(self.locked, self.project, end, behind, self.now)
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.

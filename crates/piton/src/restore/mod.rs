@@ -20,7 +20,7 @@ use crate::store::{
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys::Dir;
-use crate::take::{Keep, Outcome, Progress, Request};
+use crate::take::{Keep, Kept, Outcome, Progress, Request};
 use crate::time::Moment;
 
 mod apply;
@@ -222,10 +222,14 @@ impl<'a> Restore<'a> {
             restoring,
             objects: &self.objects,
             keep_max: self.keep_max,
+            // Nothing may go while a restore is about to need it. The next take makes up for it.
+            bytes_max: None,
             now: self.now,
         };
         let mut record = self.record;
-        let kept = keep.keep(&self.survey, self.new_objects, &mut record)?;
+        let Kept::Done(kept) = keep.keep(&self.survey, self.new_objects, &mut record)? else {
+            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint"));
+        };
         let saved = match kept.outcome {
             Outcome::Taken(id) | Outcome::Unchanged(id) => id,
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),

@@ -330,6 +330,20 @@ fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     })
 }
 
+/// The tree and the parents that any commit names.
+pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>) {
+    let header = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
+    let (mut tree, mut parents) = (None, Vec::new());
+    for line in header {
+        if let Some(id) = line.strip_prefix(b"tree ") {
+            tree = tree.or(ObjectId::from_hex(id));
+        } else if let Some(id) = line.strip_prefix(b"parent ") {
+            parents.extend(ObjectId::from_hex(id));
+        }
+    }
+    (tree, parents)
+}
+
 impl Objects {
     pub(crate) fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint> {
         parse(id, &self.read(id, ObjectKind::Commit)?)

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::layout::{LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
+use super::layout::{CLEARING, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -232,14 +232,15 @@ fn is_ours(base: &Path, name: &OsStr) -> bool {
     let bytes = name.as_encoded_bytes();
     (name == STORE && is_a_store(&base.join(name)))
         || name == LAST_PRUNE
+        || name == CLEARING
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(b"piton.log")
         || is_session_record(&base.join(name))
 }
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
-fn is_a_store(dir: &Path) -> bool {
-    const NAMES: [&str; 26] = [
+pub(super) fn is_a_store(dir: &Path) -> bool {
+    const NAMES: [&str; 27] = [
         "HEAD",
         "config",
         "description",
@@ -255,6 +256,7 @@ fn is_a_store(dir: &Path) -> bool {
         "projects",
         "restores",
         "locks",
+        "size",
         "index",
         "gc.log",
         "gc.pid",

@@ -15,6 +15,8 @@ pub(crate) struct Layout {
 pub(super) const STORE: &str = "store";
 /// The time of the last automatic prune.
 pub(super) const LAST_PRUNE: &str = ".last_prune";
+/// A store that is being removed.
+pub(super) const CLEARING: &str = ".clearing";
 /// What every archive of an older layout begins with.
 pub(super) const LEGACY_PREFIX: &str = "legacy-";
 /// The file that names a repository's directory in the older layout.
@@ -86,8 +88,25 @@ impl Layout {
         self.projects().join(format!("{project}.json"))
     }
 
+    pub(super) fn intents(&self) -> PathBuf {
+        self.store.join("restores")
+    }
+
     pub(super) fn intent(&self, project: &ProjectId) -> PathBuf {
-        self.store.join("restores").join(format!("{project}.json"))
+        self.intents().join(format!("{project}.json"))
+    }
+
+    pub(super) fn last_prune(&self) -> PathBuf {
+        self.base.join(LAST_PRUNE)
+    }
+
+    /// Where a store goes that is being removed.
+    pub(super) fn aside(&self) -> PathBuf {
+        self.base.join(CLEARING)
+    }
+
+    pub(super) fn size(&self) -> PathBuf {
+        self.store.join("size")
     }
 
     pub(super) fn lock(&self, name: &str) -> PathBuf {

@@ -22,6 +22,12 @@ use crate::id::ProjectId;
 pub(super) const GC: &str = "gc";
 pub(super) const GATE: &str = "gate";
 pub(super) const STORE: &str = "store";
+pub(super) const SIZE: &str = "size";
+/// Held by whoever waits for `gc` and is in a hurry: the collection under way makes way for it.
+const URGENT: &str = "urgent";
+
+/// How long a collection keeps takes waiting, at most, before it lets them go first.
+const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
 
 /// How long a lock is waited for. Longer than any step under `store` exclusive or a project's lock should take.
 const WAIT_MS_MAX: u64 = 30_000;
@@ -36,6 +42,26 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     _file: Option<File>,
+}
+
+/// Nobody else collects while this is held.
+#[derive(Debug)]
+pub(crate) struct GcLock {
+    _file: File,
+}
+
+/// Nobody else reads or writes objects while this is held.
+#[derive(Debug)]
+pub(super) struct Exclusive {
+    _gate: File,
+    _store: File,
+}
+
+impl StoreLock {
+    /// For whoever holds `gc`: nobody else unlinks then.
+    pub(super) fn none() -> Self {
+        Self { _file: None }
+    }
 }
 
 /// No other process moves this project's ref while this is held.
@@ -62,10 +88,53 @@ impl Store {
 
     /// Waits until no other process works on the project. The store's lock comes first: see the order above.
     pub(crate) fn lock_project(&self, _after: &StoreLock, project: &ProjectId) -> Result<ProjectLock> {
-        let path = self.layout.lock(project.as_str());
-        let file = fsx::open_lock_file(&path).map_err(|error| Error::io("open the lock", &path, error))?;
+        let file = self.lock_file(project.as_str())?;
         wait_for(&file, Mode::Exclusive, "this project")?;
         Ok(ProjectLock { _file: file })
+    }
+
+    /// Becomes the one that collects, unless another process is.
+    pub(crate) fn try_lock_gc(&self) -> Result<Option<GcLock>> {
+        let file = self.lock_file(GC)?;
+        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0)?.then_some(GcLock { _file: file }))
+    }
+
+    /// Becomes the one that collects. A collection under way makes way.
+    pub(crate) fn lock_gc(&self) -> Result<GcLock> {
+        let urgent = self.lock_file(URGENT)?;
+        wait_for(&urgent, Mode::Exclusive, "the collection")?;
+        let file = self.lock_file(GC)?;
+        wait_for(&file, Mode::Exclusive, "the collection")?;
+        Ok(GcLock { _file: file })
+    }
+
+    /// Whether somebody waits for `gc` and is in a hurry.
+    pub(super) fn somebody_waits(&self) -> bool {
+        self.lock_file(URGENT).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Keeps everybody else away from the objects; `None` where they are at work and go on for a while.
+    pub(super) fn exclude(&self, _held: &GcLock) -> Result<Option<Exclusive>> {
+        let (gate, store) = (self.lock_file(GATE)?, self.lock_file(STORE)?);
+        let is_alone = wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX)?
+            && wait_at_most(&store, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX)?;
+        Ok(is_alone.then_some(Exclusive { _gate: gate, _store: store }))
+    }
+
+    /// The same, tried for longer.
+    pub(super) fn exclude_patiently(&self, held: &GcLock) -> Result<Option<Exclusive>> {
+        for pause_ms in [5, 20, 50, 100, 200, 400, 800] {
+            if let Some(alone) = self.exclude(held)? {
+                return Ok(Some(alone));
+            }
+            std::thread::sleep(Duration::from_millis(pause_ms));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn lock_file(&self, name: &str) -> Result<File> {
+        let path = self.layout.lock(name);
+        fsx::open_lock_file(&path).map_err(|error| Error::io("open the lock", &path, error))
     }
 
     fn open_lock(&self, name: &str) -> Result<Option<File>> {
@@ -81,6 +150,16 @@ impl Store {
 
 /// Waits for a lock, but not for ever: a process that is stopped (not dead) must not stop everybody else unnoticed.
 pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
+    if wait_at_most(file, mode, what, WAIT_MS_MAX)? {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Busy, format!("lock {what}"))
+        .because(format!("another process has held it for {} seconds", WAIT_MS_MAX / 1000))
+        .with_hint("see which piton process is still running, and try again"))
+}
+
+/// Waits for a lock; whether it was to be had.
+fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64) -> Result<bool> {
     let mut waited_ms = 0;
     let mut pause_ms = 1;
     loop {
@@ -89,15 +168,11 @@ pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
             Mode::Exclusive => file.try_lock(),
         };
         match tried {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(true),
             Err(TryLockError::Error(error)) => {
                 return Err(Error::new(ErrorKind::Io, format!("lock {what}")).because(error));
             }
-            Err(TryLockError::WouldBlock) if waited_ms >= WAIT_MS_MAX => {
-                return Err(Error::new(ErrorKind::Busy, format!("lock {what}"))
-                    .because(format!("another process has held it for {} seconds", WAIT_MS_MAX / 1000))
-                    .with_hint("see which piton process is still running, and try again"));
-            }
+            Err(TryLockError::WouldBlock) if waited_ms >= wait_ms_max => return Ok(false),
             Err(TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(pause_ms));
                 waited_ms += pause_ms;

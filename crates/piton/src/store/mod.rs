@@ -17,24 +17,36 @@ use crate::fsx;
 use crate::id::ProjectId;
 use crate::time::Moment;
 
+mod base;
 mod commit;
 mod create;
+mod delta;
+mod gc;
 mod intents;
 mod layout;
 mod lock;
 mod objects;
 mod pack;
+mod packs;
 mod projects;
+mod reach;
 mod refs;
+mod room;
+mod size;
 mod sweep;
 mod tree;
 
+pub use base::Archive;
 pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub(crate) use gc::Aim;
+pub use gc::Watch;
 pub use intents::Intent;
-pub(crate) use lock::{ProjectLock, StoreLock};
+pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
+pub(crate) use room::RoomMade;
+pub(crate) use size::{Room, on_disk};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 
 use layout::Layout;
@@ -90,6 +102,11 @@ impl Store {
     /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
     pub(crate) fn read_index(&self, project: &ProjectId) -> Option<Vec<u8>> {
         fsx::read_small(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
+    }
+
+    /// What a project's index takes on the disk.
+    pub(crate) fn index_bytes(&self, project: &ProjectId) -> u64 {
+        Self::bytes_of(&self.layout.index(project))
     }
 
     /// Where a project's index is kept, for whoever writes it piece by piece.

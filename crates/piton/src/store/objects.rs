@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use gix_hash::Kind;
 use gix_object::{Exists as _, Find as _};
 
-use super::pack::{Deflater, PackWriter};
-use super::{Store, StoreLock};
+use super::pack::{Deflater, Form, LEVEL_FAST, PackWriter, SealedPack};
+use super::{Store, StoreLock, size};
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
@@ -45,7 +45,7 @@ impl Store {
             is_dry,
             dir: self.layout.packs(),
             known: objects.shared(),
-            collected: Mutex::new(Collected { seen: HashSet::new(), pack: None }),
+            collected: Mutex::new(Collected { seen: HashSet::new(), pack: None, full: Vec::new() }),
         }
     }
 }
@@ -83,11 +83,7 @@ impl Objects {
         let Ok(Some(found)) = loose.try_find(id, &mut buffer) else {
             return false;
         };
-        let kind = [ObjectKind::Blob, ObjectKind::Tree, ObjectKind::Commit]
-            .into_iter()
-            .find(|kind| gix_kind(*kind) == found.kind);
-        let name = kind.and_then(|kind| IdHasher::of(kind, found.data).ok());
-        name.is_some_and(|name| gix_id(name) == id)
+        IdHasher::of(our_kind(found.kind), found.data).is_ok_and(|name| gix_id(name) == id)
     }
 
     /// The bytes of an object, which must be there and of this kind. Trees and commits, by which everything else is
@@ -114,6 +110,23 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// The bytes of an object of whatever kind, into `buffer`; `None` where it is not there. What does not fit its name
+    /// is damaged.
+    pub(super) fn read_any(&self, id: ObjectId, buffer: &mut Vec<u8>) -> Result<Option<ObjectKind>> {
+        let what = || format!("read the object {id}");
+        let found = self.handle.try_find(&gix_id(id), buffer);
+        let Some(found) = found.map_err(|error| Error::damaged(what(), error.to_string()))? else {
+            return Ok(None);
+        };
+        let kind = our_kind(found.kind);
+        if IdHasher::of(kind, buffer) != Ok(id) {
+            return Err(Error::damaged(what(), "it is not what was written under this name"));
+        }
+        Ok(Some(kind))
+    }
+}
+
 /// Objects that any thread can open.
 pub(crate) struct SharedObjects(Arc<gix_odb::Store>, bool);
 
@@ -128,6 +141,16 @@ fn gix_kind(kind: ObjectKind) -> gix_object::Kind {
         ObjectKind::Blob => gix_object::Kind::Blob,
         ObjectKind::Tree => gix_object::Kind::Tree,
         ObjectKind::Commit => gix_object::Kind::Commit,
+        ObjectKind::Tag => gix_object::Kind::Tag,
+    }
+}
+
+fn our_kind(kind: gix_object::Kind) -> ObjectKind {
+    match kind {
+        gix_object::Kind::Blob => ObjectKind::Blob,
+        gix_object::Kind::Tree => ObjectKind::Tree,
+        gix_object::Kind::Commit => ObjectKind::Commit,
+        gix_object::Kind::Tag => ObjectKind::Tag,
     }
 }
 
@@ -144,19 +167,48 @@ struct Collected {
     seen: HashSet<ObjectId>,
     /// Made with the first new object: a checkpoint of nothing new writes nothing.
     pack: Option<PackWriter>,
+    /// Those that have reached their size.
+    full: Vec<SealedPack>,
 }
 
 impl NewObjects {
     /// A way to add objects from one thread.
     pub(crate) fn writer(&self) -> Writer<'_> {
-        Writer { to: self, known: self.known.objects(), deflater: Deflater::new(), deflated: Vec::new() }
+        Writer { to: self, known: self.known.objects(), deflater: Deflater::new(LEVEL_FAST), deflated: Vec::new() }
+    }
+
+    /// How much all that was added will take on the disk.
+    pub(crate) fn bytes_on_disk(&self) -> u64 {
+        let collected = self.lock();
+        let open = collected.pack.as_ref().map(PackWriter::bytes_with_idx);
+        open.into_iter().chain(collected.full.iter().map(SealedPack::bytes_with_idx)).map(size::on_disk).sum()
+    }
+
+    /// How much of it is there already, in temporary files.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        let collected = self.lock();
+        let open = collected.pack.as_ref().map(PackWriter::bytes_written);
+        let sealed = collected.full.iter().map(|sealed| size::on_disk(sealed.bytes_with_idx()));
+        open.into_iter().chain(sealed).sum()
     }
 
     /// Makes all that was added visible and durable; and what was found, too: a process that was killed may have put
     /// it in place without the sync that belongs to it.
     pub(crate) fn publish(self) -> Result<()> {
         let collected = self.collected.into_inner().expect("no thread panicked while it held the pack");
-        collected.pack.map_or_else(|| fsx::sync_dir(&self.dir), PackWriter::publish)
+        let mut sealed = collected.full;
+        sealed.extend(collected.pack.map(PackWriter::seal).transpose()?);
+        SealedPack::publish(sealed, &self.dir).map(drop)
+    }
+
+    /// Puts a pack that has reached its size away. Completing it takes a while, in which the other threads go on.
+    fn seal_if_full(&self) -> Result<()> {
+        let full = self.lock().pack.take_if(|pack| pack.is_full());
+        if let Some(full) = full {
+            let sealed = full.seal()?;
+            self.lock().full.push(sealed);
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Collected> {
@@ -193,7 +245,9 @@ impl Writer<'_> {
         let deflated = self.deflater.deflate(bytes, &mut self.deflated);
         deflated.map_err(|error| Error::io("compress for", &self.to.dir, error))?;
         let mut collected = self.to.lock();
-        collected.pack(&self.to.dir)?.add(id, kind, bytes.len() as u64, &self.deflated)?;
+        collected.pack(&self.to.dir)?.add(id, Form::Whole(kind), bytes.len() as u64, &self.deflated)?;
+        drop(collected);
+        self.to.seal_if_full()?;
         Ok(Ok(id))
     }
 
@@ -216,6 +270,8 @@ impl Writer<'_> {
         if added {
             collected.seen.insert(id);
         }
+        drop(collected);
+        self.to.seal_if_full()?;
         Ok(added)
     }
 }

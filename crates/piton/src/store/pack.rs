@@ -1,4 +1,4 @@
-//! Writing packs: git's format, one pack and its idx for all new objects of a checkpoint.
+//! Writing packs: git's format, a pack and its idx.
 //!
 //! A pack is invisible until its idx is in place, and both are synced before: that is the first half of invariant S1.
 //! What is not published is removed, or has a name that no reader looks at.
@@ -10,14 +10,26 @@ use std::path::{Path, PathBuf};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use tempfile::TempPath;
 
+use gix_odb::pack::data::entry::Header;
+
+use super::size;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{Checksum, ID_BYTES, ObjectId, ObjectKind};
 
 /// The fastest level: what is stored now may be dropped tomorrow, and maintenance packs the rest better.
-const LEVEL: u32 = 1;
+pub(super) const LEVEL_FAST: u32 = 1;
+/// For what maintenance writes: git's own default.
+pub(super) const LEVEL_SMALL: u32 = 6;
+/// No pack grows beyond this, single large objects apart. A collection rewrites one after the other, and needs room for
+/// one of them.
+pub(super) const PACK_BYTES_MAX: u64 = 64 << 20;
 const SIGNATURE: &[u8; 4] = b"PACK";
 const HEADER_BYTES: usize = 12;
+/// What one object costs in an idx: its id, its checksum, its offset.
+pub(super) const IDX_ENTRY_BYTES: u64 = ID_BYTES as u64 + 8;
+/// What every idx costs: signature, fan-out, two checksums.
+const IDX_FIXED_BYTES: u64 = 8 + 256 * 4 + 2 * ID_BYTES as u64;
 const IDX_SIGNATURE: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 /// Offsets from here on stand in a table of their own.
 const LARGE_OFFSET: u64 = 1 << 31;
@@ -37,6 +49,23 @@ pub(super) struct PackWriter {
     entries: Vec<IdxEntry>,
 }
 
+/// A pack and its idx, complete and synced, under names that no reader looks at. Dropped, it leaves nothing.
+pub(super) struct SealedPack {
+    name: PathBuf,
+    pack: TempPath,
+    idx: TempPath,
+    bytes: u64,
+}
+
+/// How an entry stands in a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// All of the object.
+    Whole(ObjectKind),
+    /// The difference from the entry at this offset of the same pack.
+    Delta(u64),
+}
+
 impl PackWriter {
     pub(super) fn begin(dir: &Path) -> Result<Self> {
         let (file, path) = fsx::temp_file(dir)?.into_parts();
@@ -46,16 +75,36 @@ impl PackWriter {
         Ok(Self { dir: dir.to_owned(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new() })
     }
 
-    /// Adds one object whose bytes were compressed elsewhere.
-    pub(super) fn add(&mut self, id: ObjectId, kind: ObjectKind, size: u64, deflated: &[u8]) -> Result<()> {
-        let header = entry_header(kind, size);
+    /// Adds one entry whose bytes, `size` of them, were compressed elsewhere. The offset that it got.
+    pub(super) fn add(&mut self, id: ObjectId, form: Form, size: u64, deflated: &[u8]) -> Result<u64> {
+        let offset = self.offset;
+        let header = entry_header(form, offset, size);
         let mut crc = crc32fast::Hasher::new();
         crc.update(&header);
         crc.update(deflated);
         self.put(&header)?;
         self.put(deflated)?;
         self.note(id, crc, header.len() + deflated.len());
-        Ok(())
+        Ok(offset)
+    }
+
+    /// How large the pack is so far, with all that will follow.
+    pub(super) fn bytes(&self) -> u64 {
+        self.offset + ID_BYTES as u64
+    }
+
+    /// How much the pack and its idx will take.
+    pub(super) fn bytes_with_idx(&self) -> u64 {
+        self.bytes() + IDX_FIXED_BYTES + IDX_ENTRY_BYTES * self.entries.len() as u64
+    }
+
+    /// How much of it is on the disk.
+    pub(super) fn bytes_written(&self) -> u64 {
+        self.out.get_ref().metadata().map_or(0, |found| size::on_disk(found.len()))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes() >= PACK_BYTES_MAX
     }
 
     /// Adds one object while it is read, for those that do not fit in memory. Where `read` ends early, or `check` says
@@ -68,7 +117,7 @@ impl PackWriter {
         check: &mut dyn FnMut(&[u8]),
         is_right: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        let header = entry_header(ObjectKind::Blob, size);
+        let header = entry_header(Form::Whole(ObjectKind::Blob), self.offset, size);
         let mut entry = Counted { out: &mut self.out, crc: crc32fast::Hasher::new(), bytes: 0 };
         let done = entry.write_all(&header).and_then(|()| deflate_stream(read, check, &mut entry));
         let (crc, bytes) = (entry.crc, entry.bytes);
@@ -100,8 +149,8 @@ impl PackWriter {
         rewound.map_err(|error| Error::io("write", path, error))
     }
 
-    /// Syncs the pack and its idx and makes them visible, in this order: pack, idx, directory.
-    pub(super) fn publish(mut self) -> Result<()> {
+    /// Completes the pack and its idx, and syncs both.
+    pub(super) fn seal(mut self) -> Result<SealedPack> {
         let checksum = self.finish_pack().map_err(|error| Error::io("write", &self.path, error))?;
         let name = self.dir.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
         let mut idx = fsx::temp_file(&self.dir)?;
@@ -109,9 +158,7 @@ impl PackWriter {
         let written = write_idx(&self.entries, checksum, &mut BufWriter::new(idx.as_file_mut()));
         let written = written.and_then(|()| idx.as_file().sync_all());
         written.map_err(|error| Error::io("write", idx.path(), error))?;
-        fsx::persist(self.path, &name.with_added_extension("pack"))?;
-        fsx::persist(idx.into_temp_path(), &name.with_added_extension("idx"))?;
-        fsx::sync_dir(&self.dir)
+        Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx: idx.into_temp_path() })
     }
 
     /// Fills in the header, and reads the pack once more for the checksum that must follow it.
@@ -140,24 +187,40 @@ impl PackWriter {
     }
 }
 
-/// Kind and size, seven bits at a time, the lowest first; the first byte has room for four.
-fn entry_header(kind: ObjectKind, size: u64) -> Vec<u8> {
-    let kind = match kind {
-        ObjectKind::Commit => 1,
-        ObjectKind::Tree => 2,
-        ObjectKind::Blob => 3,
-    };
-    let low_bits = |size: u64, mask: u8| u8::try_from(size & u64::from(mask)).expect("masked to a byte");
-    let mut header = Vec::with_capacity(10);
-    let mut byte = kind << 4 | low_bits(size, 0x0f);
-    let mut rest = size >> 4;
-    while rest > 0 {
-        header.push(byte | 0x80);
-        byte = low_bits(rest, 0x7f);
-        rest >>= 7;
+impl SealedPack {
+    /// How much the pack and its idx take.
+    pub(super) fn bytes_with_idx(&self) -> u64 {
+        self.bytes
     }
-    header.push(byte);
-    header
+
+    /// Makes the packs visible, in this order: packs, idxs, directory. Their names without an ending.
+    pub(super) fn publish(all: Vec<Self>, dir: &Path) -> Result<Vec<PathBuf>> {
+        let mut idxs = Vec::new();
+        for sealed in all {
+            fsx::persist(sealed.pack, &sealed.name.with_added_extension("pack"))?;
+            idxs.push((sealed.idx, sealed.name));
+        }
+        let mut names = Vec::new();
+        for (idx, name) in idxs {
+            fsx::persist(idx, &name.with_added_extension("idx"))?;
+            names.push(name);
+        }
+        fsx::sync_dir(dir)?;
+        Ok(names)
+    }
+}
+
+fn entry_header(form: Form, offset: u64, size: u64) -> Vec<u8> {
+    let header = match form {
+        Form::Whole(ObjectKind::Commit) => Header::Commit,
+        Form::Whole(ObjectKind::Tree) => Header::Tree,
+        Form::Whole(ObjectKind::Blob) => Header::Blob,
+        Form::Whole(ObjectKind::Tag) => Header::Tag,
+        Form::Delta(base) => Header::OfsDelta { base_distance: offset - base },
+    };
+    let mut bytes = Vec::with_capacity(16);
+    header.write_to(size, &mut bytes).expect("a vector takes all that is written to it");
+    bytes
 }
 
 fn write_idx(entries: &[IdxEntry], pack: [u8; ID_BYTES], out: &mut impl Write) -> io::Result<()> {
@@ -203,8 +266,8 @@ pub(super) struct Deflater {
 }
 
 impl Deflater {
-    pub(super) fn new() -> Self {
-        Self { state: Compress::new(Compression::new(LEVEL), true) }
+    pub(super) fn new(level: u32) -> Self {
+        Self { state: Compress::new(Compression::new(level), true) }
     }
 
     /// Replaces what `out` holds by `bytes`, compressed.
@@ -224,7 +287,7 @@ impl Deflater {
 
 /// Compresses all that `read` gives. `Ok(false)` where reading failed: the file is at fault, not the pack.
 fn deflate_stream(read: &mut dyn Read, check: &mut dyn FnMut(&[u8]), out: &mut impl Write) -> io::Result<bool> {
-    let mut encoder = flate2::write::ZlibEncoder::new(out, Compression::new(LEVEL));
+    let mut encoder = flate2::write::ZlibEncoder::new(out, Compression::new(LEVEL_FAST));
     let mut buffer = vec![0; 1 << 18];
     loop {
         match read.read(&mut buffer) {

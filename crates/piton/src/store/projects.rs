@@ -4,9 +4,10 @@
 //! survive a rewrite.
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -40,6 +41,31 @@ impl Record {
         if let Some(around) = dir.parent().and_then(|parent| parent.metadata().ok()) {
             set.insert("parent_device".to_owned(), around.dev().into());
         }
+    }
+
+    /// Where the project is. A record that somebody else wrote may name anything.
+    pub(crate) fn dir(&self) -> Option<PathBuf> {
+        let text = |key: &str| self.0.get(key).and_then(Value::as_str);
+        let bytes = match text("workdir_bytes") {
+            Some(escaped) => relpath::unescape(escaped.as_bytes())?,
+            None => text("workdir")?.as_bytes().to_vec(),
+        };
+        Some(PathBuf::from(OsString::from_vec(bytes))).filter(|dir| dir.is_absolute())
+    }
+
+    /// The device of the directory around it when it was last used.
+    pub(crate) fn parent_device(&self) -> Option<u64> {
+        self.0.get("parent_device")?.as_u64()
+    }
+
+    /// When it was first seen, in seconds since 1970 began.
+    pub(crate) fn created_at(&self) -> Option<f64> {
+        self.0.get("created_at")?.as_f64()
+    }
+
+    /// When it was last used.
+    pub(crate) fn last_touch(&self) -> Option<f64> {
+        self.0.get("last_touch")?.as_f64()
     }
 
     /// The index that goes with this record and the rules that its scan went by. An index with another checksum was

@@ -5,7 +5,7 @@
 //! project's lock and therefore knows that no living process of ours is at work, takes it over at once. A lock that
 //! stock git made is respected until it is ten minutes old and nobody has it open.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, FileTimes};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tempfile::TempPath;
 use super::layout::Layout;
 use super::{Checkpoint, ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
+use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::sys;
 use crate::time::Moment;
@@ -25,6 +25,8 @@ use crate::time::Moment;
 const REFS_BYTES_MAX: u64 = 64 << 20;
 /// The lock for the file that says where histories end.
 const SHALLOW: &str = "shallow";
+/// The lock for the file that holds many refs.
+const PACKED_REFS: &str = "packed-refs";
 const STALE_AFTER_SECS: i128 = 10 * 60;
 
 impl Store {
@@ -63,7 +65,7 @@ impl Store {
         now: Moment,
     ) -> Result<()> {
         let path = self.layout.reference(project);
-        let lock = self.put_lock(project, &path, format!("{new}\n").as_bytes(), now)?;
+        let lock = self.put_lock(project.as_str(), &path, format!("{new}\n").as_bytes(), now)?;
         if self.newest(project)? != expected {
             fsx::remove_file(&lock)?;
             return Err(moved_meanwhile("move the project's ref"));
@@ -77,51 +79,91 @@ impl Store {
         fsx::sync_dir(self.layout.reference(project).parent().expect("a ref is below refs/hermes"))
     }
 
-    /// Drops all but the newest `keep` of a project's checkpoints (`newest` and those before it): the oldest one that is
-    /// kept becomes the end of the history, and no id and no date changes.
+    /// Drops all checkpoints before `end`, which becomes the end of the history. No id and no date changes. `behind` are
+    /// those that are dropped.
     ///
     /// All projects share the file, so that its own lock comes last in the order of locks.
-    pub(crate) fn cut(
+    pub(crate) fn cut_before(
         &self,
         _held: &ProjectLock,
         project: &ProjectId,
-        newest: CheckpointId,
-        older: &[Checkpoint],
-        keep: usize,
+        end: CheckpointId,
+        behind: &[Checkpoint],
         now: Moment,
     ) -> Result<()> {
-        if older.len() < keep.max(1) {
-            return Ok(());
-        }
-        let end = if keep <= 1 { newest } else { older[keep - 2].id };
-        let guard = self.layout.lock(SHALLOW);
-        let guard = fsx::open_lock_file(&guard).map_err(|error| Error::io("open the lock", &guard, error))?;
-        lock::wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
-        let before = self.boundary()?;
         // The end that the history had is behind the new one. Only a checkpoint of ours is certain to be in no other
         // project's history: stock git's may be.
-        let is_behind = |id: &CheckpointId| older.iter().any(|one| one.id == *id && one.facts.files.is_some());
-        let mut ends: Vec<_> = before.iter().filter(|id| !is_behind(id)).copied().collect();
-        ends.push(end);
-        ends.sort();
-        ends.dedup();
+        let is_behind = |id: &CheckpointId| behind.iter().any(|one| one.id == *id && one.facts.files.is_some());
+        self.rewrite_boundary(project.as_str(), now, |ends| {
+            ends.retain(|id| !is_behind(id));
+            ends.insert(end);
+        })
+    }
+
+    /// Takes ends of histories away that are not there any more.
+    pub(super) fn forget_boundaries(&self, gone: &HashSet<CheckpointId>, now: Moment) -> Result<()> {
+        self.rewrite_boundary(lock::GC, now, |ends| ends.retain(|id| !gone.contains(id)))
+    }
+
+    /// Replaces the file that says where histories end. `by` names who does it, for the temporary file.
+    fn rewrite_boundary(&self, by: &str, now: Moment, change: impl FnOnce(&mut BTreeSet<CheckpointId>)) -> Result<()> {
+        let guard = self.lock_file(SHALLOW)?;
+        lock::wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
+        let before = self.boundary()?;
+        let mut ends: BTreeSet<_> = before.iter().copied().collect();
+        change(&mut ends);
         let text: String = ends.iter().map(|id| format!("{id}\n")).collect();
         let path = self.layout.shallow();
-        let lock = self.put_lock(project, &path, text.as_bytes(), now)?;
+        let lock = self.put_lock(by, &path, text.as_bytes(), now)?;
         if self.boundary()? != before {
             fsx::remove_file(&lock)?;
             return Err(moved_meanwhile("cut the history"));
         }
-        fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
+        // An empty one means to stock git that there is none.
+        let moved = if ends.is_empty() {
+            fsx::remove_file(&path)?;
+            fs::remove_file(&lock)
+        } else {
+            fs::rename(&lock, &path)
+        };
+        moved.map_err(|error| Error::io("replace", &path, error))?;
         fsx::sync_dir(self.layout.store())
+    }
+
+    /// Forgets a project's checkpoints: its ref goes, from a file of its own and from among the packed ones.
+    pub(crate) fn delete_ref(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+        let packed = self.layout.packed_refs();
+        let name = Layout::ref_name(project);
+        let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
+        let is_it = |line: &[u8]| line.get(40..).is_some_and(|rest| rest.trim_ascii() == name.as_bytes());
+        if text.split(|byte| *byte == b'\n').any(is_it) {
+            let guard = self.lock_file(PACKED_REFS)?;
+            lock::wait_for(&guard, lock::Mode::Exclusive, "the packed refs")?;
+            let lock = self.put_lock(project.as_str(), &packed, &text, now)?;
+            // Read again under git's own lock. A line that begins with `^` belongs to the one before it.
+            let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
+            let mut skipping = false;
+            let kept = text.split_inclusive(|byte| *byte == b'\n').filter(|line| {
+                skipping = is_it(line) || skipping && line.starts_with(b"^");
+                !skipping
+            });
+            let kept: Vec<u8> = kept.flatten().copied().collect();
+            fsx::replace(&packed, &kept, Durability::Synced)?;
+            fsx::remove_file(&lock)?;
+        }
+        let path = self.layout.reference(project);
+        let lock = self.put_lock(project.as_str(), &path, b"", now)?;
+        fsx::remove_file(&path)?;
+        fsx::remove_file(&lock)?;
+        fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
     }
 
     /// Puts `<path>.lock` in place with these bytes, synced. It is written elsewhere: whatever else lies below `refs/`,
     /// half of a ref above all, stock git takes for a ref. One name is enough there, as the project is locked; what a
     /// killed process left under it is written over.
-    fn put_lock(&self, project: &ProjectId, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
+    fn put_lock(&self, by: &str, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
         let lock = path.with_added_extension("lock");
-        let temp = self.layout.lock(&format!("{}{project}", fsx::TEMP_PREFIX));
+        let temp = self.layout.lock(&format!("{}{by}", fsx::TEMP_PREFIX));
         let mut temp = TempPath::try_from_path(temp).map_err(|error| Error::io("write", &lock, error))?;
         let written = fsx::open_lock_file(&temp).and_then(|mut file| {
             file.set_len(0)?;

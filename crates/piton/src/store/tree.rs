@@ -106,6 +106,33 @@ pub(crate) fn parse(id: ObjectId, mut bytes: &[u8]) -> Result<Vec<TreeEntry>> {
     Ok(entries)
 }
 
+/// How a directory is marked in a tree.
+pub(super) const DIRECTORY: u32 = 0o040_000;
+/// How another repository's commit is marked: it is in that one, not here.
+pub(super) const SUBMODULE: u32 = 0o160_000;
+
+/// One name in a tree, as it stands.
+pub(super) struct RawEntry<'a> {
+    /// What it is, without permissions.
+    pub(super) mode: u32,
+    pub(super) name: &'a [u8],
+    pub(super) id: ObjectId,
+}
+
+/// The names in a tree, whatever they are: for whoever must see all that it leads to. Ends where the tree does not make
+/// sense any more; a tree that fits its name does to the end.
+pub(super) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = RawEntry<'_>> {
+    std::iter::from_fn(move || {
+        let space = bytes.iter().take(8).position(|byte| *byte == b' ')?;
+        let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..space]).ok()?, 8).ok()? & 0o170_000;
+        let rest = &bytes[space + 1..];
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let entry = RawEntry { mode, name: &rest[..end], id: ObjectId::read(&rest[end + 1..])? };
+        bytes = &rest[end + 1 + ID_BYTES..];
+        Some(entry)
+    })
+}
+
 /// One path that two trees do not agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeChange {

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use super::manifest::{Child, FileNode, Manifest};
+use super::manifest::{Child, DirNode, FileNode, Manifest};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
 use crate::sys::{FileTime, Kind, Stat};
 
@@ -19,6 +19,10 @@ const SIZE_AT: usize = 36;
 /// The length of an id in repositories that use the longer hash.
 const LONG_ID_BYTES: usize = 32;
 const FIXED_BYTES: usize = STAT_BYTES + ID_BYTES + 2;
+/// What an entry takes besides its path: it is filled up to a multiple of eight.
+const ENTRY_BYTES_MAX: usize = FIXED_BYTES + 8;
+/// What the tree of a directory takes besides its name: two numbers and an id.
+const TREE_BYTES_MAX: usize = 64;
 const NAME_LENGTH_MASK: u16 = 0xfff;
 const EXTENDED_FLAG: u16 = 0x4000;
 const STAGE_MASK: u16 = 0x3000;
@@ -262,6 +266,13 @@ pub(super) fn extension<'a>(mut rest: &'a [u8], wanted: &[u8; 4]) -> Option<&'a 
         }
         rest = after;
     }
+}
+
+/// How long an index of these files is, at most.
+pub(crate) fn index_bytes_max(manifest: &Manifest) -> u64 {
+    let entries = |dir: &DirNode| dir.files.len() * (ENTRY_BYTES_MAX + dir.path.len() + 1) + dir.names.len();
+    let dirs = manifest.dirs.iter().map(|dir| entries(dir) + dir.path.len() + TREE_BYTES_MAX);
+    dirs.sum::<usize>() as u64 + ENTRY_BYTES_MAX as u64
 }
 
 /// Writes the index of a scan: every file with its id, and the trees of all directories (`trees`, by their place in the

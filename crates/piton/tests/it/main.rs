@@ -22,3 +22,4 @@ mod take;
 mod tidy;
 mod traps;
 mod triggers;
+mod upkeep;

@@ -1,0 +1,198 @@
+//! Pruning: projects whose directory is gone, projects that nobody uses, what older layouts left; then the size of the
+//! store, then the space of all that nothing refers to.
+//!
+//! - P1. A project is an orphan only by evidence: its directory is gone while the one around it is there, on the same
+//!   device as when the project was last seen. An unmounted disk is not a deleted project.
+//! - P2. Nothing outside the base is touched, and in it only what is piton's.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ProjectId;
+use crate::settings::Settings;
+use crate::store::{Aim, Record, RoomMade, Store, Watch};
+use crate::time::Moment;
+
+mod plan;
+
+pub use plan::{Drop, Goes, Inventory, KnownProject, OldRepository, Policy, Presence, WhyDropped, plan};
+
+const HOUR_SECS: f64 = 60.0 * 60.0;
+
+/// What a prune did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PruneReport {
+    /// How many projects and repositories of the older layout were looked at.
+    pub scanned: u64,
+    /// How many of them went because their directory is gone.
+    pub deleted_orphan: u64,
+    /// How many of them went because nobody used them.
+    pub deleted_stale: u64,
+    /// How many archives of older layouts went.
+    pub deleted_archives: u64,
+    /// How many checkpoints went because the store was too large.
+    pub dropped_checkpoints: u64,
+    /// What could not be done, one line each.
+    pub problems: Vec<String>,
+    /// What came free on the disk.
+    pub bytes_freed: u64,
+}
+
+/// What a prune would do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrunePlan {
+    /// What it goes by.
+    pub inventory: Inventory,
+    /// What goes by rule.
+    pub drops: Vec<Drop>,
+    /// How many checkpoints go besides because the store is too large, by project. Nothing if no number of them is enough.
+    pub over_size: Option<Vec<(ProjectId, usize)>>,
+}
+
+impl Store {
+    /// Everything that the rules of pruning go by. Looks whether the projects' directories are there.
+    pub fn inventory(&self) -> Result<Inventory> {
+        let mut projects = Vec::new();
+        for id in self.known_projects()? {
+            let record = self.record(&id);
+            let presence = record.dir().map_or(Presence::Unknown, |dir| presence(&dir, record.parent_device()));
+            projects.push(KnownProject {
+                presence,
+                dir: record.dir(),
+                created_at: record.created_at(),
+                last_touch: self.last_touch(&id, &record),
+                id,
+            });
+        }
+        let old = self.old_repositories()?.into_iter().map(|(name, dir, last_touch)| OldRepository {
+            presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, None)),
+            name,
+            last_touch,
+        });
+        Ok(Inventory { projects, archives: self.archives()?, old_repositories: old.collect() })
+    }
+
+    /// When a project was last used. Without a record, its newest checkpoint says so.
+    fn last_touch(&self, id: &ProjectId, record: &Record) -> Option<f64> {
+        let from_newest = || {
+            let held = self.share().ok()?;
+            let newest = self.objects(&held).ok()?.checkpoint(self.newest(id).ok()??).ok()?;
+            Some(newest.time.as_secs_f64())
+        };
+        record.last_touch().or_else(from_newest)
+    }
+}
+
+/// Whether a project's directory is there, as far as can be told.
+fn presence(dir: &Path, parent_device: Option<u64>) -> Presence {
+    if dir.is_dir() {
+        return Presence::There;
+    }
+    // A link that leads nowhere, or a place that may not be looked at, says nothing.
+    let is_gone = matches!(fs::symlink_metadata(dir), Err(error) if crate::sys::is_gone(&error));
+    let around = dir.parent().and_then(|parent| Some((parent, parent.metadata().ok()?)));
+    let evidence = around.is_some_and(|(parent, found)| match parent_device {
+        Some(device) => found.dev() == device,
+        // Nobody noted the device. A place to mount a disk at is empty while none is mounted.
+        None => fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some()),
+    });
+    if is_gone && evidence { Presence::Gone } else { Presence::Unknown }
+}
+
+/// What a prune by these rules would do. Changes nothing.
+pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
+    let inventory = store.inventory()?;
+    let drops = plan(policy, &inventory, now.as_secs_f64());
+    let over_size = match policy.total_bytes_max {
+        Some(bytes_max) => store.would_drop(bytes_max)?.map(|counts| counts.into_iter().collect()),
+        None => Some(Vec::new()),
+    };
+    Ok(PrunePlan { inventory, drops, over_size })
+}
+
+/// Prunes by these rules, and gives back the space. Declines as busy where another process is doing so.
+pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
+    let held = store.lock_gc()?;
+    let before = store.base_bytes()?;
+    let inventory = store.inventory()?;
+    let scanned = inventory.projects.len() + inventory.old_repositories.len();
+    let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
+    for dropping in plan(policy, &inventory, now.as_secs_f64()) {
+        let dropped = match &dropping.what {
+            Goes::Project(id) => {
+                let known = inventory.projects.iter().find(|project| project.id == *id);
+                store.forget_project(id, known.and_then(|project| project.last_touch), now)
+            }
+            Goes::Archive(name) => store.remove_archive(name).map(|()| true),
+            Goes::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
+        };
+        match (dropped, &dropping.what, dropping.why) {
+            (Ok(true), Goes::Archive(_), _) => report.deleted_archives += 1,
+            (Ok(true), _, WhyDropped::Orphan) => report.deleted_orphan += 1,
+            (Ok(true), _, WhyDropped::Stale) => report.deleted_stale += 1,
+            (Ok(false), ..) => {}
+            (Err(error), ..) => report.problems.push(error.to_string()),
+        }
+    }
+    let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
+    let mut dropped = 0;
+    if let Some(bytes_max) = policy.total_bytes_max {
+        let made = store.make_room(&held, 0, bytes_max, now, watch);
+        note(made.and_then(|made| {
+            match made {
+                RoomMade::Enough { dropped: count } => {
+                    dropped = count;
+                    Ok(())
+                }
+                RoomMade::Impossible => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
+                    .because("the newest checkpoint of each project alone takes more")),
+            }
+        }));
+    }
+    note(store.collect(&held, Aim::All, now, watch).map(drop));
+    report.dropped_checkpoints = dropped;
+    report.bytes_freed = before.saturating_sub(store.base_bytes()?);
+    Ok(report)
+}
+
+/// Whether maintenance has something to do. Costs next to nothing, so that every take may ask.
+pub fn is_due(store: &Store, settings: &Settings, now: Moment) -> bool {
+    store.has_many_packs() || is_prune_due(store, settings, now)
+}
+
+fn is_prune_due(store: &Store, settings: &Settings, now: Moment) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "hours")]
+    let interval = settings.min_interval_hours as f64 * HOUR_SECS;
+    // A mark from the future was set by a clock that was wrong.
+    let age = store.last_prune().map(|at| now.as_secs_f64() - at).filter(|age| *age >= -interval);
+    settings.auto_prune && age.is_none_or(|age| age >= interval)
+}
+
+/// What maintenance did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Maintained {
+    /// There was nothing to do, or another process is at it.
+    Nothing,
+    /// The packs were put in order; so much came free.
+    Tidied(u64),
+    /// It was time for an automatic prune.
+    Pruned(PruneReport),
+}
+
+/// Does what is due: an automatic prune, at most once in `min_interval_hours`, or putting the packs in order. Meant to
+/// run beside everything else; never on the path of a take.
+pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) -> Result<Maintained> {
+    if is_prune_due(store, settings, now) {
+        // Marked before, so that a prune that fails is not tried again by every take.
+        store.mark_prune(now)?;
+        return prune(store, &Policy::from(settings), now, watch).map(Maintained::Pruned);
+    }
+    match store.try_lock_gc()? {
+        Some(held) if store.has_many_packs() => {
+            store.collect(&held, Aim::Due, now, watch).map(|done| Maintained::Tidied(done.bytes_freed))
+        }
+        _ => Ok(Maintained::Nothing),
+    }
+}

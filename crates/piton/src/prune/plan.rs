@@ -1,0 +1,195 @@
+//! What to drop, as data: from a policy, an inventory and the time. Touches nothing.
+
+use std::path::PathBuf;
+
+use crate::id::ProjectId;
+use crate::settings::Settings;
+use crate::store::Archive;
+
+const DAY_SECS: f64 = 24.0 * 60.0 * 60.0;
+
+/// The rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// What was not used for that many days goes; 0 is never.
+    pub retention_days: u64,
+    /// Whether projects whose directory is gone go.
+    pub delete_orphans: bool,
+    /// How large the store may be.
+    pub total_bytes_max: Option<u64>,
+}
+
+impl From<&Settings> for Policy {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            retention_days: settings.retention_days,
+            delete_orphans: settings.delete_orphans,
+            total_bytes_max: settings.total_bytes_max(),
+        }
+    }
+}
+
+/// Whether a project's directory is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It is.
+    There,
+    /// It is not, although the directory around it is, on the same disk as ever.
+    Gone,
+    /// It is not to be seen, and neither is the disk that it was on.
+    Unknown,
+}
+
+/// One project of the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KnownProject {
+    /// Its name in the store.
+    pub id: ProjectId,
+    /// Its directory, if that is on record.
+    pub dir: Option<PathBuf>,
+    /// Whether that is there.
+    pub presence: Presence,
+    /// When it was first seen, in seconds since 1970 began.
+    pub created_at: Option<f64>,
+    /// When it was last used.
+    pub last_touch: Option<f64>,
+}
+
+/// A repository of the older layout that still stands in the base.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OldRepository {
+    /// Its name in the base.
+    pub name: String,
+    /// Whether the directory that it is of is there.
+    pub presence: Presence,
+    /// When it was last used, in seconds since 1970 began.
+    pub last_touch: f64,
+}
+
+/// Everything that the rules go by.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Inventory {
+    /// The projects.
+    pub projects: Vec<KnownProject>,
+    /// What older layouts left.
+    pub archives: Vec<Archive>,
+    /// Repositories of the older layout.
+    pub old_repositories: Vec<OldRepository>,
+}
+
+/// What goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Goes {
+    /// A project, with all its checkpoints.
+    Project(ProjectId),
+    /// An archive, by its name.
+    Archive(String),
+    /// A repository of the older layout, by its name.
+    OldRepository(String),
+}
+
+/// Why something goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyDropped {
+    /// Its directory is gone.
+    Orphan,
+    /// It was not used for too long.
+    Stale,
+}
+
+/// What goes, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drop {
+    /// What.
+    pub what: Goes,
+    /// Why.
+    pub why: WhyDropped,
+}
+
+/// Applies the rules. The size of the store is no part of it: that depends on what each checkpoint alone holds.
+pub fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Drop> {
+    let why = |presence: Presence, last_touch: Option<f64>| {
+        let is_orphan = policy.delete_orphans && presence == Presence::Gone;
+        #[expect(clippy::cast_precision_loss, reason = "days")]
+        let age_max = policy.retention_days as f64 * DAY_SECS;
+        let is_stale = policy.retention_days > 0 && last_touch.is_some_and(|touched| now_secs - touched > age_max);
+        match (is_orphan, is_stale) {
+            (true, _) => Some(WhyDropped::Orphan),
+            (false, true) => Some(WhyDropped::Stale),
+            (false, false) => None,
+        }
+    };
+    let projects = inventory.projects.iter().filter_map(|project| {
+        let why = why(project.presence, project.last_touch)?;
+        Some(Drop { what: Goes::Project(project.id.clone()), why })
+    });
+    let old = inventory.old_repositories.iter().filter_map(|old| {
+        let why = why(old.presence, Some(old.last_touch))?;
+        Some(Drop { what: Goes::OldRepository(old.name.clone()), why })
+    });
+    let archives = inventory.archives.iter().filter_map(|archive| {
+        let why = why(Presence::There, Some(archive.mtime))?;
+        Some(Drop { what: Goes::Archive(archive.name.clone()), why })
+    });
+    projects.chain(old).chain(archives).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: f64 = 100.0 * DAY_SECS;
+
+    fn project(digit: char, presence: Presence, days_ago: Option<f64>) -> KnownProject {
+        KnownProject {
+            id: ProjectId::parse(&digit.to_string().repeat(16)).expect("sixteen digits"),
+            dir: None,
+            presence,
+            created_at: None,
+            last_touch: days_ago.map(|days| NOW - days * DAY_SECS),
+        }
+    }
+
+    fn inventory() -> Inventory {
+        Inventory {
+            projects: vec![
+                project('a', Presence::There, Some(1.0)),
+                project('b', Presence::Gone, Some(1.0)),
+                project('c', Presence::Unknown, Some(1.0)),
+                project('d', Presence::There, Some(8.0)),
+                project('e', Presence::Gone, Some(8.0)),
+                project('f', Presence::There, None),
+            ],
+            archives: vec![
+                Archive { name: "legacy-new".into(), bytes: 1, mtime: NOW },
+                Archive { name: "legacy-old".into(), bytes: 1, mtime: NOW - 9.0 * DAY_SECS },
+            ],
+            old_repositories: vec![OldRepository { name: "x".into(), presence: Presence::Gone, last_touch: NOW }],
+        }
+    }
+
+    fn names(policy: Policy) -> Vec<String> {
+        let drops = plan(&policy, &inventory(), NOW);
+        drops.iter().map(|drop| format!("{:?} {:?}", drop.why, drop.what).replace("ProjectId", "")).collect()
+    }
+
+    #[test]
+    fn orphans_stale_projects_and_old_archives_go() {
+        let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+        let goes = names(policy);
+        assert_eq!(goes.len(), 5, "{goes:?}");
+        assert!(goes[0].starts_with("Orphan") && goes[0].contains("bbbb"), "{goes:?}");
+        assert!(goes[1].starts_with("Stale") && goes[1].contains("dddd"), "{goes:?}");
+        assert!(goes[2].starts_with("Orphan") && goes[2].contains("eeee"), "{goes:?}");
+        assert!(goes[3].contains("OldRepository(\"x\")"), "{goes:?}");
+        assert!(goes[4].contains("legacy-old"), "{goes:?}");
+    }
+
+    #[test]
+    fn no_retention_means_for_ever_and_orphans_can_be_kept() {
+        let keeping = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+        assert_eq!(names(keeping), [""; 0]);
+        let orphans = names(Policy { retention_days: 0, delete_orphans: true, total_bytes_max: None });
+        assert!(orphans.len() == 3 && orphans.iter().all(|line| line.starts_with("Orphan")), "{orphans:?}");
+    }
+}

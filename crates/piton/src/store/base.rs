@@ -1,0 +1,181 @@
+//! What lies in the base besides the store, and taking things out of it for good. Every name is checked before anything
+//! is removed: a base that points at somebody's home by mistake must cost nobody a file.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use super::create;
+use super::gc::PACKS_MAX;
+use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR};
+use super::size::bytes_below;
+use super::{GcLock, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx::{self, Durability};
+use crate::id::ProjectId;
+use crate::time::Moment;
+
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
+/// What an older layout left, moved aside into one directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Archive {
+    /// Its name in the base.
+    pub name: String,
+    /// What it takes on the disk.
+    pub bytes: u64,
+    /// When it was last changed, in seconds since 1970 began.
+    pub mtime: f64,
+}
+
+impl Store {
+    /// Every project that has a record or a checkpoint.
+    pub(crate) fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
+        let names = fsx::names_in(&self.layout.projects())?;
+        let recorded = names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?));
+        let mut known: BTreeSet<_> = recorded.collect();
+        known.extend(self.newest_of_all()?.into_keys());
+        Ok(known)
+    }
+
+    /// Forgets a project and all its checkpoints; `false` where it was used since `last_touch`, or is being restored.
+    pub(crate) fn forget_project(&self, id: &ProjectId, last_touch: Option<f64>, now: Moment) -> Result<bool> {
+        let held = self.share()?;
+        let locked = self.lock_project(&held, id)?;
+        let touched = self.record(id).last_touch();
+        if touched.is_some() && touched != last_touch {
+            return Ok(false);
+        }
+        self.delete_ref(&locked, id, now)?;
+        for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
+            fsx::remove_file(&path)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether there are more packs than lookups should have to go through.
+    pub(crate) fn has_many_packs(&self) -> bool {
+        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX)
+    }
+
+    /// When the store was last pruned without being asked. What makes no sense counts as never.
+    pub(crate) fn last_prune(&self) -> Option<f64> {
+        let text = fsx::read_small(&self.layout.last_prune(), SMALL_BYTES_MAX).ok()??;
+        std::str::from_utf8(&text).ok()?.trim().parse().ok().filter(|at: &f64| at.is_finite())
+    }
+
+    pub(crate) fn mark_prune(&self, now: Moment) -> Result<()> {
+        fsx::replace(&self.layout.last_prune(), now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)
+    }
+
+    /// What the store and everything that older layouts left take.
+    pub(crate) fn base_bytes(&self) -> Result<u64> {
+        let archives: u64 = self.archives()?.iter().map(|archive| archive.bytes).sum();
+        let old = self.old_repositories()?;
+        let old: u64 = old.iter().map(|(name, ..)| bytes_below(&self.layout.base().join(name))).sum::<Result<u64>>()?;
+        Ok(self.count_bytes()? + archives + old)
+    }
+
+    /// What older layouts left, moved aside.
+    pub(crate) fn archives(&self) -> Result<Vec<Archive>> {
+        let mut archives = Vec::new();
+        for name in fsx::names_in(self.layout.base())? {
+            let (path, name) = (self.layout.base().join(&name), name.to_string_lossy().into_owned());
+            if is_archive(&path, &name) {
+                archives.push(Archive { bytes: bytes_below(&path)?, mtime: mtime_secs(&path), name });
+            }
+        }
+        Ok(archives)
+    }
+
+    pub(crate) fn remove_archive(&self, name: &str) -> Result<()> {
+        let path = self.layout.base().join(name);
+        if !is_archive(&path, name) {
+            return Err(not_ours(&path));
+        }
+        remove_dir(&path)
+    }
+
+    /// Repositories of the older layout: name, the directory that each is of, when it was last used.
+    pub(crate) fn old_repositories(&self) -> Result<Vec<(String, Option<PathBuf>, f64)>> {
+        let mut found = Vec::new();
+        for name in fsx::names_in(self.layout.base())? {
+            let path = self.layout.base().join(&name);
+            if let Some(name) = name.to_str().filter(|name| is_old_repository(&path, name)) {
+                let dir = fsx::read_small(&path.join(LEGACY_WORKDIR), SMALL_BYTES_MAX)?.unwrap_or_default();
+                let dir = dir.trim_ascii().to_vec();
+                let dir = Some(PathBuf::from(std::ffi::OsString::from_vec(dir))).filter(|dir| dir.is_absolute());
+                let newest = ["", "HEAD", "index", "refs", "objects", "logs/HEAD", LEGACY_WORKDIR];
+                let last_touch = newest.iter().map(|name| mtime_secs(&path.join(name))).fold(0.0, f64::max);
+                found.push((name.to_owned(), dir, last_touch));
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn remove_old_repository(&self, name: &str) -> Result<()> {
+        let path = self.layout.base().join(name);
+        if !is_old_repository(&path, name) {
+            return Err(not_ours(&path));
+        }
+        remove_dir(&path)
+    }
+
+    /// Removes all checkpoints of all projects. The store is moved out of the way first, so that nobody sees half of it.
+    pub(crate) fn remove_all(&self, held: &GcLock) -> Result<()> {
+        if !create::is_a_store(self.layout.store()) || !self.layout.projects().is_dir() {
+            return Err(not_ours(self.layout.store()));
+        }
+        let Some(_alone) = self.exclude_patiently(held)? else {
+            return Err(Error::new(ErrorKind::Busy, "remove the store")
+                .because("other processes use it all the time")
+                .with_hint("end them, and try again"));
+        };
+        let aside = self.layout.aside();
+        if aside.exists() {
+            remove_dir(&aside)?;
+        }
+        fs::rename(self.layout.store(), &aside).map_err(|error| Error::io("remove", self.layout.store(), error))?;
+        fsx::remove_file(&self.layout.last_prune())?;
+        remove_dir(&aside)
+    }
+}
+
+fn not_ours(path: &Path) -> Error {
+    Error::new(ErrorKind::NotOurs, format!("remove {}", path.display()))
+        .because("it is not what piton makes")
+        .with_hint("look at it, and remove it by hand")
+}
+
+fn is_real_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+}
+
+/// `legacy-<8 digits>-<6 digits>`, as they are made.
+fn is_archive(path: &Path, name: &str) -> bool {
+    let stamp = name.strip_prefix(LEGACY_PREFIX).and_then(|stamp| stamp.split_once('-'));
+    let is_number = |text: &str, digits: usize| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    stamp.is_some_and(|(date, time)| is_number(date, 8) && is_number(time, 6)) && is_real_dir(path)
+}
+
+/// A directory that is named by a hash, is a repository, and says which directory it is of.
+fn is_old_repository(path: &Path, name: &str) -> bool {
+    let is_hash = name.len() >= 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash && is_real_dir(path) && path.join("HEAD").is_file() && path.join(LEGACY_WORKDIR).is_file()
+}
+
+fn mtime_secs(path: &Path) -> f64 {
+    let nanos = crate::sys::stat_path(path).map_or(0, |stat| stat.mtime.as_nanos());
+    #[expect(clippy::cast_precision_loss, reason = "days matter here")]
+    let secs = nanos as f64 / 1e9;
+    secs
+}
+
+fn remove_dir(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,236 @@
+//! Git's delta format: a target as pieces of a base and bytes of its own.
+//!
+//! The base is cut into blocks whose hashes are kept. Where a block of the base occurs in the target, it is extended in
+//! both directions as far as the two agree.
+
+const BLOCK: usize = 16;
+/// How many places of a block are tried. A base of all zeros has one block in a million places.
+const PLACES_MAX: usize = 16;
+/// Longer copies are written as several.
+const COPY_MAX: usize = 0x1_0000;
+const INSERT_MAX: usize = 0x7f;
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// A base, ready to be compared with many targets.
+pub(super) struct Base {
+    bytes: Vec<u8>,
+    /// The last block for each hash.
+    heads: Vec<u32>,
+    /// The block before it with the same hash, by block.
+    before: Vec<u32>,
+    shift: u32,
+}
+
+impl Base {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        let blocks = bytes.len() / BLOCK;
+        let bits = usize::BITS - blocks.max(16).leading_zeros();
+        let mut base = Self { heads: vec![NONE; 1 << bits], before: vec![NONE; blocks], shift: 64 - bits, bytes };
+        for block in 0..blocks {
+            let at = base.slot(&base.bytes[block * BLOCK..]);
+            let block = u32::try_from(block).expect("a base is smaller than 4 GiB");
+            base.before[block as usize] = std::mem::replace(&mut base.heads[at], block);
+        }
+        base
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Where the hash of the block at the start of `bytes` is kept.
+    fn slot(&self, bytes: &[u8]) -> usize {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let mixed = word(0).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word(8).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift).expect("as many bits as the table has")
+    }
+
+    /// The longest piece of the base that the target goes on with at `at`: where it begins, and its length.
+    fn longest_at(&self, target: &[u8], at: usize) -> Option<(usize, usize)> {
+        let mut block = self.heads[self.slot(&target[at..])];
+        let mut best = None;
+        for _ in 0..PLACES_MAX {
+            if block == NONE {
+                break;
+            }
+            let start = block as usize * BLOCK;
+            let length = self.bytes[start..].iter().zip(&target[at..]).take_while(|(one, other)| one == other).count();
+            if length >= BLOCK && best.is_none_or(|(_, longest)| length > longest) {
+                best = Some((start, length));
+            }
+            block = self.before[block as usize];
+        }
+        best
+    }
+
+    /// The target as a difference from the base; `None` where that would be longer than `bytes_max`.
+    pub(super) fn delta_to(&self, target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        put_size(&mut out, self.bytes.len());
+        put_size(&mut out, target.len());
+        let (mut at, mut unsaid) = (0, 0);
+        while at + BLOCK <= target.len() {
+            if out.len() + (at - unsaid) > bytes_max {
+                return None;
+            }
+            let Some((mut start, mut length)) = self.longest_at(target, at) else {
+                at += 1;
+                continue;
+            };
+            while start > 0 && at > unsaid && self.bytes[start - 1] == target[at - 1] {
+                (start, at, length) = (start - 1, at - 1, length + 1);
+            }
+            put_inserts(&mut out, &target[unsaid..at]);
+            put_copies(&mut out, start, length);
+            at += length;
+            unsaid = at;
+        }
+        put_inserts(&mut out, &target[unsaid..]);
+        (out.len() <= bytes_max).then_some(out)
+    }
+}
+
+/// Seven bits at a time, the lowest first.
+fn put_size(out: &mut Vec<u8>, mut size: usize) {
+    loop {
+        let low = u8::try_from(size & 0x7f).expect("masked to seven bits");
+        size >>= 7;
+        out.push(if size > 0 { low | 0x80 } else { low });
+        if size == 0 {
+            return;
+        }
+    }
+}
+
+fn put_inserts(out: &mut Vec<u8>, bytes: &[u8]) {
+    for piece in bytes.chunks(INSERT_MAX) {
+        out.push(u8::try_from(piece.len()).expect("cut to seven bits"));
+        out.extend_from_slice(piece);
+    }
+}
+
+fn put_copies(out: &mut Vec<u8>, mut start: usize, mut length: usize) {
+    while length > 0 {
+        let now = length.min(COPY_MAX);
+        let place = out.len();
+        out.push(0x80);
+        // Bytes that are zero are left out, and so is a length of exactly 64 KiB.
+        for (bit, byte) in u32::try_from(start).expect("smaller than 4 GiB").to_le_bytes().into_iter().enumerate() {
+            if byte != 0 {
+                out[place] |= 1 << bit;
+                out.push(byte);
+            }
+        }
+        let size = if now == COPY_MAX { 0 } else { u32::try_from(now).expect("at most 64 KiB") };
+        for (bit, byte) in size.to_le_bytes().into_iter().take(2).enumerate() {
+            if byte != 0 {
+                out[place] |= 0x10 << bit;
+                out.push(byte);
+            }
+        }
+        start += now;
+        length -= now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As git's documentation has it.
+    fn apply(base: &[u8], delta: &[u8]) -> Vec<u8> {
+        let mut at = 0;
+        let mut next = || {
+            at += 1;
+            delta[at - 1]
+        };
+        let mut size = || {
+            let (mut size, mut shift) = (0_usize, 0);
+            loop {
+                let byte = next();
+                size |= usize::from(byte & 0x7f) << shift;
+                shift += 7;
+                if byte & 0x80 == 0 {
+                    return size;
+                }
+            }
+        };
+        let (base_size, target_size) = (size(), size());
+        assert_eq!(base_size, base.len());
+        let mut out = Vec::new();
+        while at < delta.len() {
+            let op = delta[at];
+            at += 1;
+            if op & 0x80 == 0 {
+                assert_ne!(op, 0);
+                out.extend_from_slice(&delta[at..at + usize::from(op)]);
+                at += usize::from(op);
+                continue;
+            }
+            let mut numbers = [0_usize; 7];
+            for (bit, number) in numbers.iter_mut().enumerate() {
+                if op & 1 << bit != 0 {
+                    *number = usize::from(delta[at]);
+                    at += 1;
+                }
+            }
+            let start = numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24;
+            let length = numbers[4] | numbers[5] << 8 | numbers[6] << 16;
+            out.extend_from_slice(&base[start..start + if length == 0 { 0x1_0000 } else { length }]);
+        }
+        assert_eq!(out.len(), target_size);
+        out
+    }
+
+    fn assert_comes_back(base: &[u8], target: &[u8]) {
+        let delta = Base::new(base.to_vec()).delta_to(target, usize::MAX).expect("no limit");
+        assert!(apply(base, &delta) == target, "{} bytes from {}", target.len(), base.len());
+    }
+
+    #[test]
+    fn long_copies_and_edges_come_back() {
+        let long: Vec<u8> = (0..400_000_u32).flat_map(|number| number.to_le_bytes()).collect();
+        let zeros = vec![0; 300_000];
+        for (base, target) in [
+            (&long[..], &long[..]),
+            (&long, &long[3..]),
+            (&long[..0x1_0000], &long[..0x1_0000]),
+            (&long[..0x2_0001], &long[..0x2_0001]),
+            (&zeros, &zeros[..299_999]),
+            (b"", b"something"),
+            (b"something", b""),
+            (&long[..15], &long[..16]),
+        ] {
+            assert_comes_back(base, target);
+        }
+    }
+
+    #[test]
+    fn a_small_change_is_a_small_delta() {
+        let base: Vec<u8> = (0..20_000_u32).flat_map(|number| number.to_le_bytes()).collect();
+        let mut target = base.clone();
+        target.splice(40_000..40_004, *b"changed");
+        let delta = Base::new(base.clone()).delta_to(&target, 100).expect("within the limit");
+        assert!(apply(&base, &delta) == target);
+        assert_eq!(Base::new(base).delta_to(&target, 10), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_edit_comes_back(
+            base in proptest::collection::vec(0_u8..4, 0..3000),
+            cuts in proptest::collection::vec((0_usize..3000, 0_usize..300, proptest::collection::vec(any::<u8>(), 0..40)), 0..8),
+        ) {
+            let mut target = base.clone();
+            for (at, gone, new) in cuts {
+                let at = at.min(target.len());
+                let end = (at + gone).min(target.len());
+                target.splice(at..end, new);
+            }
+            assert_comes_back(&base, &target);
+        }
+    }
+}

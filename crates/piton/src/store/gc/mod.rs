@@ -1,0 +1,377 @@
+//! Giving back the space that nothing refers to, while others take checkpoints.
+//!
+//! They hold between any two system calls:
+//!
+//! - G2. An object that can be reached stands in at least one place that readers see: what replaces packs is published
+//!   and synced before they are unlinked.
+//! - G3. Packs are unlinked under `store` exclusive only, after the names were read once more and whatever they lead to
+//!   by then was rescued. A take that found an object under `store` shared therefore keeps it.
+//! - G4. The extra space is that of one pack: packs are rewritten one after the other, or small ones together.
+//!
+//! Killed at any point, a collection leaves duplicates or temporary files, and the next one finds them.
+
+mod plan;
+mod write;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::lock::{Exclusive, GcLock};
+use super::pack::SealedPack;
+use super::packs::Pack;
+use super::reach::{NEVER, Reach};
+use super::{Objects, Store, StoreLock, size};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx;
+use crate::id::ObjectId;
+use crate::sys;
+use crate::time::Moment;
+
+pub(crate) use plan::{Aim, PACKS_MAX};
+use plan::{Group, PackState};
+use write::Moving;
+
+/// Stock git does not know our locks: what it wrote so recently may be about to be named.
+const YOUNG_SECS: i128 = 60 * 60;
+/// How often the exclusive lock is tried for. Takes go first.
+const TRIES_MAX: u32 = 40;
+/// Everything that belongs to a pack. The idx goes first: without it nobody looks at the rest.
+const PACK_FILES: [&str; 7] = ["idx", "bitmap", "rev", "mtimes", "promisor", "keep", "pack"];
+
+/// How far long work on the store has come, for whoever watches it from another thread; and the way to stop it.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Bytes that have to be looked at.
+    pub total: AtomicU64,
+    /// Bytes that were.
+    pub done: AtomicU64,
+    /// Set it, and the work ends soon. What was done stays done, and what was not is done next time.
+    pub stop: AtomicBool,
+}
+
+/// What a collection came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Collected {
+    /// What came free on the disk.
+    pub bytes_freed: u64,
+    /// Packs that are gone.
+    pub packs_removed: u64,
+    /// Packs that took their place.
+    pub packs_written: u64,
+    /// Whether others were at work all the time, so that something is left for the next one.
+    pub left_some: bool,
+}
+
+/// One collection.
+pub(super) struct Collection<'a> {
+    pub(super) store: &'a Store,
+    pub(super) held: &'a GcLock,
+    /// What must stay.
+    pub(super) reach: Reach,
+    pub(super) now: Moment,
+    pub(super) watch: &'a Watch,
+    /// Whether what stock git wrote a moment ago may go, too.
+    pub(super) even_young: bool,
+}
+
+impl Store {
+    /// Everything that can be reached now.
+    pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
+        let roots = self.roots()?;
+        let mut reach = Reach::new(self.boundary()?);
+        for id in roots.projects.values().chain(&roots.others) {
+            reach.all_from(objects, *id, NEVER);
+        }
+        Ok(reach)
+    }
+
+    /// Gives back what nothing refers to.
+    pub(crate) fn collect(&self, held: &GcLock, aim: Aim, now: Moment, watch: &Watch) -> Result<Collected> {
+        // Only a collection unlinks, and this is the one: what is there stays there.
+        let objects = self.objects(&StoreLock::none())?;
+        let reach = self.reach_all(&objects)?;
+        drop(objects);
+        Collection { store: self, held, reach, now, watch, even_young: false }.run(aim)
+    }
+}
+
+impl Collection<'_> {
+    pub(super) fn run(mut self, aim: Aim) -> Result<Collected> {
+        self.reach.check_whole()?;
+        let mut done = Collected::default();
+        let before = self.store.count_bytes()?;
+        let packs = self.store.packs()?;
+        let loose = self.store.loose_objects()?;
+        let homes = self.homes(&packs, &loose)?;
+        self.forget_dropped_boundaries()?;
+        let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, &homes, at, aim)).collect::<Result<_>>()?;
+        let groups = plan::plan(&states, aim);
+        let total = groups.iter().flat_map(|group| &group.packs).map(|at| packs[*at].bytes).sum();
+        self.watch.total.store(total, Ordering::Relaxed);
+        let mut no_space = None;
+        for group in &groups {
+            if self.is_over() {
+                done.left_some = true;
+                break;
+            }
+            match self.replace(&packs, &homes, group, &mut done) {
+                Ok(()) => {}
+                // The next one may need less.
+                Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
+                Err(error) => return Err(error),
+            }
+            let bytes = group.packs.iter().map(|at| packs[*at].bytes).sum();
+            self.watch.done.fetch_add(bytes, Ordering::Relaxed);
+        }
+        self.sweep(&packs, &homes, &loose, aim, &mut done)?;
+        done.bytes_freed = before.saturating_sub(self.store.recount()?);
+        match no_space {
+            Some(error) if done.bytes_freed == 0 => Err(error),
+            Some(_) => Ok(Collected { left_some: true, ..done }),
+            None => Ok(done),
+        }
+    }
+
+    /// Whether to end soon: somebody said so, or a take that needs room waits.
+    fn is_over(&self) -> bool {
+        self.watch.stop.load(Ordering::Relaxed) || !self.even_young && self.store.somebody_waits()
+    }
+
+    /// In which pack each object that must stay is to be found: one that stock git keeps, else the newest.
+    fn homes(&self, packs: &[Pack], loose: &HashMap<ObjectId, PathBuf>) -> Result<HashMap<ObjectId, usize>> {
+        let mut homes = HashMap::with_capacity(self.reach.marks.len());
+        let mut order: Vec<_> = (0..packs.len()).collect();
+        order.sort_by_key(|at| !packs[*at].is_kept);
+        for at in order {
+            for entry in packs[at].entries.iter().filter(|entry| self.reach.marks.contains_key(&entry.id)) {
+                homes.entry(entry.id).or_insert(at);
+            }
+        }
+        let is_lost = |id: &&ObjectId| !homes.contains_key(id) && !loose.contains_key(id);
+        match self.reach.marks.keys().find(is_lost) {
+            None => Ok(homes),
+            Some(id) => {
+                Err(Error::damaged("tell what is still needed", format!("the object {id} is not in the store"))
+                    .with_hint("`piton verify` shows what is damaged, `piton repair` mends it"))
+            }
+        }
+    }
+
+    /// Whether this pack's copy of the object is the one that stays. What was named only since the collection began has
+    /// no home yet: any copy stays then.
+    fn stays(&self, homes: &HashMap<ObjectId, usize>, pack: usize, id: &ObjectId) -> bool {
+        self.reach.marks.contains_key(id) && homes.get(id).is_none_or(|home| *home == pack)
+    }
+
+    fn state(&self, packs: &[Pack], homes: &HashMap<ObjectId, usize>, at: usize, aim: Aim) -> Result<PackState> {
+        let pack = &packs[at];
+        let mut state = PackState { is_kept: pack.is_kept, ..PackState::default() };
+        for entry in &pack.entries {
+            let stays = self.stays(homes, at, &entry.id);
+            *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
+        }
+        if aim == Aim::All {
+            // A pack was written at one time, by one way: some entries speak for all.
+            for entry in (0..pack.entries.len()).step_by(pack.entries.len() / 256 + 1) {
+                state.is_hasty |= pack.stored(entry)?.is_hasty();
+            }
+        }
+        Ok(state)
+    }
+
+    /// Writes what replaces a group, and unlinks the group.
+    fn replace(
+        &mut self,
+        packs: &[Pack],
+        homes: &HashMap<ObjectId, usize>,
+        group: &Group,
+        done: &mut Collected,
+    ) -> Result<()> {
+        let mut places = HashMap::new();
+        for pack in &group.packs {
+            for (at, entry) in packs[*pack].entries.iter().enumerate() {
+                if self.stays(homes, *pack, &entry.id) {
+                    places.entry(entry.id).or_insert((*pack, at));
+                }
+            }
+        }
+        let moved: HashSet<ObjectId> = places.keys().copied().collect();
+        let mut new = Vec::new();
+        if !moved.is_empty() {
+            // Opened anew for each group: packs of the one before are gone.
+            let objects = &self.store.objects(&StoreLock::none())?;
+            let marks = &self.reach.marks;
+            let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| self.is_over() };
+            let Some(sealed) = moving.write(&self.store.layout.packs(), group.tend)? else {
+                done.left_some = true;
+                return Ok(());
+            };
+            new = SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            done.packs_written += 1;
+        }
+        let Some(_alone) = self.alone()? else {
+            done.left_some = true;
+            return Ok(());
+        };
+        let left: Vec<_> = group.packs.iter().filter(|at| !new.contains(&packs[**at].name)).collect();
+        let behind = left
+            .iter()
+            .flat_map(|at| packs[**at].entries.iter().enumerate().map(move |(place, entry)| (entry.id, (**at, place))));
+        let behind =
+            behind.filter(|(id, _)| !moved.contains(id) && homes.get(id).is_none_or(|home| group.packs.contains(home)));
+        self.rescue(packs, behind.collect())?;
+        for pack in left {
+            self.store.unlink_pack(&packs[*pack].name)?;
+            done.packs_removed += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody else reads or writes objects, and reads the names once more.
+    fn alone(&mut self) -> Result<Option<Exclusive>> {
+        for attempt in 0..TRIES_MAX {
+            if let Some(alone) = self.store.exclude(self.held)? {
+                let fresh = self.store.objects(&StoreLock::none())?;
+                let roots = self.store.roots()?;
+                for id in roots.projects.values().chain(&roots.others) {
+                    self.reach.all_from(&fresh, *id, NEVER);
+                }
+                self.reach.check_whole()?;
+                return Ok(Some(alone));
+            }
+            if self.is_over() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(u64::from(attempt.min(10)) * 10 + 5));
+        }
+        Ok(None)
+    }
+
+    /// Writes those of the entries anew that came to be named after the collection had begun.
+    fn rescue(&self, packs: &[Pack], behind: HashMap<ObjectId, (usize, usize)>) -> Result<()> {
+        let places: HashMap<_, _> = behind.into_iter().filter(|(id, _)| self.reach.marks.contains_key(id)).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let objects = &self.store.objects(&StoreLock::none())?;
+        let marks = &self.reach.marks;
+        let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| false };
+        let sealed = moving.write(&self.store.layout.packs(), false)?.expect("nobody stops this one");
+        SealedPack::publish(vec![sealed], &self.store.layout.packs()).map(drop)
+    }
+
+    /// Objects in files of their own go into a pack; those that nothing refers to, and what killed processes left, go.
+    fn sweep(
+        &mut self,
+        packs: &[Pack],
+        homes: &HashMap<ObjectId, usize>,
+        loose: &HashMap<ObjectId, PathBuf>,
+        aim: Aim,
+        done: &mut Collected,
+    ) -> Result<()> {
+        let mut packed: HashSet<ObjectId> = homes.keys().copied().collect();
+        if aim == Aim::All && !loose.is_empty() {
+            let is_needed = |id: &&ObjectId| self.reach.marks.contains_key(id) && !homes.contains_key(id);
+            let needed: Vec<_> = loose.keys().filter(is_needed).copied().collect();
+            if !needed.is_empty() {
+                let objects = &self.store.objects(&StoreLock::none())?;
+                let (marks, places) = (&self.reach.marks, HashMap::new());
+                let moving =
+                    Moving { packs, objects, marks, places, loose: needed.clone(), is_over: &|| self.is_over() };
+                if let Some(sealed) = moving.write(&self.store.layout.packs(), true)? {
+                    SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+                    done.packs_written += 1;
+                    packed.extend(needed);
+                }
+            }
+        }
+        let Some(_alone) = self.alone()? else {
+            done.left_some = true;
+            return Ok(());
+        };
+        for (id, path) in loose {
+            let is_dead = !self.reach.marks.contains_key(id) && (self.even_young || self.is_old(path));
+            if is_dead || packed.contains(id) {
+                fsx::remove_file(path)?;
+            }
+        }
+        self.store.sweep_packs(self.now, self.even_young)
+    }
+
+    fn is_old(&self, path: &Path) -> bool {
+        is_old(path, self.now)
+    }
+
+    /// A history that nothing refers to any more needs no end. Stock git minds one that names a commit that is not there.
+    fn forget_dropped_boundaries(&self) -> Result<()> {
+        let is_dropped = |id: &&ObjectId| !self.reach.marks.contains_key(id);
+        let dropped: HashSet<_> = self.reach.boundary.iter().filter(is_dropped).copied().collect();
+        if dropped.is_empty() { Ok(()) } else { self.store.forget_boundaries(&dropped, self.now) }
+    }
+}
+
+fn is_old(path: &Path, now: Moment) -> bool {
+    sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
+}
+
+impl Store {
+    /// Removes a pack. Readers that have it open keep it; those that come after see the others.
+    fn unlink_pack(&self, name: &Path) -> Result<()> {
+        // What stock git made over several packs would name one that is gone.
+        for over_all in ["multi-pack-index", "multi-pack-index.d"] {
+            let path = self.layout.packs().join(over_all);
+            if path.is_dir() {
+                std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+            } else {
+                fsx::remove_file(&path)?;
+            }
+        }
+        for name in fsx::names_in(&self.layout.packs())? {
+            if name.as_encoded_bytes().starts_with(b"multi-pack-index-") {
+                fsx::remove_file(&self.layout.packs().join(name))?;
+            }
+        }
+        PACK_FILES.iter().try_for_each(|ending| fsx::remove_file(&name.with_added_extension(ending)))
+    }
+
+    /// Objects in files of their own: what stock git wrote.
+    pub(super) fn loose_objects(&self) -> Result<HashMap<ObjectId, PathBuf>> {
+        let mut found = HashMap::new();
+        for first in fsx::names_in(&self.layout.objects())?.into_iter().filter(|name| name.len() == 2) {
+            let dir = self.layout.objects().join(&first);
+            for rest in fsx::names_in(&dir)? {
+                let name = format!("{}{}", first.to_string_lossy(), rest.to_string_lossy());
+                if let Some(id) = ObjectId::from_hex(name.as_bytes()) {
+                    found.insert(id, dir.join(rest));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes what lies among the packs and belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
+    fn sweep_packs(&self, now: Moment, even_young: bool) -> Result<()> {
+        let dir = self.layout.packs();
+        let names = fsx::names_in(&dir)?;
+        let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
+        for name in names {
+            let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
+            let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
+            // Stock git's temporary names have more to them.
+            let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
+            let has_no_idx =
+                path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
+            if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
+                fsx::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a file takes; 0 where there is none.
+    pub(super) fn bytes_of(path: &Path) -> u64 {
+        sys::stat_path(path).map_or(0, |stat| size::on_disk(stat.size))
+    }
+}

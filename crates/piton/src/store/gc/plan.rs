@@ -1,0 +1,182 @@
+//! Which packs to rewrite, as data. Touches nothing.
+
+use super::super::pack::PACK_BYTES_MAX;
+
+/// More packs than this make every lookup slow: time to merge.
+pub(crate) const PACKS_MAX: usize = 32;
+/// A pack of which less is dead is left alone, unless everything is to be given back.
+const DEAD_PART_MIN: u64 = 4;
+/// What the dead entries of a large pack must come to, at least, for it to be worth copying the rest.
+const LARGE_DEAD_PART_MIN: u64 = 100;
+
+/// What is known of one pack.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PackState {
+    /// What is needed and stands in no pack before it.
+    pub(super) live_bytes: u64,
+    pub(super) dead_bytes: u64,
+    /// Whether some of it was compressed in haste, and no deltas were sought.
+    pub(super) is_hasty: bool,
+    /// Stock git was told to leave it alone.
+    pub(super) is_kept: bool,
+}
+
+/// What a collection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Give back this much, with the least work.
+    Free(u64),
+    /// Keep the number of packs and the dead part of each within bounds.
+    Due,
+    /// Give back everything, and make the rest as small as can be.
+    All,
+}
+
+/// Packs that become one, or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) packs: Vec<usize>,
+    /// Whether to look for deltas and compress well.
+    pub(super) tend: bool,
+}
+
+/// What to do, in this order. Packs without anything live come first: they cost nothing.
+pub(super) fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
+    let (dead, mut rest): (Vec<_>, Vec<_>) =
+        (0..states.len()).filter(|at| !states[*at].is_kept).partition(|at| states[*at].live_bytes == 0);
+    let freed: u64 = dead.iter().map(|at| states[*at].dead_bytes).sum();
+    let mut groups = Vec::new();
+    if !dead.is_empty() {
+        groups.push(Group { packs: dead, tend: false });
+    }
+    rest.sort_by_key(|at| (states[*at].live_bytes, *at));
+    groups.extend(match aim {
+        Aim::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
+        Aim::Due => due(states, &rest),
+        Aim::All => all(states, &rest),
+    });
+    groups
+}
+
+/// Those that give back the most for what has to be copied.
+fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
+    let mut order: Vec<_> = rest.iter().copied().filter(|at| states[*at].dead_bytes > 0).collect();
+    let cost = |at: usize| u128::from(states[at].live_bytes) << 32 | u128::from(u32::MAX);
+    order.sort_by_key(|at| cost(*at) / u128::from(states[*at].dead_bytes));
+    let mut freed = 0;
+    let enough = order.iter().take_while(|at| {
+        let goes_on = freed < bytes;
+        freed += states[**at].dead_bytes;
+        goes_on
+    });
+    enough.map(|at| Group { packs: vec![*at], tend: false }).collect()
+}
+
+/// Merges the small ones, so that each that stays is at least twice as large as all smaller ones together; and gives back
+/// the space of those that hold much that is dead.
+fn due(states: &[PackState], rest: &[usize]) -> Vec<Group> {
+    let mut merged = 0;
+    if states.len() > PACKS_MAX {
+        let mut sum = 0;
+        for (place, at) in rest.iter().enumerate().take_while(|(_, at)| is_small(&states[**at])) {
+            if place > 0 && states[*at].live_bytes < 2 * sum {
+                merged = place + 1;
+            }
+            sum += states[*at].live_bytes;
+        }
+    }
+    let (small, large) = rest.split_at(merged);
+    let mut groups = fill(states, small);
+    let is_dead = |state: &PackState| state.dead_bytes * DEAD_PART_MIN > state.live_bytes + state.dead_bytes;
+    let hollow = large.iter().filter(|at| is_dead(&states[**at]));
+    groups.extend(hollow.map(|at| Group { packs: vec![*at], tend: false }));
+    groups
+}
+
+fn all(states: &[PackState], rest: &[usize]) -> Vec<Group> {
+    let (small, large): (Vec<_>, Vec<_>) = rest.iter().partition(|at| is_small(&states[**at]));
+    let needs_work = |group: &Group| {
+        let mut packs = group.packs.iter().map(|at| states[*at]);
+        group.packs.len() > 1 || packs.any(|state| state.is_hasty || state.dead_bytes > 0)
+    };
+    let is_worth_it =
+        |at: &&usize| states[**at].is_hasty || states[**at].dead_bytes * LARGE_DEAD_PART_MIN > states[**at].live_bytes;
+    let mut groups = fill(states, &small);
+    groups.retain(needs_work);
+    groups.extend(large.iter().filter(is_worth_it).map(|at| Group { packs: vec![*at], tend: states[*at].is_hasty }));
+    groups
+}
+
+fn is_small(state: &PackState) -> bool {
+    state.live_bytes < PACK_BYTES_MAX / 2
+}
+
+/// Groups that come to no more than a full pack each.
+fn fill(states: &[PackState], packs: &[usize]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut room = 0;
+    for at in packs {
+        let bytes = states[*at].live_bytes;
+        match groups.last_mut().filter(|_| bytes <= room) {
+            Some(group) => group.packs.push(*at),
+            None => {
+                groups.push(Group { packs: vec![*at], tend: true });
+                room = PACK_BYTES_MAX;
+            }
+        }
+        room = room.saturating_sub(bytes);
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(live_bytes: u64, dead_bytes: u64) -> PackState {
+        PackState { live_bytes, dead_bytes, ..PackState::default() }
+    }
+
+    fn packs_of(groups: &[Group]) -> Vec<Vec<usize>> {
+        groups.iter().map(|group| group.packs.clone()).collect()
+    }
+
+    #[test]
+    fn what_is_dead_goes_first_and_is_enough_if_it_is() {
+        let states = [state(100, 50), state(0, 60), state(10, 40)];
+        assert_eq!(packs_of(&plan(&states, Aim::Free(60))), [vec![1]]);
+        assert_eq!(packs_of(&plan(&states, Aim::Free(61))), [vec![1], vec![2]]);
+        assert_eq!(packs_of(&plan(&states, Aim::Free(1000))), [vec![1], vec![2], vec![0]]);
+    }
+
+    #[test]
+    fn a_pack_that_stock_git_keeps_is_left_alone() {
+        let states = [PackState { is_kept: true, ..state(0, 60) }, state(5, 0)];
+        assert_eq!(plan(&states, Aim::All), []);
+    }
+
+    #[test]
+    fn packs_merge_geometrically_above_the_limit() {
+        let mut states = vec![state(1 << 20, 0)];
+        states.extend(vec![state(1000, 0); PACKS_MAX - 1]);
+        assert_eq!(plan(&states, Aim::Due), [], "not above it yet");
+        states.push(state(1000, 0));
+        let groups = plan(&states, Aim::Due);
+        assert_eq!(packs_of(&groups), [(1..=PACKS_MAX).collect::<Vec<_>>()], "the large one stays as it is");
+        assert!(groups[0].tend);
+    }
+
+    #[test]
+    fn no_group_is_larger_than_a_full_pack() {
+        let states = vec![state(PACK_BYTES_MAX / 3, 1); 7];
+        for group in plan(&states, Aim::All) {
+            let bytes: u64 = group.packs.iter().map(|at| states[*at].live_bytes).sum();
+            assert!(bytes <= PACK_BYTES_MAX, "{group:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_in_order_is_left_alone() {
+        assert_eq!(plan(&[state(1000, 0), state(PACK_BYTES_MAX, 1)], Aim::All), []);
+    }
+}

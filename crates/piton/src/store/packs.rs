@@ -1,0 +1,173 @@
+//! Reading packs entry by entry, as they stand: for whoever moves, counts or checks them.
+
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use gix_hash::Kind;
+use gix_odb::pack;
+
+use super::pack::IDX_ENTRY_BYTES;
+use super::{Store, size};
+use crate::error::{Error, Result};
+use crate::fsx;
+use crate::id::{ObjectId, ObjectKind};
+use crate::sys;
+
+/// A pack and its idx.
+pub(super) struct Pack {
+    /// The name of both files without their ending.
+    pub(super) name: PathBuf,
+    /// In the order of the pack.
+    pub(super) entries: Vec<PackEntry>,
+    /// What both files take.
+    pub(super) bytes: u64,
+    /// When it was put in place.
+    pub(super) mtime_nanos: i128,
+    /// Stock git was told to leave it alone.
+    pub(super) is_kept: bool,
+    idx: pack::index::File,
+    data: pack::data::File,
+}
+
+/// Where an object stands in its pack.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PackEntry {
+    pub(super) id: ObjectId,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl PackEntry {
+    /// What the object costs, in the pack and in the idx.
+    pub(super) fn bytes(&self) -> u64 {
+        self.end - self.start + IDX_ENTRY_BYTES
+    }
+}
+
+/// How an entry begins, and the compressed bytes that follow.
+pub(super) struct Stored<'a> {
+    pub(super) form: StoredForm,
+    /// The length of what was compressed: the object, or the difference.
+    pub(super) size: u64,
+    pub(super) deflated: &'a [u8],
+}
+
+pub(super) enum StoredForm {
+    Whole(ObjectKind),
+    /// The place of the base among the entries.
+    Delta(usize),
+}
+
+impl Stored<'_> {
+    /// Whether it was compressed in haste. Zlib notes that in its second byte.
+    pub(super) fn is_hasty(&self) -> bool {
+        self.deflated.get(1).is_some_and(|flags| flags >> 6 == 0)
+    }
+}
+
+impl Store {
+    /// The names of the packs that readers see, without their ending.
+    pub(super) fn pack_names(&self) -> Result<Vec<PathBuf>> {
+        let dir = self.layout.packs();
+        let names = fsx::names_in(&dir)?.into_iter().map(|name| dir.join(name));
+        let is_pack = |path: &PathBuf| {
+            path.extension().is_some_and(|end| end == "idx")
+                && path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"pack-"))
+        };
+        Ok(names.filter(is_pack).map(|path| path.with_extension("")).collect())
+    }
+
+    /// All packs, the newest first.
+    pub(super) fn packs(&self) -> Result<Vec<Pack>> {
+        let mut packs = self.pack_names()?.iter().map(|name| Pack::open(name)).collect::<Result<Vec<_>>>()?;
+        packs.sort_by_key(|pack| std::cmp::Reverse(pack.mtime_nanos));
+        Ok(packs)
+    }
+}
+
+impl Pack {
+    pub(super) fn open(name: &Path) -> Result<Self> {
+        let damaged = |error: &dyn std::fmt::Display| {
+            Error::damaged(format!("read the pack {}", name.display()), error.to_string())
+                .with_hint("`piton repair` saves what is whole in it")
+        };
+        let stat = |ending: &str| {
+            let path = name.with_added_extension(ending);
+            sys::stat_path(&path).map_err(|error| Error::io("look at", &path, error))
+        };
+        let (idx_stat, data_stat) = (stat("idx")?, stat("pack")?);
+        let idx = pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1);
+        let idx = idx.map_err(|error| damaged(&error))?;
+        let data = pack::data::File::at(name.with_added_extension("pack"), Kind::Sha1);
+        let data = data.map_err(|error| damaged(&error))?;
+        if data.num_objects() != idx.num_objects() || data.checksum() != idx.pack_checksum() {
+            return Err(damaged(&"the pack and its idx do not belong together"));
+        }
+        let end = data.pack_end() as u64;
+        let mut entries = Vec::with_capacity(idx.num_objects() as usize);
+        for at in 0..idx.num_objects() {
+            let id = ObjectId::read(idx.oid_at_index(at).as_bytes()).ok_or_else(|| damaged(&"an id is too short"))?;
+            entries.push(PackEntry { id, start: idx.pack_offset_at_index(at), end });
+        }
+        entries.sort_by_key(|entry| entry.start);
+        for at in 1..entries.len() {
+            entries[at - 1].end = entries[at].start;
+        }
+        if entries.iter().any(|entry| entry.start < 12 || entry.start >= entry.end) {
+            return Err(damaged(&"an offset in the idx is not in the pack"));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            entries,
+            bytes: size::on_disk(idx_stat.size) + size::on_disk(data_stat.size),
+            mtime_nanos: data_stat.mtime.as_nanos(),
+            is_kept: name.with_added_extension("keep").exists(),
+            idx,
+            data,
+        })
+    }
+
+    fn damaged(&self, entry: &PackEntry, why: &str) -> Error {
+        Error::damaged(format!("read the object {} in {}", entry.id, self.name.display()), why.to_owned())
+            .with_hint("`piton repair` saves what is whole in it")
+    }
+
+    /// How the entry at this place is stored.
+    pub(super) fn stored(&self, at: usize) -> Result<Stored<'_>> {
+        let entry = &self.entries[at];
+        let bytes = self.data.entry_slice(entry.start..entry.end);
+        let bytes = bytes.ok_or_else(|| self.damaged(entry, "it ends after the pack"))?;
+        let head = pack::data::Entry::from_bytes(bytes, entry.start, Kind::Sha1)
+            .map_err(|error| self.damaged(entry, &error.to_string()))?;
+        use pack::data::entry::Header;
+        let form = match head.header {
+            Header::Blob => StoredForm::Whole(ObjectKind::Blob),
+            Header::Tree => StoredForm::Whole(ObjectKind::Tree),
+            Header::Commit => StoredForm::Whole(ObjectKind::Commit),
+            Header::Tag => StoredForm::Whole(ObjectKind::Tag),
+            Header::OfsDelta { base_distance } => {
+                let base = head.checked_base_pack_offset(base_distance);
+                let base = base.and_then(|start| self.entries.binary_search_by_key(&start, |entry| entry.start).ok());
+                StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?)
+            }
+            Header::RefDelta { base_id } => {
+                let start = self.idx.lookup(base_id).map(|at| self.idx.pack_offset_at_index(at));
+                let base = start.and_then(|start| self.entries.binary_search_by_key(&start, |entry| entry.start).ok());
+                StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?)
+            }
+        };
+        let deflated = bytes.get(head.header_size()..).unwrap_or_default();
+        Ok(Stored { form, size: head.decompressed_size, deflated })
+    }
+}
+
+/// What was compressed, into `out`, which must come to `size` bytes.
+pub(super) fn inflate(stored: &Stored<'_>, out: &mut Vec<u8>) -> std::io::Result<()> {
+    out.clear();
+    let read = flate2::read::ZlibDecoder::new(stored.deflated).take(stored.size + 1).read_to_end(out)?;
+    if read as u64 == stored.size {
+        return Ok(());
+    }
+    Err(std::io::Error::other("it is not as long as it says"))
+}

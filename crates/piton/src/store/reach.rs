@@ -1,0 +1,195 @@
+//! What can be reached from the names in the store, and so must stay.
+//!
+//! - G1. Whoever removes objects removes none that this finds. A name that cannot be read stops the removal: what it led
+//!   to would be taken for dead.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::commit::parents_and_tree;
+use super::{Objects, Store, tree};
+use crate::error::{Error, Result};
+use crate::fsx;
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+
+/// Names, packed refs and logs of a hundred thousand projects.
+const NAMES_BYTES_MAX: u64 = 256 << 20;
+const REF_DEPTH_MAX: usize = 32;
+
+/// When an object goes: with the checkpoint that is dropped as the `n`th, or never.
+pub(super) type Rank = u32;
+pub(super) const NEVER: Rank = Rank::MAX;
+
+/// What is known of an object that can be reached.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) kind: ObjectKind,
+    /// Files with similar names have similar numbers: their contents may be alike.
+    pub(super) name: u32,
+    /// How many were found before: of the versions of one file, the newest has the lowest.
+    pub(super) order: u32,
+    pub(super) rank: Rank,
+}
+
+/// Everything that names an object.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Roots {
+    /// The newest checkpoints.
+    pub(super) projects: BTreeMap<ProjectId, CheckpointId>,
+    /// What else is named: by refs of other people, a restore that was cut short, logs.
+    pub(super) others: Vec<ObjectId>,
+}
+
+impl Store {
+    /// The newest checkpoint of every project.
+    pub(crate) fn newest_of_all(&self) -> Result<BTreeMap<ProjectId, CheckpointId>> {
+        Ok(self.roots()?.projects)
+    }
+
+    pub(super) fn roots(&self) -> Result<Roots> {
+        let mut roots = Roots::default();
+        for (name, id) in self.all_refs()? {
+            match name.strip_prefix("refs/hermes/").and_then(ProjectId::parse) {
+                Some(project) => drop(roots.projects.insert(project, id)),
+                None => roots.others.push(id),
+            }
+        }
+        for name in ["HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"] {
+            let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
+            roots
+                .others
+                .extend(text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?)));
+        }
+        for name in fsx::names_in(&self.layout.intents())? {
+            let project = name.to_str().and_then(|name| ProjectId::parse(name.strip_suffix(".json")?));
+            if let Some(intent) = project.map(|project| self.interrupted_restore(&project)).transpose()?.flatten() {
+                roots.others.extend([intent.target, intent.safety]);
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Every ref by its name. Those in files of their own come before the packed ones.
+    pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
+        let packed = fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default();
+        let mut refs = BTreeMap::new();
+        for line in packed.split(|byte| *byte == b'\n') {
+            if let Some((id, name)) = line.split_at_checked(40)
+                && let (Some(id), Some(name)) = (ObjectId::from_hex(id), name.strip_prefix(b" "))
+            {
+                refs.insert(String::from_utf8_lossy(name).into_owned(), id);
+            }
+        }
+        let mut open = vec![("refs".to_owned(), 0)];
+        while let Some((dir, depth)) = open.pop() {
+            for name in fsx::names_in(&self.layout.store().join(&dir))? {
+                let name = format!("{dir}/{}", name.to_string_lossy());
+                let path = self.layout.store().join(&name);
+                if path.is_dir() {
+                    if depth < REF_DEPTH_MAX {
+                        open.push((name, depth + 1));
+                    }
+                } else if !name.ends_with(".lock") {
+                    let Some(text) = fsx::read_small(&path, NAMES_BYTES_MAX)? else { continue };
+                    let text = text.trim_ascii();
+                    match ObjectId::from_hex(text) {
+                        Some(id) => drop(refs.insert(name, id)),
+                        None if text.starts_with(b"ref: ") => {}
+                        None => {
+                            return Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
+                                .with_hint("`piton repair` puts it aside"));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(refs)
+    }
+}
+
+/// Finds what can be reached, from one name after the other. What was found first stays as it was found.
+pub(super) struct Reach {
+    pub(super) marks: HashMap<ObjectId, Mark>,
+    /// Where histories end.
+    pub(super) boundary: HashSet<CheckpointId>,
+    /// What is named and not there, or not whole.
+    pub(super) missing: Vec<ObjectId>,
+    buffer: Vec<u8>,
+}
+
+impl Reach {
+    pub(super) fn new(boundary: HashSet<CheckpointId>) -> Self {
+        Self { marks: HashMap::new(), boundary, missing: Vec::new(), buffer: Vec::new() }
+    }
+
+    /// Marks one commit and all that its tree holds, but not those before it.
+    pub(super) fn commit_alone(&mut self, objects: &Objects, id: ObjectId, rank: Rank) {
+        self.walk(objects, id, rank, false);
+    }
+
+    /// Marks an object and all that can be reached from it.
+    pub(super) fn all_from(&mut self, objects: &Objects, id: ObjectId, rank: Rank) {
+        self.walk(objects, id, rank, true);
+    }
+
+    fn walk(&mut self, objects: &Objects, id: ObjectId, rank: Rank, with_parents: bool) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        // No recursion: a tree may be deeper than a stack.
+        let mut open = vec![(id, None, 0)];
+        while let Some((id, kind, name)) = open.pop() {
+            if self.marks.contains_key(&id) {
+                continue;
+            }
+            let kind = match kind {
+                Some(ObjectKind::Blob) => ObjectKind::Blob,
+                _ => match objects.read_any(id, &mut buffer) {
+                    Ok(Some(kind)) => kind,
+                    Ok(None) | Err(_) => {
+                        self.missing.push(id);
+                        continue;
+                    }
+                },
+            };
+            let order = u32::try_from(self.marks.len()).unwrap_or(u32::MAX);
+            self.marks.insert(id, Mark { kind, name, order, rank });
+            match kind {
+                ObjectKind::Blob => {}
+                ObjectKind::Tree => {
+                    for entry in tree::entries(&buffer).filter(|entry| entry.mode != tree::SUBMODULE) {
+                        let is_dir = entry.mode == tree::DIRECTORY;
+                        let kind = if is_dir { None } else { Some(ObjectKind::Blob) };
+                        open.push((entry.id, kind, similar_name(name, entry.name)));
+                    }
+                }
+                ObjectKind::Commit => {
+                    let (tree, parents) = parents_and_tree(&buffer);
+                    if with_parents && !self.boundary.contains(&id) {
+                        open.extend(parents.into_iter().map(|parent| (parent, None, 0)));
+                    }
+                    open.extend(tree.map(|tree| (tree, None, 0)));
+                }
+                ObjectKind::Tag => {
+                    let target = buffer.strip_prefix(b"object ").and_then(|rest| ObjectId::from_hex(rest.get(..40)?));
+                    open.extend(target.map(|target| (target, None, 0)));
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Declines where something that is named is not there.
+    pub(super) fn check_whole(&self) -> Result<()> {
+        match self.missing.first() {
+            None => Ok(()),
+            Some(id) => {
+                Err(Error::damaged("tell what is still needed", format!("the object {id} is missing or damaged"))
+                    .with_hint("`piton verify` shows what is damaged, `piton repair` mends it"))
+            }
+        }
+    }
+}
+
+/// Git's way to bring files together whose contents may be alike: the last characters of a path count most.
+fn similar_name(dir: u32, name: &[u8]) -> u32 {
+    let characters = std::iter::once(&b'/').chain(name).filter(|byte| !byte.is_ascii_whitespace());
+    characters.fold(dir, |hash, byte| (hash >> 2).wrapping_add(u32::from(*byte) << 24))
+}

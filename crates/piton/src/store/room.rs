@@ -1,0 +1,177 @@
+//! Making room: the oldest checkpoints go, project by project in turn, exactly as many as it takes.
+//!
+//! - M1. The newest checkpoint of a project never goes, nor any while a restore of the project waits to be finished.
+//! - M2. No checkpoint goes that need not: what each alone holds is known before the first is dropped, and dead entries and
+//!   left-over files go first.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::gc::{Aim, Collection, Watch};
+use super::lock::GcLock;
+use super::packs::Pack;
+use super::reach::{NEVER, Rank, Reach, Roots};
+use super::{Checkpoint, Objects, Store, StoreLock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{CheckpointId, ProjectId};
+use crate::time::Moment;
+
+/// What comes free is known but for a few bytes (blocks, deltas that lose their base): the rest is made up for in a second
+/// round.
+const ROUNDS_MAX: u32 = 8;
+
+/// What came of making room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoomMade {
+    /// There is room now, after that many checkpoints were dropped.
+    Enough { dropped: u64 },
+    /// There is none to be made: the newest checkpoints alone take too much. Nothing was dropped.
+    Impossible,
+}
+
+/// The checkpoints of all projects, newest first.
+type Histories = BTreeMap<ProjectId, Vec<Checkpoint>>;
+
+/// One checkpoint that may go.
+struct Droppable<'a> {
+    project: &'a ProjectId,
+    id: CheckpointId,
+}
+
+impl Store {
+    /// Makes the store small enough for `bytes` more within `bytes_max`.
+    pub(crate) fn make_room(
+        &self,
+        held: &GcLock,
+        bytes: u64,
+        bytes_max: u64,
+        now: Moment,
+        watch: &Watch,
+    ) -> Result<RoomMade> {
+        let mut dropped = 0;
+        for _ in 0..ROUNDS_MAX {
+            let size = self.recount()?;
+            let Some(lacking) = size.saturating_add(bytes).checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
+                return Ok(RoomMade::Enough { dropped });
+            };
+            let objects = self.objects(&StoreLock::none())?;
+            let roots = self.roots()?;
+            let histories = self.histories(&objects, &roots)?;
+            let order = self.drop_order(&histories)?;
+            let mut reach = self.rank(&objects, &roots, &histories, &order)?;
+            drop(objects);
+            let Some(count) = how_many(&self.packs()?, &reach, order.len(), lacking) else {
+                return Ok(RoomMade::Impossible);
+            };
+            if !self.drop_all(&histories, &order[..count], now)? {
+                continue;
+            }
+            dropped += count as u64;
+            let first_kept = Rank::try_from(count).unwrap_or(NEVER);
+            reach.marks.retain(|_, mark| mark.rank >= first_kept);
+            Collection { store: self, held, reach, now, watch, even_young: true }.run(Aim::Free(lacking))?;
+        }
+        Err(Error::new(ErrorKind::Busy, "make room in the store")
+            .because("other processes write to it all the time")
+            .with_hint("try again"))
+    }
+
+    /// What the oldest checkpoints would have to go for, if the store were to shrink to `bytes_max`: how many of each
+    /// project. `None` where that is not to be had.
+    pub(crate) fn would_drop(&self, bytes_max: u64) -> Result<Option<BTreeMap<ProjectId, usize>>> {
+        let Some(lacking) = self.count_bytes()?.checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
+            return Ok(Some(BTreeMap::new()));
+        };
+        let held = self.share()?;
+        let objects = self.objects(&held)?;
+        let roots = self.roots()?;
+        let histories = self.histories(&objects, &roots)?;
+        let order = self.drop_order(&histories)?;
+        let reach = self.rank(&objects, &roots, &histories, &order)?;
+        let count = how_many(&self.packs()?, &reach, order.len(), lacking);
+        Ok(count.map(|count| counted(&order[..count])))
+    }
+
+    fn histories(&self, objects: &Objects, roots: &Roots) -> Result<Histories> {
+        let history = |(project, newest): (&ProjectId, &CheckpointId)| {
+            Ok((project.clone(), self.history(objects, Some(*newest))?))
+        };
+        roots.projects.iter().map(history).collect()
+    }
+
+    /// All that may go, in the order in which it goes: the oldest of each project, then the next of each.
+    fn drop_order<'a>(&self, histories: &'a Histories) -> Result<Vec<Droppable<'a>>> {
+        let mut order = Vec::new();
+        for (project, history) in histories {
+            if self.interrupted_restore(project)?.is_some() {
+                continue;
+            }
+            let oldest_first = history.iter().skip(1).rev().enumerate();
+            order
+                .extend(oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), Droppable { project, id: one.id })));
+        }
+        order.sort_by_key(|(turn, time, one)| (*turn, *time, one.id));
+        Ok(order.into_iter().map(|(_, _, one)| one).collect())
+    }
+
+    /// Marks everything with the number of the checkpoint with which it goes.
+    fn rank(&self, objects: &Objects, roots: &Roots, histories: &Histories, order: &[Droppable<'_>]) -> Result<Reach> {
+        let mut reach = Reach::new(self.boundary()?);
+        for id in &roots.others {
+            reach.all_from(objects, *id, NEVER);
+        }
+        let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
+        let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
+        kept.for_each(|one| reach.commit_alone(objects, one.id, NEVER));
+        // What is dropped last comes first: an object goes with the last that holds it.
+        for one in order.iter().rev() {
+            reach.commit_alone(objects, one.id, ranks[&one.id]);
+        }
+        reach.check_whole()?;
+        Ok(reach)
+    }
+
+    /// Drops them; `false` where a restore has begun meanwhile that may need one.
+    fn drop_all(&self, histories: &Histories, dropped: &[Droppable<'_>], now: Moment) -> Result<bool> {
+        for (project, count) in counted(dropped) {
+            let held = self.share()?;
+            let locked = self.lock_project(&held, &project)?;
+            if self.interrupted_restore(&project)?.is_some() {
+                return Ok(false);
+            }
+            let history = &histories[&project];
+            let (kept, behind) = history.split_at(history.len() - count);
+            let end = kept.last().expect("the newest is never dropped").id;
+            self.cut_before(&locked, &project, end, behind, now)?;
+        }
+        Ok(true)
+    }
+}
+
+fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
+    let mut counts = BTreeMap::new();
+    for one in dropped {
+        *counts.entry(one.project.clone()).or_default() += 1;
+    }
+    counts
+}
+
+/// How many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
+fn how_many(packs: &[Pack], reach: &Reach, droppable: usize, lacking: u64) -> Option<usize> {
+    let mut freed = vec![0; droppable];
+    let mut free_anyway = 0;
+    let mut seen = std::collections::HashSet::new();
+    for entry in packs.iter().flat_map(|pack| &pack.entries) {
+        match reach.marks.get(&entry.id).filter(|_| seen.insert(entry.id)) {
+            None => free_anyway += entry.bytes(),
+            Some(mark) if mark.rank == NEVER => {}
+            Some(mark) => freed[mark.rank as usize] += entry.bytes(),
+        }
+    }
+    let mut sum: u64 = free_anyway;
+    let mut count = 0;
+    while sum < lacking {
+        sum += freed.get(count)?;
+        count += 1;
+    }
+    Some(count)
+}

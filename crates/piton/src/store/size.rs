@@ -1,0 +1,93 @@
+//! How much the store takes on the disk, known without looking at every file.
+//!
+//! `store/size` holds the last count, and every take adds what it is about to write *before* it does so. So the note may
+//! be too high after a take that failed, and never too low by what a take wrote. Only where it leaves no room is
+//! everything counted again. Nobody relies on it for anything but the limit: it is replaced atomically and not synced.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::{Store, lock};
+use crate::error::{Error, Result};
+use crate::fsx::{self, Durability};
+
+/// File systems give space in blocks, of this size nearly everywhere.
+const BLOCK_BYTES: u64 = 4096;
+/// A number.
+const NOTE_BYTES_MAX: u64 = 64;
+
+/// What a file of this length takes.
+pub(crate) fn on_disk(length: u64) -> u64 {
+    length.next_multiple_of(BLOCK_BYTES)
+}
+
+/// Whether there is room for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// There is, and it is noted as taken.
+    Reserved,
+    /// There is not.
+    Lacking,
+}
+
+impl Store {
+    /// What all files of the store take, temporary ones included.
+    pub(crate) fn count_bytes(&self) -> Result<u64> {
+        bytes_below(self.layout.store())
+    }
+
+    /// Counts everything, and notes it.
+    pub(crate) fn recount(&self) -> Result<u64> {
+        let _held = self.lock_size()?;
+        let counted = self.count_bytes()?;
+        self.note_size(counted)?;
+        Ok(counted)
+    }
+
+    /// Sets `bytes` aside, if the store stays within `bytes_max` with them. `written` of them are on the disk already,
+    /// in temporary files.
+    pub(crate) fn reserve(&self, bytes: u64, written: u64, bytes_max: u64) -> Result<Room> {
+        let _held = self.lock_size()?;
+        let noted = fsx::read_small(&self.layout.size(), NOTE_BYTES_MAX).ok().flatten();
+        let noted = noted.and_then(|text| std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok());
+        let fits = |size: &u64| size.saturating_add(bytes) <= bytes_max;
+        let size = match noted.filter(fits) {
+            Some(size) => size,
+            None => self.count_bytes()?.saturating_sub(written),
+        };
+        if !fits(&size) {
+            return Ok(Room::Lacking);
+        }
+        self.note_size(size + bytes)?;
+        Ok(Room::Reserved)
+    }
+
+    fn lock_size(&self) -> Result<fs::File> {
+        let file = self.lock_file(lock::SIZE)?;
+        lock::wait_for(&file, lock::Mode::Exclusive, "the size of the store")?;
+        Ok(file)
+    }
+
+    fn note_size(&self, bytes: u64) -> Result<()> {
+        fsx::replace(&self.layout.size(), format!("{bytes}\n").as_bytes(), Durability::Rebuildable)
+    }
+}
+
+/// What all files in a directory and below it take. What goes away meanwhile takes nothing.
+pub(crate) fn bytes_below(dir: &Path) -> Result<u64> {
+    let mut total = 0;
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for name in fsx::names_in(&dir)? {
+            let path = dir.join(name);
+            match fs::symlink_metadata(&path) {
+                Ok(found) if found.is_dir() => open.push(path),
+                Ok(found) => total += on_disk(found.len()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("look at", &path, error)),
+            }
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,225 @@
+//! A store that stays small: collections, roll-up, deltas, the limit on its size.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use piton::{
+    History, Maintained, Outcome, Policy, Project, PruneReport, Settings, Store, Watch, WhySkipped, maintain, prune,
+};
+use testkit::Sandbox;
+
+use crate::kit::{Dice, now, take_with, taken};
+
+pub(crate) fn store_of(sandbox: &Sandbox) -> Store {
+    Store::open_existing(&sandbox.base()).expect("a base").expect("a store")
+}
+
+/// Prunes with rules that drop no project.
+pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
+    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let report = prune(&store_of(sandbox), &policy, now(), &Watch::default()).expect("a prune");
+    assert_eq!(report.problems, [""; 0]);
+    report
+}
+
+pub(crate) fn ids_of(sandbox: &Sandbox, dir: &Path) -> Vec<String> {
+    let project = Project::at(dir, None).expect("a project");
+    let history = History::of(&store_of(sandbox), &project).expect("a history");
+    history.checkpoints().iter().map(|checkpoint| checkpoint.id.to_string()).collect()
+}
+
+pub(crate) fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let names = fs::read_dir(sandbox.store().join("objects/pack")).expect("packs");
+    let packs = names.map(|entry| entry.expect("an entry").path());
+    packs.filter(|path| path.extension().is_some_and(|end| end == "pack")).collect()
+}
+
+/// What all files below the store take, in blocks.
+pub(crate) fn store_bytes(sandbox: &Sandbox) -> u64 {
+    let mut bytes = 0;
+    testkit::walk(&sandbox.store(), &mut |path| {
+        let found = path.symlink_metadata().expect("a file");
+        bytes += if found.is_dir() { 0 } else { found.len().next_multiple_of(4096) };
+    });
+    bytes
+}
+
+/// Text that looks like a program, of about that many lines.
+fn source(dice: &mut Dice, lines: usize) -> String {
+    const WORDS: [&str; 12] =
+        ["let", "fn", "match", "store", "pack", "index", "self", "return", "if", "else", "Vec::new()", "=>"];
+    let line = |dice: &mut Dice| (0..4 + dice.roll(6)).map(|_| dice.pick(&WORDS)).collect::<Vec<_>>().join(" ");
+    (0..lines).map(|number| format!("    {} // {number}\n", line(dice))).collect()
+}
+
+fn noise(dice: &mut Dice, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|_| u8::try_from(dice.roll(256)).expect("a byte")).collect()
+}
+
+/// A project of source files, some of which change before each take.
+fn change(dir: &Path, dice: &mut Dice, files: usize, changed: usize) {
+    for _ in 0..changed {
+        let path = dir.join(format!("src/m{}/f{}.rs", dice.roll(5), dice.roll(files)));
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        let text = fs::read_to_string(&path).unwrap_or_else(|_| source(dice, 200));
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        let at = dice.roll(lines.len());
+        lines[at] = source(dice, 1).trim_end().to_owned();
+        if dice.roll(4) == 0 {
+            lines.insert(at, "    inserted".to_owned());
+        }
+        fs::write(path, lines.join("\n") + "\n").expect("a file");
+    }
+}
+
+#[test]
+fn a_collection_keeps_every_checkpoint_byte_for_byte_and_stock_git_agrees() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(1);
+    let settings = Settings { max_snapshots: 10, ..Settings::default() };
+    for _ in 0..45 {
+        change(&sandbox.project(), &mut dice, 8, 6);
+        fs::write(sandbox.project().join("noise"), noise(&mut dice, 3000)).expect("a file");
+        taken(&take_with(&sandbox, &sandbox.project(), &settings));
+    }
+    let ids = ids_of(&sandbox, &sandbox.project());
+    assert_eq!(ids.len(), 10);
+    let before: Vec<_> = ids.iter().map(|id| sandbox.held_by(id)).collect();
+    let report = collect(&sandbox);
+    assert!(report.bytes_freed > 100_000, "{report:?}");
+    assert_eq!(packs(&sandbox).len(), 1);
+    sandbox.assert_store_is_whole();
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
+    let after: Vec<_> = ids.iter().map(|id| sandbox.held_by(id)).collect();
+    assert!(before == after);
+    let idx = packs(&sandbox)[0].with_extension("idx");
+    let listing = sandbox.store_git(&["verify-pack", "-v", idx.to_str().expect("UTF-8")]);
+    let listing = String::from_utf8(listing).expect("text");
+    assert!(listing.contains("chain length = 1: "), "versions of one file are deltas:\n{listing}");
+    assert!(!listing.contains("chain length = 25: "), "chains are bounded");
+    assert_eq!(collect(&sandbox).bytes_freed, 0, "there is nothing left to do");
+}
+
+#[test]
+fn the_newest_version_of_a_file_stands_whole() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(2);
+    for _ in 0..6 {
+        change(&sandbox.project(), &mut dice, 1, 5);
+        taken(&take_with(&sandbox, &sandbox.project(), &Settings::default()));
+    }
+    collect(&sandbox);
+    let newest = &ids_of(&sandbox, &sandbox.project())[0];
+    let idx = packs(&sandbox)[0].with_extension("idx");
+    let listing = String::from_utf8(sandbox.store_git(&["verify-pack", "-v", idx.to_str().expect("UTF-8")]));
+    let listing = listing.expect("text");
+    let tree = String::from_utf8(sandbox.store_git(&["ls-tree", "-r", newest])).expect("text");
+    let mut whole = 0;
+    for line in tree.lines() {
+        let id = line.split_whitespace().nth(2).expect("an id");
+        let stored = listing.lines().find(|line| line.starts_with(id)).expect("it is in the pack");
+        whole += usize::from(stored.split_whitespace().count() == 5);
+    }
+    // Files of one name in several directories may lean on each other: at least one of them is whole.
+    assert!(whole >= 1, "{listing}");
+    assert!(listing.contains("chain length = 4: "), "older versions lean on newer ones:\n{listing}");
+}
+
+#[test]
+fn packs_merge_when_there_are_many_and_only_then() {
+    let sandbox = Sandbox::new();
+    let settings = Settings { max_snapshots: 100, auto_prune: false, ..Settings::default() };
+    let take = |number: usize| {
+        fs::write(sandbox.project().join("count"), number.to_string()).expect("a file");
+        taken(&take_with(&sandbox, &sandbox.project(), &settings));
+    };
+    (0..32).for_each(take);
+    let done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+    assert_eq!((done, packs(&sandbox).len()), (Maintained::Nothing, 32));
+    (32..40).for_each(take);
+    let done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+    assert!(matches!(done, Maintained::Tidied(_)), "{done:?}");
+    assert!(packs(&sandbox).len() <= 2, "{}", packs(&sandbox).len());
+    assert_eq!(ids_of(&sandbox, &sandbox.project()).len(), 40);
+    sandbox.assert_store_is_whole();
+}
+
+#[test]
+fn after_500_takes_the_store_is_about_as_small_as_stock_git_makes_it() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(3);
+    let settings = Settings { max_snapshots: 20, auto_prune: false, ..Settings::default() };
+    let store = |sandbox: &Sandbox| store_of(sandbox);
+    change(&sandbox.project(), &mut dice, 40, 200);
+    for number in 0..500 {
+        change(&sandbox.project(), &mut dice, 40, 3);
+        taken(&take_with(&sandbox, &sandbox.project(), &settings));
+        if number % 40 == 0 {
+            maintain(&store(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+        }
+    }
+    let ids = ids_of(&sandbox, &sandbox.project());
+    assert_eq!(ids.len(), 20);
+    collect(&sandbox);
+    let objects = |sandbox: &Sandbox| {
+        let mut bytes = 0;
+        testkit::walk(&sandbox.store().join("objects"), &mut |path| {
+            bytes += path.symlink_metadata().map_or(0, |found| if found.is_dir() { 0 } else { found.len() });
+        });
+        bytes
+    };
+    let ours = objects(&sandbox);
+    sandbox.assert_store_is_whole();
+    sandbox.store_git(&["gc", "--aggressive", "--prune=now", "--quiet"]);
+    let theirs = objects(&sandbox);
+    eprintln!("RATIO {ours} {theirs}");
+    assert!(ours * 10 <= theirs * 13, "{ours} bytes, and git makes it {theirs}");
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
+}
+
+/// The oldest-first rule, as a model that knows what each take brought: how many checkpoints could be kept at best.
+#[test]
+fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(4);
+    let dirs: Vec<_> = (0..10).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
+    let settings = Settings { max_snapshots: 1000, max_total_size_mb: 4, ..Settings::default() };
+    let bytes_max = settings.total_bytes_max().expect("a limit");
+    let mut newest = BTreeMap::new();
+    for number in 0..crate::kit::cases("PITON_CAP_TAKES", 250) {
+        let dir = &dirs[dice.roll(dirs.len())];
+        let bytes = 2_000 + dice.roll(60_000);
+        fs::write(dir.join(format!("f{}", dice.roll(4))), noise(&mut dice, bytes)).expect("a file");
+        let report = take_with(&sandbox, dir, &settings);
+        newest.insert(dir.clone(), taken(&report));
+        let size = store_bytes(&sandbox);
+        assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
+        for (dir, id) in &newest {
+            assert_eq!(ids_of(&sandbox, dir).first(), Some(id), "take {number}: the newest of {}", dir.display());
+        }
+    }
+    let size = store_bytes(&sandbox);
+    assert!(size * 10 > bytes_max * 9, "{size} bytes of {bytes_max}: more was dropped than had to be");
+    sandbox.assert_store_is_whole();
+}
+
+#[test]
+fn a_checkpoint_that_is_larger_than_the_limit_is_declined_and_nothing_is_dropped_for_it() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(5);
+    let settings = Settings { max_total_size_mb: 1, ..Settings::default() };
+    for number in 0..5 {
+        fs::write(sandbox.project().join("small"), number.to_string()).expect("a file");
+        taken(&take_with(&sandbox, &sandbox.project(), &settings));
+    }
+    let ids = ids_of(&sandbox, &sandbox.project());
+    fs::write(sandbox.project().join("large"), noise(&mut dice, 2 << 20)).expect("a file");
+    let report = take_with(&sandbox, &sandbox.project(), &settings);
+    assert_eq!(report.outcome, Outcome::Skipped(WhySkipped::StoreFull));
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
+    assert_eq!(sandbox.temporary_files(), [PathBuf::new(); 0]);
+    fs::remove_file(sandbox.project().join("large")).expect("a file");
+    fs::write(sandbox.project().join("small"), "again").expect("a file");
+    taken(&take_with(&sandbox, &sandbox.project(), &settings));
+}
