@@ -16,8 +16,9 @@ Exit codes: 0 done, 1 error or declined, 2 usage or could not, 3 partly done, 4 
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
+    /// Without one it is `status`.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Args)]
@@ -57,4 +58,12 @@ pub(crate) enum Command {
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    #[command(visible_alias = "list")]
+    Status(cmd::status::StatusArgs),
+    Prune(cmd::prune::Prune),
+    Clear(cmd::clear::Clear),
+    ClearLegacy(cmd::clear::ClearLegacy),
+    Purge(cmd::purge::Purge),
+    #[command(hide = true)]
+    Maintain(cmd::prune::Maintain),
 }

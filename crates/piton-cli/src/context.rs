@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use jiff::Zoned;
-use piton::{Error, ErrorKind, Moment, Problem, Project, Settings, Store};
+use piton::{Error, ErrorKind, Moment, Problem, Project, Settings, StatusProblem, Store};
 
 use crate::cli::Global;
 use crate::output::Output;
@@ -15,6 +15,8 @@ pub(crate) struct Context {
     pub(crate) dir: PathBuf,
     pub(crate) base: PathBuf,
     pub(crate) settings: Settings,
+    /// The configuration file that was named on the command line.
+    pub(crate) config: Option<PathBuf>,
     home: Option<PathBuf>,
 }
 
@@ -32,7 +34,8 @@ impl Context {
         }
         let base = base(global, home.as_deref())?;
         let settings = settings(global, home.as_deref(), output)?;
-        Ok(Self { base: dir.join(base), dir, settings, home })
+        let config = global.config.as_ref().map(|config| dir.join(config));
+        Ok(Self { base: dir.join(base), dir, settings, config, home })
     }
 
     /// The time, and the local zone.
@@ -67,6 +70,27 @@ impl Context {
     /// The project that the command means.
     pub(crate) fn project(&self, store: Option<&Store>) -> piton::Result<Project> {
         Project::around(&self.dir, store, self.home.as_deref())
+    }
+
+    /// What is wrong or not protected, as far as settings and the base tell.
+    pub(crate) fn problems(&self) -> Vec<StatusProblem> {
+        let mut problems = Vec::new();
+        let mut note = |what: &str, hint: &str| {
+            problems.push(StatusProblem { what: what.to_owned(), hint: hint.to_owned() });
+        };
+        if !self.settings.enabled {
+            note(
+                "automatic checkpoints are off: agents work unprotected",
+                "`piton install AGENT` hooks an agent up and turns them on",
+            );
+        }
+        if self.base.exists() && tempfile::tempfile_in(&self.base).is_err() {
+            note(
+                "the base cannot be written to: no checkpoint can be taken",
+                "see who owns it, and whether the disk is full",
+            );
+        }
+        problems
     }
 
     /// Says so if a restore of the project was cut short.

@@ -1,7 +1,7 @@
 //! What people and programs get to see. Data goes to stdout, words about it to stderr.
 
 use std::cell::RefCell;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anstream::{AutoStream, ColorChoice};
@@ -98,6 +98,17 @@ impl Output {
         let _ = write!(out, "{text}").and_then(|()| out.flush());
     }
 
+    /// Asks, and waits for the answer. Whoever cannot be asked has not agreed.
+    pub(crate) fn confirmed(&self, question: &str) -> io::Result<bool> {
+        if self.is_json {
+            return Ok(false);
+        }
+        self.prompt(question);
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    }
+
     /// Whether what goes to stdout may have colours.
     pub(crate) fn has_colours(&self) -> bool {
         AutoStream::new(io::stdout(), self.choice).current_choice() != ColorChoice::Never
@@ -138,7 +149,8 @@ impl Output {
         if error.is::<PartlyDone>() {
             return ExitCode::from(3);
         }
-        let ours = error.downcast_ref::<Error>();
+        let could_not = error.downcast_ref::<CouldNot>();
+        let ours = error.downcast_ref::<Error>().or(could_not.map(|CouldNot(error)| error));
         let (message, own_hint) = match ours {
             Some(error) => (error.to_string(), error.hint().map(str::to_owned)),
             None => split_hint(&format!("{error:#}")),
@@ -154,6 +166,7 @@ impl Output {
             }
         }
         ExitCode::from(match kind {
+            _ if could_not.is_some() => 2,
             Some(ErrorKind::NotFound) => 4,
             Some(ErrorKind::Busy) => 5,
             Some(ErrorKind::Invalid | ErrorKind::Ambiguous) => 2,
@@ -173,6 +186,18 @@ impl std::fmt::Display for PartlyDone {
 }
 
 impl std::error::Error for PartlyDone {}
+
+/// What was agreed to could not be done: an exit code of its own, as declining has one.
+#[derive(Debug)]
+pub(crate) struct CouldNot(pub(crate) Error);
+
+impl std::fmt::Display for CouldNot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for CouldNot {}
 
 fn split_hint(message: &str) -> (String, Option<String>) {
     match message.split_once("\nhint: ") {
@@ -207,6 +232,19 @@ pub(crate) fn plain(text: &str) -> String {
         other => other,
     };
     text.chars().map(shown).collect()
+}
+
+/// A number of bytes as people read it: `4.2 MB`.
+pub(crate) fn bytes(count: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
+    let mut size = count as f64;
+    for unit in ["B", "KB", "MB", "GB"] {
+        if size < 1024.0 {
+            return if unit == "B" { format!("{count} B") } else { format!("{size:.1} {unit}") };
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.1} TB")
 }
 
 /// The same moment in the time zone of whoever reads it.

@@ -1,26 +1,36 @@
-//! How far a take has come, for somebody who waits at a terminal. Silent for the first half second.
+//! How far a take or work on the store has come, for somebody who waits at a terminal. Silent for the first half second.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use piton::Progress;
+use piton::{Progress, Watch};
 
 use crate::output::Output;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs `work` and shows how it goes on.
+/// Runs a take or a restore, and shows how it goes on.
 pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
+    show_meanwhile(output, |elapsed| take_line(&progress, elapsed), || work(&progress))
+}
+
+/// Runs work on the store, and shows how it goes on.
+pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
+    let watch = Watch::default();
+    show_meanwhile(output, |elapsed| store_line(&watch, elapsed), || work(&watch))
+}
+
+fn show_meanwhile<T>(output: &Output, line: impl Fn(Duration) -> String + Sync, work: impl FnOnce() -> T) -> T {
     if !output.shows_progress() {
-        return work(&progress);
+        return work();
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(&progress, &done));
-        let result = work(&progress);
+        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(&line, &done));
+        let result = work();
         done.store(true, Ordering::Relaxed);
         if let Ok(watcher) = watcher {
             watcher.thread().unpark();
@@ -29,7 +39,7 @@ pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T 
     })
 }
 
-fn show(progress: &Progress, done: &AtomicBool) {
+fn show(line: &dyn Fn(Duration) -> String, done: &AtomicBool) {
     let began = Instant::now();
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a template that was tried"));
@@ -38,18 +48,31 @@ fn show(progress: &Progress, done: &AtomicBool) {
         if began.elapsed() < PATIENCE || done.load(Ordering::Relaxed) {
             continue;
         }
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (read, all) = (load(&progress.bytes_read), load(&progress.bytes_to_read));
-        let found = HumanCount(load(&progress.files_found));
-        bar.set_message(if all == 0 {
-            format!("{found} files found")
-        } else {
-            let rate = read * 1000 / u64::try_from(began.elapsed().as_millis()).unwrap_or(1).max(1);
-            let left = all.saturating_sub(read) / rate.max(1);
-            let (read, all, rate) = (HumanBytes(read), HumanBytes(all), HumanBytes(rate));
-            format!("{found} files, {read} of {all} read, {rate}/s, {left} s to go")
-        });
+        bar.set_message(line(began.elapsed()));
         bar.tick();
     }
     bar.finish_and_clear();
+}
+
+fn take_line(progress: &Progress, elapsed: Duration) -> String {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let found = HumanCount(load(&progress.files_found));
+    match load(&progress.bytes_to_read) {
+        0 => format!("{found} files found"),
+        all => format!("{found} files, {}", share(load(&progress.bytes_read), all, "read", elapsed)),
+    }
+}
+
+fn store_line(watch: &Watch, elapsed: Duration) -> String {
+    match watch.total.load(Ordering::Relaxed) {
+        0 => "looking at the store".to_owned(),
+        all => share(watch.done.load(Ordering::Relaxed), all, "done", elapsed),
+    }
+}
+
+fn share(done: u64, all: u64, verb: &str, elapsed: Duration) -> String {
+    let rate = done * 1000 / u64::try_from(elapsed.as_millis()).unwrap_or(1).max(1);
+    let left = all.saturating_sub(done) / rate.max(1);
+    let (done, all, rate) = (HumanBytes(done), HumanBytes(all), HumanBytes(rate));
+    format!("{done} of {all} {verb}, {rate}/s, {left} s to go")
 }

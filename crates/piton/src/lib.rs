@@ -27,10 +27,12 @@ mod history;
 mod id;
 mod project;
 mod prune;
+mod purge;
 mod relpath;
 mod restore;
 mod settings;
 mod skipped;
+mod status;
 mod store;
 mod survey;
 mod sys;
@@ -47,12 +49,16 @@ pub use id::{CheckpointId, ObjectId, ProjectId};
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Drop, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
-    WhyDropped, is_due, maintain, plan, plan_prune, prune,
+    WhyDropped, clear, clear_legacy, is_due, maintain, plan, plan_prune, prune,
 };
+pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};
 pub use restore::{Left, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use store::{Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes, Watch};
+pub use status::{ProjectStatus, Status, StatusProblem};
+pub use store::{
+    Archive, Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes, Watch,
+};
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -1,7 +1,11 @@
 //! One file per command: its arguments and its function together.
 
+pub(crate) mod clear;
 pub(crate) mod diff;
+pub(crate) mod prune;
+pub(crate) mod purge;
 pub(crate) mod restore;
 pub(crate) mod rollback;
 pub(crate) mod show;
+pub(crate) mod status;
 pub(crate) mod take;

@@ -1,7 +1,7 @@
 //! `piton restore`, and what `rollback`, `undo` and `redo` share with it.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, IsTerminal as _};
+use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::bail;
@@ -16,6 +16,7 @@ use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::output::{Output, PartlyDone, plain};
 use crate::progress::watch;
+use crate::upkeep;
 
 /// Make files equal to a checkpoint again
 #[derive(Debug, Args)]
@@ -126,7 +127,7 @@ pub(crate) fn restore(
         let (target, changes) = (planned.target().id, planned.plan().changes());
         // Nobody waits for the store while somebody thinks about the answer.
         drop(planned);
-        if changes > 0 && !confirmed(output)? {
+        if changes > 0 && !output.confirmed("Restore? [y/N] ")? {
             bail!("declined; nothing was touched");
         }
         agreed = Some(target);
@@ -142,6 +143,7 @@ pub(crate) fn restore(
         }
         restore.apply()
     })?;
+    upkeep::start_if_due(context, &store);
     output.json(&report_json(&report));
     output.text(&report_text(&report));
     match report.outcome {
@@ -159,13 +161,6 @@ fn prepare<'a>(
     progress: &Progress,
 ) -> piton::Result<Restore<'a>> {
     Restore::prepare(store, project, to, options, &context.settings, Context::now(), progress)
-}
-
-fn confirmed(output: &Output) -> anyhow::Result<bool> {
-    output.prompt("Restore? [y/N] ");
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 fn shown(path: &[u8]) -> String {

@@ -10,6 +10,7 @@ use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::output::{Output, local, plain};
 use crate::progress::watch;
+use crate::upkeep;
 
 /// Take a checkpoint now
 #[derive(Debug, Args)]
@@ -37,6 +38,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     };
     let settings = &context.settings;
     let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
+    upkeep::start_if_due(context, &store);
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     output.json(&as_json(&report, elapsed_ms));
     let headline = match report.outcome {

@@ -196,3 +196,22 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
         _ => Ok(Maintained::Nothing),
     }
 }
+
+/// Removes all checkpoints of all projects, and what older layouts left. Session records stay: they are no checkpoints.
+pub fn clear(store: &Store) -> Result<u64> {
+    let held = store.lock_gc()?;
+    let bytes = store.base_bytes()?;
+    clear_legacy(store)?;
+    store.remove_all(&held)?;
+    Ok(bytes)
+}
+
+/// Removes what older layouts left; what came free.
+pub fn clear_legacy(store: &Store) -> Result<u64> {
+    let mut bytes = 0;
+    for archive in store.archives()? {
+        store.remove_archive(&archive.name)?;
+        bytes += archive.bytes;
+    }
+    Ok(bytes)
+}

@@ -10,7 +10,7 @@ use crate::relpath::{escape, unescape};
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::time::Moment;
 
-const FACTS_HEADER: &[u8] = b"piton 1";
+pub(super) const FACTS_HEADER: &[u8] = b"piton 1";
 const SIGNATURE: &str = "piton <piton@local>";
 /// A reason is for people: one line of a length that they read.
 const REASON_CHARS_MAX: usize = 500;

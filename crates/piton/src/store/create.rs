@@ -178,7 +178,13 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if !layout.head().exists() {
         move_old_layout_aside(layout, now, half_made)?;
     }
-    fill_in(layout)
+    fill_in(layout)?;
+    // From now on counts how long it was not pruned: there is nothing to prune in a new one.
+    let mark = layout.last_prune();
+    if !half_made && !mark.exists() {
+        fsx::replace(&mark, now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)?;
+    }
+    Ok(())
 }
 
 fn fill_in(layout: &Layout) -> Result<()> {

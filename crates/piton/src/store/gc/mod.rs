@@ -97,6 +97,20 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Removes every byte that nothing refers to, however much has to be written anew for it.
+    pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
+        let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
+        let collection = Collection { store: self, held, reach, now, watch, even_young: true };
+        if collection.run(Aim::Every)?.left_some {
+            return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
+                .because("other processes use the store all the time")
+                .with_hint("run `piton prune` when they have ended"));
+        }
+        Ok(())
+    }
+}
+
 impl Collection<'_> {
     pub(super) fn run(mut self, aim: Aim) -> Result<Collected> {
         self.reach.check_whole()?;
@@ -172,7 +186,7 @@ impl Collection<'_> {
             let stays = self.stays(homes, at, &entry.id);
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
         }
-        if aim == Aim::All {
+        if matches!(aim, Aim::All | Aim::Every) {
             // A pack was written at one time, by one way: some entries speak for all.
             for entry in (0..pack.entries.len()).step_by(pack.entries.len() / 256 + 1) {
                 state.is_hasty |= pack.stored(entry)?.is_hasty();
@@ -272,7 +286,7 @@ impl Collection<'_> {
         done: &mut Collected,
     ) -> Result<()> {
         let mut packed: HashSet<ObjectId> = homes.keys().copied().collect();
-        if aim == Aim::All && !loose.is_empty() {
+        if matches!(aim, Aim::All | Aim::Every) && !loose.is_empty() {
             let is_needed = |id: &&ObjectId| self.reach.marks.contains_key(id) && !homes.contains_key(id);
             let needed: Vec<_> = loose.keys().filter(is_needed).copied().collect();
             if !needed.is_empty() {

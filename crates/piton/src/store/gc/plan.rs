@@ -28,8 +28,10 @@ pub(crate) enum Aim {
     Free(u64),
     /// Keep the number of packs and the dead part of each within bounds.
     Due,
-    /// Give back everything, and make the rest as small as can be.
+    /// Give back everything that is worth the work, and make the rest as small as can be.
     All,
+    /// The same, and no byte of what nothing refers to may stay.
+    Every,
 }
 
 /// Packs that become one, or none.
@@ -42,8 +44,9 @@ pub(super) struct Group {
 
 /// What to do, in this order. Packs without anything live come first: they cost nothing.
 pub(super) fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
+    let may_go = |at: &usize| aim == Aim::Every || !states[*at].is_kept;
     let (dead, mut rest): (Vec<_>, Vec<_>) =
-        (0..states.len()).filter(|at| !states[*at].is_kept).partition(|at| states[*at].live_bytes == 0);
+        (0..states.len()).filter(may_go).partition(|at| states[*at].live_bytes == 0);
     let freed: u64 = dead.iter().map(|at| states[*at].dead_bytes).sum();
     let mut groups = Vec::new();
     if !dead.is_empty() {
@@ -53,7 +56,8 @@ pub(super) fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
     groups.extend(match aim {
         Aim::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
         Aim::Due => due(states, &rest),
-        Aim::All => all(states, &rest),
+        Aim::All => all(states, &rest, LARGE_DEAD_PART_MIN),
+        Aim::Every => all(states, &rest, u64::MAX),
     });
     groups
 }
@@ -93,14 +97,16 @@ fn due(states: &[PackState], rest: &[usize]) -> Vec<Group> {
     groups
 }
 
-fn all(states: &[PackState], rest: &[usize]) -> Vec<Group> {
+fn all(states: &[PackState], rest: &[usize], dead_part_min: u64) -> Vec<Group> {
     let (small, large): (Vec<_>, Vec<_>) = rest.iter().partition(|at| is_small(&states[**at]));
     let needs_work = |group: &Group| {
         let mut packs = group.packs.iter().map(|at| states[*at]);
         group.packs.len() > 1 || packs.any(|state| state.is_hasty || state.dead_bytes > 0)
     };
-    let is_worth_it =
-        |at: &&usize| states[**at].is_hasty || states[**at].dead_bytes * LARGE_DEAD_PART_MIN > states[**at].live_bytes;
+    let is_worth_it = |at: &&usize| {
+        let state = states[**at];
+        state.is_hasty || state.dead_bytes.saturating_mul(dead_part_min) > state.live_bytes
+    };
     let mut groups = fill(states, &small);
     groups.retain(needs_work);
     groups.extend(large.iter().filter(is_worth_it).map(|at| Group { packs: vec![*at], tend: states[*at].is_hasty }));

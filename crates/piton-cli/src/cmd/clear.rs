@@ -1,0 +1,81 @@
+//! `piton clear` and `piton clear-legacy`
+
+use clap::Args;
+use piton::{Status, Store, clear, clear_legacy};
+use serde_json::json;
+
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{CouldNot, Output, bytes};
+
+/// Remove all checkpoints of all projects
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Says what goes, asks, and removes it. Session records and your projects are not touched.
+
+Example:
+  piton clear
+
+{EXIT_CODES}"))]
+pub(crate) struct Clear {
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Remove what older layouts left (legacy-*)
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton clear-legacy\n\n{EXIT_CODES}"))]
+pub(crate) struct ClearLegacy {
+    /// Do not ask
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let Some(store) = context.existing_store()? else { return nothing(context, output) };
+    let status = Status::of(&store, None)?;
+    let checkpoints: usize = status.projects.iter().map(|project| project.checkpoints).sum();
+    output.text(&format!(
+        "This removes {checkpoints} checkpoints of {} projects and {} legacy archives ({}) from {}",
+        status.projects.len(),
+        status.archives.len(),
+        bytes(status.store_bytes + status.legacy_bytes),
+        context.base.display(),
+    ));
+    confirm(args.force, output)?;
+    report(clear(&store), output)
+}
+
+pub(crate) fn run_legacy(args: &ClearLegacy, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let Some(store): Option<Store> = context.existing_store()? else { return nothing(context, output) };
+    let archives = Status::of(&store, None)?.archives;
+    if archives.is_empty() {
+        return nothing(context, output);
+    }
+    let names: Vec<_> =
+        archives.iter().map(|archive| format!("  {}  {}", archive.name, bytes(archive.bytes))).collect();
+    output.text(&format!("This removes from {}:\n{}", context.base.display(), names.join("\n")));
+    confirm(args.force, output)?;
+    report(clear_legacy(&store), output)
+}
+
+fn nothing(context: &Context, output: &Output) -> anyhow::Result<()> {
+    output.json(&json!({"bytes_freed": 0}));
+    output.text(&format!("Nothing to clear in {}", context.base.display()));
+    Ok(())
+}
+
+fn confirm(force: bool, output: &Output) -> anyhow::Result<()> {
+    if force || output.confirmed("Remove? [y/N] ")? {
+        return Ok(());
+    }
+    anyhow::bail!("declined; nothing was removed\nhint: `--force` does not ask")
+}
+
+fn report(removed: piton::Result<u64>, output: &Output) -> anyhow::Result<()> {
+    let freed = removed.map_err(CouldNot)?;
+    output.json(&json!({"bytes_freed": freed}));
+    output.text(&format!("Removed; {} came free", bytes(freed)));
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! `piton prune`, and the maintenance that runs by itself.
+
+use clap::Args;
+use piton::{Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, WhyDropped, maintain, plan_prune, prune};
+use serde_json::{Value, json};
+
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, PartlyDone, bytes, plain};
+use crate::progress::watch_store;
+
+/// Drop projects that are gone or not used any more, keep the store within its limit, give back the space
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  piton prune --dry-run              only say what would go
+  piton prune --retention-days 3     projects that were not used for three days go, too
+
+{EXIT_CODES}"))]
+pub(crate) struct Prune {
+    /// Projects and archives that were not used for that many days go; 0 is never [default: retention_days]
+    #[arg(long, value_name = "DAYS")]
+    retention_days: Option<u64>,
+    /// How large the store may be; 0 is no limit [default: max_total_size_mb]
+    #[arg(long, value_name = "MB")]
+    max_size_mb: Option<u64>,
+    /// Keep projects whose directory is gone
+    #[arg(long)]
+    keep_orphans: bool,
+    /// Say what would go, and drop nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Do what is due (run by piton itself, beside everything else)
+#[derive(Debug, Args)]
+pub(crate) struct Maintain {}
+
+pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let settings = Settings {
+        retention_days: args.retention_days.unwrap_or(context.settings.retention_days),
+        max_total_size_mb: args.max_size_mb.unwrap_or(context.settings.max_total_size_mb),
+        delete_orphans: context.settings.delete_orphans && !args.keep_orphans,
+        ..context.settings.clone()
+    };
+    let policy = Policy::from(&settings);
+    let Some(store) = context.existing_store()? else {
+        output.json(&report_json(&PruneReport::default()));
+        output.text(&format!("There is no store in {}", context.base.display()));
+        return Ok(());
+    };
+    if args.dry_run {
+        let plan = plan_prune(&store, &policy, Context::now())?;
+        output.json(&plan_json(&plan));
+        output.text(&plan_text(&plan));
+        return Ok(());
+    }
+    let report = watch_store(output, |watch| prune(&store, &policy, Context::now(), watch))?;
+    output.json(&report_json(&report));
+    output.text(&report_text(&report));
+    for problem in &report.problems {
+        output.warn(problem);
+    }
+    if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+/// Says nothing: nobody listens. What went wrong shows in `piton status`.
+pub(crate) fn run_maintain(_args: &Maintain, context: &Context, output: &Output) -> anyhow::Result<()> {
+    crate::upkeep::stand_back();
+    let Some(store) = context.existing_store()? else { return Ok(()) };
+    let done = maintain(&store, &context.settings, Context::now(), &piton::Watch::default())?;
+    output.json(&match done {
+        Maintained::Nothing => json!({"done": "nothing"}),
+        Maintained::Tidied(bytes_freed) => json!({"done": "tidied", "bytes_freed": bytes_freed}),
+        Maintained::Pruned(report) => json!({"done": "pruned", "report": report_json(&report)}),
+    });
+    Ok(())
+}
+
+fn what(goes: &Goes, plan: &PrunePlan) -> String {
+    match goes {
+        Goes::Project(id) => {
+            let project = plan.inventory.projects.iter().find(|project| project.id == *id);
+            let dir = project.and_then(|project| project.dir.as_ref());
+            dir.map_or_else(|| id.to_string(), |dir| plain(&dir.display().to_string()))
+        }
+        Goes::Archive(name) | Goes::OldRepository(name) => plain(name),
+    }
+}
+
+fn why(why: WhyDropped) -> &'static str {
+    match why {
+        WhyDropped::Orphan => "orphan",
+        WhyDropped::Stale => "stale",
+    }
+}
+
+fn plan_text(plan: &PrunePlan) -> String {
+    let mut lines: Vec<_> =
+        plan.drops.iter().map(|drop| format!("  {:<7} {}", why(drop.why), what(&drop.what, plan))).collect();
+    match &plan.over_size {
+        Some(counts) => lines.extend(counts.iter().map(|(id, count)| {
+            format!("  size    {} (its {count} oldest checkpoints)", what(&Goes::Project(id.clone()), plan))
+        })),
+        None => lines.push("  The newest checkpoints alone are larger than the limit: nothing more can go".to_owned()),
+    }
+    if lines.is_empty() {
+        return "Nothing would be dropped".to_owned();
+    }
+    lines.insert(0, "Would drop:".to_owned());
+    lines.join("\n")
+}
+
+fn plan_json(plan: &PrunePlan) -> Value {
+    let count = |wanted: WhyDropped| {
+        let counts = |drop: &&piton::Drop| drop.why == wanted && !matches!(drop.what, Goes::Archive(_));
+        plan.drops.iter().filter(counts).count()
+    };
+    let kind = |goes: &Goes| match goes {
+        Goes::Project(_) => "project",
+        Goes::Archive(_) => "archive",
+        Goes::OldRepository(_) => "old_repository",
+    };
+    json!({
+        "dry_run": true,
+        "scanned": plan.inventory.projects.len() + plan.inventory.old_repositories.len(),
+        "deleted_orphan": count(WhyDropped::Orphan),
+        "deleted_stale": count(WhyDropped::Stale),
+        "errors": 0,
+        "bytes_freed": 0,
+        "drops": plan.drops.iter().map(|drop| json!({
+            "what": kind(&drop.what), "name": what(&drop.what, plan), "why": why(drop.why),
+        })).collect::<Vec<_>>(),
+        "over_size": plan.over_size.as_ref().map(|counts| counts.iter().map(|(id, count)| json!({
+            "project": id.to_string(), "checkpoints": count,
+        })).collect::<Vec<_>>()),
+    })
+}
+
+fn report_text(report: &PruneReport) -> String {
+    let mut lines = vec![
+        format!("Scanned:          {}", report.scanned),
+        format!("Deleted orphan:   {}", report.deleted_orphan),
+        format!("Deleted stale:    {}", report.deleted_stale),
+    ];
+    if report.deleted_archives > 0 {
+        lines.push(format!("Deleted archives: {}", report.deleted_archives));
+    }
+    if report.dropped_checkpoints > 0 {
+        lines.push(format!("Dropped for size: {} checkpoints", report.dropped_checkpoints));
+    }
+    lines.push(format!("Errors:           {}", report.problems.len()));
+    lines.push(format!("Reclaimed:        {}", bytes(report.bytes_freed)));
+    lines.join("\n")
+}
+
+pub(crate) fn report_json(report: &PruneReport) -> Value {
+    json!({
+        "scanned": report.scanned,
+        "deleted_orphan": report.deleted_orphan,
+        "deleted_stale": report.deleted_stale,
+        "errors": report.problems.len(),
+        "bytes_freed": report.bytes_freed,
+        "deleted_archives": report.deleted_archives,
+        "dropped_checkpoints": report.dropped_checkpoints,
+        "problems": report.problems,
+    })
+}

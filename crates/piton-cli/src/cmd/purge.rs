@@ -1,0 +1,88 @@
+//! `piton purge`
+
+use std::ffi::OsString;
+
+use clap::Args;
+use piton::{PurgeReport, plan_purge, purge};
+use serde_json::{Value, json};
+
+use super::restore::parse_paths;
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, PartlyDone, bytes, plain};
+use crate::progress::watch_store;
+
+/// Take a file out of every checkpoint of this project, for good: when a secret got in
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+This rewrites history, the only command that does: checkpoints that held the file get new ids, which are listed. The file
+itself stays where it is. Keep it out of later checkpoints with `exclude:` in the configuration or with .gitignore.
+
+Example:
+  piton purge config/keys.json
+
+{EXIT_CODES}"))]
+pub(crate) struct Purge {
+    /// Files and directories, relative to the project
+    #[arg(value_name = "PATH", required = true, allow_hyphen_values = true)]
+    paths: Vec<OsString>,
+    /// Say what would be rewritten, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let paths = parse_paths(&args.paths)?;
+    let store = context.store_with_checkpoints()?;
+    let project = context.project(Some(&store))?;
+    let (checkpoints, found) = plan_purge(&store, &project, &paths)?;
+    let shown: Vec<_> = found.iter().map(|path| plain(&String::from_utf8_lossy(path))).collect();
+    if args.dry_run {
+        output.json(&json!({"dry_run": true, "checkpoints": checkpoints, "paths": shown}));
+    }
+    if checkpoints > 0 {
+        let names = shown.iter().map(|path| format!("  {path}")).collect::<Vec<_>>().join("\n");
+        output.text(&format!(
+            "This takes out of {checkpoints} checkpoints, which get new ids, and cannot be undone:\n{names}"
+        ));
+    }
+    if args.dry_run {
+        return Ok(());
+    }
+    if checkpoints > 0 && !args.yes && !output.confirmed("Purge? [y/N] ")? {
+        anyhow::bail!("declined; nothing was changed\nhint: `--yes` does not ask");
+    }
+    let report = watch_store(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
+    output.json(&as_json(&report));
+    output.text(&as_text(&report));
+    for (id, place) in &report.still_held {
+        output.warn(&format!("the same contents ({}) are still there: {place}", id.short()));
+    }
+    output.hint("the next take keeps the file again, unless it is excluded or ignored");
+    if report.still_held.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+fn as_text(report: &PurgeReport) -> String {
+    let mut lines = vec![format!(
+        "Purged: {} contents are gone from {} checkpoints, {} came free",
+        report.gone,
+        report.rewritten.len(),
+        bytes(report.bytes_freed)
+    )];
+    lines.push("Checkpoints with new ids:".to_owned());
+    lines.extend(report.rewritten.iter().map(|(old, new)| format!("  {} is now {}", old.short(), new.short())));
+    lines.join("\n")
+}
+
+fn as_json(report: &PurgeReport) -> Value {
+    json!({
+        "paths": report.paths.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
+        "gone": report.gone,
+        "rewritten": report.rewritten.iter().map(|(old, new)| json!({"old": old.to_string(), "new": new.to_string()})).collect::<Vec<_>>(),
+        "still_held": report.still_held.iter().map(|(id, place)| json!({"id": id.to_string(), "place": place})).collect::<Vec<_>>(),
+        "bytes_freed": report.bytes_freed,
+    })
+}

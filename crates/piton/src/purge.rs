@@ -1,0 +1,164 @@
+//! Taking a path out of every checkpoint of a project, for good: what to do when a secret got in.
+//!
+//! - X1. This is the one verb that rewrites history. Every checkpoint from the first that held the path on gets a new id;
+//!   times, reasons and everything else stay. The report says which id became which.
+//! - X2. When it says that contents are gone, no file of the store holds them any more.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{CheckpointId, ObjectId, ObjectKind};
+use crate::project::Project;
+use crate::relpath;
+use crate::store::{Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, Watch, push_entry};
+use crate::time::Moment;
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PurgeReport {
+    /// Which checkpoint became which, the oldest first.
+    pub rewritten: Vec<(CheckpointId, CheckpointId)>,
+    /// The paths that were taken out, sorted.
+    pub paths: Vec<Vec<u8>>,
+    /// How many different contents are gone.
+    pub gone: u64,
+    /// Contents that other paths or projects still hold: id, and where one was seen.
+    pub still_held: Vec<(ObjectId, String)>,
+    /// What came free on the disk.
+    pub bytes_freed: u64,
+}
+
+/// What a purge would rewrite: how many checkpoints, and the paths.
+pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
+    let held = store.share()?;
+    let objects = store.objects(&held)?;
+    let history = store.history(&objects, store.newest(project.id())?)?;
+    let purge = Purge { objects: &objects, paths };
+    let (found, first) = purge.find(&history)?;
+    Ok((first.map_or(0, |at| at + 1), found.into_iter().map(|(path, _)| path).collect()))
+}
+
+/// Takes the paths, files or directories, out of every checkpoint of the project.
+pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, watch: &Watch) -> Result<PurgeReport> {
+    let collecting = store.lock_gc()?;
+    let before = store.count_bytes()?;
+    let mut report = PurgeReport::default();
+    let contents: HashSet<ObjectId>;
+    {
+        let held = store.share()?;
+        let locked = store.lock_project(&held, project.id())?;
+        if store.interrupted_restore(project.id())?.is_some() {
+            return Err(Error::new(ErrorKind::Busy, "purge")
+                .because("a restore of this project was cut short")
+                .with_hint("finish it with `piton restore --continue`, or go back with `piton restore --abort`"));
+        }
+        let objects = store.objects(&held)?;
+        let newest = store.newest(project.id())?;
+        let history = store.history(&objects, newest)?;
+        let purge = Purge { objects: &objects, paths };
+        let (found, first) = purge.find(&history)?;
+        let Some(first) = first else {
+            return Err(Error::new(ErrorKind::NotFound, "purge").because("no checkpoint of this project holds it"));
+        };
+        contents = found.iter().map(|(_, id)| *id).collect();
+        report.paths = found.into_iter().map(|(path, _)| path).collect();
+        report.paths.sort();
+        report.paths.dedup();
+        let new_objects = store.new_objects(&objects, false);
+        let boundary = store.boundary()?;
+        let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
+        for checkpoint in history[..=first].iter().rev() {
+            let parent = checkpoint.parent.filter(|_| !boundary.contains(&checkpoint.id));
+            let parent = parent.map(|parent| ids.get(&parent).copied().unwrap_or(parent));
+            let new = purge.rewrite(checkpoint, parent, &ids, &new_objects)?;
+            ids.insert(checkpoint.id, new);
+            report.rewritten.push((checkpoint.id, new));
+        }
+        new_objects.publish()?;
+        let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
+        store.advance(&locked, project.id(), newest, new, now)?;
+        store.forget_index(&locked, project.id())?;
+    }
+    store.collect_every(&collecting, now, watch)?;
+    report.still_held = store.where_held(&contents)?;
+    report.gone = (contents.len() - report.still_held.len()) as u64;
+    report.bytes_freed = before.saturating_sub(store.count_bytes()?);
+    Ok(report)
+}
+
+struct Purge<'a> {
+    objects: &'a Objects,
+    paths: &'a [Vec<u8>],
+}
+
+impl Purge<'_> {
+    fn is_purged(&self, path: &[u8]) -> bool {
+        self.paths.iter().any(|purged| relpath::is_within(path, purged))
+    }
+
+    /// Everything that is to go, with its contents, and the place of the oldest checkpoint that holds some of it.
+    fn find(&self, history: &[Checkpoint]) -> Result<(HashSet<(Vec<u8>, ObjectId)>, Option<usize>)> {
+        let (mut found, mut oldest) = (HashSet::new(), None);
+        for (at, checkpoint) in history.iter().enumerate() {
+            let stripped = self.strip(checkpoint.tree, b"", None)?;
+            let gone = self.objects.compare_trees(Some(checkpoint.tree), None)?;
+            if stripped != Some(checkpoint.tree) {
+                oldest = Some(at);
+                let gone = gone.into_iter().filter(|change| self.is_purged(&change.path));
+                found.extend(gone.filter_map(|change| Some((change.path, change.old?.1))));
+            }
+        }
+        Ok((found, oldest))
+    }
+
+    /// The tree without what is to go; `None` where nothing is left of it. Without a collection of new objects it is only
+    /// told whether it stays the same.
+    fn strip(&self, tree: ObjectId, dir: &[u8], new_objects: Option<&NewObjects>) -> Result<Option<ObjectId>> {
+        // Paths are as deep as somebody typed them.
+        let concerns = self.paths.iter().any(|path| relpath::is_within(path, dir));
+        if !concerns && !dir.is_empty() {
+            return Ok(Some(tree));
+        }
+        let mut bytes = Vec::new();
+        let (mut is_same, mut count) = (true, 0);
+        for entry in self.objects.tree(tree)? {
+            let path = relpath::join(dir, &entry.name);
+            let kept = match entry.mode {
+                _ if self.is_purged(&path) => None,
+                EntryMode::Dir => self.strip(entry.id, &path, new_objects)?,
+                _ => Some(entry.id),
+            };
+            is_same &= kept == Some(entry.id);
+            if let Some(id) = kept {
+                push_entry(&mut bytes, entry.mode, &entry.name, id);
+                count += 1;
+            }
+        }
+        match new_objects {
+            _ if is_same => Ok(Some(tree)),
+            _ if count == 0 && !dir.is_empty() => Ok(None),
+            None => Ok(None),
+            Some(new_objects) => {
+                let added = new_objects.writer().add(ObjectKind::Tree, &bytes)?;
+                added.map(Some).map_err(|collision| Error::damaged("make a tree", collision))
+            }
+        }
+    }
+
+    fn rewrite(
+        &self,
+        checkpoint: &Checkpoint,
+        parent: Option<CheckpointId>,
+        ids: &HashMap<CheckpointId, CheckpointId>,
+        new_objects: &NewObjects,
+    ) -> Result<CheckpointId> {
+        let tree = self.strip(checkpoint.tree, b"", Some(new_objects))?.expect("the root always has a tree");
+        let gone = self.objects.compare_trees(Some(checkpoint.tree), Some(tree))?.len() as u64;
+        let bytes = self.objects.read(checkpoint.id, ObjectKind::Commit)?;
+        let is_purged = |path: &[u8]| self.is_purged(path);
+        let files = checkpoint.facts.files.map(|files| files.saturating_sub(gone));
+        let bytes = Rewrite { tree, parent, files, ids, is_purged: &is_purged }.apply(&bytes);
+        let added = new_objects.writer().add(ObjectKind::Commit, &bytes)?;
+        added.map_err(|collision| Error::damaged("make a checkpoint", collision))
+    }
+}

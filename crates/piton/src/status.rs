@@ -1,0 +1,101 @@
+//! The store at a glance: what it takes, for whom, and what is wrong. Changes nothing, and shows what it can of a store
+//! that is damaged.
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::prune::{KnownProject, Presence};
+use crate::store::{Archive, Store};
+
+/// One project.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProjectStatus {
+    /// What is on record.
+    pub project: KnownProject,
+    /// How many checkpoints it has.
+    pub checkpoints: usize,
+    /// What it holds that no other project does.
+    pub bytes_alone: u64,
+}
+
+/// Something that is wrong, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusProblem {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// The store at a glance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// The directory that holds everything.
+    pub base: PathBuf,
+    /// What the store takes on the disk.
+    pub store_bytes: u64,
+    /// What older layouts left takes.
+    pub legacy_bytes: u64,
+    /// What nothing refers to any more: the next maintenance gives it back.
+    pub reclaimable_bytes: u64,
+    /// The projects, the one that was used last first.
+    pub projects: Vec<ProjectStatus>,
+    /// What older layouts left.
+    pub archives: Vec<Archive>,
+    /// What is wrong.
+    pub problems: Vec<StatusProblem>,
+}
+
+impl Status {
+    /// Looks at everything.
+    pub fn of(store: &Store, total_bytes_max: Option<u64>) -> Result<Self> {
+        let held = store.share()?;
+        let mut problems = Vec::new();
+        let mut note = |what: String, hint: &str| problems.push(StatusProblem { what, hint: hint.to_owned() });
+        let holdings = store.holdings(&held).unwrap_or_else(|error| {
+            note(error.to_string(), "`piton verify` shows what is damaged, `piton repair` mends it");
+            Default::default()
+        });
+        if holdings.missing > 0 {
+            note(
+                format!("{} objects are missing or damaged", holdings.missing),
+                "`piton verify` shows which checkpoints that concerns, `piton repair` mends what can be mended",
+            );
+        }
+        let inventory = store.inventory()?;
+        let mut projects = Vec::new();
+        for project in inventory.projects {
+            let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
+            match store.interrupted_restore(&project.id) {
+                Ok(None) => {}
+                Ok(Some(_)) => note(
+                    format!("a restore of {shown} was cut short"),
+                    "in that directory, `piton restore --continue` finishes it, `piton restore --abort` goes back",
+                ),
+                Err(error) => note(error.to_string(), error.hint().unwrap_or_default()),
+            }
+            if project.presence == Presence::Unknown {
+                note(
+                    format!("{shown} is not to be seen, and neither is the disk that it was on"),
+                    "its checkpoints are kept; mount the disk, or wait until they are pruned by age",
+                );
+            }
+            let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
+            projects.push(ProjectStatus { project, checkpoints, bytes_alone });
+        }
+        projects.sort_by(|a, b| b.project.last_touch.unwrap_or(0.0).total_cmp(&a.project.last_touch.unwrap_or(0.0)));
+        let store_bytes = store.count_bytes()?;
+        if total_bytes_max.is_some_and(|bytes_max| store_bytes > bytes_max) {
+            note("the store is larger than max_total_size_mb".to_owned(), "the next take or `piton prune` mends it");
+        }
+        Ok(Self {
+            base: store.base().to_owned(),
+            store_bytes,
+            legacy_bytes: inventory.archives.iter().map(|archive| archive.bytes).sum(),
+            reclaimable_bytes: holdings.dead_bytes,
+            projects,
+            archives: inventory.archives,
+            problems,
+        })
+    }
+}

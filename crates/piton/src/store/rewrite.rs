@@ -1,0 +1,133 @@
+//! Writing a commit anew with another tree, for the one verb that does so. Whatever need not change stays byte for byte.
+
+use std::collections::{HashMap, HashSet};
+
+use super::commit::FACTS_HEADER;
+use super::{Objects, ProjectLock, Store, tree};
+use crate::error::Result;
+use crate::fsx;
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::relpath::{self, unescape};
+
+/// What is other than before.
+pub(crate) struct Rewrite<'a> {
+    pub(crate) tree: ObjectId,
+    pub(crate) parent: Option<CheckpointId>,
+    /// How many files it holds now.
+    pub(crate) files: Option<u64>,
+    /// What became of other checkpoints.
+    pub(crate) ids: &'a HashMap<CheckpointId, CheckpointId>,
+    /// Paths that are not to be named any more.
+    pub(crate) is_purged: &'a dyn Fn(&[u8]) -> bool,
+}
+
+impl Rewrite<'_> {
+    /// The bytes of the commit as they are to be.
+    pub(crate) fn apply(&self, commit: &[u8]) -> Vec<u8> {
+        let mut out: Vec<Vec<u8>> = Vec::new();
+        let mut lines = commit.split(|byte| *byte == b'\n');
+        for line in lines.by_ref() {
+            if line.starts_with(b"tree ") {
+                out.push(format!("tree {}", self.tree).into_bytes());
+                out.extend(self.parent.map(|parent| format!("parent {parent}").into_bytes()));
+            } else if !line.starts_with(b"parent ") {
+                out.push(line.to_vec());
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut has_facts = false;
+        for line in lines {
+            let line = if has_facts { self.fact(line) } else { Some(line.to_vec()) };
+            has_facts |= line.as_deref() == Some(FACTS_HEADER);
+            out.extend(line);
+        }
+        out.join(&b'\n')
+    }
+
+    fn fact(&self, line: &[u8]) -> Option<Vec<u8>> {
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let (key, value) = text.split_once(' ').unwrap_or_default();
+        let names = |path: Option<&str>| {
+            let path = path.and_then(|path| unescape(path.as_bytes()));
+            path.is_some_and(|path| (self.is_purged)(&path))
+        };
+        let is_about_it = match key {
+            "empty" => names(Some(value)),
+            "mode" => names(value.split_once(' ').map(|(_, path)| path)),
+            _ => false,
+        };
+        let new = match (key, self.files) {
+            ("files", Some(files)) => format!("files {files}").into_bytes(),
+            ("restoring", _) => {
+                let (verb, target) = value.split_once(' ').unwrap_or_default();
+                let new = ObjectId::from_hex(target.as_bytes()).and_then(|id| self.ids.get(&id).copied());
+                new.map_or_else(|| line.to_vec(), |new| format!("restoring {verb} {new}").into_bytes())
+            }
+            _ => line.to_vec(),
+        };
+        (!is_about_it).then_some(new)
+    }
+}
+
+impl Store {
+    /// Forgets what the file system said of a project's files: the next take reads them all.
+    pub(crate) fn forget_index(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
+        fsx::remove_file(&self.layout.index(project))
+    }
+
+    /// Which of these contents are in the store, and where one of them was seen.
+    pub(crate) fn where_held(&self, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
+        let held = self.share()?;
+        let objects = self.objects(&held)?;
+        let mut left: HashMap<_, _> =
+            contents.iter().filter(|id| objects.has(**id)).map(|id| (*id, String::new())).collect();
+        if left.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut seen = HashSet::new();
+        for (project, newest) in self.newest_of_all()? {
+            let place =
+                self.record(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());
+            for checkpoint in self.history(&objects, Some(newest))? {
+                look_for(&objects, checkpoint.tree, &mut seen, &mut |path, id| {
+                    if let Some(found) = left.get_mut(&id).filter(|found| found.is_empty()) {
+                        let path = String::from_utf8_lossy(path);
+                        *found = format!("{path} in checkpoint {} of {place}", checkpoint.id.short());
+                    }
+                })?;
+            }
+        }
+        let mut left: Vec<_> = left.into_iter().collect();
+        for (_, place) in left.iter_mut().filter(|(_, place)| place.is_empty()) {
+            "somewhere that is no checkpoint of a project".clone_into(place);
+        }
+        left.sort();
+        Ok(left)
+    }
+}
+
+/// Calls `each` with every path in a tree and its contents, once for each tree.
+fn look_for(
+    objects: &Objects,
+    tree: ObjectId,
+    seen: &mut HashSet<ObjectId>,
+    each: &mut dyn FnMut(&[u8], ObjectId),
+) -> Result<()> {
+    let mut open = vec![(Vec::new(), tree)];
+    while let Some((dir, tree)) = open.pop() {
+        if !seen.insert(tree) {
+            continue;
+        }
+        let bytes = objects.read(tree, ObjectKind::Tree)?;
+        for entry in tree::entries(&bytes) {
+            let path = relpath::join(&dir, entry.name);
+            match entry.mode {
+                tree::DIRECTORY => open.push((path, entry.id)),
+                _ => each(&path, entry.id),
+            }
+        }
+    }
+    Ok(())
+}
