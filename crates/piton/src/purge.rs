@@ -4,7 +4,7 @@
 //!   times, reasons and everything else stay. The report says which id became which.
 //! - X2. When it says that contents are gone, no file of the store holds them any more.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
@@ -35,7 +35,11 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
     let history = store.history(&objects, store.newest(project.id())?)?;
     let purge = Purge { objects: &objects, paths };
     let (found, first) = purge.find(&history)?;
-    Ok((first.map_or(0, |at| at + 1), found.into_iter().map(|(path, _)| path).collect()))
+    Ok((first.map_or(0, |at| at + 1), paths_of(found)))
+}
+
+fn paths_of(found: HashSet<(Vec<u8>, ObjectId)>) -> Vec<Vec<u8>> {
+    found.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Takes the paths, files or directories, out of every checkpoint of the project.
@@ -61,9 +65,7 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
             return Err(Error::new(ErrorKind::NotFound, "purge").because("no checkpoint of this project holds it"));
         };
         contents = found.iter().map(|(_, id)| *id).collect();
-        report.paths = found.into_iter().map(|(path, _)| path).collect();
-        report.paths.sort();
-        report.paths.dedup();
+        report.paths = paths_of(found);
         let new_objects = store.new_objects(&objects, false);
         let boundary = store.boundary()?;
         let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
@@ -153,7 +155,8 @@ impl Purge<'_> {
         new_objects: &NewObjects,
     ) -> Result<CheckpointId> {
         let tree = self.strip(checkpoint.tree, b"", Some(new_objects))?.expect("the root always has a tree");
-        let gone = self.objects.compare_trees(Some(checkpoint.tree), Some(tree))?.len() as u64;
+        let all = self.objects.compare_trees(Some(checkpoint.tree), None)?;
+        let gone = all.iter().filter(|change| self.is_purged(&change.path)).count() as u64;
         let bytes = self.objects.read(checkpoint.id, ObjectKind::Commit)?;
         let is_purged = |path: &[u8]| self.is_purged(path);
         let files = checkpoint.facts.files.map(|files| files.saturating_sub(gone));

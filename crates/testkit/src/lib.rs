@@ -115,6 +115,7 @@ impl Sandbox {
 
     /// Runs stock git on the store. It must succeed.
     pub fn store_git(&self, args: &[&str]) -> Vec<u8> {
+        wait_for_maintenance(&self.root());
         let git_dir = format!("--git-dir={}", self.store().display());
         let output = git().arg(git_dir).args(args).output().expect("git runs");
         succeed(&output, args);
@@ -123,6 +124,7 @@ impl Sandbox {
 
     /// Stock git finds nothing wrong with the store.
     pub fn assert_store_is_whole(&self) {
+        wait_for_maintenance(&self.root());
         let git_dir = format!("--git-dir={}", self.store().display());
         let output =
             git().arg(git_dir).args(["fsck", "--full", "--strict", "--no-dangling"]).output().expect("git runs");
@@ -221,6 +223,21 @@ impl Default for Sandbox {
 
 fn succeed(output: &Output, args: &[&str]) {
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Waits until no process works on a base below this directory that a command left running beside everything else. Stock
+/// git knows none of our locks: it takes a pack that goes away while it reads for damage.
+pub fn wait_for_maintenance(dir: &Path) {
+    let dir = dir.as_os_str().as_bytes();
+    let is_at_work = |process: &fs::DirEntry| {
+        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let mut words = command.split(|byte| *byte == 0);
+        words.any(|word| word.starts_with(dir)) && command.split(|byte| *byte == 0).any(|word| word == b"maintain")
+    };
+    let any_is = || fs::read_dir("/proc").is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| is_at_work(&one))));
+    while any_is() {
+        std::thread::yield_now();
+    }
 }
 
 /// Calls `each` for everything below a directory.

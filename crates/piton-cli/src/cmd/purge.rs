@@ -24,7 +24,7 @@ Example:
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
     /// Files and directories, relative to the project
-    #[arg(value_name = "PATH", required = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
     /// Say what would be rewritten, and do nothing
     #[arg(long)]

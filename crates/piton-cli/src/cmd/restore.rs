@@ -34,7 +34,7 @@ pub(crate) struct RestoreArgs {
     #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], allow_hyphen_values = true)]
     checkpoint: Option<String>,
     /// Only these files and directories, relative to the project
-    #[arg(value_name = "PATH", allow_hyphen_values = true)]
+    #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
     #[command(flatten)]
     how: How,

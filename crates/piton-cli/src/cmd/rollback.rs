@@ -27,7 +27,7 @@ pub(crate) struct Rollback {
     #[arg(value_name = "N|ID", allow_hyphen_values = true)]
     what: Option<String>,
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
-    #[arg(value_name = "PATH", allow_hyphen_values = true)]
+    #[arg(value_name = "PATH")]
     rest: Vec<OsString>,
     #[command(flatten)]
     how: How,

@@ -135,7 +135,7 @@ fn two_processes_that_make_the_store_at_the_same_moment_make_one() {
         sandbox.assert_store_is_whole();
         assert_eq!(sandbox.count_objects("commit"), 2);
         let archives = fs::read_dir(sandbox.base()).expect("a base").flatten().map(|entry| entry.path());
-        let archives: Vec<_> = archives.filter(|path| !path.ends_with("store")).collect();
+        let archives: Vec<_> = archives.filter(|path| path.is_dir() && !path.ends_with("store")).collect();
         let moved = archives.iter().flat_map(|archive| fs::read_dir(archive).expect("an archive")).count();
         assert_eq!((archives.len(), moved), (usize::from(old_repositories > 0), old_repositories));
         assert!(sandbox.temporary_files().is_empty());

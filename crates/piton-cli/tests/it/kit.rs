@@ -158,6 +158,7 @@ pub(crate) fn assert_store_is_complete(sandbox: &Sandbox) {
 
 /// A copy of a directory, where there was one or none.
 pub(crate) fn replace_dir(from: &Path, to: &Path) {
+    testkit::wait_for_maintenance(to.parent().expect("a directory in another"));
     if to.exists() {
         fs::remove_dir_all(to).expect("what was there goes");
     }

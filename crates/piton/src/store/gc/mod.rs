@@ -235,8 +235,9 @@ impl Collection<'_> {
             .flat_map(|at| packs[**at].entries.iter().enumerate().map(move |(place, entry)| (entry.id, (**at, place))));
         let behind =
             behind.filter(|(id, _)| !moved.contains(id) && homes.get(id).is_none_or(|home| group.packs.contains(home)));
-        self.rescue(packs, behind.collect())?;
-        for pack in left {
+        // A pack is named by its contents: one that is rescued whole takes its own place.
+        let rescued = self.rescue(packs, behind.collect())?;
+        for pack in left.into_iter().filter(|at| !rescued.contains(&packs[**at].name)) {
             self.store.unlink_pack(&packs[*pack].name)?;
             done.packs_removed += 1;
         }
@@ -264,16 +265,16 @@ impl Collection<'_> {
     }
 
     /// Writes those of the entries anew that came to be named after the collection had begun.
-    fn rescue(&self, packs: &[Pack], behind: HashMap<ObjectId, (usize, usize)>) -> Result<()> {
+    fn rescue(&self, packs: &[Pack], behind: HashMap<ObjectId, (usize, usize)>) -> Result<Vec<PathBuf>> {
         let places: HashMap<_, _> = behind.into_iter().filter(|(id, _)| self.reach.marks.contains_key(id)).collect();
         if places.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
         let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| false };
         let sealed = moving.write(&self.store.layout.packs(), false)?.expect("nobody stops this one");
-        SealedPack::publish(vec![sealed], &self.store.layout.packs()).map(drop)
+        SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
 
     /// Objects in files of their own go into a pack; those that nothing refers to, and what killed processes left, go.
@@ -387,5 +388,57 @@ impl Store {
     /// What a file takes; 0 where there is none.
     pub(super) fn bytes_of(path: &Path) -> u64 {
         sys::stat_path(path).map_or(0, |stat| size::on_disk(stat.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings};
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
+        std::fs::write(project.dir().join("file"), contents).expect("a file");
+        let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
+        let settings = Settings { max_snapshots: 2, ..Settings::default() };
+        let report = crate::take(store, project, &request, &settings, NOW, &Progress::default()).expect("a take");
+        let Outcome::Taken(id) = report.outcome else { panic!("not taken: {report:?}") };
+        id
+    }
+
+    /// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the
+    /// newest checkpoint is dead to it, and so is the one whose contents a take has found again.
+    #[test]
+    fn what_was_named_after_a_collection_began_is_rescued() {
+        for (aim, after) in [
+            (Aim::All, &["new", "forgotten"][..]),
+            (Aim::Every, &["new", "forgotten"]),
+            // The pack of one take alone: what is rescued is named as it was.
+            (Aim::All, &["new"]),
+            (Aim::Due, &["new"]),
+            (Aim::Free(1 << 40), &["new"]),
+        ] {
+            let temp = tempfile::tempdir().expect("a directory");
+            let dir = temp.path().join("project");
+            std::fs::create_dir(&dir).expect("a directory");
+            let project = Project::at(&dir, None).expect("a project");
+            let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+            let mut ids: Vec<_> = ["forgotten", "one", "two"].map(|contents| take(&store, &project, contents)).into();
+            let held = store.lock_gc().expect("a lock");
+            let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
+            ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
+            let watch = Watch::default();
+            let collection =
+                Collection { store: &store, held: &held, reach, now: NOW, watch: &watch, even_young: true };
+            let done = collection.run(aim).expect("a collection");
+            assert!(!done.left_some);
+            let objects = store.objects(&StoreLock::none()).expect("objects");
+            let history = store.history(&objects, ids.last().copied()).expect("a history");
+            let history: Vec<_> = history.iter().map(|one| one.id).rev().collect();
+            assert_eq!(history, ids[ids.len() - 2..], "{aim:?} {after:?}");
+            let reach = store.reach_all(&objects).expect("marks");
+            assert!(reach.missing.is_empty() && reach.marks.keys().all(|id| objects.has(*id)), "{aim:?}");
+        }
     }
 }
