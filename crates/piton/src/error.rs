@@ -31,6 +31,8 @@ pub enum ErrorKind {
     Full,
     /// The caller asked to stop.
     Stopped,
+    /// It would do more than was asked for, and that must be agreed to.
+    NeedsConsent,
 }
 
 impl ErrorKind {
@@ -46,6 +48,7 @@ impl ErrorKind {
             Self::NotOurs => "not_ours",
             Self::Full => "full",
             Self::Stopped => "stopped",
+            Self::NeedsConsent => "needs_consent",
         }
     }
 }

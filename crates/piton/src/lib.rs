@@ -53,7 +53,7 @@ pub use prune::{
 };
 pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};
-pub use restore::{Left, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
+pub use restore::{Left, OtherWork, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{ProjectStatus, Status, StatusProblem};

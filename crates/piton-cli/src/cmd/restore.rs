@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::bail;
 use clap::Args;
 use piton::{
-    Checkpoint, Error, ErrorKind, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport,
-    RestoreTo, Store, parse_path,
+    Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
+    RestoreReport, RestoreTo, Store, parse_path,
 };
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ pub(crate) struct Redo {
     how: How,
 }
 
-#[derive(Debug, Args, Clone, Copy)]
+#[derive(Debug, Args, Clone)]
 pub(crate) struct How {
     /// Say what would be done, and do nothing
     #[arg(long)]
@@ -73,6 +73,12 @@ pub(crate) struct How {
     /// Move files that no checkpoint covers (too large, ignored) aside, instead of leaving them in the way
     #[arg(long)]
     force_uncovered: bool,
+    /// Take back what other sessions did since, too
+    #[arg(long)]
+    across_sessions: bool,
+    /// The session that asks; its own work may be taken back
+    #[arg(long, value_name = "ID", hide = true)]
+    session: Option<String>,
 }
 
 pub(crate) fn run(args: &RestoreArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
@@ -81,15 +87,15 @@ pub(crate) fn run(args: &RestoreArgs, context: &Context, output: &Output) -> any
         (None, true) => RestoreTo::Continue,
         (None, false) => RestoreTo::Abort,
     };
-    restore(to, &args.paths, args.how, context, output)
+    restore(to, &args.paths, &args.how, context, output)
 }
 
 pub(crate) fn undo(args: &Undo, context: &Context, output: &Output) -> anyhow::Result<()> {
-    restore(RestoreTo::Undo, &[], args.how, context, output)
+    restore(RestoreTo::Undo, &[], &args.how, context, output)
 }
 
 pub(crate) fn redo(args: &Redo, context: &Context, output: &Output) -> anyhow::Result<()> {
-    restore(RestoreTo::Redo, &[], args.how, context, output)
+    restore(RestoreTo::Redo, &[], &args.how, context, output)
 }
 
 /// Reads paths as they were typed.
@@ -106,15 +112,22 @@ pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
 pub(crate) fn restore(
     to: RestoreTo<'_>,
     paths: &[OsString],
-    how: How,
+    how: &How,
     context: &Context,
     output: &Output,
 ) -> anyhow::Result<()> {
     let paths = parse_paths(paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
-    let asks = !how.yes && !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let options = RestoreOptions { paths: &paths, moves_uncovered_aside: how.force_uncovered, is_dry: true };
+    let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let asks = is_terminal && !how.yes;
+    let mut options = RestoreOptions {
+        paths: &paths,
+        moves_uncovered_aside: how.force_uncovered,
+        across_sessions: how.across_sessions,
+        session: how.session.as_deref(),
+        is_dry: true,
+    };
     let mut agreed = None;
     if how.dry_run || asks {
         let planned = watch(output, |progress| prepare(&store, &project, to, options, context, progress))?;
@@ -125,6 +138,8 @@ pub(crate) fn restore(
         }
         output.text(&plan_text(&planned, 12));
         let (target, changes) = (planned.target().id, planned.plan().changes());
+        // Whoever has read that it takes back the work of others, and says yes, has agreed to that.
+        options.across_sessions |= !planned.others().is_empty();
         // Nobody waits for the store while somebody thinks about the answer.
         drop(planned);
         if changes > 0 && !output.confirmed("Restore? [y/N] ")? {
@@ -132,17 +147,30 @@ pub(crate) fn restore(
         }
         agreed = Some(target);
     }
-    let options = RestoreOptions { is_dry: false, ..options };
-    let report = watch(output, |progress| {
-        let restore = prepare(&store, &project, to, options, context, progress)?;
-        // While the question stood, a checkpoint may have been taken: the same number means another one then.
-        if agreed.is_some_and(|agreed| agreed != restore.target().id) {
-            return Err(Error::new(ErrorKind::Busy, "restore")
-                .because("another checkpoint was taken meanwhile; nothing was touched")
-                .with_hint("look at the list again"));
+    options.is_dry = false;
+    let apply = |options: RestoreOptions<'_>| {
+        watch(output, |progress| {
+            let restore = prepare(&store, &project, to, options, context, progress)?;
+            // While the question stood, a checkpoint may have been taken: the same number means another one then.
+            if agreed.is_some_and(|agreed| agreed != restore.target().id) {
+                return Err(Error::new(ErrorKind::Busy, "restore")
+                    .because("another checkpoint was taken meanwhile; nothing was touched")
+                    .with_hint("look at the list again"));
+            }
+            restore.apply()
+        })
+    };
+    let report = match apply(options) {
+        // `--yes` says nothing of other people's work.
+        Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
+            output.warn(&error.to_string());
+            if !output.confirmed("Take that back, too? [y/N] ")? {
+                bail!("declined; nothing was touched");
+            }
+            apply(RestoreOptions { across_sessions: true, ..options })?
         }
-        restore.apply()
-    })?;
+        done => done?,
+    };
     upkeep::start_if_due(context, &store);
     output.json(&report_json(&report));
     output.text(&report_text(&report));
@@ -184,12 +212,34 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     lines.extend(plan.left().iter().map(|left| format!("  LEFT    {}: {}", shown(&left.path), left.why)));
     let all = lines.len();
     lines.truncate(lines_max);
+    lines.extend(planned.others().iter().map(other_line));
     if all > lines_max {
         lines.push(format!("  ... and {} more", all - lines_max));
     }
     let count = count(plan);
     let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
     [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// What another session did and what goes with it.
+fn other_line(other: &OtherWork) -> String {
+    let agent = other.agent.as_deref().map(|agent| format!("{} ", plain(agent))).unwrap_or_default();
+    let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
+    let more = if other.paths.len() > names.len() { ", ..." } else { "" };
+    format!(
+        "  ALSO TAKES BACK later work of {agent}session {}: {} ({}{more})",
+        plain(&other.session),
+        files(other.paths.len()),
+        names.join(", ")
+    )
+}
+
+fn others_json(others: &[OtherWork]) -> Value {
+    let other = |other: &OtherWork| {
+        let paths = paths_json(other.paths.iter().map(Vec::as_slice));
+        json!({"session": other.session, "agent": other.agent, "checkpoints": other.checkpoints, "paths": paths})
+    };
+    others.iter().map(other).collect()
 }
 
 fn count(plan: &Plan) -> String {
@@ -272,6 +322,7 @@ fn plan_json(planned: &Restore<'_>) -> Value {
         "drop_dirs": paths_json(dropped.into_iter()),
         "left": left_json(plan.left()),
         "moved_aside": asides_json(plan.moved_aside()),
+        "other_sessions": others_json(planned.others()),
     })
 }
 

@@ -1,9 +1,10 @@
 //! `piton rollback`
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::Args;
-use piton::{Change, History, Listed, RestoreTo};
+use piton::{Change, Checkpoint, History, Listed, RestoreTo};
 use serde_json::{Value, json};
 
 use super::restore::How;
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
         (None, _) => list(context, output),
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
-        (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, args.how, context, output),
+        (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
     }
 }
 
@@ -65,16 +66,30 @@ fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
         output.hint("`piton take` takes one");
         return Ok(());
     }
-    let lines: Vec<_> = list.iter().map(as_line).collect();
+    let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
+    let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1)).collect();
     output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n{NEXT}", lines.join("\n")));
     Ok(())
 }
 
 /// `  1. 4270a8c  2026-03-16 04:36  before patch  (1 file, +1/-0)`
-fn as_line(listed: &Listed) -> String {
+///
+/// Where several agents or sessions are at work, it says which.
+fn as_line(listed: &Listed, with_session: bool) -> String {
     let Listed { number, checkpoint, change } = listed;
     let when = local(checkpoint.time).date_and_time();
-    format!("{number:>3}. {}  {when}  {}{}", checkpoint.id.short(), plain(&checkpoint.reason), counts(change))
+    let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
+    format!("{number:>3}. {}  {when}  {}{}{who}", checkpoint.id.short(), plain(&checkpoint.reason), counts(change))
+}
+
+/// How many characters of a session's name tell it from the others.
+const SESSION_CHARS: usize = 8;
+
+/// The agent and the beginning of its session's name.
+fn who(checkpoint: &Checkpoint) -> Option<String> {
+    let origin = &checkpoint.facts.origin;
+    let session: String = origin.session.as_deref().map(plain)?.chars().take(SESSION_CHARS).collect();
+    Some(origin.agent.as_deref().map_or_else(|| session.clone(), |agent| format!("{} {session}", plain(agent))))
 }
 
 fn counts(change: &Change) -> String {

@@ -24,8 +24,10 @@ use crate::take::{Keep, Kept, Outcome, Progress, Request};
 use crate::time::Moment;
 
 mod apply;
+mod others;
 mod plan;
 
+pub use others::OtherWork;
 pub(crate) use plan::Planner;
 pub use plan::{Left, Plan, WhyLeft};
 
@@ -51,6 +53,10 @@ pub struct RestoreOptions<'a> {
     pub paths: &'a [Vec<u8>],
     /// Move files that no checkpoint covers aside, instead of leaving them in the way.
     pub moves_uncovered_aside: bool,
+    /// Take back what other sessions did since, too.
+    pub across_sessions: bool,
+    /// The session that asks, where one does. Its own work may be taken back.
+    pub session: Option<&'a str>,
     /// Only make the plan. Writes nothing to the store and takes no lock that others would wait for.
     pub is_dry: bool,
 }
@@ -65,6 +71,8 @@ pub struct Restore<'a> {
     verb: Option<RestoreVerb>,
     intent: Option<Intent>,
     paths: Vec<Vec<u8>>,
+    others: Vec<OtherWork>,
+    across_sessions: bool,
     keep_max: u64,
     survey: Survey,
     newest: Option<Checkpoint>,
@@ -137,7 +145,7 @@ impl<'a> Restore<'a> {
         let checkpoints = store.history(&objects, store.newest(project.id())?)?;
         let intent = store.interrupted_restore(project.id())?;
         let Resolved { target, verb, paths } = resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
-        let newest = checkpoints.into_iter().next();
+        let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
         let ground =
@@ -148,6 +156,16 @@ impl<'a> Restore<'a> {
                 return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
             }
             SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "restore").because("it was stopped")),
+        };
+        let others = match verb {
+            // What is cut short has been agreed to.
+            None => Vec::new(),
+            Some(_) => {
+                let own = options.session.or_else(|| session_of(&target, &checkpoints));
+                let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
+                let since: Vec<_> = checkpoints[..=place].iter().rev().cloned().collect();
+                others::others(&objects, &since, survey.tree(), own, &paths)?
+            }
         };
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
@@ -169,6 +187,8 @@ impl<'a> Restore<'a> {
             verb,
             intent,
             paths,
+            others,
+            across_sessions: options.across_sessions,
             keep_max: settings.max_snapshots,
             survey,
             newest,
@@ -191,11 +211,22 @@ impl<'a> Restore<'a> {
         &self.target
     }
 
-    /// Does it.
+    /// What other sessions did since, and what it therefore takes back besides.
+    pub fn others(&self) -> &[OtherWork] {
+        &self.others
+    }
+
+    /// Does it. Declines where it takes back another session's work and that was not agreed to.
     pub fn apply(self) -> Result<RestoreReport> {
         let Some(locked) = self.locked else {
             return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
         };
+        if self.plan.changes() > 0 && !self.others.is_empty() && !self.across_sessions {
+            let names: Vec<_> = self.others.iter().map(|other| other.session.as_str()).collect();
+            return Err(Error::new(ErrorKind::NeedsConsent, "restore")
+                .because(format!("it would also take back later work of another session ({})", names.join(", ")))
+                .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"));
+        }
         if self.plan.changes() == 0 {
             if self.intent.is_some() {
                 self.store.clear_intent(&locked, self.project.id())?;
@@ -256,6 +287,14 @@ impl<'a> Restore<'a> {
             ..report(outcome, self.target, Some(safety), done.left)
         })
     }
+}
+
+/// The session whose work is to be taken back: that of the checkpoint, or, of one that a restore took first, that of what
+/// was restored then.
+fn session_of<'a>(target: &'a Checkpoint, checkpoints: &'a [Checkpoint]) -> Option<&'a str> {
+    let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
+    let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
+    restored.unwrap_or(target).facts.origin.session.as_deref()
 }
 
 fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {

@@ -20,6 +20,7 @@ mod scope;
 mod store;
 mod take;
 mod tidy;
+mod timeline;
 mod traps;
 mod triggers;
 mod upkeep;

@@ -1,0 +1,113 @@
+//! Several agents and sessions in one project: one list, and nobody's work is taken back unasked.
+
+use std::fs;
+
+use piton::{
+    CheckpointKind, ErrorKind, History, Origin, Progress, Project, Request, Restore, RestoreOptions, RestoreTo,
+    Settings,
+};
+use testkit::Sandbox;
+
+use crate::kit::{now, take_for, taken};
+use crate::upkeep::store_of;
+
+/// A checkpoint before a turn of a session, and then its work: one file.
+fn turn(sandbox: &Sandbox, agent: &str, session: &str, file: &str, contents: &str) -> String {
+    let origin = Origin { agent: Some(agent.into()), session: Some(session.into()), turn: Some(contents.into()) };
+    let request = Request { kind: CheckpointKind::Auto, origin, reason: "before patch".into(), ..Request::default() };
+    let settings = Settings { enabled: true, ..Settings::default() };
+    let id = taken(&take_for(sandbox, &sandbox.project(), &settings, &request));
+    fs::write(sandbox.project().join(file), contents).expect("a file");
+    id
+}
+
+/// What a restore to this says of others: sessions with the paths that they changed.
+fn others(sandbox: &Sandbox, to: RestoreTo<'_>, options: RestoreOptions<'_>) -> Vec<(String, Vec<String>)> {
+    let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
+    let options = RestoreOptions { is_dry: true, ..options };
+    let planned = Restore::prepare(&store, &project, to, options, &Settings::default(), now(), &Progress::default())
+        .expect("a plan");
+    let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
+    planned.others().iter().map(|other| (other.session.clone(), other.paths.iter().map(text).collect())).collect()
+}
+
+fn restore(sandbox: &Sandbox, to: RestoreTo<'_>, across_sessions: bool) -> Result<(), ErrorKind> {
+    let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
+    let options = RestoreOptions { across_sessions, ..RestoreOptions::default() };
+    let restore = Restore::prepare(&store, &project, to, options, &Settings::default(), now(), &Progress::default());
+    restore.expect("a plan").apply().map(drop).map_err(|error| error.kind())
+}
+
+fn two_sessions(sandbox: &Sandbox) -> Vec<String> {
+    fs::write(sandbox.project().join("a"), "0").expect("a file");
+    vec![
+        turn(sandbox, "claude", "one", "a", "1"),
+        turn(sandbox, "codex", "two", "b", "2"),
+        turn(sandbox, "claude", "one", "a", "3"),
+        turn(sandbox, "codex", "two", "c", "4"),
+        turn(sandbox, "claude", "one", "a", "5"),
+    ]
+}
+
+#[test]
+fn a_restore_that_takes_back_another_sessions_later_work_must_be_agreed_to() {
+    let sandbox = Sandbox::new();
+    let ids = two_sessions(&sandbox);
+    let files = testkit::files_in(&sandbox.project());
+    let expected = vec![("two".to_owned(), vec!["b".to_owned(), "c".to_owned()])];
+    assert_eq!(others(&sandbox, RestoreTo::Named(&ids[0]), RestoreOptions::default()), expected);
+    assert_eq!(restore(&sandbox, RestoreTo::Named(&ids[0]), false), Err(ErrorKind::NeedsConsent));
+    assert!(testkit::files_in(&sandbox.project()) == files, "nothing was touched");
+    assert_eq!(restore(&sandbox, RestoreTo::Named(&ids[0]), true), Ok(()));
+    assert_eq!(fs::read_to_string(sandbox.project().join("a")).expect("a file"), "0");
+    assert!(!sandbox.project().join("c").exists());
+}
+
+#[test]
+fn a_sessions_own_later_work_needs_no_word() {
+    let sandbox = Sandbox::new();
+    let ids = two_sessions(&sandbox);
+    assert_eq!(others(&sandbox, RestoreTo::Named(&ids[4]), RestoreOptions::default()), []);
+    assert_eq!(restore(&sandbox, RestoreTo::Named(&ids[4]), false), Ok(()));
+    assert_eq!(fs::read_to_string(sandbox.project().join("a")).expect("a file"), "3");
+}
+
+#[test]
+fn whoever_asks_from_another_session_is_told_of_the_first() {
+    let sandbox = Sandbox::new();
+    let ids = two_sessions(&sandbox);
+    let options = RestoreOptions { session: Some("two"), ..RestoreOptions::default() };
+    let found = others(&sandbox, RestoreTo::Named(&ids[3]), options);
+    assert_eq!(found.iter().map(|(session, _)| session.as_str()).collect::<Vec<_>>(), ["one"]);
+}
+
+#[test]
+fn only_the_paths_that_are_restored_count() {
+    let sandbox = Sandbox::new();
+    let ids = two_sessions(&sandbox);
+    let paths = [b"a".to_vec()];
+    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    assert_eq!(others(&sandbox, RestoreTo::Named(&ids[2]), options), [], "the other session did not touch it");
+}
+
+#[test]
+fn an_undo_asks_if_another_session_has_worked_since() {
+    let sandbox = Sandbox::new();
+    let ids = two_sessions(&sandbox);
+    restore(&sandbox, RestoreTo::Named(&ids[4]), false).expect("a restore");
+    assert_eq!(others(&sandbox, RestoreTo::Undo, RestoreOptions::default()), []);
+    turn(&sandbox, "codex", "two", "d", "6");
+    assert_eq!(restore(&sandbox, RestoreTo::Undo, false), Err(ErrorKind::NeedsConsent));
+    assert_eq!(restore(&sandbox, RestoreTo::Undo, true), Ok(()));
+    assert_eq!(fs::read_to_string(sandbox.project().join("a")).expect("a file"), "5");
+}
+
+#[test]
+fn checkpoints_of_all_sessions_stand_in_one_list() {
+    let sandbox = Sandbox::new();
+    two_sessions(&sandbox);
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let history = History::of(&store_of(&sandbox), &project).expect("a history");
+    let sessions = history.checkpoints().iter().map(|one| one.facts.origin.session.clone().expect("a session"));
+    assert_eq!(sessions.collect::<Vec<_>>(), ["one", "two", "one", "two", "one"]);
+}
