@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Undo(args) => cmd::restore::undo(args, &context, &output),
         Command::Redo(args) => cmd::restore::redo(args, &context, &output),
         Command::Show(args) => cmd::show::run(args, &context, &output),
+        Command::Session(args) => cmd::session::run(args, &context, &output),
     });
     match done {
         Ok(()) => output.done(),

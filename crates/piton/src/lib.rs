@@ -28,6 +28,7 @@ mod id;
 mod project;
 mod relpath;
 mod restore;
+pub mod session;
 mod settings;
 mod skipped;
 mod store;

@@ -3,5 +3,6 @@
 pub(crate) mod diff;
 pub(crate) mod restore;
 pub(crate) mod rollback;
+pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod take;

@@ -6,7 +6,7 @@
 //! at work), and does nothing else.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -165,20 +165,36 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if is_whole(layout)? {
         return Ok(());
     }
-    let base = File::open(layout.base()).map_err(|error| Error::io("open", layout.base(), error))?;
-    lock::wait_for(&base, lock::Mode::Exclusive, "the making of the store")?;
+    let _locked = lock::lock_base(layout.base(), "the making of the store")?;
     if is_whole(layout)? {
         return Ok(());
     }
     refuse_foreign_directory(layout)?;
-    fs::set_permissions(layout.base(), Permissions::from_mode(0o700))
-        .map_err(|error| Error::io("make private", layout.base(), error))?;
+    make_base_private(layout)?;
     let half_made = layout.store().exists();
     fsx::ensure_dir(layout.store())?;
     if !layout.head().exists() {
         move_old_layout_aside(layout, now, half_made)?;
     }
     fill_in(layout)
+}
+
+/// Makes the base where it is missing, for whoever keeps something beside the store. Declines what [`ensure`] declines.
+pub(crate) fn claim_base(base: &Path) -> Result<()> {
+    let layout = Layout::new(absolute_base(base)?);
+    if !is_there(&layout)? {
+        refuse_foreign_directory(&layout)?;
+    }
+    make_base_private(&layout)
+}
+
+fn make_base_private(layout: &Layout) -> Result<()> {
+    let base = layout.base();
+    let found = fs::metadata(base).map_err(|error| Error::io("look at", base, error))?;
+    if found.permissions().mode() & 0o7777 == 0o700 {
+        return Ok(());
+    }
+    fs::set_permissions(base, Permissions::from_mode(0o700)).map_err(|error| Error::io("make private", base, error))
 }
 
 fn fill_in(layout: &Layout) -> Result<()> {
@@ -224,7 +240,9 @@ fn make_private(dir: &Path) -> Result<()> {
 }
 
 fn is_session_record(path: &Path) -> bool {
-    path.extension() == Some(OsStr::new("yaml")) && !path.is_dir()
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_damaged = Layout::damaged_session_in(name).is_some();
+    (path.extension() == Some(OsStr::new("yaml")) || is_damaged) && !path.is_dir()
 }
 
 /// What piton itself keeps beside the store.
@@ -235,6 +253,8 @@ fn is_ours(base: &Path, name: &OsStr) -> bool {
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(b"piton.log")
         || is_session_record(&base.join(name))
+        // A process that was killed while it wrote one.
+        || (bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) && !base.join(name).is_dir())
 }
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.

@@ -31,13 +31,13 @@ mod tree;
 
 pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub(crate) use create::claim_base;
 pub use intents::Intent;
-pub(crate) use lock::{ProjectLock, StoreLock};
+pub(crate) use layout::Layout;
+pub(crate) use lock::{BaseLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
-
-use layout::Layout;
 
 /// The largest index that is read: 10 million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;
