@@ -142,9 +142,12 @@ fn untagged(node: &Node) -> String {
     let text = node.as_str().unwrap_or_default();
     match node.meaning() {
         Some(Meaning::Null) if text.is_empty() => "null".to_owned(),
+        // A tab ends a plain scalar to some readers.
+        _ if text.contains('\t') => quoted(text),
         Some(Meaning::Null | Meaning::Bool(_) | Meaning::Int(_) | Meaning::Float(_) | Meaning::Time(_)) => {
             text.to_owned()
         }
+        _ if node.is_plain() && may_stay_plain(text) => text.to_owned(),
         _ if node.tag.is_none() && is_safe_plain(text) => text.to_owned(),
         _ => quoted(text),
     }
@@ -152,16 +155,23 @@ fn untagged(node: &Node) -> String {
 
 /// Whether text can do without quotes in the eyes of every reader, and not only of those that know all the rules.
 fn is_safe_plain(text: &str) -> bool {
-    const WORDS: [&str; 10] = ["y", "n", "yes", "no", "true", "false", "on", "off", "null", "none"];
+    const WORDS: [&str; 9] = ["y", "n", "yes", "no", "true", "false", "on", "off", "null"];
     let starts_well = text.starts_with(|first: char| first.is_alphabetic() || "/_(".contains(first));
-    let ends_well = !text.ends_with([' ', ':']);
-    starts_well
-        && ends_well
-        && text.chars().all(is_printable)
-        && !text.contains(": ")
-        && !text.contains(" #")
-        && !WORDS.contains(&text.to_ascii_lowercase().as_str())
-        && meaning(text) == Meaning::Text
+    starts_well && has_plain_form(text) && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+}
+
+/// Whether text that came without quotes can stay so. `1e3` is text to one reader and a number to another: to each it is
+/// to stay what it was.
+fn may_stay_plain(text: &str) -> bool {
+    let starts_well = |first: char| first.is_alphanumeric() || "/_(".contains(first);
+    let is_like_a_number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
+    let has_sign = text.starts_with(['-', '+', '.']) && is_like_a_number(text.trim_start_matches(['-', '+', '.']));
+    (text.starts_with(starts_well) || has_sign) && has_plain_form(text)
+}
+
+fn has_plain_form(text: &str) -> bool {
+    let is_unambiguous = !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #");
+    is_unambiguous && text.chars().all(is_printable) && meaning(text) == Meaning::Text
 }
 
 /// Whether a reader of YAML 1.1 takes the character as it stands, within a line.

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::scalar::Stamp;
-use super::{Record, SessionId, Sessions, UPDATED};
-use crate::error::{Error, Result};
+use super::{Record, SessionId, Sessions, UPDATED, too_large};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::store::{BaseLock, Layout};
 use crate::sys;
@@ -51,7 +51,15 @@ impl Sessions {
         let secs_max = i64::try_from(max_age_days).ok().and_then(|days| days.checked_mul(DAY_SECS)).unwrap_or(i64::MAX);
         for id in self.list()? {
             let path = self.layout.session(id.as_str());
-            match self.bytes(&id)?.as_deref().map(Record::parse) {
+            let read = match self.bytes(&id) {
+                Ok(bytes) => bytes.as_deref().map(Record::parse),
+                // Other programs may well read what is too large for this one: until it is old, it stays.
+                Err(error) if error.kind() == ErrorKind::Damaged && file_age_secs(&path, now) > secs_max => {
+                    Some(Err(too_large()))
+                }
+                Err(_) => None,
+            };
+            match read {
                 None => {}
                 Some(Ok(record)) => {
                     let age = record.age_secs(&path, now);

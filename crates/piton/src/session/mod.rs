@@ -215,7 +215,7 @@ impl Sessions {
         if !self.exists(id) {
             return Err(not_found(id));
         }
-        let locked = self.claim()?;
+        let locked = self.lock()?;
         let mut record = self.read(id)?.ok_or_else(|| not_found(id))?;
         if author == Author::Automatic && !record.is_automatic() {
             return Ok(Changed::Declined);
@@ -233,7 +233,7 @@ impl Sessions {
         if !self.exists(id) {
             return Ok(false);
         }
-        let locked = self.claim()?;
+        let locked = self.lock()?;
         let existed = self.exists(id);
         self.remove(&locked, &self.layout.session(id.as_str()))?;
         Ok(existed)
@@ -255,10 +255,16 @@ impl Sessions {
         fs::symlink_metadata(self.layout.session(id.as_str())).is_ok()
     }
 
-    /// Makes the base where it is missing, and keeps all others from changing records.
+    /// Keeps all others from changing records, where there are some.
+    fn lock(&self) -> Result<BaseLock> {
+        lock_base(self.layout.base(), "the session records")
+    }
+
+    /// The same where there may be none. Makes the base where it is missing; declines a directory of somebody else's
+    /// files, among which everything that ends in `.yaml` would be taken for a record.
     fn claim(&self) -> Result<BaseLock> {
         claim_base(self.layout.base())?;
-        lock_base(self.layout.base(), "the session records")
+        self.lock()
     }
 
     fn save(&self, _locked: &BaseLock, id: &SessionId, record: &Record) -> Result<Changed> {
@@ -298,9 +304,8 @@ fn parse_given(given: &[u8]) -> std::result::Result<Record, String> {
         return Err(too_large());
     }
     let record = Record::parse(given)?;
-    let foreign = record.map.0.iter().find_map(|(key, value)| key.foreign_tag().or_else(|| value.foreign_tag()));
-    match foreign {
-        Some(tag) => Err(format!("other programs could not read the tag {tag:?}")),
+    match record.map.foreign_tag() {
+        Some(tag) => Err(format!("other programs could not read what is tagged {tag}")),
         None => Ok(record),
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag, options};
+use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag, options};
 
 use super::scalar::{Meaning, meaning};
 
@@ -73,6 +73,11 @@ impl Node {
         }
     }
 
+    /// Whether it is a scalar that came without quotes and tag.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tag.is_none() && matches!(self.kind, Kind::Scalar { is_plain: true, .. })
+    }
+
     pub(super) fn is_null(&self) -> bool {
         self.meaning() == Some(Meaning::Null)
     }
@@ -92,30 +97,33 @@ impl Node {
         }
     }
 
-    /// A tag in here that a plain reader of YAML does not know.
+    /// A tag in here that a plain reader of YAML does not know, or that does not go with what it stands at.
     pub(super) fn foreign_tag(&self) -> Option<&str> {
-        const KNOWN: [&str; 13] = [
-            "null",
-            "bool",
-            "int",
-            "float",
-            "binary",
-            "timestamp",
-            "omap",
-            "pairs",
-            "set",
-            "str",
-            "seq",
-            "map",
-            "merge",
-        ];
-        let is_foreign = |tag: &&str| tag.strip_prefix(CORE).is_none_or(|name| !KNOWN.contains(&name));
-        let own = self.tag.as_deref().filter(is_foreign);
+        let own = self.tag.as_deref().filter(|tag| !tag.strip_prefix(CORE).is_some_and(|name| self.goes_with(name)));
         own.or_else(|| match &self.kind {
             Kind::Scalar { .. } => None,
             Kind::List(items) => items.iter().find_map(Self::foreign_tag),
-            Kind::Map(map) => map.0.iter().find_map(|(key, value)| key.foreign_tag().or_else(|| value.foreign_tag())),
+            Kind::Map(map) => map.foreign_tag(),
         })
+    }
+
+    fn goes_with(&self, tag: &str) -> bool {
+        let single = |item: &Self| item.as_map().is_some_and(|map| map.0.len() == 1);
+        match (&self.kind, tag) {
+            (Kind::List(items), "omap" | "pairs") => items.iter().all(single),
+            (Kind::Map(_), "set") | (Kind::Scalar { .. }, "null") => true,
+            (Kind::Scalar { text, .. }, "binary") => {
+                text.bytes().filter(|byte| !byte.is_ascii_whitespace()).count() % 4 == 0 && text.is_ascii()
+            }
+            (Kind::Scalar { text, .. }, _) => matches!(
+                (meaning(text), tag),
+                (Meaning::Bool(_), "bool")
+                    | (Meaning::Int(_), "int" | "float")
+                    | (Meaning::Float(_), "float")
+                    | (Meaning::Time(_), "timestamp")
+            ),
+            _ => false,
+        }
     }
 }
 
@@ -126,6 +134,10 @@ fn identity(key: &Node) -> (bool, Option<&str>, &str) {
 }
 
 impl Map {
+    pub(super) fn foreign_tag(&self) -> Option<&str> {
+        self.0.iter().find_map(|(key, value)| key.foreign_tag().or_else(|| value.foreign_tag()))
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Node> {
         self.0.iter().find(|(key, _)| identity(key) == (true, None, name)).map(|(_, value)| value)
     }
@@ -149,7 +161,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Refusal> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
     // To PyYAML this character ends a line like any other.
-    let source = if is_json { text.to_owned() } else { text.replace('\u{85}', "\n") };
+    let source = if is_json { without_controls(text) } else { text.replace('\u{85}', "\n") };
     let options = options! {
         emit_comments: false,
         flow_nesting_limit: DEPTH_MAX,
@@ -176,13 +188,23 @@ struct Reader<'a> {
     budget: usize,
 }
 
+fn too_deep() -> String {
+    format!("collections are nested more than {DEPTH_MAX} deep")
+}
+
 fn refused(span: Span, why: impl Into<String>) -> Refusal {
     Refusal { line: span.start.line(), why: why.into() }
 }
 
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Refusal> {
-        let scan = |error: &ScanError| Refusal { line: error.marker().line(), why: error.info() };
+        let scan = |error: &ScanError| Refusal {
+            line: error.marker().line(),
+            why: match error.kind() {
+                ErrorKind::RecursionLimitExceeded => too_deep(),
+                _ => error.info(),
+            },
+        };
         match self.parser.next_event() {
             Some(event) => event.map_err(|error| scan(&error)),
             None => Ok((Event::StreamEnd, Span::default())),
@@ -203,7 +225,7 @@ impl<'a> Reader<'a> {
 
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Built, Refusal> {
         if depth > DEPTH_MAX {
-            return Err(refused(span, format!("collections are nested more than {DEPTH_MAX} deep")));
+            return Err(refused(span, too_deep()));
         }
         let (anchor, built) = match event {
             Event::Alias(id) => return self.alias(id, span, depth),
@@ -274,7 +296,7 @@ impl<'a> Reader<'a> {
         };
         let (cost, height) = (built.cost, built.height);
         if depth + height > DEPTH_MAX {
-            return Err(refused(span, format!("with this alias, collections are nested more than {DEPTH_MAX} deep")));
+            return Err(refused(span, too_deep()));
         }
         self.spend(cost, span)?;
         Ok(self.anchors[&id].clone())
@@ -292,7 +314,13 @@ impl<'a> Reader<'a> {
         match style {
             ScalarStyle::DoubleQuoted if self.is_json => serde_json::from_str(raw).unwrap_or(text),
             ScalarStyle::Plain if self.is_json => yaml_number(&text),
-            ScalarStyle::SingleQuoted if text.contains(SEPARATORS) => refold(raw).unwrap_or(text),
+            ScalarStyle::Plain if text.contains(SEPARATORS) => {
+                refold(raw).trim_matches(|c: char| c == ' ' || SEPARATORS.contains(&c)).to_owned()
+            }
+            ScalarStyle::SingleQuoted if text.contains(SEPARATORS) => {
+                let inner = raw.strip_prefix('\'').and_then(|raw| raw.strip_suffix('\''));
+                inner.map_or(text, |inner| refold(&inner.replace("''", "'")))
+            }
             _ => text,
         }
     }
@@ -301,31 +329,43 @@ impl<'a> Reader<'a> {
 fn tagged(kind: Kind, tag: Option<&Tag>) -> Node {
     let full = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
     match (full.as_deref(), kind) {
-        // Both say: text, whatever it looks like.
-        (Some("!" | "tag:yaml.org,2002:str"), Kind::Scalar { text, .. }) => Node::text(text),
+        (Some("tag:yaml.org,2002:str"), Kind::Scalar { text, .. }) => Node::text(text),
+        // To PyYAML the first of these says nothing.
         (Some("!" | "tag:yaml.org,2002:seq" | "tag:yaml.org,2002:map"), kind) => Node::new(kind),
         (_, kind) => Node { tag: full, kind },
     }
 }
 
+/// JSON whose strings hold no characters that a YAML file may not hold as such.
+fn without_controls(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                plain.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// A number of JSON so that YAML 1.1 takes it for one, too: a fraction needs its point, an exponent its sign.
 fn yaml_number(text: &str) -> String {
-    let (digits, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(digits, exp)| (digits, Some(exp)));
-    match exponent {
-        None => text.to_owned(),
-        Some(exponent) => {
+    match text.split_once(['e', 'E']) {
+        Some((digits, exponent)) if digits.ends_with(|last: char| last.is_ascii_digit()) => {
             let point = if digits.contains('.') { "" } else { ".0" };
             let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
             format!("{digits}{point}e{sign}{exponent}")
         }
+        _ => text.to_owned(),
     }
 }
 
-/// A single-quoted scalar as YAML 1.1 folds it: one line end is a space, each further one stays; a separator stays, too,
+/// A scalar of several lines as YAML 1.1 folds it: one line end is a space, each further one stays; a separator stays, too,
 /// and blanks at the ends of lines go.
-fn refold(raw: &str) -> Option<String> {
-    let inner =
-        raw.strip_prefix('\'')?.strip_suffix('\'')?.replace("''", "'").replace("\r\n", "\n").replace('\r', "\n");
+fn refold(raw: &str) -> String {
+    let inner = raw.replace("\r\n", "\n").replace('\r', "\n");
     let is_break = |c: char| c == '\n' || SEPARATORS.contains(&c);
     let is_blank = |c: char| c == ' ' || c == '\t';
     let mut folded = String::new();
@@ -341,5 +381,5 @@ fn refold(raw: &str) -> Option<String> {
         }
         rest = &rest[line_end..];
     }
-    Some(folded + rest)
+    folded + rest
 }

@@ -169,7 +169,7 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if is_whole(layout)? {
         return Ok(());
     }
-    refuse_foreign_directory(layout)?;
+    refuse_foreign_directory(layout, "make a store in")?;
     make_base_private(layout)?;
     let half_made = layout.store().exists();
     fsx::ensure_dir(layout.store())?;
@@ -183,7 +183,7 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
 pub(crate) fn claim_base(base: &Path) -> Result<()> {
     let layout = Layout::new(absolute_base(base)?);
     if !is_there(&layout)? {
-        refuse_foreign_directory(&layout)?;
+        refuse_foreign_directory(&layout, "keep session records in")?;
     }
     make_base_private(&layout)
 }
@@ -299,13 +299,13 @@ fn is_old_repository(dir: &Path) -> bool {
     dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
 }
 
-fn refuse_foreign_directory(layout: &Layout) -> Result<()> {
+fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     let base = layout.base();
     let names = fsx::names_in(base)?;
     let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_ours(base, name));
     let known = ours.iter().any(|name| *name == STORE) || others.iter().any(|name| is_old_repository(&base.join(name)));
     match others.first() {
-        Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("make a store in {}", base.display()))
+        Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("{action} {}", base.display()))
             .because(format!("the directory holds other files ({})", stranger.display()))
             .with_hint("give an empty or new directory with --base or PITON_BASE")),
         _ => Ok(()),
