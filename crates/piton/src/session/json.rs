@@ -1,6 +1,8 @@
 //! A record as JSON, for programs: each scalar as what PyYAML takes it for. Numbers that JSON has no room for, and times,
 //! are text.
 
+use std::collections::HashSet;
+
 use serde_json::{Map as Object, Number, Value};
 
 use super::Record;
@@ -16,10 +18,11 @@ impl Record {
 
 fn object(map: &Map) -> Object<String, Value> {
     let mut object = Object::new();
+    let own: HashSet<&str> = map.0.iter().filter_map(|(key, _)| key.as_str()).collect();
     for (key, value) in &map.0 {
         match (key.meaning(), &value.kind) {
-            (Some(Meaning::Merge), Kind::Map(_)) => merge(&mut object, map, value),
-            (Some(Meaning::Merge), Kind::List(all)) => all.iter().for_each(|one| merge(&mut object, map, one)),
+            (Some(Meaning::Merge), Kind::Map(_)) => merge(&mut object, &own, value),
+            (Some(Meaning::Merge), Kind::List(all)) => all.iter().for_each(|one| merge(&mut object, &own, one)),
             _ => drop(object.insert(key.as_str().unwrap_or_default().to_owned(), json(value))),
         }
     }
@@ -27,13 +30,13 @@ fn object(map: &Map) -> Object<String, Value> {
 }
 
 /// Adds what another mapping says, unless this one says otherwise.
-fn merge(object_so_far: &mut Object<String, Value>, own: &Map, other: &Node) {
+fn merge(so_far: &mut Object<String, Value>, own: &HashSet<&str>, other: &Node) {
     let Some(other) = other.as_map() else {
         return;
     };
     for (key, value) in object(other) {
-        if own.get(&key).is_none() && !object_so_far.contains_key(&key) {
-            object_so_far.insert(key, value);
+        if !own.contains(key.as_str()) && !so_far.contains_key(&key) {
+            so_far.insert(key, value);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
-use crate::store::{BaseLock, Layout, claim_base, lock_base};
+use crate::store::{BaseLock, Layout, Store, claim_base, lock_base};
 use crate::time::Moment;
 
 mod emit;
@@ -255,8 +255,10 @@ impl Sessions {
         fs::symlink_metadata(self.layout.session(id.as_str())).is_ok()
     }
 
-    /// Keeps all others from changing records, where there are some.
+    /// Keeps all others from changing records, where there are some. Declines a base that belongs to another user, who
+    /// could not read what is written there any more.
     fn lock(&self) -> Result<BaseLock> {
+        Store::open_existing(self.layout.base())?;
         lock_base(self.layout.base(), "the session records")
     }
 

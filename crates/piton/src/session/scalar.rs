@@ -226,3 +226,84 @@ fn stamp((year, month, day): (i16, i8, i8), (h, m, s, nanos): (i8, i8, i8, i32),
         _ => Meaning::Nonsense,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_scalar_means_what_pyyaml_takes_it_for() {
+        let big = "1".repeat(50);
+        let int = |value| Meaning::Int(Some(value));
+        let table = [
+            ("", Meaning::Null),
+            ("~", Meaning::Null),
+            ("nULL", Meaning::Text),
+            ("Yes", Meaning::Bool(true)),
+            ("oFF", Meaning::Text),
+            ("y", Meaning::Text),
+            ("0", int(0)),
+            ("-0", int(0)),
+            ("+1_000", int(1000)),
+            ("017", int(15)),
+            ("019", Meaning::Text),
+            ("0_", int(0)),
+            ("0x1F", int(31)),
+            ("-0b101", int(-5)),
+            ("0b_", Meaning::Nonsense),
+            ("0o7", Meaning::Text),
+            ("12:30:45", int(45045)),
+            ("1:60", Meaning::Text),
+            ("-1:1", int(-61)),
+            (&big, Meaning::Int(None)),
+            ("1.", Meaning::Float(1.0)),
+            ("1_0.5_0", Meaning::Float(10.5)),
+            (".5", Meaning::Float(0.5)),
+            ("-.5", Meaning::Text),
+            ("1e3", Meaning::Text),
+            ("1.0e3", Meaning::Text),
+            ("1.0e+3", Meaning::Float(1000.0)),
+            ("1:30.5", Meaning::Float(90.5)),
+            ("-.INF", Meaning::Float(f64::NEG_INFINITY)),
+            ("+.nan", Meaning::Text),
+            ("<<", Meaning::Merge),
+            ("=", Meaning::Nonsense),
+            ("2026-02-30", Meaning::Nonsense),
+            ("2026-2-3", Meaning::Text),
+            ("2026-02-03T10:00:00+24:00", Meaning::Nonsense),
+            ("-", Meaning::Text),
+            (".", Meaning::Text),
+            ("+", Meaning::Text),
+            ("1:", Meaning::Text),
+            ("1é", Meaning::Text),
+        ];
+        for (text, expected) in table {
+            assert_eq!(meaning(text), expected, "{text}");
+        }
+        assert!(matches!(meaning(".NaN"), Meaning::Float(value) if value.is_nan()));
+        assert_eq!(meaning(&"1".repeat(DIGITS_MAX + 1)), Meaning::Nonsense);
+    }
+
+    #[test]
+    fn a_time_is_read_in_every_form_that_others_write() {
+        let secs = |text: &str| Stamp::parse(text).map(|stamp| stamp.secs(7200));
+        let noon_utc = Some(1_763_208_000);
+        for text in [
+            "2025-11-15T14:00:00",
+            "2025-11-15 14:00:00.123456",
+            "2025-11-15T12:00:00Z",
+            "2025-11-15t12:00:00 +0",
+            "2025-11-15 13:30:00 +01:30",
+            "2025-11-15T09:00:00-03",
+            "20251115T140000",
+            " 2025-11-15T14:00 ",
+            "20251115T120000Z",
+        ] {
+            assert_eq!(secs(text), noon_utc, "{text}");
+        }
+        assert_eq!(secs("2025-11-15"), Some(1_763_157_600));
+        for text in ["", "12", "noon", "2025-11-31", "2025-11-15T25:00:00"] {
+            assert_eq!(secs(text), None, "{text}");
+        }
+    }
+}

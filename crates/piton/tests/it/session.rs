@@ -135,6 +135,7 @@ fn what_is_no_record_is_refused_and_nothing_is_written() {
         (1..12).map(|n| format!("b{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(","))).collect();
     let deep = format!("task: t\nx: {}{}\n", "[".repeat(65), "]".repeat(65));
     let chain: String = (1..80).map(|n| format!("b{n}: &a{n} [*a{}]\n", n - 1)).collect();
+    let heavy = format!("task: t\na: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 1000].join(","));
     let large = format!("task: {}\n", "x".repeat(1 << 20));
     let cases = [
         ("", "it is empty"),
@@ -152,6 +153,7 @@ fn what_is_no_record_is_refused_and_nothing_is_written() {
         ("task: t\nx: !python/object:os.system x\n", "other programs could not read"),
         ("task: t\nx: !!int word\n", "other programs could not read"),
         (&format!("task: t\na: &a0 [x,x,x,x,x,x,x,x,x]\n{laughs}"), "larger than a record may be"),
+        (&heavy, "larger than a record may be"),
         (&format!("task: t\na: &a0 [x]\n{chain}"), "nested more than 64 deep"),
         (&deep, "line 2: collections are nested more than 64 deep"),
         (&large, "it is larger than 1024 KiB"),
