@@ -20,8 +20,8 @@ Examples:
   echo '{{\"progress\": [{{\"step\": \"tests\", \"status\": \"done\"}}]}}' | piton session update 20261115-login
   piton session read 20261115-login --resume
 
-A record is a YAML file in the base. Its keys are free; `task` must be there, and piton knows of status, progress, state,
-decisions, blocked and unresolved.
+A record is a YAML file in the base. `task` must be there; piton knows of status, progress,
+state, decisions, blocked and unresolved; all other keys are kept as they are.
 
 {EXIT_CODES}"))]
 pub(crate) struct Session {
@@ -109,8 +109,8 @@ struct List {}
 Example:
   piton session gc --max-age-days 30
 
-A file that cannot be read as a record is put aside, under a name that ends in .damaged and the time, and removed as many
-days later.
+A file that cannot be read as a record is put aside as ID.yaml.damaged-TIME, and removed as
+many days later.
 
 {EXIT_CODES}"))]
 struct Gc {

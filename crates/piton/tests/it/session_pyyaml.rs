@@ -2,6 +2,7 @@
 //! it afterwards, and it reads all that piton writes.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,7 +17,7 @@ const PYYAML: &str = "pyyaml==6.0.2";
 /// everything must be tested.
 fn python() -> Option<PathBuf> {
     if !has_program("python3") {
-        return None;
+        return skipped("python3 is missing");
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyyaml");
     fs::create_dir_all(&dir).expect("a directory");
@@ -31,12 +32,16 @@ fn python() -> Option<PathBuf> {
         if !works(&venv) || !works(&pip) {
             let must = std::env::var_os("PITON_TEST_ALL").is_some();
             assert!(!must, "{PYYAML} cannot be installed, and PITON_TEST_ALL is set: {venv:?} {pip:?}");
-            eprintln!("not tested: {PYYAML} cannot be installed: {venv:?} {pip:?}");
-            return None;
+            return skipped(&format!("{PYYAML} cannot be installed: {venv:?} {pip:?}"));
         }
         fs::write(&made, "").expect("a file");
     }
     Some(python)
+}
+
+fn skipped(why: &str) -> Option<PathBuf> {
+    let _ = writeln!(std::io::stderr(), "skipped: PyYAML is not asked, {why}");
+    None
 }
 
 /// Runs the script, which must find all as it should be. What it prints is how many cases there are.
