@@ -58,6 +58,7 @@ pub(crate) enum Command {
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    Session(cmd::session::Session),
     #[command(visible_alias = "list")]
     Status(cmd::status::StatusArgs),
     Prune(cmd::prune::Prune),

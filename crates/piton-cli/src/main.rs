@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Some(Command::ClearLegacy(args)) => cmd::clear::run_legacy(args, &context, &output),
         Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
         Some(Command::Maintain(args)) => cmd::prune::run_maintain(args, &context, &output),
+        Some(Command::Session(args)) => cmd::session::run(args, &context, &output),
     });
     match done {
         Ok(()) => output.done(),

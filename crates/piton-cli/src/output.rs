@@ -41,20 +41,21 @@ impl Output {
     /// Prints the answer to a person, unless they want silence.
     pub(crate) fn text(&self, text: &str) {
         if !self.is_quiet && !self.is_json {
-            self.answer(self.choice, text);
+            self.answer(text);
         }
     }
 
     /// Prints the answer to a program, if one asked.
     pub(crate) fn json(&self, value: &Value) {
         if self.is_json {
-            self.answer(ColorChoice::Never, &value.to_string());
+            // Not through what takes colours out: that would take control characters out of strings, too.
+            self.note(write_to(io::stdout(), &value.to_string()));
         }
     }
 
     /// A reader that has gone away has seen enough. Anything else, a full disk say, must not pass for an answer.
-    fn answer(&self, choice: ColorChoice, text: &str) {
-        self.note(write_to(AutoStream::new(io::stdout(), choice), text));
+    fn answer(&self, text: &str) {
+        self.note(write_to(AutoStream::new(io::stdout(), self.choice), text));
     }
 
     fn note(&self, written: io::Result<()>) {

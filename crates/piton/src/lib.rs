@@ -30,6 +30,7 @@ mod prune;
 mod purge;
 mod relpath;
 mod restore;
+pub mod session;
 mod settings;
 mod skipped;
 mod status;

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
+use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
@@ -197,6 +198,7 @@ impl Taking<'_> {
                     newest,
                     request,
                     restoring: None,
+                    session_record: session::version_of(store, &request.origin),
                     objects: &objects,
                     keep_max: settings.max_snapshots,
                     bytes_max: settings.total_bytes_max(),
@@ -252,6 +254,8 @@ pub(crate) struct Keep<'a> {
     /// What the checkpoint is the safety checkpoint of. Such a one is taken even if nothing changed: it says what undo
     /// goes back to.
     pub(crate) restoring: Option<Restoring>,
+    /// The record of the session, which the checkpoint carries. It alone does not make a checkpoint another one.
+    pub(crate) session_record: Option<Vec<u8>>,
     pub(crate) objects: &'a Objects,
     /// How many checkpoints the project keeps.
     pub(crate) keep_max: u64,
@@ -282,6 +286,7 @@ impl Keep<'_> {
         facts.kind = self.request.kind;
         facts.origin = self.request.origin.clone();
         facts.restoring = self.restoring.clone();
+        facts.record = self.session_record.clone();
         // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
         let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))

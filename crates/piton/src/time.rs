@@ -63,6 +63,23 @@ impl Moment {
         self.civil().strftime("%Y%m%d-%H%M%S").to_string()
     }
 
+    /// Reads what [`Self::stamp`] writes, at the beginning of a text: seconds, in the zone that it was written in.
+    pub(crate) fn parse_stamp(text: &str) -> Option<i64> {
+        let at = jiff::civil::DateTime::strptime("%Y%m%d-%H%M%S", text.get(..15)?).ok()?;
+        jiff::tz::Offset::UTC.to_timestamp(at).ok().map(jiff::Timestamp::as_second)
+    }
+
+    /// Seconds since 1970 began in this zone: what compares with [`Self::parse_stamp`].
+    pub(crate) fn local_secs(self) -> i64 {
+        self.secs.saturating_add(i64::from(self.offset_secs))
+    }
+
+    /// `YYYY-mm-ddTHH:MM:SS.ffffff` without a zone, the form that session records have. Their other readers cannot
+    /// compare a time that carries a zone with one that carries none.
+    pub fn iso(self) -> String {
+        format!("{}.{:06}", self.civil().strftime("%Y-%m-%dT%H:%M:%S"), self.nanos / 1000)
+    }
+
     /// `YYYY-mm-dd HH:MM`, for people.
     pub fn date_and_time(self) -> String {
         self.civil().strftime("%Y-%m-%d %H:%M").to_string()

@@ -6,6 +6,7 @@ pub(crate) mod prune;
 pub(crate) mod purge;
 pub(crate) mod restore;
 pub(crate) mod rollback;
+pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod take;

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::bail;
 use clap::Args;
+use piton::session::Rewound;
 use piton::{
     Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
     RestoreReport, RestoreTo, Store, parse_path,
@@ -271,6 +272,7 @@ fn report_text(report: &RestoreReport) -> String {
     if let Some((session, turn)) = talk(&report.target) {
         lines.push(format!("The talk to go with it: session {}, turn {}", plain(session), plain(turn)));
     }
+    lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
     if let Some(safety) = report.safety {
         lines.push(format!("What there was before is saved as {}: `piton undo` goes back to it", safety.short()));
     }
@@ -280,6 +282,19 @@ fn report_text(report: &RestoreReport) -> String {
 fn talk(target: &Checkpoint) -> Option<(&str, &str)> {
     let origin = &target.facts.origin;
     Some((origin.session.as_deref()?, origin.turn.as_deref()?))
+}
+
+/// What became of the session's record, where there is something to say.
+fn record_line(target: &Checkpoint, done: &Rewound) -> Option<String> {
+    let session = plain(target.facts.origin.session.as_deref()?);
+    match done {
+        Rewound::Replaced => Some(format!("The record of session {session} is as it was then, too")),
+        Rewound::Unsaved => Some(format!(
+            "The record of session {session} stays as it is: it changed meanwhile, or is too large to be saved first"
+        )),
+        Rewound::Failed(why) => Some(format!("The record of session {session} stays as it is: {}", plain(why))),
+        Rewound::Same | Rewound::NoRecordThen | Rewound::NoSession => None,
+    }
 }
 
 fn rewind(target: &Checkpoint) -> Option<Value> {
@@ -335,6 +350,7 @@ fn report_json(report: &RestoreReport) -> Value {
         "removed": report.removed.len(),
         "left": left_json(&report.left),
         "rewind": rewind(&report.target),
+        "record": report.record.as_ref().map(Rewound::word),
         "moved_aside": asides_json(&report.moved_aside),
         "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
         "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),

@@ -13,6 +13,7 @@ use crate::history;
 use crate::id::CheckpointId;
 use crate::project::Project;
 use crate::relpath;
+use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
     Checkpoint, CheckpointKind, EntryMode, Intent, NewObjects, Objects, ProjectLock, Record, RestoreVerb, Restoring,
@@ -125,6 +126,9 @@ pub struct RestoreReport {
     pub moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
     /// What differs from the checkpoint and stays as it is.
     pub left: Vec<Left>,
+    /// What became of the session's record. It follows the files where all of them went back, and the checkpoint has a
+    /// session.
+    pub record: Option<Rewound>,
 }
 
 impl<'a> Restore<'a> {
@@ -242,8 +246,10 @@ impl<'a> Restore<'a> {
         let request = Request {
             reason: reason(self.verb, &self.target),
             kind: if self.verb.is_some() { CheckpointKind::Safety } else { CheckpointKind::Auto },
+            origin: session::origin_of_safety(&self.target),
             ..Request::default()
         };
+        let session_record = session::version_of(self.store, &request.origin);
         let keep = Keep {
             store: self.store,
             locked: &locked,
@@ -251,6 +257,7 @@ impl<'a> Restore<'a> {
             newest: self.newest.as_ref(),
             request: &request,
             restoring,
+            session_record: session_record.clone(),
             objects: &self.objects,
             keep_max: self.keep_max,
             // Nothing may go while a restore is about to need it. The next take makes up for it.
@@ -261,8 +268,9 @@ impl<'a> Restore<'a> {
         let Kept::Done(kept) = keep.keep(&self.survey, self.new_objects, &mut record)? else {
             return Err(Error::new(ErrorKind::Full, "take a safety checkpoint"));
         };
-        let saved = match kept.outcome {
-            Outcome::Taken(id) | Outcome::Unchanged(id) => id,
+        let (saved, saved_record) = match kept.outcome {
+            Outcome::Taken(id) => (id, session_record),
+            Outcome::Unchanged(id) => (id, self.newest.and_then(|newest| newest.facts.record)),
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
         record.touch(self.project.dir(), self.now);
@@ -273,6 +281,9 @@ impl<'a> Restore<'a> {
         let intent = Intent { target: self.target.id, safety, paths: self.paths };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved);
+        // Before the intent goes: a restore that is cut short here does it when it is finished.
+        let is_whole = done.left.is_empty() && intent.paths.is_empty();
+        let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
         // What is not on the disk for certain is not done: the intent stays, and the next command says so.
         match self.root.sync_file_system() {
             Ok(()) => self.store.clear_intent(&locked, self.project.id())?,
@@ -284,6 +295,7 @@ impl<'a> Restore<'a> {
             removed: done.removed,
             remoded: done.remoded,
             moved_aside: done.moved_aside,
+            record,
             ..report(outcome, self.target, Some(safety), done.left)
         })
     }
@@ -299,7 +311,13 @@ fn session_of<'a>(target: &'a Checkpoint, checkpoints: &'a [Checkpoint]) -> Opti
 
 fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {
     let (written, removed, moved_aside) = Default::default();
-    RestoreReport { outcome, target, safety, written, removed, remoded: 0, moved_aside, left }
+    RestoreReport { outcome, target, safety, written, removed, remoded: 0, moved_aside, left, record: None }
+}
+
+/// Brings the session's record back, too. That this fails is told, and no reason to call the files not restored.
+fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Rewound> {
+    let rewound = Sessions::in_base(store.base()).rewind(target, saved);
+    Some(rewound.unwrap_or_else(|error| Rewound::Failed(error.to_string()))).filter(|done| *done != Rewound::NoSession)
 }
 
 fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {

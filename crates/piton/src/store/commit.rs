@@ -125,6 +125,8 @@ pub struct Facts {
     pub empty_dirs: Vec<Vec<u8>>,
     /// What was seen and left out.
     pub skipped: Vec<Skipped>,
+    /// The text of the session's record as it was then.
+    pub record: Option<Vec<u8>>,
 }
 
 impl Facts {
@@ -170,6 +172,9 @@ impl Facts {
             // A path may be empty (the project itself), a field may not: hence the dot in front.
             line(format_args!("skipped {} {extent} ./{}", why.word(), escape(path)));
         }
+        if let Some(record) = &self.record {
+            line(format_args!("record {}", escape(record)));
+        }
     }
 
     fn read_line(&mut self, line: &[u8]) -> Option<()> {
@@ -214,6 +219,7 @@ impl Facts {
             }
             "empty" => self.empty_dirs.push(unescape(value.as_bytes())?),
             "skipped" => self.skipped.push(read_skipped(value)?),
+            "record" => self.record = Some(unescape(value.as_bytes())?),
             _ => {}
         }
         Some(())
@@ -395,6 +401,7 @@ mod tests {
                 Skipped { path: b"three".to_vec(), why: SkipReason::Excluded, extent: Extent::Dir(Some(9)) },
                 Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
             ],
+            record: Some("task: caf\u{e9} %20\n\nstatus: \"x\"\n".as_bytes().to_vec()),
         }
     }
 

@@ -6,7 +6,7 @@
 //! at work), and does nothing else.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -165,14 +165,12 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if is_whole(layout)? {
         return Ok(());
     }
-    let base = File::open(layout.base()).map_err(|error| Error::io("open", layout.base(), error))?;
-    lock::wait_for(&base, lock::Mode::Exclusive, "the making of the store")?;
+    let _locked = lock::lock_base(layout.base(), "the making of the store")?;
     if is_whole(layout)? {
         return Ok(());
     }
-    refuse_foreign_directory(layout)?;
-    fs::set_permissions(layout.base(), Permissions::from_mode(0o700))
-        .map_err(|error| Error::io("make private", layout.base(), error))?;
+    refuse_foreign_directory(layout, "make a store in")?;
+    make_base_private(layout)?;
     let half_made = layout.store().exists();
     fsx::ensure_dir(layout.store())?;
     if !layout.head().exists() {
@@ -185,6 +183,24 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
         fsx::replace(&mark, now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)?;
     }
     Ok(())
+}
+
+/// Makes the base where it is missing, for whoever keeps something beside the store. Declines what [`ensure`] declines.
+pub(crate) fn claim_base(base: &Path) -> Result<()> {
+    let layout = Layout::new(absolute_base(base)?);
+    if !is_there(&layout)? {
+        refuse_foreign_directory(&layout, "keep session records in")?;
+    }
+    make_base_private(&layout)
+}
+
+fn make_base_private(layout: &Layout) -> Result<()> {
+    let base = layout.base();
+    let found = fs::metadata(base).map_err(|error| Error::io("look at", base, error))?;
+    if found.permissions().mode() & 0o7777 == 0o700 {
+        return Ok(());
+    }
+    fs::set_permissions(base, Permissions::from_mode(0o700)).map_err(|error| Error::io("make private", base, error))
 }
 
 fn fill_in(layout: &Layout) -> Result<()> {
@@ -230,7 +246,9 @@ fn make_private(dir: &Path) -> Result<()> {
 }
 
 fn is_session_record(path: &Path) -> bool {
-    path.extension() == Some(OsStr::new("yaml")) && !path.is_dir()
+    let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let is_damaged = Layout::damaged_session_in(name).is_some();
+    (path.extension() == Some(OsStr::new("yaml")) || is_damaged) && !path.is_dir()
 }
 
 /// What piton itself keeps beside the store.
@@ -242,6 +260,8 @@ fn is_ours(base: &Path, name: &OsStr) -> bool {
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(b"piton.log")
         || is_session_record(&base.join(name))
+        // A process that was killed while it wrote one.
+        || (bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) && !base.join(name).is_dir())
 }
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
@@ -287,13 +307,13 @@ fn is_old_repository(dir: &Path) -> bool {
     dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
 }
 
-fn refuse_foreign_directory(layout: &Layout) -> Result<()> {
+fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     let base = layout.base();
     let names = fsx::names_in(base)?;
     let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_ours(base, name));
     let known = ours.iter().any(|name| *name == STORE) || others.iter().any(|name| is_old_repository(&base.join(name)));
     match others.first() {
-        Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("make a store in {}", base.display()))
+        Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("{action} {}", base.display()))
             .because(format!("the directory holds other files ({})", stranger.display()))
             .with_hint("give an empty or new directory with --base or PITON_BASE")),
         _ => Ok(()),

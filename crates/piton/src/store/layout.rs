@@ -22,8 +22,13 @@ pub(super) const LEGACY_PREFIX: &str = "legacy-";
 /// The file that names a repository's directory in the older layout.
 pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 
+/// What every session record's name ends with.
+const SESSION_SUFFIX: &str = ".yaml";
+/// What stands between the id and the time in the name of one that was put aside.
+const DAMAGED_INFIX: &str = ".yaml.damaged-";
+
 impl Layout {
-    pub(super) fn new(base: PathBuf) -> Self {
+    pub(crate) fn new(base: PathBuf) -> Self {
         let store = base.join(STORE);
         Self { base, store }
     }
@@ -34,6 +39,32 @@ impl Layout {
 
     pub(super) fn store(&self) -> &Path {
         &self.store
+    }
+
+    /// Something in the base itself.
+    pub(crate) fn in_base(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.base.join(name)
+    }
+
+    pub(crate) fn session(&self, id: &str) -> PathBuf {
+        self.in_base(format!("{id}{SESSION_SUFFIX}"))
+    }
+
+    /// Whose record a file of this name is.
+    pub(crate) fn session_in(name: &str) -> Option<&str> {
+        name.strip_suffix(SESSION_SUFFIX)
+    }
+
+    /// The name for a file that is no record, and was put aside at that time. No reader of records takes it for one.
+    pub(crate) fn damaged_session_name(id: &str, stamp: &str, nth: u64) -> String {
+        let nth = if nth > 1 { format!("-{nth}") } else { String::new() };
+        format!("{id}{DAMAGED_INFIX}{stamp}{nth}")
+    }
+
+    /// The time in such a name.
+    pub(crate) fn damaged_session_in(name: &str) -> Option<&str> {
+        let (id, stamp) = name.rsplit_once(DAMAGED_INFIX)?;
+        (!id.is_empty()).then_some(stamp)
     }
 
     pub(super) fn head(&self) -> PathBuf {

@@ -1,7 +1,8 @@
 //! Who may do what at the same time, by kernel locks on files in `store/locks/`. They are never unlinked, and die with
 //! the process that holds them.
 //!
-//! Order, never upgraded: `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`.
+//! Order, never upgraded: `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`. The base directory itself is
+//! locked last: whoever makes the store or changes a session record holds it, and waits for nobody then.
 //!
 //! - L1. Whoever reads or writes objects holds `store` shared; whoever unlinks holds it exclusively. So an object that
 //!   was found under the lock stays there as long as the lock is held.
@@ -68,6 +69,19 @@ impl StoreLock {
 #[derive(Debug)]
 pub(crate) struct ProjectLock {
     _file: File,
+}
+
+/// No other process makes a store or changes a session record in this base while this is held.
+#[derive(Debug)]
+pub(crate) struct BaseLock {
+    _dir: File,
+}
+
+/// Waits until no other process is at work in the base itself.
+pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
+    let dir = File::open(base).map_err(|error| Error::io("open", base, error))?;
+    wait_for(&dir, Mode::Exclusive, what)?;
+    Ok(BaseLock { _dir: dir })
 }
 
 impl Store {

@@ -41,18 +41,18 @@ mod tree;
 pub use base::Archive;
 pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub(crate) use create::claim_base;
 pub(crate) use gc::Aim;
 pub use gc::Watch;
 pub use intents::Intent;
-pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
+pub(crate) use layout::Layout;
+pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
 pub(crate) use rewrite::Rewrite;
 pub(crate) use room::RoomMade;
 pub(crate) use size::{Room, on_disk};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
-
-use layout::Layout;
 
 /// The largest index that is read: 10 million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;

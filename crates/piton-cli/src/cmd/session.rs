@@ -1,0 +1,227 @@
+//! `piton session`
+
+use std::io::{IsTerminal as _, Read as _};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use piton::session::{Author, Changed, Collected, RECORD_BYTES_MAX, Record, SessionId, Sessions};
+use piton::{Error, ErrorKind};
+use serde_json::json;
+
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, plain};
+
+/// Keep what an agent notes about its task, so that it can go on later
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  echo 'task: fix the login' | piton session write 20261115-login
+  echo '{{\"progress\": [{{\"step\": \"tests\", \"status\": \"done\"}}]}}' | piton session update 20261115-login
+  piton session read 20261115-login --resume
+
+A record is a YAML file in the base. `task` must be there; piton knows of status, progress,
+state, decisions, blocked and unresolved; all other keys are kept as they are.
+
+{EXIT_CODES}"))]
+pub(crate) struct Session {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Write(Write),
+    Read(Read),
+    Update(Update),
+    Delete(Delete),
+    List(List),
+    Gc(Gc),
+}
+
+/// Write a record, given on stdin as YAML or JSON, in place of the one that is there
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Example:
+  echo 'task: fix the login' | piton session write 20261115-login
+
+{EXIT_CODES}"))]
+struct Write {
+    /// The record's name
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    id: String,
+    /// Mark it as written by no agent. Such a record does not replace one that an agent wrote
+    #[arg(long)]
+    auto: bool,
+}
+
+/// Print a record
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Example:
+  piton session read 20261115-login --resume
+
+{EXIT_CODES}"))]
+struct Read {
+    /// The record's name
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    id: String,
+    /// Print what an agent needs to go on, in at most 4,000 characters. A task that is completed is not found
+    #[arg(long)]
+    resume: bool,
+}
+
+/// Change a record by what is given on stdin as YAML or JSON
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Example:
+  echo 'progress: [{{step: tests, status: done, result: all pass}}]' | piton session update 20261115-login
+
+`progress` and `decisions` are added to, `state` is merged key by key, every other key is replaced.
+
+{EXIT_CODES}"))]
+struct Update {
+    /// The record's name
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    id: String,
+    /// Leave a record alone that an agent wrote
+    #[arg(long)]
+    auto: bool,
+}
+
+/// Remove a record; one that is not there is fine
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton session delete 20261115-login\n\n{EXIT_CODES}"))]
+struct Delete {
+    /// The record's name
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    id: String,
+}
+
+/// List the records
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton session list\n\n{EXIT_CODES}"))]
+struct List {}
+
+/// Remove records that were completed more than a day ago, and those that were not changed for long
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Example:
+  piton session gc --max-age-days 30
+
+A file that cannot be read as a record is put aside as ID.yaml.damaged-TIME, and removed as
+many days later.
+
+{EXIT_CODES}"))]
+struct Gc {
+    /// After how many days without a change
+    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    max_age_days: u64,
+}
+
+pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let sessions = Sessions::in_base(&context.base);
+    match &args.verb {
+        Verb::Write(args) => {
+            let id = SessionId::parse(&args.id)?;
+            let done = sessions.write(&id, &given()?, author(args.auto), Context::now())?;
+            say_changed(&id, "written", done, output);
+        }
+        Verb::Update(args) => {
+            let id = SessionId::parse(&args.id)?;
+            let done = sessions.update(&id, &given()?, author(args.auto), Context::now())?;
+            say_changed(&id, "updated", done, output);
+        }
+        Verb::Read(args) => read(args, &sessions, output)?,
+        Verb::Delete(args) => {
+            let id = SessionId::parse(&args.id)?;
+            let deleted = sessions.delete(&id)?;
+            output.json(&json!({"id": id.as_str(), "deleted": deleted}));
+            output.text(&if deleted { format!("Deleted: {id}") } else { format!("There is no record {id}") });
+        }
+        Verb::List(List {}) => {
+            let ids = sessions.list()?;
+            output.json(&json!({"ids": ids.iter().map(SessionId::as_str).collect::<Vec<_>>()}));
+            ids.iter().for_each(|id| output.text(id.as_str()));
+        }
+        Verb::Gc(args) => {
+            let collected = sessions.collect_garbage(args.max_age_days, Context::now())?;
+            say_collected(&collected, output);
+        }
+    }
+    Ok(())
+}
+
+fn author(is_automatic: bool) -> Author {
+    if is_automatic { Author::Automatic } else { Author::Agent }
+}
+
+/// What is on stdin. One byte more than a record may have is enough to know that it is too large.
+fn given() -> anyhow::Result<Vec<u8>> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        bail!(
+            "cannot read a record from the terminal\nhint: give it on stdin, like `piton session write ID < record.yaml`"
+        );
+    }
+    let mut bytes = Vec::new();
+    stdin.lock().take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes).context("cannot read stdin")?;
+    Ok(bytes)
+}
+
+fn say_changed(id: &SessionId, done: &str, changed: Changed, output: &Output) {
+    let outcome = match changed {
+        Changed::Done => done,
+        Changed::Declined => "declined",
+    };
+    output.json(&json!({"id": id.as_str(), "outcome": outcome}));
+    output.text(&match changed {
+        Changed::Done => format!("Record {id} is {done}"),
+        Changed::Declined => format!("Record {id} is not {done}: an agent wrote the one that is there, and it stays"),
+    });
+}
+
+fn read(args: &Read, sessions: &Sessions, output: &Output) -> anyhow::Result<()> {
+    let id = SessionId::parse(&args.id)?;
+    let record = sessions.read(&id)?.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("find the session record {id}"))
+            .because("there is none of that name, or it is no mapping")
+            .with_hint("`piton session list` shows those that are there")
+    })?;
+    if args.resume {
+        let block = record.resume(&id).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("go on with the session {id}")).because("its task is completed")
+        })?;
+        output.json(&json!({"id": id.as_str(), "resume": block}));
+        output.text(block.trim_end());
+        return Ok(());
+    }
+    output.json(&json!({
+        "id": id.as_str(),
+        "completed": record.is_completed(),
+        "automatic": record.is_automatic(),
+        "record": record.to_json(),
+    }));
+    output.text(Record::to_yaml(&record).trim_end_matches('\n'));
+    Ok(())
+}
+
+fn say_collected(collected: &Collected, output: &Output) {
+    let Collected { removed, put_aside, removed_damaged } = collected;
+    output.json(&json!({
+        "removed": removed.iter().map(SessionId::as_str).collect::<Vec<_>>(),
+        "damaged": put_aside
+            .iter()
+            .map(|aside| json!({"id": aside.id.as_str(), "file": aside.name, "why": aside.why}))
+            .collect::<Vec<_>>(),
+        "removed_damaged": removed_damaged,
+    }));
+    removed.iter().for_each(|id| output.text(&format!("Removed: {id}")));
+    removed_damaged.iter().for_each(|name| output.text(&format!("Removed: {}", plain(name))));
+    for aside in put_aside {
+        output.warn(&format!("the record {} cannot be read ({}); it is now {}", aside.id, aside.why, aside.name));
+    }
+    if removed.is_empty() && removed_damaged.is_empty() && put_aside.is_empty() {
+        output.text("Nothing to remove");
+    }
+}

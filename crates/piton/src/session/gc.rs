@@ -1,0 +1,130 @@
+//! Removing records that nobody will go on with, and putting aside files that are none.
+
+use std::fs;
+use std::path::Path;
+
+use super::scalar::Stamp;
+use super::{Record, SessionId, Sessions, UPDATED, too_large};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx;
+use crate::store::{BaseLock, Layout};
+use crate::sys;
+use crate::time::Moment;
+
+const DAY_SECS: i64 = 24 * 60 * 60;
+/// A record whose task is done goes after this.
+const COMPLETED_SECS_MAX: i64 = DAY_SECS;
+/// What a process that was killed leaves behind goes after this.
+const TEMPORARY_SECS_MAX: i64 = 60 * 60;
+
+/// What went, and what was found to be no record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Records that were removed.
+    pub removed: Vec<SessionId>,
+    /// Files that were put aside.
+    pub put_aside: Vec<PutAside>,
+    /// Files that were put aside long ago, and were removed.
+    pub removed_damaged: Vec<String>,
+}
+
+/// A file that is no record, and has another name now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutAside {
+    /// Whose record it was.
+    pub id: SessionId,
+    /// Its new name, in the base.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Sessions {
+    /// Removes records that were completed more than a day ago and those that were not changed for so many days. A file
+    /// that cannot be read as a record is put aside, and removed as many days after that.
+    pub fn collect_garbage(&self, max_age_days: u64, now: Moment) -> Result<Collected> {
+        let mut collected = Collected::default();
+        if !self.layout.base().is_dir() {
+            return Ok(collected);
+        }
+        let locked = self.claim()?;
+        let secs_max = i64::try_from(max_age_days).ok().and_then(|days| days.checked_mul(DAY_SECS)).unwrap_or(i64::MAX);
+        for id in self.list()? {
+            let path = self.layout.session(id.as_str());
+            let read = match self.bytes(&id) {
+                Ok(bytes) => bytes.as_deref().map(Record::parse),
+                // Other programs may well read what is too large for this one: until it is old, it stays.
+                Err(error) if error.kind() == ErrorKind::Damaged && file_age_secs(&path, now) > secs_max => {
+                    Some(Err(too_large()))
+                }
+                Err(_) => None,
+            };
+            match read {
+                None => {}
+                Some(Ok(record)) => {
+                    let age = record.age_secs(&path, now);
+                    if age > secs_max || (record.is_completed() && age > COMPLETED_SECS_MAX) {
+                        self.remove(&locked, &path)?;
+                        collected.removed.push(id);
+                    }
+                }
+                // Some programs write in place: what is open may be half of a record that is whole in a moment.
+                Some(Err(_)) if sys::is_open_anywhere(&path) => {}
+                Some(Err(why)) => {
+                    let name = self.put_aside(&locked, &id, now)?;
+                    collected.put_aside.push(PutAside { id, name, why });
+                }
+            }
+        }
+        self.remove_leftovers(&locked, secs_max, now, &mut collected)?;
+        Ok(collected)
+    }
+
+    fn remove_leftovers(&self, locked: &BaseLock, secs_max: i64, now: Moment, collected: &mut Collected) -> Result<()> {
+        for name in fsx::names_in(self.layout.base())? {
+            let path = self.layout.in_base(&name);
+            let Some(name) = name.to_str().filter(|_| path.is_file()) else {
+                continue;
+            };
+            if let Some(stamp) = Layout::damaged_session_in(name) {
+                let since = Moment::parse_stamp(stamp).map(|stamp| now.local_secs() - stamp);
+                if since.unwrap_or_else(|| file_age_secs(&path, now)) > secs_max {
+                    self.remove(locked, &path)?;
+                    collected.removed_damaged.push(name.to_owned());
+                }
+            } else if name.starts_with(fsx::TEMP_PREFIX)
+                && Layout::session_in(name).is_none()
+                && file_age_secs(&path, now) > TEMPORARY_SECS_MAX
+            {
+                self.remove(locked, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a file that is no record a name that no reader of records looks at. The name.
+    pub(super) fn put_aside(&self, _locked: &BaseLock, id: &SessionId, now: Moment) -> Result<String> {
+        let from = self.layout.session(id.as_str());
+        let free = (1..)
+            .map(|nth| Layout::damaged_session_name(id.as_str(), &now.stamp(), nth))
+            .find(|name| fs::symlink_metadata(self.layout.in_base(name)).is_err());
+        let name = free.unwrap_or_default();
+        fs::rename(&from, self.layout.in_base(&name)).map_err(|error| Error::io("put aside", &from, error))?;
+        fsx::sync_dir(self.layout.base())?;
+        Ok(name)
+    }
+}
+
+impl Record {
+    /// How long ago it was changed: by what it says, or by its file where it says nothing that makes sense.
+    fn age_secs(&self, path: &Path, now: Moment) -> i64 {
+        let stamp = self.map.get(UPDATED).and_then(|updated| Stamp::parse(updated.as_str()?));
+        let age = stamp.map(|stamp| now.secs.saturating_sub(stamp.secs(now.offset_secs)));
+        // A clock that is a little ahead is one thing, a time that never comes another.
+        age.filter(|age| *age >= -DAY_SECS).unwrap_or_else(|| file_age_secs(path, now))
+    }
+}
+
+fn file_age_secs(path: &Path, now: Moment) -> i64 {
+    sys::stat_path(path).map_or(0, |stat| now.secs.saturating_sub(stat.mtime.secs))
+}

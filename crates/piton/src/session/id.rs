@@ -1,0 +1,70 @@
+//! The name of a session record. It becomes a file name, and must be nothing more than that on any system.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Room for `.yaml`, and for what is added to a file that is put aside, in the 255 bytes of a file name.
+const BYTES_MAX: usize = 200;
+/// What an id that was refused is cut to in the error.
+const SHOWN_CHARS_MAX: usize = 60;
+
+/// A name that a session record can have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// Takes a name as it was given. Refuses everything that is more or less than a file name, or is a name of ours.
+    pub fn parse(name: &str) -> Result<Self> {
+        match objection(name) {
+            None => Ok(Self(name.to_owned())),
+            Some(why) => {
+                let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
+                Err(Error::new(ErrorKind::Invalid, format!("use {shown:?} as the id of a session"))
+                    .because(why)
+                    .with_hint("an id is a plain file name, like 20261115-fix-login"))
+            }
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn objection(name: &str) -> Option<&'static str> {
+    let is_ours = name == "store" || ["legacy-", "piton.log", "tmp_"].iter().any(|ours| name.starts_with(ours));
+    let is_odd = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+    Some(match name {
+        "" => "it is empty",
+        _ if name.contains('\0') => "it holds a NUL",
+        _ if name.contains(['/', '\\']) => "it holds a slash, and would lead to another directory",
+        _ if name.starts_with('.') => "it begins with a dot",
+        _ if name.contains(is_odd) => "it holds a line end or another control character",
+        _ if name.len() > BYTES_MAX => "it is longer than 200 bytes",
+        _ if is_device(name) => "it is the name of a device on Windows",
+        _ if is_ours => "piton's own files in the base are called so",
+        _ => return None,
+    })
+}
+
+/// Windows opens a device under these names, with any extension and in any case.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_lowercase();
+    let is_numbered = |prefix: &str| {
+        let number = stem.strip_prefix(prefix);
+        number.is_some_and(|number| {
+            matches!(number, "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "¹" | "²" | "³")
+        })
+    };
+    matches!(stem.as_str(), "con" | "prn" | "aux" | "nul" | "conin$" | "conout$")
+        || is_numbered("com")
+        || is_numbered("lpt")
+}
