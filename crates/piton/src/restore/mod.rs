@@ -78,7 +78,7 @@ pub struct Restore<'a> {
     survey: Survey,
     newest: Option<Checkpoint>,
     record: Record,
-    new_objects: NewObjects,
+    new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,
     locked: Option<ProjectLock>,
@@ -197,7 +197,7 @@ impl<'a> Restore<'a> {
             survey,
             newest,
             record,
-            new_objects,
+            new_objects: Some(new_objects),
             objects,
             root,
             locked,
@@ -220,26 +220,18 @@ impl<'a> Restore<'a> {
         &self.others
     }
 
-    /// Does it. Declines where it takes back another session's work and that was not agreed to.
-    pub fn apply(self) -> Result<RestoreReport> {
-        let Some(locked) = self.locked else {
-            return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
-        };
-        if self.plan.changes() > 0 && !self.others.is_empty() && !self.across_sessions {
-            let names: Vec<_> = self.others.iter().map(|other| other.session.as_str()).collect();
-            return Err(Error::new(ErrorKind::NeedsConsent, "restore")
-                .because(format!("it would also take back later work of another session ({})", names.join(", ")))
-                .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"));
+    fn check_agreed(&self) -> Result<()> {
+        if self.plan.changes() == 0 || self.others.is_empty() || self.across_sessions {
+            return Ok(());
         }
-        if self.plan.changes() == 0 {
-            if self.intent.is_some() {
-                self.store.clear_intent(&locked, self.project.id())?;
-            }
-            let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
-            return Ok(report(outcome, self.target, None, self.plan.left));
-        }
-        let contents = apply::read_all(&self.plan, &self.objects)?;
-        apply::check_saved(&self.plan, &self.objects)?;
+        let names: Vec<_> = self.others.iter().map(|other| other.session.as_str()).collect();
+        Err(Error::new(ErrorKind::NeedsConsent, "restore")
+            .because(format!("it would also take back later work of another session ({})", names.join(", ")))
+            .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
+    }
+
+    /// Takes the safety checkpoint: its id, and the session's record that it carries.
+    fn save_first(&mut self, locked: &ProjectLock) -> Result<(CheckpointId, Option<Vec<u8>>)> {
         let asides = self.plan.asides.clone();
         let restoring =
             self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone(), asides });
@@ -250,9 +242,10 @@ impl<'a> Restore<'a> {
             ..Request::default()
         };
         let session_record = session::version_of(self.store, &request.origin);
+        let mut record = self.record.clone();
         let keep = Keep {
             store: self.store,
-            locked: &locked,
+            locked,
             project: self.project.id(),
             newest: self.newest.as_ref(),
             request: &request,
@@ -264,18 +257,37 @@ impl<'a> Restore<'a> {
             bytes_max: None,
             now: self.now,
         };
-        let mut record = self.record;
-        let Kept::Done(kept) = keep.keep(&self.survey, self.new_objects, &mut record)? else {
+        let new_objects = self.new_objects.take().expect("a plan is applied once");
+        let Kept::Done(kept) = keep.keep(&self.survey, new_objects, &mut record)? else {
             return Err(Error::new(ErrorKind::Full, "take a safety checkpoint"));
         };
-        let (saved, saved_record) = match kept.outcome {
+        let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
-            Outcome::Unchanged(id) => (id, self.newest.and_then(|newest| newest.facts.record)),
+            Outcome::Unchanged(id) => (id, self.newest.as_ref().and_then(|newest| newest.facts.record.clone())),
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
         record.touch(self.project.dir(), self.now);
         // The record can be made again.
-        let _ = self.store.save_record(&locked, self.project.id(), &record);
+        let _ = self.store.save_record(locked, self.project.id(), &record);
+        Ok(saved)
+    }
+
+    /// Does it. Declines where it takes back another session's work and that was not agreed to.
+    pub fn apply(mut self) -> Result<RestoreReport> {
+        let Some(locked) = self.locked.take() else {
+            return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
+        };
+        self.check_agreed()?;
+        if self.plan.changes() == 0 {
+            if self.intent.is_some() {
+                self.store.clear_intent(&locked, self.project.id())?;
+            }
+            let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
+            return Ok(report(outcome, self.target, None, self.plan.left));
+        }
+        let contents = apply::read_all(&self.plan, &self.objects)?;
+        apply::check_saved(&self.plan, &self.objects)?;
+        let (saved, saved_record) = self.save_first(&locked)?;
         // One that goes on or goes back keeps what the first try saved: that is what undo means.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let intent = Intent { target: self.target.id, safety, paths: self.paths };
