@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     pub(crate) command: Option<Command>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Global {
     /// Run as if started in DIR
     #[arg(short = 'C', value_name = "DIR", global = true)]
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Clear(cmd::clear::Clear),
     ClearLegacy(cmd::clear::ClearLegacy),
     Purge(cmd::purge::Purge),
+    Completions(cmd::completions::Completions),
+    Man(cmd::completions::Man),
     #[command(hide = true)]
     Maintain(cmd::prune::Maintain),
 }

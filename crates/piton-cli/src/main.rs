@@ -9,13 +9,15 @@ mod upkeep;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
 
 use crate::cli::{Cli, Command};
 use crate::context::Context;
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return output::usage(&error),
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         Some(Command::Prune(args)) => cmd::prune::run(args, &context, &output),
         Some(Command::Clear(args)) => cmd::clear::run(args, &context, &output),
         Some(Command::ClearLegacy(args)) => cmd::clear::run_legacy(args, &context, &output),
+        Some(Command::Completions(args)) => cmd::completions::run(args, &output),
+        Some(Command::Man(args)) => cmd::completions::run_man(args, &output),
         Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
         Some(Command::Maintain(args)) => cmd::prune::run_maintain(args, &context, &output),
         Some(Command::Session(args)) => cmd::session::run(args, &context, &output),

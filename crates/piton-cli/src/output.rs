@@ -77,6 +77,12 @@ impl Output {
         }
     }
 
+    /// Prints what was asked for as it is, whoever reads it.
+    pub(crate) fn data(&self, bytes: &[u8]) {
+        let mut out = io::stdout().lock();
+        self.note(out.write_all(bytes).and_then(|()| out.flush()));
+    }
+
     /// Says something that must not be missed and is no error.
     pub(crate) fn warn(&self, text: &str) {
         self.to_stderr(&format!("{WARN}warning:{WARN:#} {}", plain(text)));

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use piton::{Diff, FileDiff, diff};
 use serde_json::json;
 
+use super::completions::checkpoints;
 use super::restore::parse_paths;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -26,10 +28,10 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct DiffArgs {
     /// From this checkpoint
-    #[arg(value_name = "N|ID", default_value = "1", allow_hyphen_values = true)]
+    #[arg(value_name = "N|ID", default_value = "1", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
     from: String,
     /// To this one; to the files as they are, if there is none
-    #[arg(value_name = "N|ID", allow_hyphen_values = true)]
+    #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
     to: Option<String>,
     /// Only these files and directories, relative to the project
     #[arg(value_name = "PATH", last = true)]

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::bail;
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
 use piton::{
     Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
@@ -13,6 +14,7 @@ use piton::{
 };
 use serde_json::{Value, json};
 
+use super::completions::checkpoints;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::output::{Output, PartlyDone, plain};
@@ -32,7 +34,7 @@ The files as they are now are saved first: `piton undo` brings them back.
 {EXIT_CODES}"))]
 pub(crate) struct RestoreArgs {
     /// Its number in `piton rollback`, or the beginning of its id
-    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], allow_hyphen_values = true)]
+    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
     checkpoint: Option<String>,
     /// Only these files and directories, relative to the project
     #[arg(value_name = "PATH")]

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use piton::{Change, Checkpoint, History, Listed, RestoreTo};
 use serde_json::{Value, json};
 
+use super::completions::checkpoints;
 use super::restore::How;
 use super::{diff, restore};
 use crate::cli::EXIT_CODES;
@@ -25,7 +27,7 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct Rollback {
     /// `N|ID`, or `diff` and then `N|ID`
-    #[arg(value_name = "N|ID", allow_hyphen_values = true)]
+    #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
     what: Option<String>,
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
     #[arg(value_name = "PATH")]

@@ -1,9 +1,11 @@
 //! `piton show`
 
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 use piton::{Checkpoint, History, Listed, grouped};
 use serde_json::json;
 
+use super::completions::checkpoints;
 use super::take::skipped_json;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -14,7 +16,7 @@ use crate::output::{Output, local, plain};
 #[command(after_help = format!("Example:\n  piton show 1\n\n{EXIT_CODES}"))]
 pub(crate) struct Show {
     /// Its number in `piton rollback`, or the beginning of its id
-    #[arg(value_name = "N|ID", allow_hyphen_values = true)]
+    #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
     checkpoint: String,
 }
 

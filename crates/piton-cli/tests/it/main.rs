@@ -1,6 +1,7 @@
 //! The command's tests: the real program in real processes, each in a place of its own, with stock git as the oracle.
 
 mod commands;
+mod completions;
 mod concurrency;
 mod crash;
 mod faults;

@@ -1,0 +1,101 @@
+//! `piton completions`, `piton man`, and what can be completed.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, CommandFactory as _, ValueEnum};
+use clap_complete::engine::CompletionCandidate;
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use piton::History;
+
+use crate::cli::{Cli, EXIT_CODES, Global};
+use crate::context::Context;
+use crate::output::{Output, local, plain};
+
+/// The variable by which a shell asks for what can be typed next.
+pub(crate) const VARIABLE: &str = "PITON_COMPLETE";
+
+/// Print what makes a shell complete commands, checkpoints and paths
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  source <(piton completions bash)                                     in ~/.bashrc
+  source <(piton completions zsh)                                      in ~/.zshrc, after compinit
+  piton completions fish > ~/.config/fish/completions/piton.fish
+
+{EXIT_CODES}"))]
+pub(crate) struct Completions {
+    /// Which shell
+    shell: Shell,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Print the manual page, or write those of all commands into a directory
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  piton man | man -l -
+  piton man --dir ~/.local/share/man/man1
+
+{EXIT_CODES}"))]
+pub(crate) struct Man {
+    /// Write one page for each command into this directory
+    #[arg(long = "dir", value_name = "DIR")]
+    into: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
+    let shell: &dyn EnvCompleter = match args.shell {
+        Shell::Bash => &Bash,
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
+    };
+    let mut script = Vec::new();
+    shell.write_registration(VARIABLE, "piton", "piton", "piton", &mut script)?;
+    output.data(&script);
+    Ok(())
+}
+
+pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
+    match &args.into {
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            output.data(&page);
+        }
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            clap_mangen::generate_to(Cli::command(), dir)
+                .with_context(|| format!("cannot write manual pages to {}", dir.display()))?;
+            output.text(&format!("Wrote the manual pages to {}", dir.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The checkpoints of the project in the current directory: numbers, with reasons to tell them by.
+pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
+    let global = Global::default();
+    let output = Output::new(&Global { quiet: true, ..Global::default() });
+    let list = Context::new(&global, &output).ok().and_then(|context| {
+        let store = context.existing_store().ok()??;
+        let project = context.project(Some(&store)).ok()?;
+        Some(History::of(&store, &project).ok()?.checkpoints().to_vec())
+    });
+    let candidate = |(at, checkpoint): (usize, piton::Checkpoint)| {
+        let help = format!(
+            "{}  {}  {}",
+            checkpoint.id.short(),
+            local(checkpoint.time).date_and_time(),
+            plain(&checkpoint.reason)
+        );
+        CompletionCandidate::new((at + 1).to_string()).help(Some(help.into())).display_order(Some(at))
+    };
+    list.unwrap_or_default().into_iter().enumerate().map(candidate).collect()
+}

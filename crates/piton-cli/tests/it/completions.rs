@@ -1,0 +1,74 @@
+//! Completions and manual pages, as shells and `man` see them.
+
+use std::fs;
+
+use testkit::{Sandbox, clean_command, has_program};
+
+use crate::kit::{in_dir, run};
+
+/// What bash offers for the last word.
+fn offered_by_bash(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let mut command = in_dir(sandbox, &sandbox.project());
+    command.env("PITON_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+    command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "false").env("_CLAP_IFS", "\n");
+    let ran = run(command.arg("--").args(words)).done();
+    ran.stdout.lines().map(str::to_owned).collect()
+}
+
+fn with_checkpoints() -> Sandbox {
+    let sandbox = Sandbox::new();
+    for (number, reason) in ["before patch", "before terminal: rm -rf x"].iter().enumerate() {
+        fs::write(sandbox.project().join("file"), number.to_string()).expect("a file");
+        run(in_dir(&sandbox, &sandbox.project()).args(["take", "-m", reason])).done();
+    }
+    sandbox
+}
+
+#[test]
+fn commands_and_checkpoint_numbers_are_offered() {
+    let sandbox = with_checkpoints();
+    assert!(offered_by_bash(&sandbox, &["piton", "roll"]).contains(&"rollback".to_owned()));
+    for command in ["rollback", "restore", "show", "diff"] {
+        let offered = offered_by_bash(&sandbox, &["piton", command, ""]);
+        assert!(["1", "2"].iter().all(|number| offered.iter().any(|word| word == number)), "{command}: {offered:?}");
+    }
+}
+
+#[test]
+fn numbers_come_with_their_reasons_where_the_shell_shows_them() {
+    let sandbox = with_checkpoints();
+    let mut command = in_dir(&sandbox, &sandbox.project());
+    command.env("PITON_COMPLETE", "fish").args(["--", "piton", "restore", ""]);
+    let offered = run(&mut command).done().stdout;
+    let line = offered.lines().find(|line| line.starts_with("1\t")).expect("the newest is offered");
+    assert!(line.contains("before terminal: rm -rf x"), "{line}");
+}
+
+#[test]
+fn every_shell_that_is_there_takes_its_script() {
+    let sandbox = Sandbox::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(in_dir(&sandbox, &sandbox.project()).args(["completions", shell])).done().stdout;
+        assert!(script.contains("piton"), "{shell}: {script}");
+        let path = sandbox.root().join(shell);
+        fs::write(&path, script).expect("a file");
+        if has_program(shell) {
+            let checked = clean_command(shell).arg("-n").arg(&path).output().expect("the shell runs");
+            assert!(checked.status.success(), "{shell}: {}", String::from_utf8_lossy(&checked.stderr));
+        }
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_each_command() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.root().join("man1");
+    let wanted = dir.to_str().expect("UTF-8");
+    run(in_dir(&sandbox, &sandbox.project()).args(["man", "--dir", wanted])).done();
+    for page in ["piton.1", "piton-take.1", "piton-restore.1", "piton-prune.1", "piton-status.1"] {
+        let text = fs::read_to_string(dir.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".TH piton"), "{page}: {text}");
+    }
+    let page = run(in_dir(&sandbox, &sandbox.project()).arg("man")).done().stdout;
+    assert!(page.contains(".SH NAME"), "{page}");
+}
