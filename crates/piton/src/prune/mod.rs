@@ -186,8 +186,10 @@ pub enum Maintained {
 pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) -> Result<Maintained> {
     if is_prune_due(store, settings, now) {
         // Marked before, so that a prune that fails is not tried again by every take.
-        store.mark_prune(now)?;
-        return prune(store, &Policy::from(settings), now, watch).map(Maintained::Pruned);
+        let marked = store.mark_prune(now);
+        let pruned = prune(store, &Policy::from(settings), now, watch).map(Maintained::Pruned);
+        // On a full disk the mark may be to be had only now.
+        return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }
     match store.try_lock_gc()? {
         Some(held) if store.has_many_packs() => {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::create;
 use super::gc::PACKS_MAX;
 use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR};
+use super::pack::PACK_BYTES_MAX;
 use super::size::bytes_below;
 use super::{GcLock, Store};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,9 +56,10 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether there are more packs than lookups should have to go through.
+    /// Whether there are more packs than lookups should have to go through, and such that can be merged.
     pub(crate) fn has_many_packs(&self) -> bool {
-        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX)
+        let is_small = |name: &&PathBuf| Self::bytes_of(&name.with_added_extension("pack")) < PACK_BYTES_MAX / 2;
+        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX && names.iter().filter(is_small).nth(1).is_some())
     }
 
     /// When the store was last pruned without being asked. What makes no sense counts as never.

@@ -43,7 +43,7 @@ impl Store {
             }
         }
         let mut reach = Reach::new(self.boundary()?);
-        roots.others.iter().for_each(|id| reach.all_from(&objects, *id, NEVER));
+        roots.others(&objects).into_iter().for_each(|id| reach.all_from(&objects, id, NEVER));
         holders.extend(reach.marks.into_keys().map(|id| (id, Holder::Several)));
         let mut alone = vec![0; roots.projects.len()];
         for entry in self.packs()?.iter().flat_map(|pack| &pack.entries) {

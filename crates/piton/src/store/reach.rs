@@ -35,8 +35,23 @@ pub(super) struct Mark {
 pub(super) struct Roots {
     /// The newest checkpoints.
     pub(super) projects: BTreeMap<ProjectId, CheckpointId>,
-    /// What else is named: by refs of other people, a restore that was cut short, logs.
+    /// What else is named: by refs of other people, or by a restore that was cut short.
     pub(super) others: Vec<ObjectId>,
+    /// What stock git's logs of refs name. It may be gone already.
+    logged: Vec<ObjectId>,
+}
+
+impl Roots {
+    /// All that must be there, and of what the logs name all that is.
+    pub(super) fn all(&self, objects: &Objects) -> Vec<ObjectId> {
+        self.projects.values().copied().chain(self.others(objects)).collect()
+    }
+
+    /// The same without the projects.
+    pub(super) fn others(&self, objects: &Objects) -> Vec<ObjectId> {
+        let logged = self.logged.iter().filter(|id| objects.has(**id));
+        self.others.iter().chain(logged).copied().collect()
+    }
 }
 
 impl Store {
@@ -64,6 +79,16 @@ impl Store {
             if let Some(intent) = project.map(|project| self.interrupted_restore(&project)).transpose()?.flatten() {
                 roots.others.extend([intent.target, intent.safety]);
             }
+        }
+        let mut open = vec![(self.layout.store().join("logs"), 0)];
+        while let Some((path, depth)) = open.pop() {
+            if path.is_dir() && depth < REF_DEPTH_MAX {
+                open.extend(fsx::names_in(&path)?.into_iter().map(|name| (path.join(name), depth + 1)));
+                continue;
+            }
+            let text = fsx::read_small(&path, NAMES_BYTES_MAX)?.unwrap_or_default();
+            let ids = text.split(|byte| *byte == b'\n').flat_map(|line| [line.get(..40), line.get(41..81)]);
+            roots.logged.extend(ids.flatten().filter_map(ObjectId::from_hex));
         }
         Ok(roots)
     }

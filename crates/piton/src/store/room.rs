@@ -116,8 +116,8 @@ impl Store {
     /// Marks everything with the number of the checkpoint with which it goes.
     fn rank(&self, objects: &Objects, roots: &Roots, histories: &Histories, order: &[Droppable<'_>]) -> Result<Reach> {
         let mut reach = Reach::new(self.boundary()?);
-        for id in &roots.others {
-            reach.all_from(objects, *id, NEVER);
+        for id in roots.others(objects) {
+            reach.all_from(objects, id, NEVER);
         }
         let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
         let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));

@@ -173,7 +173,6 @@ fn after_500_takes_the_store_is_about_as_small_as_stock_git_makes_it() {
     sandbox.assert_store_is_whole();
     sandbox.store_git(&["gc", "--aggressive", "--prune=now", "--quiet"]);
     let theirs = objects(&sandbox);
-    eprintln!("RATIO {ours} {theirs}");
     assert!(ours * 10 <= theirs * 13, "{ours} bytes, and git makes it {theirs}");
     assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
 }
@@ -222,4 +221,26 @@ fn a_checkpoint_that_is_larger_than_the_limit_is_declined_and_nothing_is_dropped
     fs::remove_file(sandbox.project().join("large")).expect("a file");
     fs::write(sandbox.project().join("small"), "again").expect("a file");
     taken(&take_with(&sandbox, &sandbox.project(), &settings));
+}
+
+#[test]
+fn what_only_a_log_of_stock_git_names_stays() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.project().join("file"), "one").expect("a file");
+    let id = taken(&take_with(&sandbox, &sandbox.project(), &Settings::default()));
+    let tree = String::from_utf8(sandbox.store_git(&["rev-parse", &format!("{id}^{{tree}}")])).expect("an id");
+    let commit = |words: &str| {
+        let id = sandbox.store_git(&["commit-tree", tree.trim(), "-m", words]);
+        String::from_utf8(id).expect("an id").trim().to_owned()
+    };
+    let (old, new) = (commit("old"), commit("new"));
+    for id in [&old, &new] {
+        sandbox.store_git(&["update-ref", "--create-reflog", "-m", "a move", "refs/heads/mine", id]);
+    }
+    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    // A day later, so that nothing is kept for its youth.
+    let later = piton::Moment { secs: now().secs + 86_400, ..now() };
+    prune(&store_of(&sandbox), &policy, later, &Watch::default()).expect("a prune");
+    sandbox.store_git(&["cat-file", "-e", &old]);
+    sandbox.assert_store_is_whole();
 }

@@ -81,8 +81,8 @@ impl Store {
     pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
         let roots = self.roots()?;
         let mut reach = Reach::new(self.boundary()?);
-        for id in roots.projects.values().chain(&roots.others) {
-            reach.all_from(objects, *id, NEVER);
+        for id in roots.all(objects) {
+            reach.all_from(objects, id, NEVER);
         }
         Ok(reach)
     }
@@ -250,8 +250,8 @@ impl Collection<'_> {
             if let Some(alone) = self.store.exclude(self.held)? {
                 let fresh = self.store.objects(&StoreLock::none())?;
                 let roots = self.store.roots()?;
-                for id in roots.projects.values().chain(&roots.others) {
-                    self.reach.all_from(&fresh, *id, NEVER);
+                for id in roots.all(&fresh) {
+                    self.reach.all_from(&fresh, id, NEVER);
                 }
                 self.reach.check_whole()?;
                 return Ok(Some(alone));
