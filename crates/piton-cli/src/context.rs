@@ -15,7 +15,9 @@ pub(crate) struct Context {
     pub(crate) dir: PathBuf,
     pub(crate) base: PathBuf,
     pub(crate) settings: Settings,
-    home: Option<PathBuf>,
+    /// The configuration file, whether it is there or not.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
 }
 
 impl Context {
@@ -32,7 +34,32 @@ impl Context {
         }
         let base = base(global, home.as_deref())?;
         let settings = settings(global, home.as_deref(), output)?;
-        Ok(Self { base: dir.join(base), dir, settings, home })
+        let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
+        Ok(Self { base: dir.join(base), dir, settings, config, home })
+    }
+
+    /// The directory that a variable of the environment names.
+    pub(crate) fn variable(name: &str) -> Option<PathBuf> {
+        env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// Where a program is found on the search path.
+    pub(crate) fn on_search_path(program: impl AsRef<Path>) -> Option<PathBuf> {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|dir| dir.join(program.as_ref())).find(|path| path.is_absolute() && path.is_file())
+    }
+
+    /// The path by which this program can be called from anywhere, also after an update: as it was called, if that is
+    /// a name for the same file, since package managers put each version into a place of its own.
+    pub(crate) fn program() -> anyhow::Result<PathBuf> {
+        let real = env::current_exe().and_then(fs::canonicalize).context("cannot find the program file of piton")?;
+        let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let named = if called.components().count() > 1 {
+            env::current_dir().ok().map(|dir| dir.join(&called))
+        } else {
+            Self::on_search_path(&called)
+        };
+        Ok(named.filter(|path| fs::canonicalize(path).is_ok_and(|target| target == real)).unwrap_or(real))
     }
 
     /// The time, and the local zone.
@@ -83,6 +110,10 @@ fn in_hermes_home(name: &str, home: Option<&Path>) -> Option<PathBuf> {
     Some(hermes.or_else(|| home.map(|home| home.join(".hermes")))?.join(name))
 }
 
+fn config_path(global: &Global, home: Option<&Path>) -> Option<PathBuf> {
+    global.config.clone().or_else(|| in_hermes_home("config.yaml", home))
+}
+
 fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     let named = env::var_os("PITON_BASE").filter(|base| !base.is_empty()).map(PathBuf::from);
     let base = global.base.clone().or(named).or_else(|| in_hermes_home("checkpoints", home));
@@ -92,8 +123,7 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
 /// File, then environment, then flags. A value that is wrong is an error here: a user is there to mend it.
 fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
-    let path = global.config.clone().or_else(|| in_hermes_home("config.yaml", home));
-    if let Some(path) = path {
+    if let Some(path) = config_path(global, home) {
         match fs::read_to_string(&path) {
             Ok(text) => report(&settings.read_yaml(&text), &path.display().to_string(), output)?,
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}

@@ -4,6 +4,7 @@ mod agents;
 mod cli;
 mod cmd;
 mod context;
+mod install;
 mod output;
 mod progress;
 
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
         Command::Undo(args) => cmd::restore::undo(args, &context, &output),
         Command::Redo(args) => cmd::restore::redo(args, &context, &output),
         Command::Show(args) => cmd::show::run(args, &context, &output),
+        Command::Install(args) => cmd::install::run(args, &context, &output),
+        Command::Uninstall(args) => cmd::install::undo(args, &context, &output),
     });
     match done {
         Ok(()) => output.done(),

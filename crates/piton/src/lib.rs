@@ -39,7 +39,7 @@ mod time;
 pub mod triggers;
 mod worktree;
 
-pub use diff::{Diff, DiffStatus, FileDiff, diff};
+pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId};

@@ -90,6 +90,10 @@ impl Layout {
         self.store.join("restores").join(format!("{project}.json"))
     }
 
+    pub(super) fn installs(&self) -> PathBuf {
+        self.store.join("installs")
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }

@@ -81,6 +81,11 @@ impl Store {
         self.layout.store()
     }
 
+    /// Where an installer keeps what it changed in the configuration of agents. Made by whoever writes to it.
+    pub fn installs_dir(&self) -> PathBuf {
+        self.layout.installs()
+    }
+
     /// The exclude list as it stands in the store, in gitignore syntax.
     pub(crate) fn exclude_list(&self) -> Result<Vec<u8>> {
         let list = fsx::read_small(&self.layout.exclude(), EXCLUDE_BYTES_MAX)?;

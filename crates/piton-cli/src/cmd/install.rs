@@ -1,0 +1,279 @@
+//! `piton install`, `piton uninstall`
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use piton::{Error, ErrorKind, Store, unified_diff};
+use serde_json::{Value, json};
+
+use super::diff::coloured;
+use crate::agents::Agent;
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::install::record::Records;
+use crate::install::setup::{self, Homes, Scope, Setup};
+use crate::install::{AgentPlan, Change, Planner, apply, carry_out};
+use crate::output::{Output, PartlyDone, plain};
+
+/// Hook agents up, so that their work can be undone
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot
+
+Examples:
+  piton install claude codex     for all projects of this user
+  piton install claude --project only in this project
+  piton install gemini --dry-run show what would change
+
+{EXIT_CODES}"))]
+pub(crate) struct Install {
+    /// Which agents
+    #[arg(value_name = "AGENT", required = true, value_parser = agent)]
+    agents: Vec<Agent>,
+    /// Only for this project, in its own configuration
+    #[arg(long)]
+    project: bool,
+    /// Also give the consent that hermes asks for before it runs a hook
+    #[arg(long)]
+    trust: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Take out what `piton install` put in
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton uninstall claude\n\n{EXIT_CODES}"))]
+pub(crate) struct Uninstall {
+    /// Which agents
+    #[arg(value_name = "AGENT", required = true, value_parser = agent)]
+    agents: Vec<Agent>,
+    /// From the configuration of this project
+    #[arg(long)]
+    project: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// An agent that can be installed.
+fn agent(name: &str) -> Result<Agent, String> {
+    let known = Agent::parse(name).filter(|agent| *agent != Agent::Plain);
+    known.ok_or_else(|| {
+        let names: Vec<_> = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain).map(Agent::name).collect();
+        format!("piton knows {}; anything else can call `piton hook plain`", names.join(", "))
+    })
+}
+
+pub(crate) fn run(args: &Install, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let job = Job { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: true };
+    job.run(args.trust, context, output)
+}
+
+pub(crate) fn undo(args: &Uninstall, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let job = Job { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: false };
+    job.run(false, context, output)
+}
+
+/// What is to be done, for whom.
+struct Job<'a> {
+    agents: &'a [Agent],
+    is_project: bool,
+    is_dry_run: bool,
+    is_install: bool,
+}
+
+impl Job<'_> {
+    fn run(&self, is_trusting: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
+        let existing = context.existing_store()?;
+        let scope = if self.is_project {
+            Scope::Project(context.project(existing.as_ref())?.dir().to_owned())
+        } else {
+            Scope::User
+        };
+        let setups = self.setups(&scope, is_trusting, context)?;
+        let store = match existing {
+            Some(store) => Some(store),
+            None if self.is_dry_run => None,
+            None => Some(context.store(Context::now())?),
+        };
+        let records = self.records(store.as_ref(), context)?;
+        let mut planner = Planner::new(&records, scope.clone());
+        let config = context.config.as_deref().filter(|_| self.is_install);
+        let mut enabled = config.map(|path| planner.enable(path)).transpose()?.flatten();
+        let mut plans = Vec::new();
+        for (agent, setup) in &setups {
+            let plan = if self.is_install { planner.install(*agent, setup) } else { planner.uninstall(*agent, setup) };
+            plans.push(plan?);
+        }
+        if !self.is_dry_run {
+            if let Some(change) = &mut enabled {
+                if let Some(before) = &change.before {
+                    change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
+                }
+                apply(change, &records, 0o600)?;
+            }
+            for plan in &mut plans {
+                carry_out(plan, &records, &scope, self.is_install)?;
+            }
+        }
+        self.report(&plans, &setups, enabled.as_ref(), &records, context, output);
+        if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
+    }
+
+    fn setups(&self, scope: &Scope, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
+        let home =
+            context.home.as_deref().context("cannot find the configuration of agents: there is no home directory")?;
+        let homes = Homes::new(home, Context::variable);
+        let program = Context::program()?;
+        let Some(program) = program.to_str() else {
+            bail!("cannot name piton in a configuration: its path is not UTF-8: {}", program.display());
+        };
+        let is_first = |(at, agent): &(usize, &Agent)| !self.agents[..*at].contains(agent);
+        let agents = self.agents.iter().enumerate().filter(is_first).map(|(_, agent)| *agent);
+        let setup = |agent: Agent| {
+            let mut setup = setup::setup(agent, scope, &homes, program).ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name()))
+                    .because("it has no configuration of its own there")
+                    .with_hint(format!("`piton install {}` does it for all projects", agent.name()))
+            })?;
+            if agent == Agent::Hermes && (is_trusting || !self.is_install) {
+                setup.configs.push(setup::consent(&homes, program, &rfc3339()));
+                setup.todo = "start a new session: running ones go on as they are";
+            }
+            Ok((agent, setup))
+        };
+        agents.map(setup).collect()
+    }
+
+    fn records(&self, store: Option<&Store>, context: &Context) -> piton::Result<Records> {
+        match store {
+            Some(store) if !self.is_dry_run => Records::lock(&store.installs_dir()),
+            Some(store) => Ok(Records::read_only(&store.installs_dir())),
+            None => Ok(Records::read_only(&context.base)),
+        }
+    }
+
+    fn report(
+        &self,
+        plans: &[AgentPlan],
+        setups: &[(Agent, Setup)],
+        enabled: Option<&Change>,
+        records: &Records,
+        context: &Context,
+        output: &Output,
+    ) {
+        let changes = || enabled.into_iter().chain(plans.iter().flat_map(|plan| &plan.changes));
+        let diff: Vec<u8> = changes().flat_map(diff_of).collect();
+        output.json(&json!({
+            "dry_run": self.is_dry_run,
+            "enabled": enabled.is_some(),
+            "agents": plans.iter().map(|plan| self.as_json(plan, setups)).collect::<Vec<_>>(),
+            "diff": String::from_utf8_lossy(&diff),
+        }));
+        if self.is_dry_run {
+            output.page(&coloured(&diff, output.has_colours()));
+        }
+        if let Some(change) = enabled {
+            let verb = if self.is_dry_run { "Would turn" } else { "Turned" };
+            output.text(&format!("{verb} automatic checkpoints on in {}", shown(&change.path)));
+            print_copy(change, output);
+        }
+        for plan in plans {
+            self.print(plan, setups, output);
+        }
+        if !self.is_install && !self.is_dry_run && records.count() == 0 && context.settings.enabled {
+            let path = context.config.as_deref().map(shown).unwrap_or_default();
+            output.text(&format!("No agent is installed any more; `enabled` stays on in {path}"));
+        }
+        if self.is_project && self.is_install {
+            output.hint("the configuration names piton by its path on this machine: think before you commit it");
+        }
+    }
+
+    fn outcome(&self, plan: &AgentPlan) -> &'static str {
+        match (plan.changes.is_empty(), self.is_install) {
+            (true, true) => "unchanged",
+            (true, false) => "absent",
+            (false, true) if plan.changes.iter().any(|change| had_ours(change, plan.agent)) => "updated",
+            (false, true) => "installed",
+            (false, false) => "removed",
+        }
+    }
+
+    fn as_json(&self, plan: &AgentPlan, setups: &[(Agent, Setup)]) -> Value {
+        let file = |change: &Change| {
+            let word = match (&change.before, &change.after) {
+                (None, _) => "made",
+                (_, None) => "removed",
+                _ => "changed",
+            };
+            json!({"path": shown(&change.path), "change": word, "copy": change.copy.as_deref().map(shown)})
+        };
+        json!({
+            "agent": plan.agent.name(),
+            "outcome": self.outcome(plan),
+            "files": plan.changes.iter().map(file).collect::<Vec<_>>(),
+            "left": plan.left.iter().map(|left| json!({"what": left.what, "why": left.why})).collect::<Vec<_>>(),
+            "todo": self.todo(plan, setups),
+        })
+    }
+
+    /// What only the user can do now.
+    fn todo(&self, plan: &AgentPlan, setups: &[(Agent, Setup)]) -> Option<&'static str> {
+        let setup = setups.iter().find(|(agent, _)| *agent == plan.agent);
+        setup.filter(|_| self.is_install && !plan.changes.is_empty()).map(|(_, setup)| setup.todo)
+    }
+
+    fn print(&self, plan: &AgentPlan, setups: &[(Agent, Setup)], output: &Output) {
+        let name = plan.agent.name();
+        let would = if self.is_dry_run { "would be " } else { "" };
+        output.text(&match self.outcome(plan) {
+            "unchanged" => format!("{name}: already installed, nothing to change"),
+            "absent" => format!("{name}: not installed, nothing to change"),
+            word => format!("{name}: {would}{word}"),
+        });
+        for change in &plan.changes {
+            let word = match (&change.before, &change.after) {
+                (None, _) => "made",
+                (_, None) => "removed",
+                _ => "changed",
+            };
+            output.text(&format!("  {would}{word}: {}", shown(&change.path)));
+            print_copy(change, output);
+        }
+        for left in &plan.left {
+            output.warn(&format!("{name}: left alone: {}: {}", left.what, left.why));
+        }
+        if let Some(todo) = self.todo(plan, setups) {
+            output.text(&format!("  next: {todo}"));
+        }
+    }
+}
+
+/// Whether a file held pieces of ours before.
+fn had_ours(change: &Change, agent: Agent) -> bool {
+    change.before.as_deref().is_some_and(|text| text.contains(&format!("hook {}", agent.name())))
+}
+
+fn diff_of(change: &Change) -> Vec<u8> {
+    let bytes = |text: &Option<String>| text.clone().map(String::into_bytes);
+    let (old, new) = (bytes(&change.before), bytes(&change.after));
+    unified_diff(change.path.as_os_str().as_encoded_bytes(), old.as_deref(), new.as_deref())
+}
+
+fn print_copy(change: &Change, output: &Output) {
+    if let Some(copy) = &change.copy {
+        output.text(&format!("    as it was: {}", shown(copy)));
+    }
+}
+
+fn shown(path: &Path) -> String {
+    plain(&path.display().to_string())
+}
+
+/// Now, as hermes writes it.
+fn rfc3339() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
