@@ -1,5 +1,6 @@
 //! The command `piton`. Thin: arguments become one call of the library, whose report is printed.
 
+mod agents;
 mod cli;
 mod cmd;
 mod context;
