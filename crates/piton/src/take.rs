@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
@@ -111,7 +111,7 @@ pub struct Progress {
 }
 
 impl Report {
-    fn declined(why: WhySkipped) -> Self {
+    pub(crate) fn declined(why: WhySkipped) -> Self {
         Self { outcome: Outcome::Skipped(why), files: 0, skipped: Vec::new(), unprotected: false }
     }
 }
@@ -133,8 +133,13 @@ pub fn take(
     if project.is_too_broad() {
         return Ok(Report::declined(WhySkipped::TooBroad));
     }
-    let held = store.share()?;
-    let locked = store.lock_project(&held, project.id())?;
+    let stop = Some(&progress.stop);
+    let locks =
+        store.share_until(stop).and_then(|held| Ok((store.lock_project_until(&held, project.id(), stop)?, held)));
+    let (locked, held) = match locks {
+        Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
+        locks => locks?,
+    };
     let mut record = store.record(project.id());
     let turn = request.turn();
     if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
@@ -173,14 +178,20 @@ pub fn take(
     if matches!(&taken, Ok(Report { outcome: Outcome::Taken(_), .. })) {
         store.sweep(&held, now);
     }
-    // A turn that failed has had its try; one that ran out of time has not.
-    let is_done = !matches!(&taken, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }));
-    if let Some((session, turn)) = turn.filter(|_| is_done) {
+    if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
         record.set_turn(session, turn);
     }
     // The record can be made again: that it could not be saved must not hide what came of the take.
     let _ = store.save_record(&locked, project.id(), &record);
     taken
+}
+
+/// A turn that failed has had its try; one that ran out of time, or met another process, has not.
+fn has_had_its_try(taken: &Result<Report>) -> bool {
+    match taken {
+        Ok(report) => report.outcome != Outcome::Skipped(WhySkipped::Deadline),
+        Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
+    }
 }
 
 impl Request {

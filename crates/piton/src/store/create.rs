@@ -239,7 +239,7 @@ fn is_ours(base: &Path, name: &OsStr) -> bool {
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
 fn is_a_store(dir: &Path) -> bool {
-    const NAMES: [&str; 26] = [
+    const NAMES: [&str; 28] = [
         "HEAD",
         "config",
         "description",
@@ -254,6 +254,8 @@ fn is_a_store(dir: &Path) -> bool {
         "indexes",
         "projects",
         "restores",
+        "turns",
+        "notices",
         "locks",
         "index",
         "gc.log",

@@ -20,6 +20,11 @@ pub(super) const LEGACY_PREFIX: &str = "legacy-";
 /// The file that names a repository's directory in the older layout.
 pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 
+/// The journal in a base.
+pub(crate) fn journal(base: &Path) -> PathBuf {
+    base.join("piton.log")
+}
+
 impl Layout {
     pub(super) fn new(base: PathBuf) -> Self {
         let store = base.join(STORE);
@@ -90,6 +95,17 @@ impl Layout {
         self.store.join("restores").join(format!("{project}.json"))
     }
 
+    /// What is remembered of the turn that a session is in.
+    pub(super) fn turns(&self) -> PathBuf {
+        self.store.join("turns")
+    }
+
+    /// What a session is to be told at its next prompt.
+    pub(super) fn notices(&self) -> PathBuf {
+        self.store.join("notices")
+    }
+
+    /// What an installer changed in the configuration of agents.
     pub(super) fn installs(&self) -> PathBuf {
         self.store.join("installs")
     }
@@ -99,8 +115,9 @@ impl Layout {
     }
 
     /// The directories in which a process that is killed may leave temporary files.
-    pub(super) fn with_temporaries(&self) -> [PathBuf; 6] {
-        ["", "info", "objects/pack", "indexes", "projects", "restores"].map(|dir| self.store.join(dir))
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 8] {
+        ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
+            .map(|dir| self.store.join(dir))
     }
 
     /// The directories of a store, parents first.

@@ -1,7 +1,7 @@
 //! Who may do what at the same time, by kernel locks on files in `store/locks/`. They are never unlinked, and die with
 //! the process that holds them.
 //!
-//! Order, never upgraded: `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`.
+//! Order, never upgraded: `prompt` -> `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`.
 //!
 //! - L1. Whoever reads or writes objects holds `store` shared; whoever unlinks holds it exclusively. So an object that
 //!   was found under the lock stays there as long as the lock is held.
@@ -12,6 +12,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Store;
@@ -22,6 +23,8 @@ use crate::id::ProjectId;
 pub(super) const GC: &str = "gc";
 pub(super) const GATE: &str = "gate";
 pub(super) const STORE: &str = "store";
+/// Held by whoever answers a prompt in place of an agent. Comes before all others.
+const PROMPT: &str = "prompt";
 
 /// How long a lock is waited for. Longer than any step under `store` exclusive or a project's lock should take.
 const WAIT_MS_MAX: u64 = 30_000;
@@ -47,25 +50,47 @@ pub(crate) struct ProjectLock {
 impl Store {
     /// Waits until nobody unlinks objects, and keeps it so.
     pub(crate) fn share(&self) -> Result<StoreLock> {
+        self.share_until(None)
+    }
+
+    /// The same, for whoever may be told to stop waiting.
+    pub(crate) fn share_until(&self, stop: Option<&AtomicBool>) -> Result<StoreLock> {
         // On a read-only file system nobody can unlink anything either, and in a store that only stock git has used so
         // far nobody knows of these locks.
         let Some(gate) = self.open_lock(GATE)? else {
             return Ok(StoreLock { _file: None });
         };
         let file = self.open_lock(STORE)?;
-        wait_for(&gate, Mode::Shared, "the store")?;
+        wait_until(&gate, Mode::Shared, "the store", stop)?;
         if let Some(file) = &file {
-            wait_for(file, Mode::Shared, "the store")?;
+            wait_until(file, Mode::Shared, "the store", stop)?;
         }
         Ok(StoreLock { _file: file })
     }
 
     /// Waits until no other process works on the project. The store's lock comes first: see the order above.
-    pub(crate) fn lock_project(&self, _after: &StoreLock, project: &ProjectId) -> Result<ProjectLock> {
+    pub(crate) fn lock_project(&self, after: &StoreLock, project: &ProjectId) -> Result<ProjectLock> {
+        self.lock_project_until(after, project, None)
+    }
+
+    /// The same, for whoever may be told to stop waiting.
+    pub(crate) fn lock_project_until(
+        &self,
+        _after: &StoreLock,
+        project: &ProjectId,
+        stop: Option<&AtomicBool>,
+    ) -> Result<ProjectLock> {
         let path = self.layout.lock(project.as_str());
         let file = fsx::open_lock_file(&path).map_err(|error| Error::io("open the lock", &path, error))?;
-        wait_for(&file, Mode::Exclusive, "this project")?;
+        wait_until(&file, Mode::Exclusive, "this project", stop)?;
         Ok(ProjectLock { _file: file })
+    }
+
+    /// Waits until no other process answers a prompt in place of an agent.
+    pub(crate) fn lock_prompts(&self) -> Result<Option<File>> {
+        let file = self.open_lock(PROMPT)?;
+        file.as_ref().map_or(Ok(()), |file| wait_for(file, Mode::Exclusive, "the prompts"))?;
+        Ok(file)
     }
 
     fn open_lock(&self, name: &str) -> Result<Option<File>> {
@@ -81,6 +106,11 @@ impl Store {
 
 /// Waits for a lock, but not for ever: a process that is stopped (not dead) must not stop everybody else unnoticed.
 pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
+    wait_until(file, mode, what, None)
+}
+
+/// The same, and no longer than until `stop` is set. A lock that is free is had even then.
+fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) -> Result<()> {
     let mut waited_ms = 0;
     let mut pause_ms = 1;
     loop {
@@ -92,6 +122,10 @@ pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => {
                 return Err(Error::new(ErrorKind::Io, format!("lock {what}")).because(error));
+            }
+            Err(TryLockError::WouldBlock) if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) => {
+                return Err(Error::new(ErrorKind::Stopped, format!("lock {what}"))
+                    .because("another process holds it, and the time is up"));
             }
             Err(TryLockError::WouldBlock) if waited_ms >= WAIT_MS_MAX => {
                 return Err(Error::new(ErrorKind::Busy, format!("lock {what}"))

@@ -28,14 +28,18 @@ mod projects;
 mod refs;
 mod sweep;
 mod tree;
+mod turns;
 
 pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
 pub use intents::Intent;
+pub(crate) use layout::journal as journal_path;
 pub(crate) use lock::{ProjectLock, StoreLock};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
+pub use turns::Notice;
+pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 
 use layout::Layout;
 
