@@ -59,4 +59,5 @@ pub(crate) enum Command {
     Show(cmd::show::Show),
     Install(cmd::install::Install),
     Uninstall(cmd::install::Uninstall),
+    Doctor(cmd::doctor::Doctor),
 }

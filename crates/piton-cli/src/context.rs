@@ -22,6 +22,32 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
+        Self::with(global, |home| {
+            settings(global, home, &mut |problem, source| {
+                if problem.is_error {
+                    bail!("cannot use the configuration {source}: {problem}");
+                }
+                output.warn(&format!("{source}: {problem}"));
+                Ok(())
+            })
+        })
+    }
+
+    /// The same for whoever looks for problems: what is wrong with the configuration is among them.
+    pub(crate) fn lenient(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
+        Self::with(global, |home| {
+            let read = settings(global, home, &mut |problem, source| {
+                problems.push(format!("{source}: {problem}"));
+                Ok(())
+            });
+            Ok(read.unwrap_or_else(|error| {
+                problems.push(format!("{error:#}"));
+                Settings::default()
+            }))
+        })
+    }
+
+    fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = env::home_dir().filter(|home| home.is_absolute());
         let here = env::current_dir().context("cannot find the current directory, which may have been deleted");
         let dir = match &global.dir {
@@ -33,7 +59,7 @@ impl Context {
             bail!("cannot use {}: there is no such directory", dir.display());
         }
         let base = base(global, home.as_deref())?;
-        let settings = settings(global, home.as_deref(), output)?;
+        let settings = settings(home.as_deref())?;
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         Ok(Self { base: dir.join(base), dir, settings, config, home })
     }
@@ -41,6 +67,12 @@ impl Context {
     /// The directory that a variable of the environment names.
     pub(crate) fn variable(name: &str) -> Option<PathBuf> {
         env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// Whether a variable of the environment says yes.
+    pub(crate) fn flag(name: &str) -> bool {
+        let value = env::var(name).unwrap_or_default().to_ascii_lowercase();
+        matches!(value.as_str(), "1" | "true" | "yes" | "on")
     }
 
     /// Where a program is found on the search path.
@@ -120,33 +152,31 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
-/// File, then environment, then flags. A value that is wrong is an error here: a user is there to mend it.
-fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
+/// File, then environment, then flags. What is wrong with a value goes to `report`, with where it is from.
+fn settings(
+    global: &Global,
+    home: Option<&Path>,
+    report: &mut dyn FnMut(&Problem, &str) -> anyhow::Result<()>,
+) -> anyhow::Result<Settings> {
     let mut settings = Settings::default();
     if let Some(path) = config_path(global, home) {
         match fs::read_to_string(&path) {
-            Ok(text) => report(&settings.read_yaml(&text), &path.display().to_string(), output)?,
+            Ok(text) => {
+                let source = path.display().to_string();
+                settings.read_yaml(&text).iter().try_for_each(|problem| report(problem, &source))?;
+            }
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
     for key in Settings::KEYS {
         let name = format!("PITON_{}", key.to_ascii_uppercase());
-        if let Some(value) = env::var_os(&name) {
-            let set = settings.set_text(key, &value.to_string_lossy());
-            report(&set.err().into_iter().collect::<Vec<_>>(), &name, output)?;
+        if let Some(value) = env::var_os(&name)
+            && let Err(problem) = settings.set_text(key, &value.to_string_lossy())
+        {
+            report(&problem, &name)?;
         }
     }
     settings.enabled |= global.checkpoints;
     Ok(settings)
-}
-
-fn report(problems: &[Problem], source: &str, output: &Output) -> anyhow::Result<()> {
-    for problem in problems {
-        if problem.is_error {
-            bail!("cannot use the configuration {source}: {problem}");
-        }
-        output.warn(&format!("{source}: {problem}"));
-    }
-    Ok(())
 }

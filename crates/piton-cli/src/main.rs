@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         Err(error) => return output::usage(&error),
     };
     let output = Output::new(&cli.global);
+    if let Command::Doctor(args) = &cli.command {
+        return cmd::doctor::run(args, &cli.global, &output);
+    }
     let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
         Command::Take(args) => cmd::take::run(args, &context, &output),
         Command::Rollback(args) => cmd::rollback::run(args, &context, &output),
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Command::Show(args) => cmd::show::run(args, &context, &output),
         Command::Install(args) => cmd::install::run(args, &context, &output),
         Command::Uninstall(args) => cmd::install::undo(args, &context, &output),
+        Command::Doctor(_) => unreachable!("it is done before the configuration is read"),
     });
     match done {
         Ok(()) => output.done(),

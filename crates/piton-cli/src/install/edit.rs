@@ -43,6 +43,15 @@ pub(crate) enum Config {
     Yaml(Yaml),
 }
 
+/// One command line of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ours {
+    pub(crate) event: String,
+    pub(crate) command: String,
+    /// Its place in the lists that it is in, outermost first.
+    pub(crate) at: Vec<usize>,
+}
+
 /// What an edit came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edited {
@@ -142,21 +151,21 @@ impl Config {
         Ok(())
     }
 
-    /// Our command lines, each with the key before it: the event.
-    pub(crate) fn our_commands(&self, pieces: &[Piece], agent: Agent) -> Vec<(String, String)> {
+    /// Our command lines in lists, in order.
+    pub(crate) fn our_commands(&self, pieces: &[Piece], agent: Agent) -> Vec<Ours> {
         let value = self.value();
-        let mut found = Vec::new();
-        for root in roots(pieces) {
-            for path in paths_of_ours(&value, &root, agent) {
-                let event = path.iter().filter_map(|step| match step {
-                    Step::Key(key) if key != "hooks" && key != "command" => Some(key.clone()),
-                    _ => None,
-                });
-                let command = value_at(&value, &path).and_then(Value::as_str).unwrap_or_default();
-                found.push((event.last().unwrap_or_default(), command.to_owned()));
-            }
-        }
-        found
+        let is_list = |root: &Vec<Step>| matches!(&root[..], [Step::Key(key)] if key != "quick_commands");
+        let paths = roots(pieces).into_iter().filter(is_list).flat_map(|root| paths_of_ours(&value, &root, agent));
+        let ours = |path: Vec<Step>| {
+            let at = path.iter().filter_map(|step| if let Step::Item(at) = step { Some(*at) } else { None });
+            let event = path.iter().filter_map(|step| match step {
+                Step::Key(key) if key != "hooks" && key != "command" => Some(key.clone()),
+                _ => None,
+            });
+            let command = value_at(&value, &path).and_then(Value::as_str).unwrap_or_default();
+            Ours { event: event.last().unwrap_or_default(), command: command.to_owned(), at: at.collect() }
+        };
+        paths.map(ours).collect()
     }
 
     /// Sets a scalar, which may be there or not, and nothing else.

@@ -10,10 +10,12 @@
 
 pub(crate) mod edit;
 pub(crate) mod files;
+pub(crate) mod fire;
 pub(crate) mod jsonc;
 pub(crate) mod record;
 pub(crate) mod setup;
 pub(crate) mod shell;
+pub(crate) mod trust;
 mod yaml;
 
 use std::collections::HashMap;
