@@ -110,11 +110,11 @@ fn store_problems(context: &Context) -> Vec<Problem> {
         let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
         problems.push(Problem::new(error.to_string(), hint));
     }
-    let nearest = base.ancestors().find(|dir| dir.is_dir());
+    let nearest = base.ancestors().find(|path| path.exists());
     let probe = nearest.map(|dir| tempfile::Builder::new().prefix("tmp_").tempfile_in(dir));
     if let Some(Err(error)) = probe {
-        let hint = format!("make {} writable, or name another place with PITON_BASE", base.display());
-        problems.push(Problem::new(format!("the base cannot be written: {error}"), hint));
+        let what = format!("the base {} cannot be written: {error}", base.display());
+        problems.push(Problem::new(what, "make it writable, or name another place with PITON_BASE"));
     }
     let free = nearest.and_then(|dir| rustix::fs::statvfs(dir).ok()).map(|stat| stat.f_bavail * stat.f_frsize);
     if let Some(free) = free.filter(|free| *free < DISK_BYTES_MIN) {

@@ -158,12 +158,12 @@ impl Config {
         let paths = roots(pieces).into_iter().filter(is_list).flat_map(|root| paths_of_ours(&value, &root, agent));
         let ours = |path: Vec<Step>| {
             let at = path.iter().filter_map(|step| if let Step::Item(at) = step { Some(*at) } else { None });
-            let event = path.iter().filter_map(|step| match step {
+            let event = path.iter().rev().find_map(|step| match step {
                 Step::Key(key) if key != "hooks" && key != "command" => Some(key.clone()),
                 _ => None,
             });
             let command = value_at(&value, &path).and_then(Value::as_str).unwrap_or_default();
-            Ours { event: event.last().unwrap_or_default(), command: command.to_owned(), at: at.collect() }
+            Ours { event: event.unwrap_or_default(), command: command.to_owned(), at: at.collect() }
         };
         paths.map(ours).collect()
     }

@@ -148,8 +148,9 @@ impl Document {
         let end = comma_after.map_or(end, |comma| comma + 1);
         // The space before it goes, too, unless the rest of its line would then stand behind a comment.
         let space = self.text[..start].trim_end().len();
+        let trivia = parts[..at].last().map_or(parent.span.start + 1, |before| before.end)..start;
         let is_end_of_line = self.text[end..].trim_start_matches([' ', '\t', '\r']).starts_with('\n');
-        let from = if is_end_of_line || !self.text[space..start].contains('\n') { space } else { start };
+        let from = if is_end_of_line || !self.ends_in_line_comment(trivia) { space } else { start };
         let mut cuts = vec![(from..end, String::new())];
         if comma_after.is_none() && at > 0 {
             // The comma before it separated the two; it was the last.
@@ -201,7 +202,7 @@ impl Document {
             let text =
                 style.render(&Value::Object(Map::from_iter([(key.unwrap_or_default().to_owned(), value.clone())])));
             let gap = if self.text.trim().is_empty() || self.text.ends_with('\n') { "" } else { style.line_end };
-            return self.replace_text(format!("{}{gap}{text}{}", self.text, style.line_end));
+            return self.replace_text(&format!("{}{gap}{text}{}", self.text, style.line_end));
         };
         let steps: Vec<_> = keys.iter().map(|key| Step::Key((*key).to_owned())).collect();
         let node = self.node_at(&steps).ok_or("the value is not there")?;
@@ -218,7 +219,12 @@ impl Document {
         let (gap, text) = if is_one_line {
             (if parts.is_empty() || style.is_tight { String::new() } else { " ".to_owned() }, style.compact(value))
         } else {
-            let inner = format!("{base}{}", style.unit);
+            // As the last one stands, if it stands on a line of its own.
+            let last = parts.last().map(|last| self.text[..last.start].rsplit('\n').next().unwrap_or_default());
+            let inner = match last {
+                Some(indent) if indent.trim_matches([' ', '\t']).is_empty() => indent.to_owned(),
+                _ => format!("{base}{}", style.unit),
+            };
             (format!("{}{inner}", style.line_end), style.render(value).replace('\n', &format!("\n{inner}")))
         };
         let colon = if is_one_line && style.is_tight { ":" } else { ": " };
@@ -256,12 +262,31 @@ impl Document {
         }
     }
 
+    /// Whether the last thing in a stretch of space, commas and comments is a comment that only a line end ends.
+    fn ends_in_line_comment(&self, trivia: Range<usize>) -> bool {
+        let mut rest = self.text[trivia].trim_start();
+        let mut is_line = false;
+        while !rest.is_empty() {
+            is_line = rest.starts_with("//");
+            let end = match rest.as_bytes() {
+                [b',', ..] => Some(1),
+                _ if is_line => rest.find('\n'),
+                _ => rest.find("*/").map(|at| at + 2),
+            };
+            rest = rest[end.unwrap_or(rest.len())..].trim_start();
+        }
+        is_line
+    }
+
     /// Where a comment on the same line ends, which belongs to what is before it.
     fn end_of_line_comment(&self, at: usize) -> usize {
         let line = self.text[at..].split(['\r', '\n']).next().unwrap_or_default();
-        let rest = line.trim_start();
-        let is_comment = rest.starts_with("//") || rest.starts_with("/*") && rest.trim_end().ends_with("*/");
-        if is_comment { at + line.trim_end().len() } else { at }
+        let mut rest = line.trim();
+        while let Some(body) = rest.strip_prefix("/*") {
+            let Some(end) = body.find("*/") else { return at };
+            rest = body[end + 2..].trim_start();
+        }
+        if rest.is_empty() || rest.starts_with("//") { at + line.trim_end().len() } else { at }
     }
 
     /// The space that the line of `at` begins with.
@@ -277,11 +302,11 @@ impl Document {
         for (range, new) in cuts.iter().rev() {
             text.replace_range(range.clone(), new);
         }
-        self.replace_text(text)
+        self.replace_text(&text)
     }
 
-    fn replace_text(&mut self, text: String) -> Result<(), String> {
-        *self = Self::parse(&text).map_err(|why| format!("the edit would break it: {why}"))?;
+    fn replace_text(&mut self, text: &str) -> Result<(), String> {
+        *self = Self::parse(text).map_err(|why| format!("the edit would break it: {why}"))?;
         Ok(())
     }
 }
@@ -309,10 +334,14 @@ impl Style {
             Some(at) if text[..at].ends_with('\r') => "\r\n",
             _ => "\n",
         };
-        let indented = text.lines().skip(1).find_map(|line| {
-            let rest = line.trim_start_matches([' ', '\t']);
-            (rest.starts_with('"') && rest.len() < line.len()).then(|| line[..line.len() - rest.len()].to_owned())
-        });
+        let indented = |is_wanted: fn(&str) -> bool| {
+            text.lines().skip(1).find_map(|line| {
+                let rest = line.trim_start_matches([' ', '\t']);
+                (is_wanted(rest) && rest.len() < line.len()).then(|| line[..line.len() - rest.len()].to_owned())
+            })
+        };
+        // A key shows it best.
+        let indented = indented(|rest| rest.starts_with('"')).or_else(|| indented(|rest| !rest.is_empty()));
         let is_tight = text.contains("\":") && !text.contains("\": ");
         Self { unit: indented.unwrap_or_else(|| "  ".to_owned()), line_end, is_tight }
     }

@@ -12,6 +12,8 @@ pub(crate) mod edit;
 pub(crate) mod files;
 pub(crate) mod fire;
 pub(crate) mod jsonc;
+#[cfg(test)]
+mod jsonc_tests;
 pub(crate) mod record;
 pub(crate) mod setup;
 pub(crate) mod shell;

@@ -162,7 +162,7 @@ impl Yaml {
         let is_mark = |line: &&str| line.starts_with("---") || line.starts_with("...");
         let content = lines.iter().position(|line| is_content(line)).unwrap_or(lines.len());
         let first = content + usize::from(lines.get(content).is_some_and(|line| line.starts_with("---")));
-        if lines[first..].iter().any(|line| is_mark(line)) {
+        if lines[first..].iter().any(is_mark) {
             return Err("it holds several documents".to_owned());
         }
         let mut block = Block { lines: first..lines.len(), indent: 0, has_dash: false };
