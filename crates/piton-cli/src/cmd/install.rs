@@ -93,21 +93,14 @@ impl Job<'_> {
             Scope::User
         };
         let setups = self.setups(&scope, is_trusting, context)?;
-        let store = match existing {
-            Some(store) => Some(store),
-            None if self.is_dry_run => None,
-            None => Some(context.store(Context::now())?),
-        };
-        let records = self.records(store.as_ref(), context)?;
-        let mut planner = Planner::new(&records, scope.clone());
-        let config = context.config.as_deref().filter(|_| self.is_install);
-        let mut enabled = config.map(|path| planner.enable(path)).transpose()?.flatten();
-        let mut plans = Vec::new();
-        for (agent, setup) in &setups {
-            let plan = if self.is_install { planner.install(*agent, setup) } else { planner.uninstall(*agent, setup) };
-            plans.push(plan?);
-        }
+        // What is refused is refused before anything is made, the store included.
+        let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
+        let mut records = Records::read_only(&installs);
+        let (mut enabled, mut plans) = self.plan(&records, &scope, &setups, context)?;
         if !self.is_dry_run {
+            let store = existing.map_or_else(|| context.store(Context::now()), Ok)?;
+            records = Records::lock(&store.installs_dir())?;
+            (enabled, plans) = self.plan(&records, &scope, &setups, context)?;
             if let Some(change) = &mut enabled {
                 if let Some(before) = &change.before {
                     change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
@@ -120,6 +113,23 @@ impl Job<'_> {
         }
         self.report(&plans, &setups, enabled.as_ref(), &records, context, output);
         if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
+    }
+
+    /// What has to be done: in piton's own configuration, and for each agent.
+    fn plan(
+        &self,
+        records: &Records,
+        scope: &Scope,
+        setups: &[(Agent, Setup)],
+        context: &Context,
+    ) -> piton::Result<(Option<Change>, Vec<AgentPlan>)> {
+        let mut planner = Planner::new(records, scope.clone());
+        let config = context.config.as_deref().filter(|_| self.is_install);
+        let enabled = config.map(|path| planner.enable(path)).transpose()?.flatten();
+        let plan = |(agent, setup): &(Agent, Setup)| {
+            if self.is_install { planner.install(*agent, setup) } else { planner.uninstall(*agent, setup) }
+        };
+        Ok((enabled, setups.iter().map(plan).collect::<piton::Result<_>>()?))
     }
 
     fn setups(&self, scope: &Scope, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
@@ -145,14 +155,6 @@ impl Job<'_> {
             Ok((agent, setup))
         };
         agents.map(setup).collect()
-    }
-
-    fn records(&self, store: Option<&Store>, context: &Context) -> piton::Result<Records> {
-        match store {
-            Some(store) if !self.is_dry_run => Records::lock(&store.installs_dir()),
-            Some(store) => Ok(Records::read_only(&store.installs_dir())),
-            None => Ok(Records::read_only(&context.base)),
-        }
     }
 
     fn report(
@@ -196,7 +198,7 @@ impl Job<'_> {
         match (plan.changes.is_empty(), self.is_install) {
             (true, true) => "unchanged",
             (true, false) => "absent",
-            (false, true) if plan.changes.iter().any(|change| had_ours(change, plan.agent)) => "updated",
+            (false, true) if plan.was_there => "updated",
             (false, true) => "installed",
             (false, false) => "removed",
         }
@@ -250,11 +252,6 @@ impl Job<'_> {
             output.text(&format!("  next: {todo}"));
         }
     }
-}
-
-/// Whether a file held pieces of ours before.
-fn had_ours(change: &Change, agent: Agent) -> bool {
-    change.before.as_deref().is_some_and(|text| text.contains(&format!("hook {}", agent.name())))
 }
 
 fn diff_of(change: &Change) -> Vec<u8> {

@@ -148,6 +148,24 @@ impl Config {
                 path.pop();
             }
         }
+        self.remove_defaults(pieces, made.unwrap_or_default())
+    }
+
+    /// What the agent needed to read the file goes, too, if we put it there and nothing else needs it.
+    fn remove_defaults(&mut self, pieces: &[Piece], made: &[Vec<String>]) -> Result<(), String> {
+        let is_needed =
+            |piece: &Piece| matches!(piece.what, What::Item(_)) && at(&self.value(), &piece.keys[..1]).is_some();
+        if pieces.iter().any(is_needed) {
+            return Ok(());
+        }
+        for piece in pieces {
+            if let What::Default(value) = &piece.what
+                && at(&self.value(), &piece.keys) == Some(value)
+                && made.iter().any(|keys| *keys == piece.keys)
+            {
+                self.remove(&steps(&piece.keys).collect::<Vec<_>>())?;
+            }
+        }
         Ok(())
     }
 

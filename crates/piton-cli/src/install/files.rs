@@ -48,11 +48,12 @@ fn real_path(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Replaces a file as a whole, or makes it with `mode`. Returns the directories that had to be made, outermost first.
-pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<Vec<PathBuf>> {
+/// Replaces a file as a whole, or makes it with `mode`, and the directories around it where they are missing.
+pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let real = real_path(path)?;
     let dir = real.parent().unwrap_or(Path::new("/"));
-    let made = make_dirs(dir, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
+    make_dirs(dir, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
+    sweep(dir);
     let failed = |error| Error::io("write", path, error);
     let mut temp = tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(dir).map_err(failed)?;
     temp.write_all(bytes).map_err(failed)?;
@@ -70,8 +71,16 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<Vec<PathBuf>
     }
     temp.as_file().sync_all().map_err(failed)?;
     temp.persist(&real).map_err(|error| failed(error.error))?;
-    sync_dir(dir)?;
-    Ok(made)
+    sync_dir(dir)
+}
+
+/// Removes what a killed process left. Nobody else is at work here: whoever writes holds the lock of the records.
+fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Removes a file; one that is not there is fine.
@@ -91,14 +100,24 @@ pub(crate) fn remove_empty(mut dirs: Vec<PathBuf>) {
     }
 }
 
-/// Makes a directory and those around it that are missing; which, outermost first.
-pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<Vec<PathBuf>> {
-    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
-    for dir in missing.iter().rev() {
-        fs::DirBuilder::new().mode(mode).create(dir).map_err(|error| Error::io("make the directory", dir, error))?;
-        sync_dir(dir.parent().unwrap_or(dir))?;
+/// The directories around a file that are missing, outermost first.
+pub(crate) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
+    let mut missing: Vec<_> = path.ancestors().skip(1).take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
+    missing.reverse();
+    missing
+}
+
+/// Makes a directory and those around it that are missing.
+pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<()> {
+    for dir in missing_dirs(&dir.join("file")) {
+        match fs::DirBuilder::new().mode(mode).create(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("make the directory", dir, error));
+            }
+            _ => sync_dir(dir.parent().unwrap_or(&dir))?,
+        }
     }
-    Ok(missing.into_iter().rev().collect())
+    Ok(())
 }
 
 fn sync_dir(dir: &Path) -> Result<()> {

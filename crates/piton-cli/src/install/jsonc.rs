@@ -420,7 +420,12 @@ impl Scanner<'_> {
                 let rest = &self.text[self.at..];
                 let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
                 let word = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
-                let value = serde_json::from_str(word).map_err(|_| self.wrong("a value"))?;
+                let value = match serde_json::from_str(word) {
+                    Ok(value) => value,
+                    // Too large for us to count with is good enough to be left as it is.
+                    Err(error) if error.to_string().contains("out of range") => Value::from(word),
+                    Err(_) => return Err(self.wrong("a value")),
+                };
                 self.at += word.len();
                 Kind::Scalar(value)
             }

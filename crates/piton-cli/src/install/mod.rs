@@ -56,6 +56,8 @@ pub(crate) struct AgentPlan {
     pub(crate) agent: Agent,
     pub(crate) changes: Vec<Change>,
     pub(crate) left: Vec<Left>,
+    /// Hooks of ours were there before.
+    pub(crate) was_there: bool,
     /// Files that were installed and are not any more, one way or the other.
     forget: Vec<PathBuf>,
 }
@@ -108,7 +110,7 @@ impl<'a> Planner<'a> {
 
     pub(crate) fn install(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
         let record = self.records.get(agent, self.scope.project());
-        let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), forget: Vec::new() };
+        let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget: Vec::new() };
         for config in &setup.configs {
             self.install_config(config, &record, &mut plan)?;
         }
@@ -124,6 +126,7 @@ impl<'a> Planner<'a> {
         let failed = |why: String| refused(file, "edit", &why);
         let mut config = Config::parse(text, file.format).map_err(failed)?;
         let has_ours = !config.our_commands(&file.pieces, plan.agent).is_empty();
+        plan.was_there |= has_ours;
         let edited = config.install(&file.pieces, plan.agent).map_err(failed)?;
         plan.left.extend(edited.taken.into_iter().map(|key| Left {
             what: format!("`{key}` in {}", file.path.display()),
@@ -171,6 +174,7 @@ impl<'a> Planner<'a> {
             plan.left.push(Left { what: file.path.display().to_string(), why });
             return Ok(());
         }
+        plan.was_there |= file.is_needed && before.is_some();
         let remember = Changed {
             path: file.path.clone(),
             after: files::sum(file.text.as_bytes()),
@@ -186,7 +190,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn uninstall(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
         let record = self.records.get(agent, self.scope.project());
         let forget = record.files.iter().map(|known| known.path.clone()).collect();
-        let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), forget };
+        let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget };
         for config in &setup.configs {
             self.uninstall_config(config, &record, &mut plan)?;
         }
@@ -269,14 +273,14 @@ fn refused(file: &ConfigFile, action: &str, why: &str) -> Error {
 }
 
 /// Changes one file, after keeping a copy of what it was. Declines if it is not as the plan saw it.
-pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<Vec<PathBuf>> {
+pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()> {
     if files::read(&change.path)? != change.before {
         let error = Error::new(ErrorKind::Busy, "change").with_path(&change.path).because("it was changed meanwhile");
         return Err(error.with_hint("try again"));
     }
     match &change.after {
         Some(after) => files::write(&change.path, after.as_bytes(), mode),
-        None => files::remove(&change.path).map(|()| Vec::new()),
+        None => files::remove(&change.path),
     }
     .inspect(|_| {
         if let (Some(after), Some(Before::Copy(name))) =
@@ -303,16 +307,11 @@ pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, scope: &Scope, 
         }
         if is_install && let Some(remember) = &change.remember {
             record.files.retain(|known| known.path != change.path);
-            record.files.push(remember.clone());
+            let dirs = [remember.dirs.clone(), files::missing_dirs(&change.path)].concat();
+            record.files.push(Changed { dirs, ..remember.clone() });
             records.put(plan.agent, &record)?;
         }
-        let dirs = apply(change, records, mode)?;
-        if is_install && !dirs.is_empty() {
-            if let Some(last) = record.files.last_mut() {
-                last.dirs = dirs;
-            }
-            records.put(plan.agent, &record)?;
-        }
+        apply(change, records, mode)?;
     }
     if !is_install {
         let dirs = record.files.iter().filter(|known| plan.forget.contains(&known.path)).flat_map(|known| &known.dirs);

@@ -97,7 +97,7 @@ impl Records {
         let text = serde_json::to_string_pretty(record).map_err(|error| {
             Error::new(ErrorKind::Invalid, "remember what was installed").because(error.to_string())
         })?;
-        files::write(&path, text.as_bytes(), 0o600).map(|_| ())
+        files::write(&path, text.as_bytes(), 0o600)
     }
 
     /// How many installations there are.

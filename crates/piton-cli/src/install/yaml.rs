@@ -138,9 +138,9 @@ impl Yaml {
             Found::Flow(spot, depth) => {
                 let mut found = depth;
                 self.in_flow(&spot, |flow| {
-                    if matches!(flow.value(), Value::Object(map) if map.is_empty()) && depth < keys.len() {
-                        let value = wrapped(&keys[depth..], list(value));
-                        *flow = Document::parse(&spaced(&value))?;
+                    // What is empty would be laid out over lines, which these must not be.
+                    if matches!(flow.text().trim_matches(['{', '[', ' ', ']', '}']), "") {
+                        *flow = Document::parse(&spaced(&wrapped(&keys[depth..], list(value))))?;
                         return Ok(());
                     }
                     let rest = &keys[depth..];

@@ -3,7 +3,10 @@
 mod commands;
 mod concurrency;
 mod crash;
+mod doctor;
 mod faults;
+mod install;
+mod install_shapes;
 mod kit;
 mod memory;
 mod restore;
