@@ -57,4 +57,5 @@ pub(crate) enum Command {
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    Hook(cmd::hook::Hook),
 }

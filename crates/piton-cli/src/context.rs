@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use jiff::Zoned;
-use piton::{Error, ErrorKind, Moment, Problem, Project, Settings, Store};
+use piton::{Error, ErrorKind, Journal, Moment, Problem, Project, Settings, Store};
 
 use crate::cli::Global;
 use crate::output::Output;
@@ -20,7 +20,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        let home = env::home_dir().filter(|home| home.is_absolute());
+        let home = Self::home();
         let here = env::current_dir().context("cannot find the current directory, which may have been deleted");
         let dir = match &global.dir {
             Some(dir) if dir.is_absolute() => dir.clone(),
@@ -33,6 +33,11 @@ impl Context {
         let base = base(global, home.as_deref())?;
         let settings = settings(global, home.as_deref(), output)?;
         Ok(Self { base: dir.join(base), dir, settings, home })
+    }
+
+    /// The user's home directory.
+    pub(crate) fn home() -> Option<PathBuf> {
+        env::home_dir().filter(|home| home.is_absolute())
     }
 
     /// The time, and the local zone.
@@ -64,6 +69,11 @@ impl Context {
         })
     }
 
+    /// What went wrong while nobody was looking.
+    pub(crate) fn journal(&self) -> Journal {
+        journal(&self.base, self.home.as_deref())
+    }
+
     /// The project that the command means.
     pub(crate) fn project(&self, store: Option<&Store>) -> piton::Result<Project> {
         Project::around(&self.dir, store, self.home.as_deref())
@@ -89,34 +99,69 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
-/// File, then environment, then flags. A value that is wrong is an error here: a user is there to mend it.
-fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
-    let mut settings = Settings::default();
-    let path = global.config.clone().or_else(|| in_hermes_home("config.yaml", home));
-    if let Some(path) = path {
-        match fs::read_to_string(&path) {
-            Ok(text) => report(&settings.read_yaml(&text), &path.display().to_string(), output)?,
-            Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        }
-    }
-    for key in Settings::KEYS {
-        let name = format!("PITON_{}", key.to_ascii_uppercase());
-        if let Some(value) = env::var_os(&name) {
-            let set = settings.set_text(key, &value.to_string_lossy());
-            report(&set.err().into_iter().collect::<Vec<_>>(), &name, output)?;
-        }
-    }
-    settings.enabled |= global.checkpoints;
-    Ok(settings)
+/// The journal of a base, and where it goes if the base does not take it.
+pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
+    let named = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = named.or_else(|| Some(home?.join(".local/state")));
+    Journal::at(base).or_in(state.map(|dir| dir.join("piton"))).or_in_shared(&env::temp_dir())
 }
 
-fn report(problems: &[Problem], source: &str, output: &Output) -> anyhow::Result<()> {
-    for problem in problems {
+/// What a hook starts from. Nobody is there to mend what is wrong: it is set down, and what is right is used.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) home: Option<PathBuf>,
+    /// Empty where there is none.
+    pub(crate) base: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) problems: Vec<String>,
+    pub(crate) journal: Journal,
+}
+
+impl Surroundings {
+    pub(crate) fn gather(global: &Global) -> Self {
+        let home = Context::home();
+        let base = base(global, home.as_deref()).unwrap_or_default();
+        let is_named = !base.as_os_str().is_empty();
+        let base = if is_named { env::current_dir().unwrap_or_default().join(base) } else { base };
+        let (settings, problems, unread) = read_settings(global, home.as_deref());
+        let problems = problems.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
+        let problems = problems.chain(unread.map(|error| format!("{error:#}"))).collect();
+        let journal = journal(&base, home.as_deref());
+        Self { home, base, settings, problems, journal }
+    }
+}
+
+/// A value that is wrong is an error here: a user is there to mend it.
+fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
+    let (settings, problems, unread) = read_settings(global, home);
+    for (source, problem) in problems {
         if problem.is_error {
             bail!("cannot use the configuration {source}: {problem}");
         }
         output.warn(&format!("{source}: {problem}"));
     }
-    Ok(())
+    unread.map_or(Ok(settings), Err)
+}
+
+/// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
+fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String, Problem)>, Option<anyhow::Error>) {
+    let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
+    if let Some(path) = global.config.clone().or_else(|| in_hermes_home("config.yaml", home)) {
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let source = path.display().to_string();
+                problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
+            }
+            Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => unread = Some(anyhow::Error::new(error).context(format!("cannot read {}", path.display()))),
+        }
+    }
+    for key in Settings::KEYS {
+        let name = format!("PITON_{}", key.to_ascii_uppercase());
+        if let Some(value) = env::var_os(&name) {
+            problems.extend(settings.set_text(key, &value.to_string_lossy()).err().map(|problem| (name, problem)));
+        }
+    }
+    settings.enabled |= global.checkpoints;
+    (settings, problems, unread)
 }

@@ -4,6 +4,7 @@ mod agents;
 mod cli;
 mod cmd;
 mod context;
+mod hook;
 mod output;
 mod progress;
 
@@ -18,8 +19,13 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
         Err(error) => return output::usage(&error),
     };
+    // Needs no directory that exists and no settings that are right.
+    if let Command::Hook(args) = &cli.command {
+        return cmd::hook::run(args, &cli.global);
+    }
     let output = Output::new(&cli.global);
     let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
         Command::Take(args) => cmd::take::run(args, &context, &output),
@@ -29,6 +35,7 @@ fn main() -> ExitCode {
         Command::Undo(args) => cmd::restore::undo(args, &context, &output),
         Command::Redo(args) => cmd::restore::redo(args, &context, &output),
         Command::Show(args) => cmd::show::run(args, &context, &output),
+        Command::Hook(_) => Ok(()),
     });
     match done {
         Ok(()) => output.done(),

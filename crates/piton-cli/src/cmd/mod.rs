@@ -1,6 +1,7 @@
 //! One file per command: its arguments and its function together.
 
 pub(crate) mod diff;
+pub(crate) mod hook;
 pub(crate) mod restore;
 pub(crate) mod rollback;
 pub(crate) mod show;
