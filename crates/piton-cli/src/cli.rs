@@ -57,6 +57,7 @@ pub(crate) enum Command {
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    Hook(cmd::hook::Hook),
     Install(cmd::install::Install),
     Uninstall(cmd::install::Uninstall),
     Doctor(cmd::doctor::Doctor),

@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use jiff::Zoned;
-use piton::{Error, ErrorKind, Moment, Problem, Project, Settings, Store};
+use piton::{Error, ErrorKind, Journal, Moment, Problem, Project, Settings, Store};
 
 use crate::cli::Global;
 use crate::output::Output;
@@ -22,33 +22,21 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        Self::with(global, |home| {
-            settings(global, home, &mut |problem, source| {
-                if problem.is_error {
-                    bail!("cannot use the configuration {source}: {problem}");
-                }
-                output.warn(&format!("{source}: {problem}"));
-                Ok(())
-            })
-        })
+        Self::with(global, |home| settings(global, home, output))
     }
 
     /// The same for whoever looks for problems: what is wrong with the configuration is among them.
     pub(crate) fn lenient(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
         Self::with(global, |home| {
-            let read = settings(global, home, &mut |problem, source| {
-                problems.push(format!("{source}: {problem}"));
-                Ok(())
-            });
-            Ok(read.unwrap_or_else(|error| {
-                problems.push(format!("{error:#}"));
-                Settings::default()
-            }))
+            let (settings, found, unread) = read_settings(global, home);
+            problems.extend(found.iter().map(|(source, problem)| format!("{source}: {problem}")));
+            problems.extend(unread.map(|error| format!("{error:#}")));
+            Ok(settings)
         })
     }
 
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
-        let home = env::home_dir().filter(|home| home.is_absolute());
+        let home = Self::home();
         let here = env::current_dir().context("cannot find the current directory, which may have been deleted");
         let dir = match &global.dir {
             Some(dir) if dir.is_absolute() => dir.clone(),
@@ -94,6 +82,11 @@ impl Context {
         Ok(named.filter(|path| fs::canonicalize(path).is_ok_and(|target| target == real)).unwrap_or(real))
     }
 
+    /// The user's home directory.
+    pub(crate) fn home() -> Option<PathBuf> {
+        env::home_dir().filter(|home| home.is_absolute())
+    }
+
     /// The time, and the local zone.
     pub(crate) fn now() -> Moment {
         let now = Zoned::now();
@@ -121,6 +114,11 @@ impl Context {
                 .because(format!("there is no store in {}", self.base.display()))
                 .with_hint("`piton take` makes one and takes a checkpoint")
         })
+    }
+
+    /// What went wrong while nobody was looking.
+    pub(crate) fn journal(&self) -> Journal {
+        journal(&self.base, self.home.as_deref())
     }
 
     /// The project that the command means.
@@ -152,31 +150,69 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
-/// File, then environment, then flags. What is wrong with a value goes to `report`, with where it is from.
-fn settings(
-    global: &Global,
-    home: Option<&Path>,
-    report: &mut dyn FnMut(&Problem, &str) -> anyhow::Result<()>,
-) -> anyhow::Result<Settings> {
-    let mut settings = Settings::default();
+/// The journal of a base, and where it goes if the base does not take it.
+pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
+    let named = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = named.or_else(|| Some(home?.join(".local/state")));
+    Journal::at(base).or_in(state.map(|dir| dir.join("piton"))).or_in_shared(&env::temp_dir())
+}
+
+/// What a hook starts from. Nobody is there to mend what is wrong: it is set down, and what is right is used.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) home: Option<PathBuf>,
+    /// Empty where there is none.
+    pub(crate) base: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) problems: Vec<String>,
+    pub(crate) journal: Journal,
+}
+
+impl Surroundings {
+    pub(crate) fn gather(global: &Global) -> Self {
+        let home = Context::home();
+        let base = base(global, home.as_deref()).unwrap_or_default();
+        let is_named = !base.as_os_str().is_empty();
+        let base = if is_named { env::current_dir().unwrap_or_default().join(base) } else { base };
+        let (settings, problems, unread) = read_settings(global, home.as_deref());
+        let problems = problems.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
+        let problems = problems.chain(unread.map(|error| format!("{error:#}"))).collect();
+        let journal = journal(&base, home.as_deref());
+        Self { home, base, settings, problems, journal }
+    }
+}
+
+/// A value that is wrong is an error here: a user is there to mend it.
+fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
+    let (settings, problems, unread) = read_settings(global, home);
+    for (source, problem) in problems {
+        if problem.is_error {
+            bail!("cannot use the configuration {source}: {problem}");
+        }
+        output.warn(&format!("{source}: {problem}"));
+    }
+    unread.map_or(Ok(settings), Err)
+}
+
+/// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
+fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String, Problem)>, Option<anyhow::Error>) {
+    let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
     if let Some(path) = config_path(global, home) {
         match fs::read_to_string(&path) {
             Ok(text) => {
                 let source = path.display().to_string();
-                settings.read_yaml(&text).iter().try_for_each(|problem| report(problem, &source))?;
+                problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
             }
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) => unread = Some(anyhow::Error::new(error).context(format!("cannot read {}", path.display()))),
         }
     }
     for key in Settings::KEYS {
         let name = format!("PITON_{}", key.to_ascii_uppercase());
-        if let Some(value) = env::var_os(&name)
-            && let Err(problem) = settings.set_text(key, &value.to_string_lossy())
-        {
-            report(&problem, &name)?;
+        if let Some(value) = env::var_os(&name) {
+            problems.extend(settings.set_text(key, &value.to_string_lossy()).err().map(|problem| (name, problem)));
         }
     }
     settings.enabled |= global.checkpoints;
-    Ok(settings)
+    (settings, problems, unread)
 }

@@ -4,6 +4,7 @@ mod agents;
 mod cli;
 mod cmd;
 mod context;
+mod hook;
 mod install;
 mod output;
 mod progress;
@@ -19,8 +20,13 @@ use crate::output::Output;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
         Err(error) => return output::usage(&error),
     };
+    // Needs no directory that exists and no settings that are right.
+    if let Command::Hook(args) = &cli.command {
+        return cmd::hook::run(args, &cli.global);
+    }
     let output = Output::new(&cli.global);
     if let Command::Doctor(args) = &cli.command {
         return cmd::doctor::run(args, &cli.global, &output);
@@ -33,9 +39,9 @@ fn main() -> ExitCode {
         Command::Undo(args) => cmd::restore::undo(args, &context, &output),
         Command::Redo(args) => cmd::restore::redo(args, &context, &output),
         Command::Show(args) => cmd::show::run(args, &context, &output),
+        Command::Hook(_) | Command::Doctor(_) => Ok(()),
         Command::Install(args) => cmd::install::run(args, &context, &output),
         Command::Uninstall(args) => cmd::install::undo(args, &context, &output),
-        Command::Doctor(_) => unreachable!("it is done before the configuration is read"),
     });
     match done {
         Ok(()) => output.done(),

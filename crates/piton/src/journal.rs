@@ -32,6 +32,9 @@ const WHAT_CHARS_MAX: usize = 600;
 /// The longest name of a session or a turn, in characters.
 const NAME_CHARS_MAX: usize = 200;
 
+/// A warning that was given within that time is not given again.
+const WARNED_SECS: i64 = 60 * 60;
+
 /// What an event means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -175,10 +178,14 @@ impl Journal {
         self.or_in(Some(own))
     }
 
-    /// Appends an event; says whether it is on record. What the log says already of the same turn is not said again.
+    /// Appends an event; says whether it is on record. What the log says already of the same turn is not said again, nor
+    /// is a warning within the hour.
     pub fn note(&self, event: &Event) -> bool {
-        let is_told = |told: &Event| event.turn.is_some() && told.says_what(event);
-        if event.turn.is_some() && self.events(|_| true).iter().any(is_told) {
+        let is_fresh = |told: &Event| event.time.secs.saturating_sub(told.time.secs) < WARNED_SECS;
+        let is_told = |told: &Event| {
+            told.says_what(event) && (event.turn.is_some() || (event.level == Level::Warning && is_fresh(told)))
+        };
+        if self.events(|_| true).iter().any(is_told) {
             return true;
         }
         let line = event.encode();
@@ -191,7 +198,7 @@ impl Journal {
     }
 
     /// A project has a checkpoint again: if the journal says that it had none, that is past now.
-    pub(crate) fn note_protected(&self, project: &Path, now: Moment) {
+    pub fn note_protected(&self, project: &Path, now: Moment) {
         let suffix = ending(project);
         let about = self.events(|line| line.ends_with(&suffix));
         if about

@@ -158,6 +158,12 @@ impl Manager {
         self.root.as_deref()
     }
 
+    /// The directory in which some session began, if that is known and still there.
+    pub fn root_of(&self, session: &str) -> Option<PathBuf> {
+        let store = Store::open_existing(&self.base).ok()??;
+        store.turn_note(&SessionKey::new(&self.agent, session))?.root.filter(|root| root.is_dir())
+    }
+
     /// The name of the turn, if one has begun.
     pub fn turn(&self) -> Option<&str> {
         self.turn.as_deref()
@@ -362,24 +368,18 @@ impl Manager {
 
     /// Puts on record that the agent goes on without a checkpoint.
     pub fn note_unprotected(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
-        self.note(Level::Unprotected, dir, why, now)
+        let (session, turn) = (self.session.clone(), self.turn.clone());
+        self.journal.note(&Event { session, turn, ..self.event(Level::Unprotected, dir, why, now) })
     }
 
-    /// Puts on record what is not as the user will think.
+    /// Puts on record what is not as the user will think, whatever the turn.
     pub fn note_warning(&self, what: String, now: Moment) -> bool {
-        self.note(Level::Warning, None, what, now)
+        self.journal.note(&self.event(Level::Warning, None, what, now))
     }
 
-    fn note(&self, level: Level, dir: Option<&Path>, what: String, now: Moment) -> bool {
-        self.journal.note(&Event {
-            time: now,
-            level,
-            agent: Some(self.agent.clone()),
-            session: self.session.clone(),
-            turn: self.turn.clone(),
-            project: dir.map(Path::to_owned),
-            what,
-        })
+    fn event(&self, level: Level, dir: Option<&Path>, what: String, time: Moment) -> Event {
+        let (agent, project) = (Some(self.agent.clone()), dir.map(Path::to_owned));
+        Event { time, level, agent, session: None, turn: None, project, what }
     }
 
     /// Whether this turn is on record as one without a checkpoint in that directory.

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
     let mend = |what| Problem::new(what, format!("mend it in {config}"));
     let mut problems: Vec<_> = wrong.into_iter().map(mend).collect();
     problems.extend(store_problems(&context));
-    let events = recent_events(&context.base);
+    let events = recent_events(&context.journal());
     let agents: Vec<_> = match &context.home {
         Some(home) => {
             let homes = Homes::new(home, Context::variable);
@@ -98,9 +98,9 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
 }
 
 /// What the journal says, newest first.
-fn recent_events(base: &Path) -> Vec<Event> {
+fn recent_events(journal: &Journal) -> Vec<Event> {
     const EVENTS_MAX: usize = 10_000;
-    Journal::at(base).recent(EVENTS_MAX)
+    journal.recent(EVENTS_MAX)
 }
 
 fn store_problems(context: &Context) -> Vec<Problem> {
@@ -177,7 +177,7 @@ fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args:
 }
 
 fn unprotected_turns(context: &Context, agent: Agent) -> usize {
-    let all = Journal::at(&context.base).unprotected();
+    let all = context.journal().unprotected();
     let own = all.iter().filter(|one| !one.is_past && one.last.agent.as_deref() == Some(agent.name()));
     own.map(|one| one.turns).sum()
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod hook;
 pub(crate) mod install;
 pub(crate) mod restore;
 pub(crate) mod rollback;

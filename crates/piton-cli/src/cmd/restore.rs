@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use piton::{
     Checkpoint, Error, ErrorKind, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport,
-    RestoreTo, Store, parse_path,
+    RestoreTo, Store, parse_path, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -142,6 +142,10 @@ pub(crate) fn restore(
         }
         restore.apply()
     })?;
+    if context.settings.tell_agent {
+        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
+        let _ = tell_sessions(&store, &project, &report);
+    }
     output.json(&report_json(&report));
     output.text(&report_text(&report));
     match report.outcome {

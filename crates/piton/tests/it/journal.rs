@@ -29,7 +29,7 @@ fn events_come_back_newest_first() {
     let sandbox = Sandbox::new();
     let journal = Journal::at(&base(&sandbox));
     for secs in 1..=5 {
-        assert!(journal.note(&event(secs, Level::Warning, None, "/p")));
+        assert!(journal.note(&event(secs, Level::Unprotected, None, "/p")));
     }
     let recent: Vec<_> = journal.recent(3).iter().map(|event| event.time.secs).collect();
     assert_eq!(recent, [5, 4, 3]);
@@ -46,6 +46,17 @@ fn the_same_of_one_turn_is_said_once() {
     }
     assert!(journal.note(&event(6, Level::Unprotected, Some("t2"), "/p")));
     assert_eq!(journal.recent(10).len(), 2);
+}
+
+#[test]
+fn a_warning_is_given_once_an_hour() {
+    let sandbox = Sandbox::new();
+    let journal = Journal::at(&base(&sandbox));
+    for secs in [10, 20, 3000, 3620, 3700] {
+        assert!(journal.note(&event(secs, Level::Warning, None, "/p")));
+    }
+    let told: Vec<_> = journal.recent(10).iter().map(|event| event.time.secs).collect();
+    assert_eq!(told, [3620, 10]);
 }
 
 #[test]
@@ -70,7 +81,7 @@ fn turns_without_a_checkpoint_are_counted_until_one_works() {
 fn it_is_bounded_and_keeps_the_newest() {
     let sandbox = Sandbox::new();
     let journal = Journal::at(&base(&sandbox));
-    let long = |secs| Event { what: "x".repeat(500), ..event(secs, Level::Warning, None, "/p") };
+    let long = |secs| Event { what: "x".repeat(500), ..event(secs, Level::Unprotected, None, "/p") };
     for secs in 1..=1500 {
         assert!(journal.note(&long(secs)));
     }
@@ -133,7 +144,7 @@ fn many_at_once_lose_no_line() {
             let journal = Journal::at(&base);
             scope.spawn(move || {
                 for n in 0..50 {
-                    assert!(journal.note(&event(n, Level::Warning, None, &format!("/{worker}"))));
+                    assert!(journal.note(&event(n, Level::Unprotected, None, &format!("/{worker}"))));
                 }
             });
         }
