@@ -12,7 +12,7 @@ use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::install::edit::{Config, Ours};
-use crate::install::setup::{Homes, Scope, setup};
+use crate::install::setup::{Homes, Scope, TIMEOUT_SECS, prompt_event, setup};
 use crate::install::trust::{Trust, trust};
 use crate::install::{files, fire, shell};
 use crate::output::{Output, local, plain};
@@ -82,6 +82,10 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
         let hint = format!("write `enabled: true` under `checkpoints:` in {config}");
         problems.push(Problem::new("automatic checkpoints are switched off", hint));
     }
+    if context.settings.deadline_ms >= TIMEOUT_SECS * 1000 {
+        let what = format!("agents wait {TIMEOUT_SECS} s for a hook, and deadline_ms lets one take longer");
+        problems.push(Problem::new(what, format!("set deadline_ms in {config} to less, or leave it out")));
+    }
     if !agents.iter().any(|agent| agent.is_installed) {
         let hint = "`piton install AGENT` hooks one up; `piton install --help` names them";
         problems.push(Problem::new("no agent is hooked up", hint));
@@ -132,8 +136,8 @@ struct Place {
 
 fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args: &Doctor) -> Checked {
     let name = agent.name();
-    let program = if agent == Agent::Cursor { "cursor-agent" } else { name };
-    let on_path = Context::on_search_path(program);
+    let programs: &[&str] = if agent == Agent::Cursor { &["cursor", "cursor-agent"] } else { &[name] };
+    let on_path = programs.iter().find_map(Context::on_search_path);
     let mut checked = Checked {
         agent,
         is_found: on_path.is_some() || has_home(agent, homes),
@@ -261,7 +265,7 @@ fn switched_off(agent: Agent, value: &Value, path: &Path) -> Option<Problem> {
 
 fn check_place(checked: &mut Checked, place: &Place, homes: &Homes, context: &Context, args: &Doctor) {
     let (agent, name) = (checked.agent, checked.agent.name());
-    let event = crate::install::setup::prompt_event(agent);
+    let event = prompt_event(agent);
     let Some(hook) = place.ours.iter().find(|hook| hook.event == event) else {
         let what = format!("{} has no hook for {event}", place.config.display());
         checked.problems.push(Problem::new(what, format!("`piton install {name}` puts it in")));

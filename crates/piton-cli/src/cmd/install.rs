@@ -112,6 +112,9 @@ impl Job<'_> {
             }
         }
         self.report(&plans, &setups, enabled.as_ref(), &records, context, output);
+        for plan in plans.iter().filter(|plan| is_trusting && asks_its_user(plan.agent)) {
+            output.hint(&format!("--trust does nothing for {}: only you can answer it there", plan.agent.name()));
+        }
         if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
     }
 
@@ -252,6 +255,11 @@ impl Job<'_> {
             output.text(&format!("  next: {todo}"));
         }
     }
+}
+
+/// Agents whose question about trust is not ours to answer.
+fn asks_its_user(agent: Agent) -> bool {
+    matches!(agent, Agent::Codex | Agent::Gemini | Agent::Copilot)
 }
 
 fn diff_of(change: &Change) -> Vec<u8> {

@@ -23,6 +23,7 @@ impl Home {
     fn new() -> Self {
         let home = Self { sandbox: Sandbox::new() };
         fs::create_dir(home.bin()).expect("a directory");
+        fs::create_dir(home.sandbox.root().join("tmp")).expect("a directory");
         home.put(".hermes/config.yaml", "checkpoints: true\n");
         home
     }
@@ -57,6 +58,7 @@ impl Home {
         let mut command = clean_command(PITON);
         let path = format!("{}:/usr/bin:/bin", self.bin().display());
         command.env("HOME", self.sandbox.home()).env("PATH", path).env("TZ", "UTC");
+        command.env("TMPDIR", self.sandbox.root().join("tmp"));
         command.current_dir(self.sandbox.project()).arg("doctor");
         command
     }
@@ -293,6 +295,8 @@ fn a_broken_configuration_is_a_problem_and_not_the_end() {
         assert!(words(&answer).contains(why), "{answer}");
         assert_eq!(of(&answer, "claude")["fired"], true);
     }
+    home.put(".hermes/config.yaml", "checkpoints:\n  enabled: true\n  deadline_ms: 20000\n");
+    assert!(words(&home.doctor()).contains("agents wait 15 s for a hook"));
     home.put(".hermes/config.yaml", "checkpoints: false\n");
     assert!(words(&home.doctor()).contains("automatic checkpoints are switched off"));
     home.put(".hermes/config.yaml", "checkpoints: true\n");
@@ -317,4 +321,44 @@ fn a_base_that_cannot_be_used_is_named() {
     let other = home.sandbox.root().join("other");
     fs::create_dir(&other).expect("a directory");
     assert_eq!(problems(&other), "", "an empty one will do");
+}
+
+/// The real installer, the real hook, and what doctor makes of them.
+#[test]
+fn what_is_installed_works_for_every_agent() {
+    let home = Home::new();
+    let agents = ["claude", "codex", "gemini", "cursor", "opencode", "hermes", "qwen", "crush", "copilot"];
+    let mut install = clean_command(PITON);
+    install.env("HOME", home.sandbox.home()).current_dir(home.sandbox.project());
+    run(install.arg("install").args(agents).arg("--trust")).done();
+    let answer = home.doctor();
+    for agent in agents {
+        let one = of(&answer, agent);
+        assert_eq!((&one["installed"], &one["fired"]), (&json!(true), &json!(true)), "{one}");
+        let is_approved = agent != "codex";
+        assert_eq!(one["problems"].as_array().map(Vec::is_empty), Some(is_approved), "{one}");
+    }
+}
+
+#[test]
+fn turns_without_a_checkpoint_are_counted() {
+    let home = Home::new();
+    home.hook_claude(GOOD);
+    home.sandbox.tree("a\n b\n c");
+    for turn in ["1", "2"] {
+        let payload = json!({
+            "hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": turn, "prompt": "x",
+            "cwd": home.sandbox.project(),
+        });
+        let file = home.sandbox.root().join("payload");
+        fs::write(&file, payload.to_string()).expect("a file");
+        let mut hook = clean_command(PITON);
+        hook.env("HOME", home.sandbox.home()).env("PITON_MAX_FILES", "2").current_dir(home.sandbox.project());
+        run(hook.args(["hook", "claude"]).stdin(fs::File::open(&file).expect("a file"))).done();
+    }
+    let answer = home.doctor();
+    let claude = of(&answer, "claude");
+    assert_eq!((&answer["ok"], &claude["unprotected_turns"]), (&json!(false), &json!(2)), "{answer}");
+    assert_eq!(claude["last_event"]["level"], "unprotected");
+    assert!(words(claude).contains("2 turns went on without a checkpoint") && words(claude).contains("the last: "));
 }
