@@ -284,6 +284,8 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_changed() {
         "a: 1\n---\nb: 2\n",
         "hooks: {pre_tool_call: [x]}\n",
         "- a\n",
+        // A list that comes from elsewhere would be hidden by one that is written here.
+        "base: &b\n  hooks:\n    pre_tool_call:\n    - command: x\n<<: *b\ncheckpoints: true\n",
     ];
     for text in bad {
         let sandbox = Sandbox::new();
