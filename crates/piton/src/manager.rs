@@ -348,21 +348,23 @@ impl Manager {
         let _ = store.save_turn_note(&key, &note);
     }
 
-    /// Puts on record what was missed, and that it works again.
-    fn record(&self, ensured: &[Ensured], now: Moment) {
+    /// What goes on without protection, and why.
+    pub fn unprotected<'a>(&self, ensured: &'a [Ensured]) -> Vec<(&'a Ensured, String)> {
         let is_broad =
             |one: &Ensured| matches!(&one.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::TooBroad), .. }));
         // Whoever works in the home directory, on a file of a project, has what can be had.
         let has_another = ensured.iter().any(|one| !is_broad(one));
-        for one in ensured {
-            match one.missed(&self.settings) {
-                Some(_) if is_broad(one) && has_another => {}
-                Some(why) => {
-                    self.note_unprotected(Some(&one.dir), why, now);
-                }
-                None if one.checkpoint().is_some() => self.journal.note_protected(&one.dir, now),
-                None => {}
-            }
+        let counts = ensured.iter().filter(|one| !(has_another && is_broad(one)));
+        counts.filter_map(|one| Some((one, one.missed(&self.settings)?))).collect()
+    }
+
+    /// Puts on record what was missed, and that it works again.
+    fn record(&self, ensured: &[Ensured], now: Moment) {
+        for (one, why) in self.unprotected(ensured) {
+            self.note_unprotected(Some(&one.dir), why, now);
+        }
+        for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
+            self.journal.note_protected(&one.dir, now);
         }
     }
 

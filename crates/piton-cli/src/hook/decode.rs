@@ -141,7 +141,7 @@ fn guessed(fields: &Map<String, Value>) -> Option<&'static str> {
     }
 }
 
-fn turn<'a>(agent: Agent, fields: &'a Map<String, Value>) -> Option<&'a str> {
+fn turn(agent: Agent, fields: &Map<String, Value>) -> Option<&str> {
     // A subagent of Codex has turns of its own within that of the user's prompt.
     if agent == Agent::Codex && fields.contains_key("agent_id") {
         return None;

@@ -85,6 +85,7 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
         config: call.global.config.clone(),
         around: around.clone(),
         complaint: call.complaint.clone(),
+        is_strict,
     };
     let done = within(limit + GRACE, move || task.run()).unwrap_or_else(|| {
         let why = "the hook did not come to an end in time".to_owned();
@@ -117,7 +118,12 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
             _ => Doing::Prompt(reason_of(text)),
         }),
         Kind::BeforeTool { tool, change: Change::Files(files) } => {
-            let resolved = files.iter().filter_map(|file| Some(dir_of(&here?.join(file))));
+            let home = Context::home();
+            let absolute = |file: &PathBuf| match (file.strip_prefix("~"), &home) {
+                (Ok(below), Some(home)) => Some(home.join(below)),
+                _ => Some(here?.join(file)),
+            };
+            let resolved = files.iter().filter_map(|file| absolute(file).map(|path| dir_of(&path)));
             Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched: resolved.collect() })
         }
         Kind::BeforeTool { change: Change::Command { line, dir }, .. } => {
@@ -158,6 +164,8 @@ struct Task {
     config: Option<PathBuf>,
     around: Surroundings,
     complaint: Option<String>,
+    /// Whether the agent is stopped where there is no protection.
+    is_strict: bool,
 }
 
 /// What came of it.
@@ -216,7 +224,9 @@ impl Task {
         let all = manager.root().into_iter().chain(self.here.as_deref());
         let all = all.chain(self.event.roots.iter().chain(touched).map(PathBuf::as_path));
         let mut dirs: Vec<PathBuf> = Vec::new();
-        for dir in all.filter(|dir| !is_shared(dir) && !dir.starts_with(&self.around.base)) {
+        let base = Some(&self.around.base).filter(|base| !base.as_os_str().is_empty());
+        let is_ours = |dir: &Path| base.is_some_and(|base| dir.starts_with(base));
+        for dir in all.filter(|dir| !is_shared(dir) && !is_ours(dir)) {
             if !dirs.iter().any(|known| known == dir) && dirs.len() < DIRS_MAX {
                 dirs.push(dir.to_owned());
             }
@@ -228,13 +238,13 @@ impl Task {
             return Some(why);
         }
         let ensured = manager.ensure_checkpoints(&dirs, reason, now);
-        let missed = ensured.iter().find_map(|one| one.missed(manager.settings()));
-        missed.or_else(|| {
-            // The turn may have had its try, and failed.
-            let is_unprotected =
-                ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
-            is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned())
-        })
+        let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
+        if missed.is_some() || !self.is_strict {
+            return missed;
+        }
+        // The turn may have had its try, and failed.
+        let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
+        is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned())
     }
 
     fn rollback(&self, manager: &Manager, words: &[String]) -> Done {

@@ -184,6 +184,11 @@ fn a_file_tool_protects_the_project_of_its_file_also_through_a_link() {
     fs::write(new.join("a"), "a").expect("a file");
     hook(&sandbox, &["claude"], write(new.join("not/yet/there.txt").to_str().expect("UTF-8"), "t2"));
     assert_eq!(checkpoints_of(&sandbox, &new, &["turn"]), [["t2"]]);
+    let at_home = sandbox.home().join("tool/.git");
+    fs::create_dir_all(&at_home).expect("a project");
+    fs::write(at_home.with_file_name("rc"), "a").expect("a file");
+    hook(&sandbox, &["claude"], write("~/tool/rc", "t3"));
+    assert_eq!(checkpoints_of(&sandbox, &sandbox.home().join("tool"), &["turn"]), [["t3"]]);
 }
 
 #[test]
@@ -289,7 +294,7 @@ fn twenty_calls_at_the_same_moment_make_one_checkpoint() {
 fn two_sessions_at_once_have_one_each() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
-    let call = |n: usize| ("claude", bash(&sandbox, if n % 2 == 0 { "even" } else { "odd" }, "t", "rm x.txt"));
+    let call = |n: usize| ("claude", bash(&sandbox, if n.is_multiple_of(2) { "even" } else { "odd" }, "t", "rm x.txt"));
     all_at_once(&sandbox, &(0..16).map(call).collect::<Vec<_>>());
     let mut sessions: Vec<_> = checkpoints(&sandbox, &["session"]).into_iter().flatten().collect();
     let all = sessions.len();
