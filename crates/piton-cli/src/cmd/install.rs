@@ -87,11 +87,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, is_trusting: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
         let existing = context.existing_store()?;
-        let scope = if self.is_project {
-            Scope::Project(context.project(existing.as_ref())?.dir().to_owned())
-        } else {
-            Scope::User
-        };
+        let scope = self.scope(existing.as_ref(), context)?;
         let setups = self.setups(&scope, is_trusting, context)?;
         // What is refused is refused before anything is made, the store included.
         let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
@@ -116,6 +112,19 @@ impl Job<'_> {
             output.hint(&format!("--trust does nothing for {}: only you can answer it there", plan.agent.name()));
         }
         if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
+    }
+
+    fn scope(&self, store: Option<&Store>, context: &Context) -> piton::Result<Scope> {
+        if !self.is_project {
+            return Ok(Scope::User);
+        }
+        let project = context.project(store)?;
+        if project.is_too_broad() {
+            let error = Error::new(ErrorKind::Invalid, "use as a project").with_path(project.dir());
+            let error = error.because("it is your home directory, or one around it");
+            return Err(error.with_hint("leave out --project, or name a project with -C"));
+        }
+        Ok(Scope::Project(project.dir().to_owned()))
     }
 
     /// What has to be done: in piton's own configuration, and for each agent.

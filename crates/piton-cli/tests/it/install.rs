@@ -514,6 +514,9 @@ fn in_a_project_only_its_own_configuration_is_changed() {
         let ran = piton(&sandbox, ["install", agent, "--project"]).failed(2);
         assert!(ran.stderr.contains("it has no configuration of its own there"), "{ran:?}");
     }
+    // There, the configuration of a project is the user's own.
+    let ran = run(in_dir(&sandbox, &sandbox.home()).args(["install", "claude", "--project"])).failed(2);
+    assert!(ran.stderr.contains("it is your home directory"), "{ran:?}");
     // Copilot runs the hooks of a project that are claude's, and denies the tool where one fails.
     piton(&sandbox, ["install", "claude", "--project"]).done();
     let text = fs::read_to_string(sandbox.path(".claude/settings.json")).expect("a file");
