@@ -93,8 +93,7 @@ impl Config {
                     if ours.is_empty() {
                         self.push(&piece.keys, item)?
                     } else {
-                        let command = command_of(item).unwrap_or_default();
-                        self.set_commands(&ours, command)?;
+                        self.bring_up_to_date(&ours, &piece.keys, item)?;
                         piece.keys.len()
                     }
                 }
@@ -221,6 +220,25 @@ impl Config {
                 .is_some_and(|there| there["event"] == item["event"])
         };
         paths.into_iter().filter(is_same).collect()
+    }
+
+    /// Gives our items the command line of this one. Where that cannot be spliced in (a text that was folded over
+    /// lines, say), they go, and it comes.
+    fn bring_up_to_date(&mut self, ours: &[Vec<Step>], keys: &[&str], item: &Value) -> Result<(), String> {
+        let mut edited = self.clone();
+        if let Err(why) = edited.set_commands(ours, command_of(item).unwrap_or_default()) {
+            edited = self.clone();
+            for path in ours.iter().rev() {
+                // An item of others may be around it.
+                if path.len() > keys.len() + 2 {
+                    return Err(why);
+                }
+                edited.remove(&path[..=keys.len()])?;
+            }
+            edited.push(keys, item)?;
+        }
+        *self = edited;
+        Ok(())
     }
 
     fn set_commands(&mut self, paths: &[Vec<Step>], command: &str) -> Result<(), String> {

@@ -103,6 +103,45 @@ fn hermes_has_yaml_that_stock_python_reads() {
     assert_eq!(serde_json::from_str::<Value>(&said.stdout).expect("JSON"), expected);
 }
 
+/// Hermes writes its configuration anew from time to time: without comments, with its own indents, and folded.
+#[test]
+fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
+    let list = |name: &str, command: &str| format!("  {name}:\n  - command: {command}\n    timeout: 15\n");
+    let command = "/old/place/piton hook hermes".to_owned();
+    let folded = format!("/{}/piton hook\n      hermes", "long/".repeat(14));
+    let quick = "quick_commands:\n  status:\n    type: exec\n    command: uptime\n";
+    let theirs = "  - command: /x/theirs\n    timeout: 5\n";
+    let text = |command: &str| {
+        let hooks = list("pre_llm_call", command) + &list("pre_tool_call", command) + theirs;
+        let piton = "  piton:\n    type: exec\n    command: /old/place/piton rollback\n";
+        format!("model: x\nhooks:\n{hooks}hooks_auto_accept: false\n{quick}{piton}checkpoints:\n  enabled: true\n")
+    };
+    let expected = format!(
+        "model: x\nhooks:\n  pre_tool_call:\n{theirs}hooks_auto_accept: false\n{quick}checkpoints:\n  enabled: true\n"
+    );
+    for command in [&command, &folded] {
+        let sandbox = enabled();
+        let file = sandbox.home().join(".hermes/config.yaml");
+        fs::write(&file, text(command)).expect("a file");
+        piton(&sandbox, ["uninstall", "hermes"]).done();
+        assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
+    }
+    for command in [&command, &folded] {
+        let sandbox = enabled();
+        let file = sandbox.home().join(".hermes/config.yaml");
+        fs::write(&file, text(command)).expect("a file");
+        piton(&sandbox, ["install", "hermes"]).done();
+        let now = fs::read_to_string(&file).expect("a file");
+        assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 3, "{now}");
+        assert!(
+            now.contains(&format!("command: \"{PITON} rollback\"\n")) && now.matches("/piton").count() == 4,
+            "{now}"
+        );
+        piton(&sandbox, ["uninstall", "hermes"]).done();
+        assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
+    }
+}
+
 #[test]
 fn consent_is_given_to_hermes_only_when_asked_for() {
     let (sandbox, _) = installed("hermes", ".hermes/config.yaml");
