@@ -12,7 +12,7 @@ use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::install::record::Records;
-use crate::install::setup::{self, Homes, Scope, Setup};
+use crate::install::setup::{self, Caller, Homes, Scope, Setup};
 use crate::install::{AgentPlan, Change, Planner, apply, carry_out};
 use crate::output::{Output, PartlyDone, plain};
 
@@ -148,20 +148,17 @@ impl Job<'_> {
         let home =
             context.home.as_deref().context("cannot find the configuration of agents: there is no home directory")?;
         let homes = Homes::new(home, Context::variable);
-        let program = Context::program()?;
-        let Some(program) = program.to_str() else {
-            bail!("cannot name piton in a configuration: its path is not UTF-8: {}", program.display());
-        };
+        let caller = caller(home, context)?;
         let is_first = |(at, agent): &(usize, &Agent)| !self.agents[..*at].contains(agent);
         let agents = self.agents.iter().enumerate().filter(is_first).map(|(_, agent)| *agent);
         let setup = |agent: Agent| {
-            let mut setup = setup::setup(agent, scope, &homes, program).ok_or_else(|| {
+            let mut setup = setup::setup(agent, scope, &homes, &caller).ok_or_else(|| {
                 Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name()))
                     .because("it has no configuration of its own there")
                     .with_hint(format!("`piton install {}` does it for all projects", agent.name()))
             })?;
             if agent == Agent::Hermes && (is_trusting || !self.is_install) {
-                setup.configs.push(setup::consent(&homes, program, &rfc3339()));
+                setup.configs.push(setup::consent(&homes, &caller, &rfc3339()));
                 setup.todo = "start a new session: running ones go on as they are";
             }
             Ok((agent, setup))
@@ -264,6 +261,23 @@ impl Job<'_> {
             output.text(&format!("  next: {todo}"));
         }
     }
+}
+
+/// How hooks call this program, so that they find the same store as this call.
+fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
+    let text = |path: &Path| match path.to_str() {
+        Some(path) => Ok(path.to_owned()),
+        None => bail!("cannot write a path into a configuration that is not UTF-8: {}", path.display()),
+    };
+    let mut caller = Caller { program: text(&Context::program()?)?, options: Vec::new() };
+    let usual = home.join(".hermes");
+    let places = [("--base", Some(&context.base), "checkpoints"), ("--config", context.config.as_ref(), "config.yaml")];
+    for (option, path, name) in places {
+        if let Some(path) = path.filter(|path| **path != usual.join(name)) {
+            caller.options.extend([option.to_owned(), text(path)?]);
+        }
+    }
+    Ok(caller)
 }
 
 /// Agents whose question about trust is not ours to answer.

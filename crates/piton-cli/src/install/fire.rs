@@ -30,7 +30,8 @@ pub(crate) fn fire(agent: Agent, command: &str) -> Result<Duration, String> {
         .and_then(|()| fs::write(project.join("file.txt"), "piton doctor\n"))
         .map_err(|error| format!("the temporary directory cannot be used: {error}"))?;
     let began = Instant::now();
-    let answer = call(agent, command, &project, &base)?;
+    let command = shell::with_option(command, "--base", &base.to_string_lossy());
+    let answer = call(agent, &command, &project, &base)?;
     let elapsed = began.elapsed();
     answer.check()?;
     let store = Store::open_existing(&base).map_err(|error| error.to_string())?;

@@ -129,14 +129,33 @@ pub(crate) fn prompt_event(agent: Agent) -> &'static str {
     events(agent).iter().find(|event| !event.to_ascii_lowercase().contains("session")).copied().unwrap_or_default()
 }
 
+/// How piton is called from a configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Caller {
+    pub(crate) program: String,
+    /// The base and the configuration, where they are not the usual ones. An agent may run hooks in an environment that
+    /// is not its user's.
+    pub(crate) options: Vec<String>,
+}
+
+impl Caller {
+    /// The command line with these words.
+    fn line(&self, words: &[&str]) -> String {
+        let program = [self.program.as_str()];
+        let options = self.options.iter().map(String::as_str);
+        let all: Vec<_> = program.iter().chain(words).copied().chain(options).map(shell::quote).collect();
+        all.join(" ")
+    }
+}
+
 /// The command line in a configuration.
-fn command_line(agent: Agent, scope: &Scope, program: &str, event: &str) -> String {
-    let line = format!("{} hook {}", shell::quote(program), agent.name());
+fn command_line(agent: Agent, scope: &Scope, caller: &Caller, event: &str) -> String {
+    let line = caller.line(&["hook", agent.name()]);
     match (agent, scope) {
         // A program that is gone would block every prompt.
         (Agent::Gemini, _) => format!("{line} 2>/dev/null || true"),
         // Its events do not say which they are, and a failing hook denies the tool.
-        (Agent::Copilot, _) => format!("{line} {event} 2>/dev/null || true"),
+        (Agent::Copilot, _) => format!("{} 2>/dev/null || true", caller.line(&["hook", agent.name(), event])),
         // Copilot runs these, too, and denies the tool where they fail.
         (Agent::Claude, Scope::Project(_)) => format!("{line} 2>/dev/null || true"),
         _ => line,
@@ -164,16 +183,16 @@ fn handler(agent: Agent, event: &str, command: &str) -> Value {
     }
 }
 
-fn pieces(agent: Agent, scope: &Scope, program: &str) -> Vec<Piece> {
+fn pieces(agent: Agent, scope: &Scope, caller: &Caller) -> Vec<Piece> {
     let piece = |event: &&'static str| Piece {
         keys: vec!["hooks", event],
-        what: What::Item(handler(agent, event, &command_line(agent, scope, program, event))),
+        what: What::Item(handler(agent, event, &command_line(agent, scope, caller, event))),
     };
     let mut pieces: Vec<_> = events(agent).iter().map(piece).collect();
     match agent {
         Agent::Cursor => pieces.insert(0, Piece { keys: vec!["version"], what: What::Default(json!(1)) }),
         Agent::Hermes => {
-            let value = json!({"type": "exec", "command": format!("{} rollback", shell::quote(program))});
+            let value = json!({"type": "exec", "command": caller.line(&["rollback"])});
             pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Member(value) });
         }
         _ => {}
@@ -182,8 +201,8 @@ fn pieces(agent: Agent, scope: &Scope, program: &str) -> Vec<Piece> {
 }
 
 /// What an agent needs; `None` where it has no such configuration, or is none that can be installed.
-pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, program: &str) -> Option<Setup> {
-    let json = |path: PathBuf| ConfigFile { path, format: Format::Json, pieces: pieces(agent, scope, program) };
+pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, caller: &Caller) -> Option<Setup> {
+    let json = |path: PathBuf| ConfigFile { path, format: Format::Json, pieces: pieces(agent, scope, caller) };
     let rollback = |path: PathBuf, text: &str| OwnFile {
         path,
         text: text.to_owned(),
@@ -211,10 +230,12 @@ pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, program: &str) -
         }
         Agent::Hermes => {
             let path = dir.join("config.yaml");
-            configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, scope, program) });
+            configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, scope, caller) });
         }
         Agent::Opencode => {
-            let command = json!([program, "hook", agent.name()]).to_string();
+            let words = [caller.program.as_str(), "hook", agent.name()];
+            let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
+            let command = json!(words).to_string();
             let text = PLUGIN.replace("@COMMAND@", &command);
             let text = text.replace("@DEADLINE_MS@", &(TIMEOUT_SECS * 1000).to_string());
             let mark = "Written by `piton install opencode`";
@@ -222,7 +243,7 @@ pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, program: &str) -
         }
         Agent::Copilot => {
             let hooks = events(agent).iter().map(|event| {
-                ((*event).to_owned(), json!([handler(agent, event, &command_line(agent, scope, program, event))]))
+                ((*event).to_owned(), json!([handler(agent, event, &command_line(agent, scope, caller, event))]))
             });
             let value = json!({"version": 1, "hooks": hooks.collect::<serde_json::Map<_, _>>()});
             let text = serde_json::to_string_pretty(&value).expect("plain data") + "\n";
@@ -249,9 +270,9 @@ fn project_dir(agent: Agent) -> Option<&'static str> {
 }
 
 /// The consent that hermes would ask for, as it writes it down itself.
-pub(crate) fn consent(homes: &Homes, program: &str, now: &str) -> ConfigFile {
+pub(crate) fn consent(homes: &Homes, caller: &Caller, now: &str) -> ConfigFile {
     let piece = |event: &&'static str| {
-        let command = command_line(Agent::Hermes, &Scope::User, program, event);
+        let command = command_line(Agent::Hermes, &Scope::User, caller, event);
         let item = json!({"event": event, "command": command, "approved_at": now, "script_mtime_at_approval": null});
         Piece { keys: vec!["approvals"], what: What::Item(item) }
     };

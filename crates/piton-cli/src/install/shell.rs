@@ -51,7 +51,7 @@ pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
     let Some(words) = words(line) else { return false };
     match &words[..] {
         [program, verb, name, ..] if verb == "hook" && name == agent.name() => is_piton(program),
-        [program, verb] if verb == "rollback" && agent == Agent::Hermes => is_piton(program),
+        [program, verb, ..] if verb == "rollback" && agent == Agent::Hermes => is_piton(program),
         _ => false,
     }
 }
@@ -59,6 +59,14 @@ pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
 /// The program that a command line starts.
 pub(crate) fn program(line: &str) -> Option<String> {
     words(line)?.into_iter().next()
+}
+
+/// The same command line with another value for an option, if it has that option.
+pub(crate) fn with_option(line: &str, option: &str, value: &str) -> String {
+    let words = words(line).unwrap_or_default();
+    let old = words.iter().position(|word| word == option).and_then(|at| words.get(at + 1));
+    let written = |value: &str| format!("{option} {}", quote(value));
+    old.map_or_else(|| line.to_owned(), |old| line.replacen(&written(old), &written(value), 1))
 }
 
 fn is_piton(program: &str) -> bool {

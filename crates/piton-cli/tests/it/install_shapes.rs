@@ -161,6 +161,37 @@ fn consent_is_given_to_hermes_only_when_asked_for() {
     assert_eq!(fs::read_to_string(&list).expect("a file"), theirs);
 }
 
+/// An agent may run hooks in an environment that is not its user's.
+#[test]
+fn a_base_and_a_configuration_that_are_not_the_usual_ones_are_in_the_command() {
+    let sandbox = enabled();
+    let (base, config) = (sandbox.root().join("the base"), sandbox.root().join("config.yaml"));
+    fs::write(&config, "checkpoints: true\n").expect("a file");
+    let mut install = crate::kit::command(&sandbox);
+    install.env("PITON_BASE", &base).arg("--config").arg(&config);
+    run(install.args(["install", "claude", "opencode", "copilot", "hermes"])).done();
+    let options = format!("--base '{}' --config {}", base.display(), config.display());
+    let read = |path: &str| fs::read_to_string(sandbox.home().join(path)).expect("a file");
+    let claude = read(".claude/settings.json");
+    assert!(claude.contains(&format!("\"{PITON} hook claude {options}\"")), "{claude}");
+    let copilot = read(".copilot/hooks/piton.json");
+    assert!(copilot.contains(&format!("hook copilot preToolUse {options} 2>/dev/null || true\"")), "{copilot}");
+    let hermes = read(".hermes/config.yaml");
+    assert!(hermes.contains(&format!("{PITON} rollback {options}")), "{hermes}");
+    let words = json!([PITON, "hook", "opencode", "--base", base, "--config", config]);
+    assert!(read(".config/opencode/plugins/piton.js").contains(&words.to_string()));
+    // What doctor makes up stays out of that base.
+    let store = || files_in(&base.join("store/refs"));
+    let before = store();
+    let mut doctor = crate::kit::command(&sandbox);
+    let answer = run(doctor.env("PITON_BASE", &base).arg("--config").arg(&config).args(["doctor", "--json"])).json();
+    let fired = answer["agents"].as_array().expect("a list").iter().filter(|one| one["fired"] == true);
+    assert_eq!((fired.count(), store()), (4, before), "{answer}");
+    let mut install = crate::kit::command(&sandbox);
+    run(install.args(["install", "claude"])).done();
+    assert!(read(".claude/settings.json").contains(&format!("\"{PITON} hook claude\"")), "the usual ones again");
+}
+
 #[test]
 fn commands_for_rollback_are_written_and_start_nothing() {
     for (agent, path) in [
