@@ -5,12 +5,12 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use testkit::Sandbox;
+use testkit::{Sandbox, clean_command, has_program};
 
 use crate::hook_kit::{
-    CAPTURED, bash, captured, checkpoints, checkpoints_of, event, hook, hook_command, journal, prompt, start,
+    CAPTURED, bash, captured, checkpoints, checkpoints_of, event, hook, hook_command, journal, prompt, send, start,
 };
-use crate::kit::{Ran, ids};
+use crate::kit::{PITON, Ran, ids, run};
 
 /// What Cursor wants to hear; all others want silence.
 fn answer(agent: &str, event: &str) -> &'static str {
@@ -133,6 +133,35 @@ fn what_only_reads_takes_nothing_and_makes_no_store() {
         assert_eq!(hook(&sandbox, &["claude"], sent), "");
     }
     assert_eq!(fs::read_dir(sandbox.home()).expect("a home").count(), 0);
+}
+
+/// The files below the sandbox that a hook opens or looks for.
+fn opened(sandbox: &Sandbox, enabled: &str, sent: &str) -> Vec<String> {
+    let (log, input) = (sandbox.root().join("strace.log"), sandbox.root().join("sent.json"));
+    fs::write(&input, sent).expect("a file");
+    let mut strace = clean_command("strace");
+    strace.args(["-f", "-qq", "-e", "trace=%file", "-o"]).arg(&log).args([PITON, "hook", "claude"]);
+    strace.env("HOME", sandbox.home()).env("PITON_ENABLED", enabled).current_dir(sandbox.root());
+    run(strace.stdin(fs::File::open(&input).expect("a file"))).done();
+    let home = sandbox.home().to_str().expect("UTF-8").to_owned();
+    let log = fs::read_to_string(&log).expect("what strace wrote");
+    let paths = log.lines().filter(|line| !line.contains("execve(")).filter_map(|line| line.split('"').nth(1));
+    paths.filter(|path| path.starts_with(&home)).map(|path| path.replace(&home, "~")).collect()
+}
+
+#[test]
+fn what_needs_no_checkpoint_opens_no_file() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt");
+    let read = event(&sandbox, "s", "t", "PreToolUse", &json!({"tool_name": "Read", "tool_input": {}}));
+    let none = [""; 0];
+    assert_eq!(opened(&sandbox, "true", &read), none);
+    assert_eq!(opened(&sandbox, "true", &bash(&sandbox, "s", "t", "git log | head")), none);
+    assert_eq!(opened(&sandbox, "false", &bash(&sandbox, "s", "t", "rm x.txt")), ["~/.hermes/config.yaml"]);
+    assert!(opened(&sandbox, "true", &bash(&sandbox, "s", "t", "rm x.txt")).len() > 10);
 }
 
 #[test]
@@ -323,6 +352,9 @@ fn an_agent_in_a_directory_that_all_share_is_on_record() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
     fs::set_permissions(sandbox.project(), fs::Permissions::from_mode(0o1777)).expect("permissions");
+    let mut off = hook_command(&sandbox, &["claude"]);
+    send(off.env("PITON_ENABLED", "0"), bash(&sandbox, "s", "t", "rm x.txt")).done();
+    assert_eq!(journal(&sandbox), "");
     hook(&sandbox, &["claude"], bash(&sandbox, "s", "t", "rm x.txt"));
     assert!(!sandbox.store().join("refs/hermes").exists() || ids(&sandbox).is_empty());
     assert!(journal(&sandbox).contains("all users share"), "{}", journal(&sandbox));

@@ -180,6 +180,7 @@ fn each_project_once_and_nearest_directories_stand_in_for_new_ones() {
     let ensured = manager.ensure_checkpoints(&dirs, "x", now());
     let taken: Vec<_> = ensured.iter().filter(|one| one.checkpoint().is_some()).map(|one| one.dir.clone()).collect();
     assert_eq!(taken, [sandbox.project(), other]);
+    assert_eq!(ensured.len(), 4, "each once: {ensured:?}");
     assert_eq!(manager.journal().unprotected(), [], "home and / beside a project are no news");
     manager.new_turn("s", now());
     manager.ensure_checkpoint(&sandbox.home(), "x", now());
@@ -241,4 +242,25 @@ fn a_restore_leaves_word_for_who_worked_since_and_it_is_told_once() {
     }
     assert!(before.take_notice(now()).is_none());
     assert!(sandbox.temporary_files().is_empty());
+}
+
+#[test]
+fn notes_on_sessions_that_are_long_over_go_with_the_next_take() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    let mut old = manager(&sandbox);
+    old.new_turn("old", now());
+    let notes = || fs::read_dir(sandbox.store().join("turns")).expect("notes").count();
+    for entry in fs::read_dir(sandbox.store().join("turns")).expect("notes") {
+        let note = File::options().append(true).open(entry.expect("an entry").path()).expect("a note");
+        let days = |days: u64| std::time::Duration::from_secs(days * 24 * 60 * 60);
+        note.set_modified(std::time::SystemTime::now() - days(31)).expect("a time");
+    }
+    assert_eq!(notes(), 1);
+    let mut new = manager(&sandbox);
+    new.new_turn("new", now());
+    outcome(&new, &sandbox);
+    assert_eq!(notes(), 1);
+    new.continue_turn("new", None, now());
+    assert_eq!(outcome(&new, &sandbox), ALREADY, "the other one stays");
 }
