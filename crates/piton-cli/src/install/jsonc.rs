@@ -5,7 +5,7 @@
 //! read is an error here, too.
 //!
 //! - J1. [`Document::push`] followed by [`Document::remove`] of what was pushed gives back the very text, if the list
-//!   was there before.
+//!   held something before.
 
 use std::ops::Range;
 
