@@ -268,9 +268,8 @@ impl Manager {
 
     /// Makes sure that the project around `dir` has its checkpoint of this turn.
     pub fn ensure_checkpoint(&self, dir: &Path, reason: &str, now: Moment) -> Ensured {
-        let mut all = self.ensure_checkpoints(&[dir.to_owned()], reason, now);
-        all.pop()
-            .unwrap_or_else(|| Ensured { dir: dir.to_owned(), report: Err(Error::new(ErrorKind::Stopped, "begin")) })
+        let ensured = self.ensure_checkpoints(&[dir.to_owned()], reason, now).pop();
+        ensured.unwrap_or_else(|| declined(dir, WhySkipped::AlreadyThisTurn))
     }
 
     /// The same for the projects around some directories, each project once, within one deadline for all.

@@ -88,7 +88,7 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
         is_strict,
     };
     let done = within(limit + GRACE, move || task.run()).unwrap_or_else(|| {
-        let why = "the hook did not come to an end in time".to_owned();
+        let why = "the hook did not come to an end: it took too long, or failed".to_owned();
         note_late(&event, around, why.clone());
         Done { answer: None, missed: Some(why) }
     });
@@ -255,9 +255,12 @@ impl Task {
         let place = Place { dir, base: self.around.base.clone(), config: self.config.clone() };
         let run = || typed::run(&place, words);
         // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
-        let name = [&self.event.turn, &self.event.stamp].map(|name| name.clone().unwrap_or_default()).join(" ");
+        let changes_files = words.first().is_some_and(|first| first != "diff");
+        let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
         let text = match &self.event.session {
-            Some(session) if name != " " => manager.answer_once(session, &format!("{name} {}", words.join(" ")), run),
+            Some(session) if changes_files && names != [""; 2] => {
+                manager.answer_once(session, &format!("{} {}", names.join(" "), words.join(" ")), run)
+            }
             _ => run(),
         };
         Done { answer: answer::in_place_of_the_model(self.event.agent, &text), missed: None }

@@ -16,7 +16,7 @@ use crate::kit::{
 };
 
 /// Calls that write, each with the errors that a bad or a full disk makes of it.
-const FAILING: [(&str, &[&str]); 13] = [
+pub(crate) const FAILING: [(&str, &[&str]); 13] = [
     ("chmod", &["EIO"]),
     ("fdatasync", &["EIO"]),
     ("fsync", &["EIO", "ENOSPC"]),
