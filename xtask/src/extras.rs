@@ -152,7 +152,7 @@ pub(crate) fn memory(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<
     piton.fresh()
 }
 
-/// A hook call that needs no checkpoint, beside the two programs that such a hook would start first if it were a
+/// A hook call that needs no checkpoint, and one whose turn has it, beside the two programs that such a hook would start first if it were a
 /// script.
 pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()> {
     let mut piton = setup.piton(tree, "hook.base");
@@ -164,24 +164,31 @@ pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()
         ),
         tree.display()
     );
-    let mut call = |name: &str, calls: u32, command: &dyn Fn() -> std::process::Command| {
-        let cost = report.keep(name, measure::cpu_per_call(calls, &event, command));
+    let mut call = |name: &str, event: &str, calls: u32, command: &dyn Fn() -> std::process::Command| {
+        let cost = report.keep(name, measure::cpu_per_call(calls, event, command));
         let cpu_ms = cost.as_ref().map(|cost| cost.cpu_ms);
         let wall = cost.map(|cost| cost.wall).unwrap_or_default();
         report.calls.push(Call { name: name.to_owned(), cpu_ms, wall: wall.into() });
     };
-    call("piton hook claude", HOOK_CALLS, &|| {
+    call("piton hook claude", &event, HOOK_CALLS, &|| {
         let mut command = piton.command(&["hook", "claude"]);
         // Switched off, it would have nothing to decide.
         command.env("PITON_ENABLED", "true");
         command
     });
-    call("git --version", HOOK_CALLS, &|| {
+    // Its first call takes the checkpoint of the turn, all others find it.
+    let change = event.replace("\"Read\"", "\"Write\"");
+    call("piton hook claude, once more in a turn", &change, HOOK_CALLS, &|| {
+        let mut command = piton.command(&["hook", "claude"]);
+        command.env("PITON_ENABLED", "true");
+        command
+    });
+    call("git --version", "", HOOK_CALLS, &|| {
         let mut command = isolated("git", &setup.home);
         command.arg("--version");
         command
     });
-    call("python3 -c pass", PYTHON_CALLS, &|| {
+    call("python3 -c pass", "", PYTHON_CALLS, &|| {
         let mut command = isolated("python3", &setup.home);
         command.args(["-c", "pass"]);
         command

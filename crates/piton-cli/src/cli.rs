@@ -69,4 +69,8 @@ pub(crate) enum Command {
     Man(cmd::completions::Man),
     #[command(hide = true)]
     Maintain(cmd::prune::Maintain),
+    Hook(cmd::hook::Hook),
+    Install(cmd::install::Install),
+    Uninstall(cmd::install::Uninstall),
+    Doctor(cmd::doctor::Doctor),
 }

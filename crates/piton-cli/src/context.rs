@@ -5,24 +5,44 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use jiff::Zoned;
-use piton::{Error, ErrorKind, Moment, Problem, Project, Settings, StatusProblem, Store};
+use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store};
 
 use crate::cli::Global;
 use crate::output::Output;
+
+/// Warnings that are older are past.
+const WARNED_SECS: i64 = 24 * 60 * 60;
+/// How many events are looked through for them, and how many are shown.
+const EVENTS_MAX: usize = 200;
+const WARNINGS_MAX: usize = 5;
 
 /// What every command starts from.
 pub(crate) struct Context {
     pub(crate) dir: PathBuf,
     pub(crate) base: PathBuf,
     pub(crate) settings: Settings,
-    /// The configuration file that was named on the command line.
+    /// The configuration file, whether it is there or not.
     pub(crate) config: Option<PathBuf>,
-    home: Option<PathBuf>,
+    pub(crate) home: Option<PathBuf>,
 }
 
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        let home = env::home_dir().filter(|home| home.is_absolute());
+        Self::with(global, |home| settings(global, home, output))
+    }
+
+    /// The same for whoever looks for problems: what is wrong with the configuration is among them.
+    pub(crate) fn lenient(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
+        Self::with(global, |home| {
+            let (settings, found, unread) = read_settings(global, home);
+            problems.extend(found.iter().map(|(source, problem)| format!("{source}: {problem}")));
+            problems.extend(unread.map(|error| format!("{error:#}")));
+            Ok(settings)
+        })
+    }
+
+    fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
+        let home = Self::home();
         let here = env::current_dir().context("cannot find the current directory, which may have been deleted");
         let dir = match &global.dir {
             Some(dir) if dir.is_absolute() => dir.clone(),
@@ -33,9 +53,44 @@ impl Context {
             bail!("cannot use {}: there is no such directory", dir.display());
         }
         let base = base(global, home.as_deref())?;
-        let settings = settings(global, home.as_deref(), output)?;
-        let config = global.config.as_ref().map(|config| dir.join(config));
+        let settings = settings(home.as_deref())?;
+        let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         Ok(Self { base: dir.join(base), dir, settings, config, home })
+    }
+
+    /// The directory that a variable of the environment names.
+    pub(crate) fn variable(name: &str) -> Option<PathBuf> {
+        env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// Whether a variable of the environment says yes.
+    pub(crate) fn flag(name: &str) -> bool {
+        let value = env::var(name).unwrap_or_default().to_ascii_lowercase();
+        matches!(value.as_str(), "1" | "true" | "yes" | "on")
+    }
+
+    /// Where a program is found on the search path.
+    pub(crate) fn on_search_path(program: impl AsRef<Path>) -> Option<PathBuf> {
+        let path = env::var_os("PATH")?;
+        env::split_paths(&path).map(|dir| dir.join(program.as_ref())).find(|path| path.is_absolute() && path.is_file())
+    }
+
+    /// The path by which this program can be called from anywhere, also after an update: as it was called, if that is
+    /// a name for the same file, since package managers put each version into a place of its own.
+    pub(crate) fn program() -> anyhow::Result<PathBuf> {
+        let real = env::current_exe().and_then(fs::canonicalize).context("cannot find the program file of piton")?;
+        let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let named = if called.components().count() > 1 {
+            env::current_dir().ok().map(|dir| dir.join(&called))
+        } else {
+            Self::on_search_path(&called)
+        };
+        Ok(named.filter(|path| fs::canonicalize(path).is_ok_and(|target| target == real)).unwrap_or(real))
+    }
+
+    /// The user's home directory.
+    pub(crate) fn home() -> Option<PathBuf> {
+        env::home_dir().filter(|home| home.is_absolute())
     }
 
     /// The time, and the local zone.
@@ -67,6 +122,11 @@ impl Context {
         })
     }
 
+    /// What went wrong while nobody was looking.
+    pub(crate) fn journal(&self) -> Journal {
+        journal(&self.base, self.home.as_deref())
+    }
+
     /// The project that the command means.
     pub(crate) fn project(&self, store: Option<&Store>) -> piton::Result<Project> {
         Project::around(&self.dir, store, self.home.as_deref())
@@ -90,6 +150,20 @@ impl Context {
                 "see who owns it, and whether the disk is full",
             );
         }
+        let journal = self.journal();
+        for one in journal.unprotected().iter().filter(|one| !one.is_past) {
+            let dir = one.project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
+            let turns = if one.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", one.turns) };
+            note(
+                &format!("{turns} went on without a checkpoint{dir}: {}", one.last.what),
+                "`piton doctor` shows what to mend; `piton take` there shows whether it works now",
+            );
+        }
+        let since = Self::now().secs - WARNED_SECS;
+        let warnings = journal.recent(EVENTS_MAX).into_iter().filter(|event| event.level == Level::Warning);
+        for event in warnings.filter(|event| event.time.secs > since).take(WARNINGS_MAX) {
+            note(&event.what, &format!("noted {}", crate::output::local(event.time).date_and_time()));
+        }
         problems
     }
 
@@ -107,40 +181,79 @@ fn in_hermes_home(name: &str, home: Option<&Path>) -> Option<PathBuf> {
     Some(hermes.or_else(|| home.map(|home| home.join(".hermes")))?.join(name))
 }
 
+fn config_path(global: &Global, home: Option<&Path>) -> Option<PathBuf> {
+    global.config.clone().or_else(|| in_hermes_home("config.yaml", home))
+}
+
 fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     let named = env::var_os("PITON_BASE").filter(|base| !base.is_empty()).map(PathBuf::from);
     let base = global.base.clone().or(named).or_else(|| in_hermes_home("checkpoints", home));
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
-/// File, then environment, then flags. A value that is wrong is an error here: a user is there to mend it.
-fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
-    let mut settings = Settings::default();
-    let path = global.config.clone().or_else(|| in_hermes_home("config.yaml", home));
-    if let Some(path) = path {
-        match fs::read_to_string(&path) {
-            Ok(text) => report(&settings.read_yaml(&text), &path.display().to_string(), output)?,
-            Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        }
-    }
-    for key in Settings::KEYS {
-        let name = format!("PITON_{}", key.to_ascii_uppercase());
-        if let Some(value) = env::var_os(&name) {
-            let set = settings.set_text(key, &value.to_string_lossy());
-            report(&set.err().into_iter().collect::<Vec<_>>(), &name, output)?;
-        }
-    }
-    settings.enabled |= global.checkpoints;
-    Ok(settings)
+/// The journal of a base, and where it goes if the base does not take it.
+pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
+    let named = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = named.or_else(|| Some(home?.join(".local/state")));
+    Journal::at(base).or_in(state.map(|dir| dir.join("piton"))).or_in_shared(&env::temp_dir())
 }
 
-fn report(problems: &[Problem], source: &str, output: &Output) -> anyhow::Result<()> {
-    for problem in problems {
+/// What a hook starts from. Nobody is there to mend what is wrong: it is set down, and what is right is used.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) home: Option<PathBuf>,
+    /// Empty where there is none.
+    pub(crate) base: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) problems: Vec<String>,
+    pub(crate) journal: Journal,
+}
+
+impl Surroundings {
+    pub(crate) fn gather(global: &Global) -> Self {
+        let home = Context::home();
+        let base = base(global, home.as_deref()).unwrap_or_default();
+        let is_named = !base.as_os_str().is_empty();
+        let base = if is_named { env::current_dir().unwrap_or_default().join(base) } else { base };
+        let (settings, problems, unread) = read_settings(global, home.as_deref());
+        let problems = problems.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
+        let problems = problems.chain(unread.map(|error| format!("{error:#}"))).collect();
+        let journal = journal(&base, home.as_deref());
+        Self { home, base, settings, problems, journal }
+    }
+}
+
+/// A value that is wrong is an error here: a user is there to mend it.
+fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
+    let (settings, problems, unread) = read_settings(global, home);
+    for (source, problem) in problems {
         if problem.is_error {
             bail!("cannot use the configuration {source}: {problem}");
         }
         output.warn(&format!("{source}: {problem}"));
     }
-    Ok(())
+    unread.map_or(Ok(settings), Err)
+}
+
+/// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
+fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String, Problem)>, Option<anyhow::Error>) {
+    let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
+    if let Some(path) = config_path(global, home) {
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let source = path.display().to_string();
+                problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
+            }
+            Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => unread = Some(anyhow::Error::new(error).context(format!("cannot read {}", path.display()))),
+        }
+    }
+    for key in Settings::KEYS {
+        let name = format!("PITON_{}", key.to_ascii_uppercase());
+        if let Some(value) = env::var_os(&name) {
+            problems.extend(settings.set_text(key, &value.to_string_lossy()).err().map(|problem| (name, problem)));
+        }
+    }
+    settings.enabled |= global.checkpoints;
+    (settings, problems, unread)
 }

@@ -1,8 +1,11 @@
 //! The command `piton`. Thin: arguments become one call of the library, whose report is printed.
 
+mod agents;
 mod cli;
 mod cmd;
 mod context;
+mod hook;
+mod install;
 mod output;
 mod progress;
 mod upkeep;
@@ -20,9 +23,17 @@ fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
         Err(error) => return output::usage(&error),
     };
+    // Needs no directory that exists and no settings that are right.
+    if let Some(Command::Hook(args)) = &cli.command {
+        return cmd::hook::run(args, &cli.global);
+    }
     let output = Output::new(&cli.global);
+    if let Some(Command::Doctor(args)) = &cli.command {
+        return cmd::doctor::run(args, &cli.global, &output);
+    }
     let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
         None => cmd::status::run(&cmd::status::StatusArgs::default(), &context, &output),
         Some(Command::Take(args)) => cmd::take::run(args, &context, &output),
@@ -41,6 +52,9 @@ fn main() -> ExitCode {
         Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
         Some(Command::Maintain(args)) => cmd::prune::run_maintain(args, &context, &output),
         Some(Command::Session(args)) => cmd::session::run(args, &context, &output),
+        Some(Command::Hook(_) | Command::Doctor(_)) => Ok(()),
+        Some(Command::Install(args)) => cmd::install::run(args, &context, &output),
+        Some(Command::Uninstall(args)) => cmd::install::undo(args, &context, &output),
     });
     match done {
         Ok(()) => output.done(),

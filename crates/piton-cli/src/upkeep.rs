@@ -1,21 +1,23 @@
 //! Maintenance beside everything else: a process of its own, that nobody waits for and that gives way to everybody.
 
 use std::env;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use piton::{Store, is_due};
+use piton::{Settings, Store, is_due};
 
 use crate::context::Context;
 
 /// Starts maintenance, if something is due. It has nothing of the caller's: an agent waits for whoever holds its pipes.
-pub(crate) fn start_if_due(context: &Context, store: &Store) {
-    if !is_due(store, &context.settings, Context::now()) {
+pub(crate) fn start_if_due(store: &Store, settings: &Settings, config: Option<&Path>) {
+    if !is_due(store, settings, Context::now()) {
         return;
     }
     let Ok(program) = env::current_exe() else { return };
     let mut command = Command::new(program);
-    command.arg("--base").arg(&context.base);
-    if let Some(config) = &context.config {
+    command.arg("--base").arg(store.base());
+    // A file that is named must be there.
+    if let Some(config) = config.filter(|config| config.is_file()) {
         command.arg("--config").arg(config);
     }
     command.arg("maintain").current_dir("/");

@@ -57,6 +57,17 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durability: Durability) -> Resu
     }
 }
 
+/// Makes a file as a whole, unless there is one. Says whether it did.
+pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<bool> {
+    let mut temp = temp_file(parent(path))?;
+    temp.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
+    match temp.into_temp_path().persist_noclobber(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(Error::io("make", path, error.error)),
+    }
+}
+
 /// Makes the names in a directory outlive a power cut.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))

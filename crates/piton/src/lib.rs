@@ -25,6 +25,9 @@ mod error;
 mod fsx;
 mod history;
 mod id;
+mod journal;
+mod manager;
+mod notice;
 mod project;
 mod prune;
 mod purge;
@@ -43,10 +46,13 @@ mod time;
 pub mod triggers;
 mod worktree;
 
-pub use diff::{Diff, DiffStatus, FileDiff, diff};
+pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId};
+pub use journal::{Event, Journal, Level, Unprotected};
+pub use manager::{Ensured, Manager};
+pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Drop, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
@@ -59,7 +65,8 @@ pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{ProjectStatus, Status, StatusProblem};
 pub use store::{
-    Archive, Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes, Watch,
+    Archive, Checkpoint, CheckpointKind, Facts, Intent, Notice, Origin, RestoreVerb, Restoring, Store, UsualModes,
+    Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -30,6 +30,8 @@ pub struct Settings {
     pub max_files: u64,
     /// How long an automatic checkpoint may hold an agent back.
     pub deadline_ms: u64,
+    /// Whether an agent is told at its next prompt which files a restore changed.
+    pub tell_agent: bool,
     /// Left out besides the exclude list, in gitignore syntax.
     pub exclude: Vec<String>,
     /// In scope whatever else is said, in gitignore syntax.
@@ -49,6 +51,7 @@ impl Default for Settings {
             min_interval_hours: 24,
             max_files: 50_000,
             deadline_ms: 5_000,
+            tell_agent: true,
             exclude: Vec::new(),
             include: Vec::new(),
         }
@@ -86,7 +89,7 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * MIB - 1;
 
 impl Settings {
     /// Every key, in the order in which they are shown.
-    pub const KEYS: [&'static str; 12] = [
+    pub const KEYS: [&'static str; 13] = [
         "enabled",
         "max_snapshots",
         "max_total_size_mb",
@@ -97,6 +100,7 @@ impl Settings {
         "min_interval_hours",
         "max_files",
         "deadline_ms",
+        "tell_agent",
         "exclude",
         "include",
     ];
@@ -178,7 +182,9 @@ impl Settings {
             },
         };
         let as_switch = match (key, &value) {
-            ("enabled" | "auto_prune" | "delete_orphans", Value::Number(number)) => number.as_i64().map(|n| n != 0),
+            ("enabled" | "auto_prune" | "delete_orphans" | "tell_agent", Value::Number(number)) => {
+                number.as_i64().map(|n| n != 0)
+            }
             _ => None,
         };
         self.set(key, &as_switch.map_or(value, Value::Bool)).map_err(|(is_error, what)| Problem {
@@ -193,7 +199,7 @@ impl Settings {
     fn set(&mut self, key: &str, value: &Value) -> Result<(), (bool, String)> {
         let expected = |what: &str| Err((true, format!("expected {what}, but found {}", name_of(value))));
         let number = match key {
-            "enabled" | "auto_prune" | "delete_orphans" => {
+            "enabled" | "auto_prune" | "delete_orphans" | "tell_agent" => {
                 let Value::Bool(value) = value else {
                     return expected("true or false");
                 };
@@ -231,6 +237,7 @@ impl Settings {
         match key {
             "enabled" => &mut self.enabled,
             "auto_prune" => &mut self.auto_prune,
+            "tell_agent" => &mut self.tell_agent,
             _ => &mut self.delete_orphans,
         }
     }
@@ -261,7 +268,7 @@ mod tests {
         let (settings, problems) = read(
             "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
              auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
-             deadline_ms: 100\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+             deadline_ms: 100\n  tell_agent: false\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
         );
         assert_eq!(problems, [""; 0]);
         let expected = Settings {
@@ -275,6 +282,7 @@ mod tests {
             min_interval_hours: 1,
             max_files: 10,
             deadline_ms: 100,
+            tell_agent: false,
             exclude: vec!["*.bin".to_owned()],
             include: vec!["dist/keep".to_owned()],
         };

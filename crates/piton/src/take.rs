@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
@@ -118,7 +118,7 @@ pub struct Progress {
 }
 
 impl Report {
-    fn declined(why: WhySkipped) -> Self {
+    pub(crate) fn declined(why: WhySkipped) -> Self {
         Self { outcome: Outcome::Skipped(why), files: 0, skipped: Vec::new(), unprotected: false }
     }
 }
@@ -148,7 +148,10 @@ pub fn take(
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
         let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
-        let held = store.lock_gc()?;
+        let held = match store.lock_gc_until(Some(&progress.stop)) {
+            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
+            held => held?,
+        };
         if store.make_room(&held, bytes, bytes_max, now, &Watch::default())? == RoomMade::Impossible {
             break;
         }
@@ -170,8 +173,15 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn attempt(&self) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
-        let held = store.share()?;
-        let locked = store.lock_project(&held, project.id())?;
+        let stop = Some(&progress.stop);
+        let locks =
+            store.share_until(stop).and_then(|held| Ok((store.lock_project_until(&held, project.id(), stop)?, held)));
+        let (locked, held) = match locks {
+            Err(error) if error.kind() == ErrorKind::Stopped => {
+                return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
+            }
+            locks => locks?,
+        };
         let mut record = store.record(project.id());
         let turn = request.turn();
         if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
@@ -210,12 +220,7 @@ impl Taking<'_> {
         if matches!(&taken, Ok(Kept::Done(Report { outcome: Outcome::Taken(_), .. }))) {
             store.sweep(&held, now);
         }
-        // A turn that failed has had its try; one that ran out of time, or of room, has not.
-        let is_open = matches!(
-            &taken,
-            Ok(Kept::NoRoom { .. } | Kept::Done(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }))
-        );
-        if let Some((session, turn)) = turn.filter(|_| !is_open) {
+        if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
             record.set_turn(session, turn);
         }
         // The record can be made again: that it could not be saved must not hide what came of the take.
@@ -233,6 +238,15 @@ impl Taking<'_> {
             let _ = self.store.save_record(&locked, self.project.id(), &record);
         }
         Ok(())
+    }
+}
+
+/// A turn that failed has had its try; one that ran out of time or room, or met another process, has not.
+fn has_had_its_try(taken: &Result<Kept>) -> bool {
+    match taken {
+        Ok(Kept::Done(report)) => report.outcome != Outcome::Skipped(WhySkipped::Deadline),
+        Ok(Kept::NoRoom { .. }) => false,
+        Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
     }
 }
 

@@ -50,6 +50,13 @@ impl Moment {
         }
     }
 
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let stamp: jiff::Timestamp = text.parse().ok()?;
+        let zone = text.get(text.len().checked_sub(6)?..)?.replace(':', "");
+        Some(Self { secs: stamp.as_second(), nanos: 0, offset_secs: Self::parse_git_offset(zone.as_bytes()) })
+    }
+
     fn civil(self) -> jiff::civil::DateTime {
         // Out of range only for times that no clock shows; those are shown as the nearest that can be.
         let offset = jiff::tz::Offset::from_seconds(self.offset_secs).unwrap_or(jiff::tz::Offset::UTC);
@@ -103,6 +110,7 @@ mod tests {
     fn a_moment_is_written_in_its_own_zone() {
         let moment = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: -(3 * 3600 + 1800) };
         assert_eq!(moment.to_string(), "2026-03-16T01:06:00-03:30");
+        assert_eq!(Moment::parse(&moment.to_string()), Some(moment));
         assert_eq!(moment.date_and_time(), "2026-03-16 01:06");
         assert_eq!(moment.stamp(), "20260316-010600");
         assert_eq!(Moment::parse_git_offset(moment.git_offset().as_bytes()), moment.offset_secs);

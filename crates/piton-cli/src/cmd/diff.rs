@@ -114,7 +114,7 @@ fn bar(plus: u64, minus: u64) -> String {
     format!("{total} {}{}", marks("+", plus), marks("-", minus))
 }
 
-fn coloured(patch: &[u8], has_colours: bool) -> Vec<u8> {
+pub(super) fn coloured(patch: &[u8], has_colours: bool) -> Vec<u8> {
     if !has_colours {
         return patch.to_vec();
     }

@@ -3,6 +3,9 @@
 pub(crate) mod clear;
 pub(crate) mod completions;
 pub(crate) mod diff;
+pub(crate) mod doctor;
+pub(crate) mod hook;
+pub(crate) mod install;
 pub(crate) mod prune;
 pub(crate) mod purge;
 pub(crate) mod restore;

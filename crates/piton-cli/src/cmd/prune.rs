@@ -68,7 +68,16 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
 pub(crate) fn run_maintain(_args: &Maintain, context: &Context, output: &Output) -> anyhow::Result<()> {
     crate::upkeep::stand_back();
     let Some(store) = context.existing_store()? else { return Ok(()) };
-    let done = maintain(&store, &context.settings, Context::now(), &piton::Watch::default())?;
+    let done = maintain(&store, &context.settings, Context::now(), &piton::Watch::default());
+    let problems = match &done {
+        Err(error) => vec![error.to_string()],
+        Ok(Maintained::Pruned(report)) => report.problems.clone(),
+        Ok(_) => Vec::new(),
+    };
+    for problem in problems {
+        context.journal().note_warning(format!("maintenance: {problem}"), Context::now());
+    }
+    let done = done?;
     output.json(&match done {
         Maintained::Nothing => json!({"done": "nothing"}),
         Maintained::Tidied(bytes_freed) => json!({"done": "tidied", "bytes_freed": bytes_freed}),

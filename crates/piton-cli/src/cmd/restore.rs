@@ -10,7 +10,7 @@ use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
 use piton::{
     Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestoreReport, RestoreTo, Store, parse_path,
+    RestoreReport, RestoreTo, Store, parse_path, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -174,7 +174,11 @@ pub(crate) fn restore(
         }
         done => done?,
     };
-    upkeep::start_if_due(context, &store);
+    if context.settings.tell_agent {
+        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
+        let _ = tell_sessions(&store, &project, &report);
+    }
+    upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report));
     output.text(&report_text(&report));
     match report.outcome {

@@ -38,9 +38,12 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     };
     let settings = &context.settings;
     let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
-    upkeep::start_if_due(context, &store);
+    upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     output.json(&as_json(&report, elapsed_ms));
+    if matches!(report.outcome, Outcome::Taken(_) | Outcome::Unchanged(_)) {
+        context.journal().note_protected(project.dir(), now);
+    }
     let headline = match report.outcome {
         Outcome::Taken(id) => format!(
             "Taken: {}  {}  {}  ({} of {}, {elapsed_ms} ms)",

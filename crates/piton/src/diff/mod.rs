@@ -20,6 +20,7 @@ mod patch;
 
 use lines::Lines;
 pub(crate) use lines::count;
+pub use patch::unified_diff;
 
 /// What differs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -57,6 +57,14 @@ pub(crate) fn print_rename(out: &mut Vec<u8>, from: &[u8], to: &[u8]) {
     put(out, &[b"rename from ", &quoted(b"", from), b"\nrename to ", &quoted(b"", to), b"\n"]);
 }
 
+/// What differs between two texts of one name, for showing; nothing where nothing does.
+pub fn unified_diff(name: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let named = |_| quoted(b"", name);
+    print_contents(&mut out, (old.unwrap_or_default(), old.map(named)), (new.unwrap_or_default(), new.map(named)));
+    out
+}
+
 fn print_contents(out: &mut Vec<u8>, old: (&[u8], Option<Vec<u8>>), new: (&[u8], Option<Vec<u8>>)) {
     let Some(lines) = Lines::compare(old.0, new.0) else {
         line(out, "GIT binary patch");

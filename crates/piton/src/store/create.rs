@@ -266,7 +266,7 @@ fn is_ours(base: &Path, name: &OsStr) -> bool {
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
 pub(super) fn is_a_store(dir: &Path) -> bool {
-    const NAMES: [&str; 27] = [
+    const NAMES: &[&str] = &[
         "HEAD",
         "config",
         "description",
@@ -281,6 +281,8 @@ pub(super) fn is_a_store(dir: &Path) -> bool {
         "indexes",
         "projects",
         "restores",
+        "turns",
+        "notices",
         "locks",
         "size",
         "index",

@@ -26,6 +26,10 @@ pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 const SESSION_SUFFIX: &str = ".yaml";
 /// What stands between the id and the time in the name of one that was put aside.
 const DAMAGED_INFIX: &str = ".yaml.damaged-";
+/// The journal in a base.
+pub(crate) fn journal(base: &Path) -> PathBuf {
+    base.join("piton.log")
+}
 
 impl Layout {
     pub(crate) fn new(base: PathBuf) -> Self {
@@ -140,13 +144,29 @@ impl Layout {
         self.store.join("size")
     }
 
+    /// What is remembered of the turn that a session is in.
+    pub(super) fn turns(&self) -> PathBuf {
+        self.store.join("turns")
+    }
+
+    /// What a session is to be told at its next prompt.
+    pub(super) fn notices(&self) -> PathBuf {
+        self.store.join("notices")
+    }
+
+    /// What an installer changed in the configuration of agents.
+    pub(super) fn installs(&self) -> PathBuf {
+        self.store.join("installs")
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }
 
     /// The directories in which a process that is killed may leave temporary files.
-    pub(super) fn with_temporaries(&self) -> [PathBuf; 6] {
-        ["", "info", "objects/pack", "indexes", "projects", "restores"].map(|dir| self.store.join(dir))
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 8] {
+        ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
+            .map(|dir| self.store.join(dir))
     }
 
     /// The directories of a store, parents first.

@@ -1,8 +1,8 @@
 //! Who may do what at the same time, by kernel locks on files in `store/locks/`. They are never unlinked, and die with
 //! the process that holds them.
 //!
-//! Order, never upgraded: `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`. The base directory itself is
-//! locked last: whoever makes the store or changes a session record holds it, and waits for nobody then.
+//! Order, never upgraded: `prompt` -> `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`. The base directory
+//! itself is locked last: whoever makes the store or changes a session record holds it, and waits for nobody then.
 //!
 //! - L1. Whoever reads or writes objects holds `store` shared; whoever unlinks holds it exclusively. So an object that
 //!   was found under the lock stays there as long as the lock is held.
@@ -13,6 +13,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Store;
@@ -29,6 +30,8 @@ const URGENT: &str = "urgent";
 
 /// How long a collection keeps takes waiting, at most, before it lets them go first.
 const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
+/// Held by whoever answers a prompt in place of an agent. Comes before all others.
+const PROMPT: &str = "prompt";
 
 /// How long a lock is waited for. Longer than any step under `store` exclusive or a project's lock should take.
 const WAIT_MS_MAX: u64 = 30_000;
@@ -87,38 +90,65 @@ pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
 impl Store {
     /// Waits until nobody unlinks objects, and keeps it so.
     pub(crate) fn share(&self) -> Result<StoreLock> {
+        self.share_until(None)
+    }
+
+    /// The same, for whoever may be told to stop waiting.
+    pub(crate) fn share_until(&self, stop: Option<&AtomicBool>) -> Result<StoreLock> {
         // On a read-only file system nobody can unlink anything either, and in a store that only stock git has used so
         // far nobody knows of these locks.
         let Some(gate) = self.open_lock(GATE)? else {
             return Ok(StoreLock { _file: None });
         };
         let file = self.open_lock(STORE)?;
-        wait_for(&gate, Mode::Shared, "the store")?;
+        wait_until(&gate, Mode::Shared, "the store", stop)?;
         if let Some(file) = &file {
-            wait_for(file, Mode::Shared, "the store")?;
+            wait_until(file, Mode::Shared, "the store", stop)?;
         }
         Ok(StoreLock { _file: file })
     }
 
     /// Waits until no other process works on the project. The store's lock comes first: see the order above.
-    pub(crate) fn lock_project(&self, _after: &StoreLock, project: &ProjectId) -> Result<ProjectLock> {
+    pub(crate) fn lock_project(&self, after: &StoreLock, project: &ProjectId) -> Result<ProjectLock> {
+        self.lock_project_until(after, project, None)
+    }
+
+    /// The same, for whoever may be told to stop waiting.
+    pub(crate) fn lock_project_until(
+        &self,
+        _after: &StoreLock,
+        project: &ProjectId,
+        stop: Option<&AtomicBool>,
+    ) -> Result<ProjectLock> {
         let file = self.lock_file(project.as_str())?;
-        wait_for(&file, Mode::Exclusive, "this project")?;
+        wait_until(&file, Mode::Exclusive, "this project", stop)?;
         Ok(ProjectLock { _file: file })
+    }
+
+    /// Waits until no other process answers a prompt in place of an agent.
+    pub(crate) fn lock_prompts(&self) -> Result<Option<File>> {
+        let file = self.open_lock(PROMPT)?;
+        file.as_ref().map_or(Ok(()), |file| wait_for(file, Mode::Exclusive, "the prompts"))?;
+        Ok(file)
     }
 
     /// Becomes the one that collects, unless another process is.
     pub(crate) fn try_lock_gc(&self) -> Result<Option<GcLock>> {
         let file = self.lock_file(GC)?;
-        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0)?.then_some(GcLock { _file: file }))
+        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None)?.then_some(GcLock { _file: file }))
     }
 
     /// Becomes the one that collects. A collection under way makes way.
     pub(crate) fn lock_gc(&self) -> Result<GcLock> {
+        self.lock_gc_until(None)
+    }
+
+    /// The same, for whoever may be told to stop waiting.
+    pub(crate) fn lock_gc_until(&self, stop: Option<&AtomicBool>) -> Result<GcLock> {
         let urgent = self.lock_file(URGENT)?;
-        wait_for(&urgent, Mode::Exclusive, "the collection")?;
+        wait_until(&urgent, Mode::Exclusive, "the collection", stop)?;
         let file = self.lock_file(GC)?;
-        wait_for(&file, Mode::Exclusive, "the collection")?;
+        wait_until(&file, Mode::Exclusive, "the collection", stop)?;
         Ok(GcLock { _file: file })
     }
 
@@ -130,8 +160,8 @@ impl Store {
     /// Keeps everybody else away from the objects; `None` where they are at work and go on for a while.
     pub(super) fn exclude(&self, _held: &GcLock) -> Result<Option<Exclusive>> {
         let (gate, store) = (self.lock_file(GATE)?, self.lock_file(STORE)?);
-        let is_alone = wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX)?
-            && wait_at_most(&store, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX)?;
+        let is_alone = wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None)?
+            && wait_at_most(&store, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None)?;
         Ok(is_alone.then_some(Exclusive { _gate: gate, _store: store }))
     }
 
@@ -164,8 +194,17 @@ impl Store {
 
 /// Waits for a lock, but not for ever: a process that is stopped (not dead) must not stop everybody else unnoticed.
 pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
-    if wait_at_most(file, mode, what, WAIT_MS_MAX)? {
+    wait_until(file, mode, what, None)
+}
+
+/// The same, and no longer than until `stop` is set. A lock that is free is had even then.
+fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) -> Result<()> {
+    if wait_at_most(file, mode, what, WAIT_MS_MAX, stop)? {
         return Ok(());
+    }
+    if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        return Err(Error::new(ErrorKind::Stopped, format!("lock {what}"))
+            .because("another process holds it, and the time is up"));
     }
     Err(Error::new(ErrorKind::Busy, format!("lock {what}"))
         .because(format!("another process has held it for {} seconds", WAIT_MS_MAX / 1000))
@@ -173,7 +212,8 @@ pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
 }
 
 /// Waits for a lock; whether it was to be had.
-fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64) -> Result<bool> {
+fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64, stop: Option<&AtomicBool>) -> Result<bool> {
+    let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut waited_ms = 0;
     let mut pause_ms = 1;
     loop {
@@ -186,7 +226,7 @@ fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64) -> Result
             Err(TryLockError::Error(error)) => {
                 return Err(Error::new(ErrorKind::Io, format!("lock {what}")).because(error));
             }
-            Err(TryLockError::WouldBlock) if waited_ms >= wait_ms_max => return Ok(false),
+            Err(TryLockError::WouldBlock) if waited_ms >= wait_ms_max || is_stopped() => return Ok(false),
             Err(TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(pause_ms));
                 waited_ms += pause_ms;

@@ -37,6 +37,7 @@ mod room;
 mod size;
 mod sweep;
 mod tree;
+mod turns;
 
 pub use base::Archive;
 pub(crate) use commit::NewCheckpoint;
@@ -45,7 +46,7 @@ pub(crate) use create::claim_base;
 pub(crate) use gc::Aim;
 pub use gc::Watch;
 pub use intents::Intent;
-pub(crate) use layout::Layout;
+pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
@@ -53,6 +54,8 @@ pub(crate) use rewrite::Rewrite;
 pub(crate) use room::RoomMade;
 pub(crate) use size::{Room, on_disk};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
+pub use turns::Notice;
+pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 
 /// The largest index that is read: 10 million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;
@@ -94,6 +97,11 @@ impl Store {
     /// The repository itself, for stock git.
     pub fn git_dir(&self) -> &Path {
         self.layout.store()
+    }
+
+    /// Where an installer keeps what it changed in the configuration of agents. Made by whoever writes to it.
+    pub fn installs_dir(&self) -> PathBuf {
+        self.layout.installs()
     }
 
     /// The exclude list as it stands in the store, in gitignore syntax.

@@ -93,6 +93,11 @@ impl Record {
         self.0.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
     }
 
+    /// Whether this session has ever had one here.
+    pub(crate) fn knows_session(&self, session: &str) -> bool {
+        self.0.get("turns").is_some_and(|turns| turns.get(session).is_some())
+    }
+
     /// Notes that it has.
     pub(crate) fn set_turn(&mut self, session: &str, turn: &str) {
         let turns = self.0.entry("turns").or_insert_with(|| Map::new().into());

@@ -143,6 +143,13 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
+/// Opens a file of the owner's alone to write at its end, making it where it is missing. Follows no link at the end of the
+/// path, and does not wait for the other end of a FIFO.
+pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags | OFlags::NOCTTY, Mode::RUSR | Mode::WUSR)?.into())
+}
+
 /// What an open file is.
 pub(crate) fn stat_file(file: &File) -> io::Result<Stat> {
     stat_at(file, c"", AtFlags::EMPTY_PATH)

@@ -1,0 +1,349 @@
+//! `piton doctor`
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use piton::{Event, Journal, Level, grouped};
+use serde_json::{Value, json};
+
+use crate::agents::Agent;
+use crate::cli::{EXIT_CODES, Global};
+use crate::context::Context;
+use crate::install::edit::{Config, Ours};
+use crate::install::setup::{Caller, Homes, Scope, TIMEOUT_SECS, prompt_event, setup};
+use crate::install::trust::{Trust, trust};
+use crate::install::{files, fire, shell};
+use crate::output::{Output, local, plain};
+
+/// Less than that is hardly enough for the next checkpoints.
+const DISK_BYTES_MIN: u64 = 200 << 20;
+
+/// Is everything protected? Fires a test event through each hook, and says how to mend what is wrong
+#[derive(Debug, Args)]
+#[command(after_help = format!("Exits with 0 if all is well, and with 1 if something is wrong.\n\n{EXIT_CODES}"))]
+pub(crate) struct Doctor {
+    /// Do not call the hooks
+    #[arg(long)]
+    no_fire: bool,
+}
+
+/// Something that is wrong, and what to do about it.
+struct Problem {
+    what: String,
+    hint: String,
+}
+
+impl Problem {
+    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: hint.into() }
+    }
+
+    fn json(&self) -> Value {
+        json!({"what": self.what, "hint": self.hint})
+    }
+}
+
+/// What was found out about one agent.
+struct Checked {
+    agent: Agent,
+    is_found: bool,
+    is_installed: bool,
+    is_trusted: Option<bool>,
+    has_fired: Option<bool>,
+    last_event: Option<Event>,
+    unprotected_turns: usize,
+    problems: Vec<Problem>,
+    /// What is worth a word and not wrong.
+    notes: Vec<String>,
+}
+
+pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
+    let mut wrong = Vec::new();
+    let context = match Context::lenient(global, &mut wrong) {
+        Ok(context) => context,
+        Err(error) => return output.error(&error),
+    };
+    let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();
+    let mend = |what| Problem::new(what, format!("mend it in {config}"));
+    let mut problems: Vec<_> = wrong.into_iter().map(mend).collect();
+    problems.extend(store_problems(&context));
+    let events = recent_events(&context.journal());
+    let agents: Vec<_> = match &context.home {
+        Some(home) => {
+            let homes = Homes::new(home, Context::variable);
+            let agents = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain);
+            agents.map(|agent| check(agent, &homes, &context, &events, args)).collect()
+        }
+        None => Vec::new(),
+    };
+    if agents.iter().any(|agent| agent.is_installed) && !context.settings.enabled {
+        let hint = format!("write `enabled: true` under `checkpoints:` in {config}");
+        problems.push(Problem::new("automatic checkpoints are switched off", hint));
+    }
+    if context.settings.deadline_ms >= TIMEOUT_SECS * 1000 {
+        let what = format!("agents wait {TIMEOUT_SECS} s for a hook, and deadline_ms lets one take longer");
+        problems.push(Problem::new(what, format!("set deadline_ms in {config} to less, or leave it out")));
+    }
+    if !agents.iter().any(|agent| agent.is_installed) {
+        let hint = "`piton install AGENT` hooks one up; `piton install --help` names them";
+        problems.push(Problem::new("no agent is hooked up", hint));
+    }
+    let is_ok = problems.is_empty() && agents.iter().all(|agent| agent.problems.is_empty());
+    output.json(&json!({
+        "ok": is_ok,
+        "agents": agents.iter().map(as_json).collect::<Vec<_>>(),
+        "problems": problems.iter().map(Problem::json).collect::<Vec<_>>(),
+    }));
+    output.text(&as_text(&problems, &agents));
+    let code = output.done();
+    if is_ok { code } else { ExitCode::FAILURE }
+}
+
+/// What the journal says, newest first.
+fn recent_events(journal: &Journal) -> Vec<Event> {
+    const EVENTS_MAX: usize = 10_000;
+    journal.recent(EVENTS_MAX)
+}
+
+fn store_problems(context: &Context) -> Vec<Problem> {
+    let base = &context.base;
+    let mut problems = Vec::new();
+    if let Err(error) = context.existing_store() {
+        let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
+        problems.push(Problem::new(error.to_string(), hint));
+    }
+    let nearest = base.ancestors().find(|path| path.exists());
+    let probe = nearest.map(|dir| tempfile::Builder::new().prefix("tmp_").tempfile_in(dir));
+    if let Some(Err(error)) = probe {
+        let what = format!("the base {} cannot be written: {error}", base.display());
+        problems.push(Problem::new(what, "make it writable, or name another place with PITON_BASE"));
+    }
+    let free = nearest.and_then(|dir| rustix::fs::statvfs(dir).ok()).map(|stat| stat.f_bavail * stat.f_frsize);
+    if let Some(free) = free.filter(|free| *free < DISK_BYTES_MIN) {
+        let what = format!("the disk of {} is nearly full: {} MB are free", base.display(), grouped(free >> 20));
+        problems.push(Problem::new(what, "free some space: without it, no checkpoint can be taken"));
+    }
+    problems
+}
+
+/// One place where our hooks were found.
+struct Place {
+    config: PathBuf,
+    ours: Vec<Ours>,
+}
+
+fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args: &Doctor) -> Checked {
+    let name = agent.name();
+    let programs: &[&str] = if agent == Agent::Cursor { &["cursor", "cursor-agent"] } else { &[name] };
+    let on_path = programs.iter().find_map(Context::on_search_path);
+    let mut checked = Checked {
+        agent,
+        is_found: on_path.is_some() || has_home(agent, homes),
+        is_installed: false,
+        is_trusted: None,
+        has_fired: None,
+        last_event: None,
+        unprotected_turns: 0,
+        problems: Vec::new(),
+        notes: Vec::new(),
+    };
+    let places = places(agent, homes, context, &mut checked.problems);
+    checked.is_installed = !places.is_empty();
+    if places.is_empty() {
+        match on_path {
+            Some(path) if checked.problems.is_empty() => {
+                let what = format!("{} is there, and piton is not hooked up to it", path.display());
+                checked.problems.push(Problem::new(what, format!("`piton install {name}`")));
+            }
+            None if checked.is_found => checked.notes.push("not hooked up".to_owned()),
+            _ => {}
+        }
+    }
+    for place in &places {
+        check_place(&mut checked, place, homes, context, args);
+    }
+    if places.len() > 1 {
+        checked.notes.push("hooked up for the user and for this project".to_owned());
+    }
+    let mut own = events.iter().filter(|event| event.agent.as_deref() == Some(name));
+    checked.last_event = own.next().cloned();
+    checked.unprotected_turns = unprotected_turns(context, agent);
+    if checked.unprotected_turns > 0 {
+        let what = format!("{} turns went on without a checkpoint", checked.unprotected_turns);
+        let last =
+            events.iter().find(|event| event.level == Level::Unprotected && event.agent.as_deref() == Some(name));
+        let why = last.map_or_else(String::new, |event| format!("the last: {}", event.what));
+        checked.problems.push(Problem::new(what, why));
+    }
+    checked
+}
+
+fn unprotected_turns(context: &Context, agent: Agent) -> usize {
+    let all = context.journal().unprotected();
+    let own = all.iter().filter(|one| !one.is_past && one.last.agent.as_deref() == Some(agent.name()));
+    own.map(|one| one.turns).sum()
+}
+
+/// Whether the agent has a directory that it made itself.
+fn has_home(agent: Agent, homes: &Homes) -> bool {
+    let Some(home) = homes.of(agent) else { return false };
+    match agent {
+        // The base and piton's own configuration are in there.
+        Agent::Hermes => fs::read_dir(home).is_ok_and(|names| {
+            names.flatten().any(|one| one.file_name() != "checkpoints" && one.file_name() != "config.yaml")
+        }),
+        _ => home.is_dir(),
+    }
+}
+
+/// Where the agent is hooked up: for the user, and in this project.
+fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
+    let store = context.existing_store().ok().flatten();
+    let project =
+        context.project(store.as_ref()).map_or_else(|_| context.dir.clone(), |project| project.dir().to_owned());
+    let mut places: Vec<Place> = Vec::new();
+    for scope in [Scope::User, Scope::Project(project)] {
+        let Some(setup) = setup(agent, &scope, homes, &Caller::default()) else { continue };
+        for config in &setup.configs {
+            let read = files::read(&config.path).map_err(|error| error.to_string());
+            let parsed = read.and_then(|text| Config::parse(&text.unwrap_or_default(), config.format));
+            match parsed {
+                Ok(parsed) => {
+                    places
+                        .push(Place { config: config.path.clone(), ours: parsed.our_commands(&config.pieces, agent) });
+                    problems.extend(switched_off(agent, &parsed.value(), &config.path));
+                }
+                Err(why) => {
+                    let what = format!("{} cannot be read: {why}", config.path.display());
+                    problems.push(Problem::new(what, format!("mend it, then `piton install {}`", agent.name())));
+                }
+            }
+        }
+        for file in setup.files.iter().filter(|file| file.is_needed) {
+            let text = files::read(&file.path).ok().flatten().unwrap_or_default();
+            places.push(Place { config: file.path.clone(), ours: commands_in(agent, &text) });
+        }
+    }
+    places.retain(|place| !place.ours.is_empty());
+    places.dedup_by(|a, b| a.config == b.config);
+    places
+}
+
+/// The command lines in a file that is ours as a whole.
+fn commands_in(agent: Agent, text: &str) -> Vec<Ours> {
+    if agent == Agent::Opencode {
+        let list = text.lines().find_map(|line| line.strip_prefix("const COMMAND = ")?.strip_suffix(';'));
+        let words = list.and_then(|list| serde_json::from_str::<Vec<String>>(list).ok()).unwrap_or_default();
+        let command = words.iter().map(|word| shell::quote(word)).collect::<Vec<_>>().join(" ");
+        let is_ours = shell::is_ours(&command, agent);
+        return is_ours
+            .then(|| Ours { event: "chat.message".to_owned(), command, at: Vec::new() })
+            .into_iter()
+            .collect();
+    }
+    let value: Value = serde_json::from_str(text).unwrap_or_default();
+    let events = value["hooks"].as_object().into_iter().flatten();
+    let ours = |(event, list): (&String, &Value)| {
+        let command = list[0]["command"].as_str().filter(|line| shell::is_ours(line, agent))?.to_owned();
+        Some(Ours { event: event.clone(), command, at: vec![0] })
+    };
+    events.filter_map(ours).collect()
+}
+
+/// Agents have a switch for all hooks.
+fn switched_off(agent: Agent, value: &Value, path: &Path) -> Option<Problem> {
+    let key = match agent {
+        Agent::Claude | Agent::Qwen if value["disableAllHooks"] == Value::Bool(true) => "disableAllHooks",
+        Agent::Gemini if value["hooksConfig"]["enabled"] == Value::Bool(false) => "hooksConfig.enabled",
+        _ => return None,
+    };
+    let what = format!("`{key}` in {} switches all hooks off", path.display());
+    Some(Problem::new(what, "take it out: no hook runs with it"))
+}
+
+fn check_place(checked: &mut Checked, place: &Place, homes: &Homes, context: &Context, args: &Doctor) {
+    let (agent, name) = (checked.agent, checked.agent.name());
+    let event = prompt_event(agent);
+    let Some(hook) = place.ours.iter().find(|hook| hook.event == event) else {
+        let what = format!("{} has no hook for {event}", place.config.display());
+        checked.problems.push(Problem::new(what, format!("`piton install {name}` puts it in")));
+        return;
+    };
+    let mut programs: Vec<_> = place.ours.iter().filter_map(|hook| shell::program(&hook.command)).collect();
+    programs.sort();
+    programs.dedup();
+    let gone: Vec<_> = programs.iter().filter(|program| !Path::new(program).is_file()).collect();
+    if let Some(program) = gone.first() {
+        let what = format!("{} names {program}, which is not there", place.config.display());
+        let hint = format!("`piton install {name}` puts the path right, `piton uninstall {name}` takes the hooks out");
+        checked.problems.push(Problem::new(what, hint));
+        checked.has_fired = Some(false);
+    } else if !args.no_fire {
+        let fired = fire::fire(agent, &hook.command);
+        checked.has_fired = Some(fired.is_ok() && checked.has_fired != Some(false));
+        match fired {
+            Ok(elapsed) => checked.notes.push(format!("fires ({} ms)", elapsed.as_millis())),
+            Err(why) => {
+                let what = format!("the hook `{}` does not work: {why}", hook.command);
+                checked.problems.push(Problem::new(what, format!("try `piton install {name}` with this piton")));
+            }
+        }
+    }
+    let accepts_all = Context::flag("HERMES_ACCEPT_HOOKS");
+    match trust(agent, homes, &place.config, &place.ours, &context.dir, accepts_all) {
+        Trust::Yes => checked.is_trusted = Some(checked.is_trusted != Some(false)),
+        Trust::No(what, hint) => {
+            checked.is_trusted = Some(false);
+            checked.problems.push(Problem::new(what, hint));
+        }
+        Trust::Unknown => checked.notes.push("asks in each folder whether it is trusted".to_owned()),
+    }
+}
+
+fn as_json(checked: &Checked) -> Value {
+    let event =
+        |event: &Event| json!({"time": event.time.to_string(), "level": event.level.word(), "what": event.what});
+    json!({
+        "agent": checked.agent.name(),
+        "found": checked.is_found,
+        "installed": checked.is_installed,
+        "trusted": checked.is_trusted,
+        "fired": checked.has_fired,
+        "last_event": checked.last_event.as_ref().map(event),
+        "unprotected_turns": checked.unprotected_turns,
+        "problems": checked.problems.iter().map(Problem::json).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(problems: &[Problem], agents: &[Checked]) -> String {
+    let own =
+        agents.iter().flat_map(|checked| checked.problems.iter().map(|problem| (Some(checked.agent.name()), problem)));
+    let all: Vec<_> = problems.iter().map(|problem| (None, problem)).chain(own).collect();
+    let mut lines = Vec::new();
+    if !all.is_empty() {
+        lines.push(format!(
+            "{} to mend:",
+            if all.len() == 1 { "1 thing".to_owned() } else { format!("{} things", all.len()) }
+        ));
+        for (agent, problem) in &all {
+            let who = agent.map(|agent| format!("{agent}: ")).unwrap_or_default();
+            lines.push(format!("  {who}{}", plain(&problem.what)));
+            lines.extend((!problem.hint.is_empty()).then(|| format!("    {}", plain(&problem.hint))));
+        }
+        lines.push(String::new());
+    }
+    for checked in agents.iter().filter(|checked| checked.is_found || checked.is_installed) {
+        let mut words = vec![if checked.is_installed { "hooked up".to_owned() } else { "not hooked up".to_owned() }];
+        words.extend(checked.notes.iter().filter(|note| *note != "not hooked up").cloned());
+        if let Some(event) = &checked.last_event {
+            words.push(format!("last on record {}: {}", local(event.time).date_and_time(), plain(&event.what)));
+        }
+        lines.push(format!("{:9} {}", checked.agent.name(), words.join(", ")));
+    }
+    if all.is_empty() {
+        lines.push("All is well".to_owned());
+    }
+    lines.join("\n")
+}

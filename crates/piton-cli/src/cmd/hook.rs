@@ -1,0 +1,77 @@
+//! `piton hook`
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::{Args, Parser as _};
+
+use crate::agents::Agent;
+use crate::cli::{Cli, Global};
+use crate::hook::{Call, respond};
+use crate::output;
+
+/// What an agent calls before it acts: event on stdin, answer on stdout
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Agents: claude codex gemini cursor opencode hermes qwen crush copilot, and plain for others, which send
+  {\"event\": \"prompt\" or \"before_tool\" or \"session_start\", \"cwd\": ..., \"session_id\": ..., \"turn_id\": ...,
+   \"prompt\": ..., \"tool_name\": ..., \"tool_input\": {\"path\": ...} or {\"command\": ...}}
+
+Whatever goes wrong the exit code is 0 and the agent goes on; `piton status` shows what was missed.")]
+pub(crate) struct Hook {
+    /// Who calls
+    #[arg(value_name = "AGENT")]
+    agent: String,
+    /// What is about to happen, for agents that do not say it
+    #[arg(value_name = "EVENT")]
+    event: Option<String>,
+    /// Stop the agent, with exit code 2, before a tool that may change files if no checkpoint could be taken
+    #[arg(long)]
+    fail_closed: bool,
+}
+
+pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
+    let agent = Agent::parse(&args.agent);
+    let complaint =
+        agent.is_none().then(|| format!("`piton hook` was called for an agent that it does not know: {}", args.agent));
+    let event = args.event.as_deref();
+    say(&Call { agent: agent.unwrap_or(Agent::Plain), event, global, fail_closed: args.fail_closed, complaint })
+}
+
+/// A hook with arguments that are wrong. The agent cannot mend them, and would take exit code 2 for a no.
+pub(crate) fn misused(error: &clap::Error) -> ExitCode {
+    if std::io::stdin().is_terminal() {
+        return output::usage(error);
+    }
+    let agent = std::env::args_os().find_map(|arg| Agent::parse(arg.to_str()?));
+    let words = error.to_string();
+    let complaint =
+        format!("`piton hook` was called with wrong arguments: {}", words.lines().next().unwrap_or_default());
+    let Ok(cli) = Cli::try_parse_from(["piton", "hook", "plain"]) else {
+        return ExitCode::SUCCESS;
+    };
+    let agent = agent.unwrap_or(Agent::Plain);
+    say(&Call { agent, event: None, global: &cli.global, fail_closed: false, complaint: Some(complaint) })
+}
+
+/// Whether the command line means a hook, right or wrong.
+pub(crate) fn is_meant() -> bool {
+    let mut args = std::env::args_os().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("-C" | "--base" | "--config") => drop(args.next()),
+            Some(option) if option.starts_with('-') => {}
+            other => return other == Some("hook"),
+        }
+    }
+    false
+}
+
+fn say(call: &Call<'_>) -> ExitCode {
+    let reply = respond(call);
+    // An agent that does not listen is no reason to fail.
+    let _ = std::io::stdout().write_all(reply.stdout.as_bytes()).and_then(|()| std::io::stdout().flush());
+    let _ = std::io::stderr().write_all(reply.stderr.as_bytes());
+    // Not by returning: whatever was left behind goes now.
+    std::process::exit(i32::from(reply.code));
+}

@@ -1,0 +1,307 @@
+//! `piton install`, `piton uninstall`
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use piton::{Error, ErrorKind, Store, unified_diff};
+use serde_json::{Value, json};
+
+use super::diff::coloured;
+use crate::agents::Agent;
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::install::record::Records;
+use crate::install::setup::{self, Caller, Homes, Scope, Setup};
+use crate::install::{AgentPlan, Change, Planner, apply, carry_out};
+use crate::output::{Output, PartlyDone, plain};
+
+/// Hook agents up, so that their work can be undone
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot
+
+Examples:
+  piton install claude codex     for all projects of this user
+  piton install claude --project only in this project
+  piton install gemini --dry-run show what would change
+
+{EXIT_CODES}"))]
+pub(crate) struct Install {
+    /// Which agents
+    #[arg(value_name = "AGENT", required = true, value_parser = agent)]
+    agents: Vec<Agent>,
+    /// Only for this project, in its own configuration
+    #[arg(long)]
+    project: bool,
+    /// Also give the consent that hermes asks for before it runs a hook
+    #[arg(long)]
+    trust: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Take out what `piton install` put in
+#[derive(Debug, Args)]
+#[command(after_help = format!("Example:\n  piton uninstall claude\n\n{EXIT_CODES}"))]
+pub(crate) struct Uninstall {
+    /// Which agents
+    #[arg(value_name = "AGENT", required = true, value_parser = agent)]
+    agents: Vec<Agent>,
+    /// From the configuration of this project
+    #[arg(long)]
+    project: bool,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// An agent that can be installed.
+fn agent(name: &str) -> Result<Agent, String> {
+    let known = Agent::parse(name).filter(|agent| *agent != Agent::Plain);
+    known.ok_or_else(|| {
+        let names: Vec<_> = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain).map(Agent::name).collect();
+        format!("piton knows {}; anything else can call `piton hook plain`", names.join(", "))
+    })
+}
+
+pub(crate) fn run(args: &Install, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let job = Job { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: true };
+    job.run(args.trust, context, output)
+}
+
+pub(crate) fn undo(args: &Uninstall, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let job = Job { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: false };
+    job.run(false, context, output)
+}
+
+/// What is to be done, for whom.
+struct Job<'a> {
+    agents: &'a [Agent],
+    is_project: bool,
+    is_dry_run: bool,
+    is_install: bool,
+}
+
+impl Job<'_> {
+    fn run(&self, is_trusting: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
+        let existing = context.existing_store()?;
+        let scope = self.scope(existing.as_ref(), context)?;
+        let setups = self.setups(&scope, is_trusting, context)?;
+        // What is refused is refused before anything is made, the store included.
+        let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
+        let mut records = Records::read_only(&installs);
+        let (mut enabled, mut plans) = self.plan(&records, &scope, &setups, context)?;
+        if !self.is_dry_run {
+            let store = existing.map_or_else(|| context.store(Context::now()), Ok)?;
+            records = Records::lock(&store.installs_dir())?;
+            (enabled, plans) = self.plan(&records, &scope, &setups, context)?;
+            if let Some(change) = &mut enabled {
+                if let Some(before) = &change.before {
+                    change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
+                }
+                apply(change, &records, 0o600)?;
+            }
+            for plan in &mut plans {
+                carry_out(plan, &records, &scope, self.is_install)?;
+            }
+        }
+        self.report(&plans, &setups, enabled.as_ref(), &records, context, output);
+        for plan in plans.iter().filter(|plan| is_trusting && asks_its_user(plan.agent)) {
+            output.hint(&format!("--trust does nothing for {}: only you can answer it there", plan.agent.name()));
+        }
+        if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
+    }
+
+    fn scope(&self, store: Option<&Store>, context: &Context) -> piton::Result<Scope> {
+        if !self.is_project {
+            return Ok(Scope::User);
+        }
+        let project = context.project(store)?;
+        if project.is_too_broad() {
+            let error = Error::new(ErrorKind::Invalid, "use as a project").with_path(project.dir());
+            let error = error.because("it is your home directory, or one around it");
+            return Err(error.with_hint("leave out --project, or name a project with -C"));
+        }
+        Ok(Scope::Project(project.dir().to_owned()))
+    }
+
+    /// What has to be done: in piton's own configuration, and for each agent.
+    fn plan(
+        &self,
+        records: &Records,
+        scope: &Scope,
+        setups: &[(Agent, Setup)],
+        context: &Context,
+    ) -> piton::Result<(Option<Change>, Vec<AgentPlan>)> {
+        let mut planner = Planner::new(records, scope.clone());
+        let config = context.config.as_deref().filter(|_| self.is_install);
+        let enabled = config.map(|path| planner.enable(path)).transpose()?.flatten();
+        let plan = |(agent, setup): &(Agent, Setup)| {
+            if self.is_install { planner.install(*agent, setup) } else { planner.uninstall(*agent, setup) }
+        };
+        Ok((enabled, setups.iter().map(plan).collect::<piton::Result<_>>()?))
+    }
+
+    fn setups(&self, scope: &Scope, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
+        let home =
+            context.home.as_deref().context("cannot find the configuration of agents: there is no home directory")?;
+        let homes = Homes::new(home, Context::variable);
+        let caller = caller(home, context)?;
+        let is_first = |(at, agent): &(usize, &Agent)| !self.agents[..*at].contains(agent);
+        let agents = self.agents.iter().enumerate().filter(is_first).map(|(_, agent)| *agent);
+        let setup = |agent: Agent| {
+            let mut setup = setup::setup(agent, scope, &homes, &caller).ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name()))
+                    .because("it has no configuration of its own there")
+                    .with_hint(format!("`piton install {}` does it for all projects", agent.name()))
+            })?;
+            if agent == Agent::Hermes && (is_trusting || !self.is_install) {
+                setup.configs.push(setup::consent(&homes, &caller, &rfc3339()));
+                setup.todo = "start a new session: running ones go on as they are";
+            }
+            Ok((agent, setup))
+        };
+        agents.map(setup).collect()
+    }
+
+    fn report(
+        &self,
+        plans: &[AgentPlan],
+        setups: &[(Agent, Setup)],
+        enabled: Option<&Change>,
+        records: &Records,
+        context: &Context,
+        output: &Output,
+    ) {
+        let changes = || enabled.into_iter().chain(plans.iter().flat_map(|plan| &plan.changes));
+        let diff: Vec<u8> = changes().flat_map(diff_of).collect();
+        output.json(&json!({
+            "dry_run": self.is_dry_run,
+            "enabled": enabled.is_some(),
+            "agents": plans.iter().map(|plan| self.as_json(plan, setups)).collect::<Vec<_>>(),
+            "diff": String::from_utf8_lossy(&diff),
+        }));
+        if self.is_dry_run {
+            output.page(&coloured(&diff, output.has_colours()));
+        }
+        if let Some(change) = enabled {
+            let verb = if self.is_dry_run { "Would turn" } else { "Turned" };
+            output.text(&format!("{verb} automatic checkpoints on in {}", shown(&change.path)));
+            print_copy(change, output);
+        }
+        for plan in plans {
+            self.print(plan, setups, output);
+        }
+        if !self.is_install && !self.is_dry_run && records.count() == 0 && context.settings.enabled {
+            let path = context.config.as_deref().map(shown).unwrap_or_default();
+            output.text(&format!("No agent is installed any more; `enabled` stays on in {path}"));
+        }
+        if self.is_project && self.is_install {
+            output.hint("the configuration names piton by its path on this machine: think before you commit it");
+        }
+    }
+
+    fn outcome(&self, plan: &AgentPlan) -> &'static str {
+        match (plan.changes.is_empty(), self.is_install) {
+            (true, true) => "unchanged",
+            (true, false) => "absent",
+            (false, true) if plan.was_there => "updated",
+            (false, true) => "installed",
+            (false, false) => "removed",
+        }
+    }
+
+    fn as_json(&self, plan: &AgentPlan, setups: &[(Agent, Setup)]) -> Value {
+        let file = |change: &Change| {
+            let word = match (&change.before, &change.after) {
+                (None, _) => "made",
+                (_, None) => "removed",
+                _ => "changed",
+            };
+            json!({"path": shown(&change.path), "change": word, "copy": change.copy.as_deref().map(shown)})
+        };
+        json!({
+            "agent": plan.agent.name(),
+            "outcome": self.outcome(plan),
+            "files": plan.changes.iter().map(file).collect::<Vec<_>>(),
+            "left": plan.left.iter().map(|left| json!({"what": left.what, "why": left.why})).collect::<Vec<_>>(),
+            "todo": self.todo(plan, setups),
+        })
+    }
+
+    /// What only the user can do now.
+    fn todo(&self, plan: &AgentPlan, setups: &[(Agent, Setup)]) -> Option<&'static str> {
+        let setup = setups.iter().find(|(agent, _)| *agent == plan.agent);
+        setup.filter(|_| self.is_install && !plan.changes.is_empty()).map(|(_, setup)| setup.todo)
+    }
+
+    fn print(&self, plan: &AgentPlan, setups: &[(Agent, Setup)], output: &Output) {
+        let name = plan.agent.name();
+        let would = if self.is_dry_run { "would be " } else { "" };
+        output.text(&match self.outcome(plan) {
+            "unchanged" => format!("{name}: already installed, nothing to change"),
+            "absent" => format!("{name}: not installed, nothing to change"),
+            word => format!("{name}: {would}{word}"),
+        });
+        for change in &plan.changes {
+            let word = match (&change.before, &change.after) {
+                (None, _) => "made",
+                (_, None) => "removed",
+                _ => "changed",
+            };
+            output.text(&format!("  {would}{word}: {}", shown(&change.path)));
+            print_copy(change, output);
+        }
+        for left in &plan.left {
+            output.warn(&format!("{name}: left alone: {}: {}", left.what, left.why));
+        }
+        if let Some(todo) = self.todo(plan, setups) {
+            output.text(&format!("  next: {todo}"));
+        }
+    }
+}
+
+/// How hooks call this program, so that they find the same store as this call.
+fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
+    let text = |path: &Path| match path.to_str() {
+        Some(path) => Ok(path.to_owned()),
+        None => bail!("cannot write a path into a configuration that is not UTF-8: {}", path.display()),
+    };
+    let mut caller = Caller { program: text(&Context::program()?)?, options: Vec::new() };
+    let usual = home.join(".hermes");
+    let places = [("--base", Some(&context.base), "checkpoints"), ("--config", context.config.as_ref(), "config.yaml")];
+    for (option, path, name) in places {
+        if let Some(path) = path.filter(|path| **path != usual.join(name)) {
+            caller.options.extend([option.to_owned(), text(path)?]);
+        }
+    }
+    Ok(caller)
+}
+
+/// Agents whose question about trust is not ours to answer.
+fn asks_its_user(agent: Agent) -> bool {
+    matches!(agent, Agent::Codex | Agent::Gemini | Agent::Copilot)
+}
+
+fn diff_of(change: &Change) -> Vec<u8> {
+    let bytes = |text: &Option<String>| text.clone().map(String::into_bytes);
+    let (old, new) = (bytes(&change.before), bytes(&change.after));
+    unified_diff(change.path.as_os_str().as_encoded_bytes(), old.as_deref(), new.as_deref())
+}
+
+fn print_copy(change: &Change, output: &Output) {
+    if let Some(copy) = &change.copy {
+        output.text(&format!("    as it was: {}", shown(copy)));
+    }
+}
+
+fn shown(path: &Path) -> String {
+    plain(&path.display().to_string())
+}
+
+/// Now, as hermes writes it.
+fn rfc3339() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

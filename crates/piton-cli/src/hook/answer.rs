@@ -1,0 +1,155 @@
+//! The bytes that each agent wants for an answer. Pure.
+//!
+//! To say nothing lets all of them go on but Cursor, which takes silence for a no. What Claude, Codex and Qwen get at a
+//! prompt is read by the model, so there is silence unless there is something to say. Codex refuses keys that it does not
+//! know: there is no answer that suits all.
+
+use piton::Notice;
+use serde_json::{Value, json};
+
+use super::decode::{HookEvent, Kind};
+use crate::agents::Agent;
+use crate::output::plain;
+
+/// Events at which Cursor asks for permission.
+const CURSOR_ASKS: [&str; 3] = ["preToolUse", "beforeShellExecution", "beforeMCPExecution"];
+
+/// Lets the agent go on.
+pub(super) fn go_on(event: &HookEvent) -> String {
+    match event.agent {
+        // An event that cannot be read may be one of those.
+        Agent::Cursor if CURSOR_ASKS.contains(&event.name.as_str()) || event.kind == Kind::Unreadable => {
+            line(&json!({"permission": "allow"}))
+        }
+        Agent::Cursor => line(&json!({})),
+        _ => String::new(),
+    }
+}
+
+/// Stops the agent, as far as stdout does it; the exit code does the rest.
+pub(super) fn stop(event: &HookEvent, why: &str) -> String {
+    match event.agent {
+        Agent::Cursor => line(&json!({"permission": "deny", "user_message": why, "agent_message": why})),
+        _ => String::new(),
+    }
+}
+
+/// Goes on, and tells the model something at a prompt. `None` where the agent has no ear for it.
+pub(super) fn with_context(event: &HookEvent, text: &str) -> Option<String> {
+    let answer = match event.agent {
+        Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => {
+            json!({"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}})
+        }
+        Agent::Copilot => json!({"additionalContext": text}),
+        Agent::Hermes => json!({"context": text}),
+        Agent::Cursor | Agent::Opencode | Agent::Crush | Agent::Plain => return None,
+    };
+    Some(line(&answer))
+}
+
+/// Whether the agent's model can be told something at a prompt.
+pub(super) fn has_ear(event: &HookEvent) -> bool {
+    with_context(event, "").is_some()
+}
+
+/// Answers a prompt in place of the model. `None` where the agent does not let us.
+pub(super) fn in_place_of_the_model(agent: Agent, text: &str) -> Option<String> {
+    let answer = match agent {
+        Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => json!({"decision": "block", "reason": text}),
+        Agent::Copilot => json!({"handled": true, "responseContent": text}),
+        Agent::Cursor | Agent::Opencode | Agent::Hermes | Agent::Crush | Agent::Plain => return None,
+    };
+    Some(line(&answer))
+}
+
+/// What an agent is told after a restore.
+pub(super) fn words(notice: &Notice) -> String {
+    let names = |verb: &str, names: &[String]| match names {
+        [] => String::new(),
+        names => format!(" {verb}: {}.", names.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")),
+    };
+    let more = match notice.more {
+        0 => String::new(),
+        more => format!(" And {more} more."),
+    };
+    format!(
+        "The user has rolled back: {}.{}{}{more} What you remember of these files is out of date: read them again \
+         before you rely on them.",
+        plain(&notice.headline),
+        names("Written", &notice.written),
+        names("Removed", &notice.removed),
+    )
+}
+
+fn line(answer: &Value) -> String {
+    format!("{answer}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode::decode;
+    use super::*;
+
+    fn event(agent: Agent, name: &str) -> HookEvent {
+        decode(agent, Some(name), br#"{"cwd":"/p"}"#)
+    }
+
+    #[test]
+    fn silence_suits_all_but_cursor() {
+        for agent in Agent::ALL.into_iter().filter(|agent| *agent != Agent::Cursor) {
+            for name in ["UserPromptSubmit", "PreToolUse", "SessionStart", "Stop"] {
+                assert_eq!(go_on(&event(agent, name)), "", "{agent:?} {name}");
+            }
+        }
+        for name in CURSOR_ASKS {
+            assert_eq!(go_on(&event(Agent::Cursor, name)), "{\"permission\":\"allow\"}\n");
+        }
+        for name in ["beforeSubmitPrompt", "stop", "afterFileEdit"] {
+            assert_eq!(go_on(&event(Agent::Cursor, name)), "{}\n");
+        }
+        assert_eq!(go_on(&decode(Agent::Cursor, None, b"?")), "{\"permission\":\"allow\"}\n");
+    }
+
+    #[test]
+    fn each_model_is_told_in_its_own_way() {
+        let told = |agent, name| with_context(&event(agent, name), "x");
+        let claude = r#"{"hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":"x"}}"#;
+        for agent in [Agent::Claude, Agent::Codex, Agent::Qwen] {
+            assert_eq!(told(agent, "UserPromptSubmit"), Some(format!("{claude}\n")));
+        }
+        assert_eq!(told(Agent::Gemini, "BeforeAgent"), Some(claude.replace("UserPromptSubmit", "BeforeAgent") + "\n"));
+        assert_eq!(told(Agent::Copilot, "userPromptSubmitted"), Some("{\"additionalContext\":\"x\"}\n".to_owned()));
+        assert_eq!(told(Agent::Hermes, "pre_llm_call"), Some("{\"context\":\"x\"}\n".to_owned()));
+        for agent in [Agent::Cursor, Agent::Opencode, Agent::Crush, Agent::Plain] {
+            assert_eq!(told(agent, "prompt"), None);
+        }
+    }
+
+    #[test]
+    fn a_prompt_is_answered_where_the_agent_lets_us() {
+        for agent in [Agent::Claude, Agent::Codex, Agent::Gemini, Agent::Qwen] {
+            assert_eq!(
+                in_place_of_the_model(agent, "t\n").as_deref(),
+                Some("{\"decision\":\"block\",\"reason\":\"t\\n\"}\n")
+            );
+        }
+        let copilot = in_place_of_the_model(Agent::Copilot, "t");
+        assert_eq!(copilot.as_deref(), Some("{\"handled\":true,\"responseContent\":\"t\"}\n"));
+        for agent in [Agent::Cursor, Agent::Opencode, Agent::Hermes, Agent::Crush, Agent::Plain] {
+            assert_eq!(in_place_of_the_model(agent, "t"), None);
+        }
+    }
+
+    #[test]
+    fn a_notice_names_the_files_and_hides_nothing_in_them() {
+        let notice = Notice {
+            headline: "files in /p were restored".to_owned(),
+            written: vec!["a\u{1b}[31m.txt".to_owned(), "b".to_owned()],
+            removed: vec![],
+            more: 2,
+        };
+        let words = words(&notice);
+        assert!(words.contains("Written: a\u{fffd}[31m.txt, b. And 2 more."), "{words}");
+        assert!(!words.contains("Removed"));
+    }
+}

@@ -1,0 +1,217 @@
+//! From what an agent sends to what it means. Pure: nothing is looked up.
+//!
+//! Who speaks is decided by what is sent: agents run the hooks that they find in the settings of others. The name on the
+//! command line only decides between those that send the same.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use super::salvage::Payload;
+use super::tools::{self, Change};
+use crate::agents::Agent;
+
+/// Names of sessions and turns go into records: a longer one is cut.
+const NAME_CHARS_MAX: usize = 256;
+
+/// What an agent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HookEvent {
+    /// Who speaks.
+    pub(crate) agent: Agent,
+    /// Its own name for the event.
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) session: Option<String>,
+    /// Its own name for the turn; none where it has none, or where the name is not that of a prompt.
+    pub(crate) turn: Option<String>,
+    /// The session that this one works for.
+    pub(crate) parent: Option<String>,
+    /// Where it is.
+    pub(crate) cwd: Option<PathBuf>,
+    /// Where else it works.
+    pub(crate) roots: Vec<PathBuf>,
+    /// What tells two calls for one prompt from two prompts.
+    pub(crate) stamp: Option<String>,
+}
+
+/// What is about to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The user has said something.
+    Prompt { text: String },
+    /// A tool is about to run.
+    BeforeTool { tool: String, change: Change },
+    /// A session begins or is resumed.
+    SessionStart,
+    /// Nothing of ours.
+    Other,
+    /// Nobody knows.
+    Unreadable,
+}
+
+/// Reads an event. `named` and `event_named` are what the command line says.
+pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> HookEvent {
+    let Payload { fields, is_cut } = Payload::read(bytes);
+    let agent = speaker(named, &fields);
+    let name = event_name(agent, &fields).or_else(|| event_named.map(str::to_owned));
+    let name = name.or_else(|| guessed(&fields).map(str::to_owned)).unwrap_or_default();
+    let input = field(&fields, &["input"]);
+    let opencode_session = || {
+        let created = field(&fields, &["event", "properties"]);
+        text(input, "sessionID").or_else(|| text(created, "sessionID")).or_else(|| text(&created["info"], "id"))
+    };
+    let session = ["parentAgentId", "session_id", "sessionId", "conversation_id"]
+        .iter()
+        .find_map(|key| fields.get(*key)?.as_str())
+        .or_else(opencode_session);
+    let roots = field(&fields, &["workspace_roots"]).as_array().into_iter().flatten();
+    let roots: Vec<PathBuf> =
+        roots.filter_map(Value::as_str).map(PathBuf::from).filter(|root| root.is_absolute()).collect();
+    let cwd = ["cwd", "directory"].iter().find_map(|key| fields.get(*key)?.as_str()).map(PathBuf::from);
+    let stamp = fields.get("timestamp").filter(|stamp| stamp.is_string() || stamp.is_number());
+    HookEvent {
+        kind: kind(agent, &name, &fields, is_cut),
+        session: session.map(cut),
+        turn: turn(agent, &fields).map(cut),
+        parent: text(field(&fields, &["event", "properties", "info"]), "parentID").map(cut),
+        cwd: cwd.filter(|cwd| cwd.is_absolute()).or_else(|| roots.first().cloned()),
+        roots,
+        stamp: stamp.map(ToString::to_string),
+        agent,
+        name,
+    }
+}
+
+fn field<'a>(fields: &'a Map<String, Value>, path: &[&str]) -> &'a Value {
+    let (first, rest) = path.split_first().expect("a path has a first name");
+    rest.iter().fold(fields.get(*first).unwrap_or(&Value::Null), |value, name| &value[*name])
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key)?.as_str().filter(|text| !text.is_empty())
+}
+
+fn cut(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
+    let has = |key: &str| fields.contains_key(key);
+    let name = fields.get("hook_event_name").and_then(Value::as_str).unwrap_or_default();
+    if has("cursor_version") || (has("conversation_id") && has("generation_id")) {
+        return Agent::Cursor;
+    }
+    if has("sessionId") && !has("session_id") {
+        return Agent::Copilot;
+    }
+    match name {
+        "BeforeAgent" | "BeforeTool" => Agent::Gemini,
+        "pre_llm_call" | "pre_tool_call" | "on_session_start" => Agent::Hermes,
+        "chat.message" | "tool.execute.before" | "event:session.created" => Agent::Opencode,
+        "" if named != Agent::Plain && fields.get("event").is_some_and(Value::is_string) => Agent::Crush,
+        // Copilot sends the same as Claude to hooks that it finds in Claude's settings, but for the transcript.
+        "UserPromptSubmit" | "PreToolUse" | "SessionStart"
+            if named == Agent::Claude && has("timestamp") && !has("transcript_path") =>
+        {
+            Agent::Copilot
+        }
+        _ => named,
+    }
+}
+
+fn event_name(agent: Agent, fields: &Map<String, Value>) -> Option<String> {
+    let key = match agent {
+        Agent::Crush => "event",
+        Agent::Plain if !fields.contains_key("hook_event_name") => "event",
+        Agent::Copilot if fields.contains_key("hookName") => "hookName",
+        _ => "hook_event_name",
+    };
+    fields.get(key)?.as_str().map(str::to_owned)
+}
+
+/// What an event without a name must be, by what it brings.
+fn guessed(fields: &Map<String, Value>) -> Option<&'static str> {
+    let has = |key: &str| fields.contains_key(key);
+    let is_over = has("toolResult") || has("tool_result") || has("tool_response");
+    match () {
+        () if (has("toolName") || has("tool_name")) && !is_over => Some("before_tool"),
+        () if has("prompt") => Some("prompt"),
+        () => None,
+    }
+}
+
+fn turn(agent: Agent, fields: &Map<String, Value>) -> Option<&str> {
+    // A subagent of Codex has turns of its own within that of the user's prompt.
+    if agent == Agent::Codex && fields.contains_key("agent_id") {
+        return None;
+    }
+    let keys = ["prompt_id", "turn_id", "generation_id"];
+    let own = keys.iter().find_map(|key| fields.get(*key)?.as_str());
+    let turn = own.or_else(|| text(field(fields, &["extra"]), "turn_id"));
+    turn.or_else(|| text(field(fields, &["output", "message"]), "id")).filter(|turn| !turn.is_empty())
+}
+
+fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> Kind {
+    match name {
+        "UserPromptSubmit"
+        | "BeforeAgent"
+        | "userPromptSubmitted"
+        | "pre_llm_call"
+        | "chat.message"
+        | "beforeSubmitPrompt"
+        | "prompt" => match prompt(fields) {
+            // Qwen says so again after each tool, with nothing in it.
+            text if agent == Agent::Qwen && text.is_empty() => Kind::Other,
+            text => Kind::Prompt { text },
+        },
+        "PreToolUse"
+        | "BeforeTool"
+        | "preToolUse"
+        | "pre_tool_call"
+        | "tool.execute.before"
+        | "beforeShellExecution"
+        | "beforeMCPExecution"
+        | "before_tool" => before_tool(agent, name, fields, is_cut),
+        "SessionStart" | "sessionStart" | "on_session_start" | "event:session.created" | "session_start" => {
+            Kind::SessionStart
+        }
+        "" => Kind::Unreadable,
+        _ => Kind::Other,
+    }
+}
+
+fn prompt(fields: &Map<String, Value>) -> String {
+    let own = fields.get("prompt").and_then(Value::as_str);
+    if let Some(prompt) = own.or_else(|| text(field(fields, &["extra"]), "user_message")) {
+        return prompt.to_owned();
+    }
+    let parts = field(fields, &["output", "parts"]).as_array().into_iter().flatten();
+    parts.filter_map(|part| text(part, "text")).collect::<Vec<_>>().join("\n")
+}
+
+fn before_tool(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> Kind {
+    let tool = ["tool_name", "toolName"].iter().find_map(|key| fields.get(*key)?.as_str());
+    let tool = tool.or_else(|| text(field(fields, &["input"]), "tool"));
+    let given = ["tool_input", "toolArgs"].iter().find_map(|key| fields.get(*key));
+    let mut input = given.unwrap_or_else(|| field(fields, &["output", "args"])).clone();
+    // Arguments may come as text that is JSON.
+    if let Some(parsed) = input.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+        input = parsed;
+    }
+    let tool = match name {
+        "beforeShellExecution" => {
+            input = Value::Object(fields.clone());
+            "Shell"
+        }
+        "beforeMCPExecution" => "mcp",
+        _ => tool.unwrap_or("a tool"),
+    };
+    // Nobody can tell what the missing part would have said.
+    let change = if is_cut { Change::Files(Vec::new()) } else { tools::change(agent, tool, &input) };
+    Kind::BeforeTool { tool: cut(tool), change }
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

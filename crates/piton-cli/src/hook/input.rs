@@ -1,0 +1,65 @@
+//! Reading what the agent sends: all of it or enough of it, and never for ever.
+
+use std::io::{self, IsTerminal as _, Read};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// As much as is kept. Longer input is an agent that writes a large file: what matters stands at its beginning.
+const KEPT_BYTES_MAX: usize = 16 << 20;
+/// How long is waited for the end of it. An agent has it at hand and writes at once.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is on stdin. Nothing, if a person sits there.
+pub(super) fn read() -> Vec<u8> {
+    if io::stdin().is_terminal() {
+        return Vec::new();
+    }
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (done, is_done) = mpsc::channel::<()>();
+    let keeps = Arc::clone(&kept);
+    let reader = move || {
+        keep(&mut io::stdin().lock(), &keeps);
+        drop(done);
+    };
+    match thread::Builder::new().spawn(reader) {
+        Ok(_) => {
+            // Either way it is over: at the end of the input, or of the patience.
+            let _ = is_done.recv_timeout(PATIENCE);
+        }
+        Err(_) => keep(&mut io::stdin().lock(), &kept),
+    }
+    std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Reads to the end and keeps the beginning. An agent that could not finish writing would take that for a failure.
+fn keep(from: &mut impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return,
+            Ok(read) => {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = KEPT_BYTES_MAX - kept.len();
+                kept.extend_from_slice(&piece[..read.min(room)]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_is_kept_and_the_rest_is_read() {
+        let mut long = io::repeat(b'x').take(KEPT_BYTES_MAX as u64 + 5_000_000);
+        let kept = Mutex::new(Vec::new());
+        keep(&mut long, &kept);
+        assert_eq!(kept.lock().expect("nobody else has it").len(), KEPT_BYTES_MAX);
+        assert_eq!(long.limit(), 0);
+    }
+}

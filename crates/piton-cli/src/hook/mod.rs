@@ -1,0 +1,19 @@
+//! What an agent calls before it acts: an event on stdin, an answer on stdout.
+//!
+//! bytes -> `decode` -> a typed event -> `run`: once per turn a checkpoint -> `answer` -> bytes.
+//!
+//! - H1. It fails open: whatever goes wrong, the exit code is 0, stderr stays empty and the answer is the one that lets
+//!   this agent go on. (`--fail-closed` is for those who would rather wait.)
+//! - H2. It fails towards protection: what cannot be understood may change files.
+//! - H3. It holds the agent up no longer than the deadline and a little more, whatever hangs.
+//! - H4. What needs no checkpoint costs no file: neither configuration nor store is opened.
+
+mod answer;
+mod decode;
+mod input;
+mod run;
+mod salvage;
+mod tools;
+mod typed;
+
+pub(crate) use run::{Call, respond};

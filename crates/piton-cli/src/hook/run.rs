@@ -1,0 +1,312 @@
+//! What is done about an event: a checkpoint, a rollback, or nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use piton::{Event, Level, Manager, Store, triggers};
+
+use super::answer;
+use super::decode::{HookEvent, Kind, decode};
+use super::input;
+use super::tools::Change;
+use super::typed::{self, Place};
+use crate::agents::Agent;
+use crate::cli::Global;
+use crate::context::{Context, Surroundings};
+use crate::output::plain;
+use crate::upkeep;
+
+/// A longer deadline is no use: the agents give up before.
+const DEADLINE_MS_MAX: u64 = 20_000;
+/// After the deadline a take stops by itself. Whatever has not stopped then is left behind.
+const GRACE: Duration = Duration::from_millis(500);
+/// A prompt up to this length is quoted in the list of checkpoints.
+const PROMPT_CHARS_MAX: usize = 60;
+/// How many directories one call looks at.
+const DIRS_MAX: usize = 32;
+
+/// What the command line says.
+pub(crate) struct Call<'a> {
+    pub(crate) agent: Agent,
+    pub(crate) event: Option<&'a str>,
+    pub(crate) global: &'a Global,
+    pub(crate) fail_closed: bool,
+    /// What is wrong with the command line. The agent cannot help it.
+    pub(crate) complaint: Option<String>,
+}
+
+/// What the agent gets.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reply {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) code: u8,
+}
+
+/// What is to be done about an event.
+enum Doing {
+    /// A session begins: remember where.
+    Start,
+    /// A checkpoint before what a prompt leads to.
+    Prompt(String),
+    /// A checkpoint before a tool that may change something here.
+    Tool { reason: String, touched: Vec<PathBuf> },
+    /// A rollback, in place of the model.
+    Rollback(Vec<String>),
+}
+
+/// Reads what the agent says, does what is to be done and gives the answer. Never fails.
+pub(crate) fn respond(call: &Call<'_>) -> Reply {
+    // Some agents show the user what is on stderr, and some take it for a no.
+    std::panic::set_hook(Box::new(|_| {}));
+    let bytes = catch_unwind(input::read).unwrap_or_default();
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode(call.agent, call.event, &bytes)));
+    let event = decoded.unwrap_or_else(|_| decode(call.agent, call.event, b""));
+    let go_on = Reply { stdout: answer::go_on(&event), ..Reply::default() };
+    let here = place(&event);
+    let doing = catch_unwind(AssertUnwindSafe(|| doing(&event, here.as_deref())));
+    let Some(doing) = doing.unwrap_or_else(|_| Some(unreadable())) else {
+        return go_on;
+    };
+    let around = Surroundings::gather(call.global);
+    let limit = match doing {
+        Doing::Rollback(_) => typed::PATIENCE,
+        _ => Duration::from_millis(around.settings.deadline_ms.min(DEADLINE_MS_MAX)),
+    };
+    let is_strict = call.fail_closed && around.settings.enabled && matches!(doing, Doing::Tool { .. });
+    let task = Task {
+        event: event.clone(),
+        doing,
+        here,
+        config: call.global.config.clone(),
+        around: around.clone(),
+        complaint: call.complaint.clone(),
+        is_strict,
+    };
+    let done = within(limit + GRACE, move || task.run()).unwrap_or_else(|| {
+        let why = "the hook did not come to an end: it took too long, or failed".to_owned();
+        note_late(&event, around, why.clone());
+        Done { answer: None, missed: Some(why) }
+    });
+    match (done.missed, done.answer) {
+        (Some(why), _) if is_strict => {
+            let why = format!("piton: no checkpoint could be taken, and --fail-closed is set: {}", plain(&why));
+            Reply { stdout: answer::stop(&event, &why), stderr: why + "\n", code: 2 }
+        }
+        (_, Some(answer)) => Reply { stdout: answer, ..go_on },
+        _ => go_on,
+    }
+}
+
+/// The directory in which the agent is.
+fn place(event: &HookEvent) -> Option<PathBuf> {
+    event.cwd.clone().filter(|cwd| cwd.is_dir()).or_else(|| std::env::current_dir().ok())
+}
+
+/// What is to be done; `None` is nothing. Opens no file.
+fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
+    match &event.kind {
+        Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
+        Kind::SessionStart => Some(Doing::Start),
+        Kind::Unreadable => Some(unreadable()),
+        Kind::Prompt { text } => Some(match typed::rollback(text) {
+            Some(words) if answer::in_place_of_the_model(event.agent, "").is_some() => Doing::Rollback(words),
+            _ => Doing::Prompt(reason_of(text)),
+        }),
+        Kind::BeforeTool { tool, change: Change::Files(files) } => {
+            let home = Context::home();
+            let absolute = |file: &PathBuf| match (file.strip_prefix("~"), &home) {
+                (Ok(below), Some(home)) => Some(home.join(below)),
+                _ => Some(here?.join(file)),
+            };
+            let resolved = files.iter().filter_map(|file| absolute(file).map(|path| dir_of(&path)));
+            Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched: resolved.collect() })
+        }
+        Kind::BeforeTool { change: Change::Command { line, dir }, .. } => {
+            let here = here.unwrap_or(Path::new("/"));
+            let at = dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
+            let verdict = triggers::analyse(line, &at, Context::home().as_deref());
+            let operands = verdict.paths.into_iter().filter(|path| path.is_dir());
+            verdict.may_change.then(|| Doing::Tool {
+                reason: format!("before terminal: {}", verdict.summary),
+                touched: [at].into_iter().chain(verdict.dirs).chain(operands).collect(),
+            })
+        }
+    }
+}
+
+fn unreadable() -> Doing {
+    Doing::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
+}
+
+/// The directory that holds the file itself, if the path is a link to it.
+fn dir_of(path: &Path) -> PathBuf {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if path.is_dir() { path } else { path.parent().map_or_else(|| path.clone(), Path::to_owned) }
+}
+
+/// A short prompt says best what was about to happen. A long one is nobody's business but the agent's.
+fn reason_of(prompt: &str) -> String {
+    let prompt = prompt.trim();
+    let is_short = prompt.chars().count() <= PROMPT_CHARS_MAX && !prompt.contains('\n');
+    if is_short && !prompt.is_empty() { format!("prompt: {}", plain(prompt)) } else { "prompt".to_owned() }
+}
+
+/// Everything that the work needs, in one piece: it may be left behind.
+struct Task {
+    event: HookEvent,
+    doing: Doing,
+    here: Option<PathBuf>,
+    config: Option<PathBuf>,
+    around: Surroundings,
+    complaint: Option<String>,
+    /// Whether the agent is stopped where there is no protection.
+    is_strict: bool,
+}
+
+/// What came of it.
+struct Done {
+    answer: Option<String>,
+    /// Why the agent goes on without protection.
+    missed: Option<String>,
+}
+
+const NOTHING: Done = Done { answer: None, missed: None };
+
+impl Task {
+    fn run(mut self) -> Done {
+        let mut settings = self.around.settings.clone();
+        settings.deadline_ms = settings.deadline_ms.min(DEADLINE_MS_MAX);
+        let is_enabled = settings.enabled;
+        let base = &self.around.base;
+        let mut manager = Manager::new(base, self.around.home.as_deref(), settings)
+            .for_agent(self.event.agent.name())
+            .with_journal(self.around.journal.clone());
+        self.enter_turn(&mut manager);
+        let problems = std::mem::take(&mut self.around.problems).into_iter().chain(self.complaint.take());
+        for problem in problems {
+            manager.note_warning(problem, Context::now());
+        }
+        match &self.doing {
+            Doing::Rollback(words) => self.rollback(&manager, words),
+            _ if !is_enabled => NOTHING,
+            Doing::Start => NOTHING,
+            Doing::Prompt(reason) => {
+                let missed = self.protect(&manager, reason, &[]);
+                let notice = answer::has_ear(&self.event).then(|| manager.take_notice(Context::now())).flatten();
+                let answer = notice.and_then(|notice| answer::with_context(&self.event, &answer::words(&notice)));
+                Done { answer, missed }
+            }
+            Doing::Tool { reason, touched } => Done { missed: self.protect(&manager, reason, touched), ..NOTHING },
+        }
+    }
+
+    fn enter_turn(&self, manager: &mut Manager) {
+        let Some(session) = &self.event.session else {
+            return;
+        };
+        let (now, turn, here) = (Context::now(), self.event.turn.as_deref(), self.here.as_deref());
+        match &self.doing {
+            Doing::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
+            Doing::Prompt(_) => manager.begin_turn(session, turn, here, now),
+            Doing::Tool { .. } => manager.continue_turn(session, turn, now),
+            Doing::Rollback(_) => {}
+        }
+    }
+
+    /// Makes sure of a checkpoint where the session began, where it is, and of all that is touched. Why not, if not.
+    fn protect(&self, manager: &Manager, reason: &str, touched: &[PathBuf]) -> Option<String> {
+        // Where the session began comes first: what lies within is then known to belong to it.
+        let all = manager.root().into_iter().chain(self.here.as_deref());
+        let all = all.chain(self.event.roots.iter().chain(touched).map(PathBuf::as_path));
+        let mut dirs: Vec<PathBuf> = Vec::new();
+        let base = Some(&self.around.base).filter(|base| !base.as_os_str().is_empty());
+        let is_ours = |dir: &Path| base.is_some_and(|base| dir.starts_with(base));
+        for dir in all.filter(|dir| !is_shared(dir) && !is_ours(dir)) {
+            if !dirs.iter().any(|known| known == dir) && dirs.len() < DIRS_MAX {
+                dirs.push(dir.to_owned());
+            }
+        }
+        let now = Context::now();
+        if dirs.is_empty() {
+            let why = "the agent works in a directory that all users share, which is never taken".to_owned();
+            manager.note_unprotected(self.here.as_deref(), why.clone(), now);
+            return Some(why);
+        }
+        let ensured = manager.ensure_checkpoints(&dirs, reason, now);
+        if ensured.iter().any(|one| one.checkpoint().is_some())
+            && let Ok(Some(store)) = Store::open_existing(&self.around.base)
+        {
+            upkeep::start_if_due(&store, manager.settings(), self.config.as_deref());
+        }
+        let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
+        if missed.is_some() || !self.is_strict {
+            return missed;
+        }
+        // The turn may have had its try, and failed.
+        let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
+        is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned())
+    }
+
+    fn rollback(&self, manager: &Manager, words: &[String]) -> Done {
+        let root = self.event.session.as_ref().and_then(|session| manager.root_of(session));
+        let Some(dir) = root.or_else(|| self.here.clone()) else {
+            return NOTHING;
+        };
+        let (base, config, session) = (self.around.base.clone(), self.config.clone(), self.event.session.clone());
+        let place = Place { dir, base, config, session };
+        let run = || typed::run(&place, words);
+        // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
+        let changes_files = words.first().is_some_and(|first| first != "diff");
+        let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
+        let text = match &self.event.session {
+            Some(session) if changes_files && names != [""; 2] => {
+                manager.answer_once(session, &format!("{} {}", names.join(" "), words.join(" ")), run)
+            }
+            _ => run(),
+        };
+        Done { answer: answer::in_place_of_the_model(self.event.agent, &text), missed: None }
+    }
+}
+
+/// Whether everybody may write there, as in `/tmp`. What lies right in it belongs to no project, and taking all of it
+/// would cost more than it saves.
+fn is_shared(dir: &Path) -> bool {
+    fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o1002 == 0o1002)
+}
+
+/// The last thing before the answer. The disk may be what hangs: it is not waited for.
+fn note_late(event: &HookEvent, around: Surroundings, why: String) {
+    let noted = Event {
+        time: Context::now(),
+        level: Level::Unprotected,
+        agent: Some(event.agent.name().to_owned()),
+        session: event.session.clone(),
+        turn: event.turn.clone(),
+        project: place(event),
+        what: why,
+    };
+    within(GRACE, move || around.journal.note(&noted));
+}
+
+/// Runs `work` on another thread, and leaves it behind when the time is up or it panics. Where no thread is to be had it
+/// runs on this one.
+fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (done, is_done) = mpsc::channel();
+    let theirs = Arc::clone(&work);
+    let spawned = thread::Builder::new().spawn(move || {
+        let work = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = done.send(work.and_then(|work| catch_unwind(AssertUnwindSafe(work)).ok()));
+    });
+    match spawned {
+        Ok(_) => is_done.recv_timeout(limit).ok().flatten(),
+        Err(_) => take(&work).and_then(|work| catch_unwind(AssertUnwindSafe(work)).ok()),
+    }
+}

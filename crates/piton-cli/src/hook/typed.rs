@@ -1,0 +1,158 @@
+//! `/rollback ...` typed to an agent: done without the model, by the command that a terminal would run.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Agents wait 30 seconds for a prompt hook at least. A restore that takes longer goes on by itself.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// The most that is shown: a diff can be as long as the project.
+const SHOWN_CHARS_MAX: usize = 20_000;
+
+/// The arguments of a rollback that was typed as a prompt; `None` for any other prompt. What begins with a slash is a
+/// command, right or wrong. What begins with `piton rollback` may be the beginning of a sentence: it is a command only if
+/// it goes on like one.
+pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
+    let prompt = prompt.trim();
+    let after = |start: &str| {
+        prompt.strip_prefix(start).filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    };
+    if let Some(rest) = after("/rollback") {
+        return Some(words(rest));
+    }
+    let words = words(after("piton rollback")?);
+    let names_one = |word: &String| {
+        let is_number = word.len() < 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+        is_number || (word.len() >= 4 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let is_command = match words.split_first() {
+        None => true,
+        Some((first, rest)) if first == "diff" => rest.first().is_none_or(names_one),
+        Some((first, _)) => names_one(first),
+    };
+    is_command.then_some(words)
+}
+
+/// Splits at spaces; quotes and backslashes keep spaces together. A quote that is not closed ends with the text.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut word, mut is_begun, mut quote) = (String::new(), false, None);
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some(open), close) if open == close => quote = None,
+            (None | Some('"'), '\\') => word.extend(characters.next()),
+            (None, open @ ('"' | '\'')) => (quote, is_begun) = (Some(open), true),
+            (None, space) if space.is_whitespace() => {
+                if is_begun || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                is_begun = false;
+            }
+            (_, other) => word.push(other),
+        }
+    }
+    if is_begun || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Where and with what the command runs.
+pub(super) struct Place {
+    pub(super) dir: PathBuf,
+    pub(super) base: PathBuf,
+    pub(super) config: Option<PathBuf>,
+    /// The session in which it was typed: its own later work may be taken back.
+    pub(super) session: Option<String>,
+}
+
+/// Runs the rollback, and gives the text that a terminal would show.
+pub(super) fn run(place: &Place, words: &[String]) -> String {
+    let command = format!("piton rollback {}", words.join(" "));
+    match std::env::current_exe().and_then(|program| start(&program, place, words)) {
+        Ok(Some(output)) => shown(&output, command.trim()),
+        Ok(None) => {
+            format!("`{}` is still going on. `piton rollback` in a terminal shows what came of it.", command.trim())
+        }
+        Err(error) => format!("cannot run piton: {error}\nhint: type `{}` in a terminal", command.trim()),
+    }
+}
+
+/// `None` if it is still going on after all the patience there is. It is not stopped then: half a restore helps nobody.
+fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Option<Output>> {
+    let mut command = Command::new(program);
+    command.arg("--no-color").arg("-C").arg(&place.dir).arg("--base").arg(&place.base);
+    if let Some(config) = &place.config {
+        command.arg("--config").arg(config);
+    }
+    command.args(["rollback", "-y"]);
+    if let Some(session) = &place.session {
+        command.arg("--session").arg(session);
+    }
+    // Others' work is taken back by a word of its own, here as in a terminal.
+    let (flags, words): (Vec<_>, Vec<_>) = words.iter().partition(|word| *word == "--across-sessions");
+    command.args(flags).arg("--").args(words);
+    // What the agent does to this process, it does not do to the restore.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let child = command.spawn()?;
+    let (done, is_done) = mpsc::channel();
+    thread::Builder::new().spawn(move || done.send(child.wait_with_output()))?;
+    is_done.recv_timeout(PATIENCE).ok().transpose()
+}
+
+fn shown(output: &Output, command: &str) -> String {
+    let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim_end().to_owned());
+    let text = texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("\n");
+    let Some((end, _)) = text.char_indices().nth(SHOWN_CHARS_MAX) else {
+        return text;
+    };
+    let end = text[..end].rfind('\n').unwrap_or(end);
+    format!("{}\n... `{command}` in a terminal shows the rest", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollback_is_told_from_a_sentence() {
+        let typed = |prompt: &str| rollback(prompt).map(|words| words.join("|"));
+        let command = |words: &str| Some(words.to_owned());
+        assert_eq!(typed("/rollback"), command(""));
+        assert_eq!(typed("  /rollback 2 \n"), command("2"));
+        assert_eq!(typed("/rollback diff 4f2a"), command("diff|4f2a"));
+        assert_eq!(typed("/rollback 2 'a b' \"c d\" e\\ f ''"), command("2|a b|c d|e f|"));
+        assert_eq!(typed("/rollback nonsense"), command("nonsense"));
+        assert_eq!(typed("piton rollback"), command(""));
+        assert_eq!(typed("piton rollback 2 src/a.rs"), command("2|src/a.rs"));
+        assert_eq!(typed("piton rollback diff"), command("diff"));
+        for prompt in [
+            "piton rollback is broken, mend it",
+            "piton rollback diff shows nothing",
+            "piton rollbacks 2",
+            "/rollbacks",
+            "please /rollback 2",
+            "",
+        ] {
+            assert_eq!(typed(prompt), None, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_line() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let line = "ä".repeat(99) + "\n";
+        let output = Output {
+            status: std::process::ExitStatus::from_raw(0),
+            stdout: line.repeat(500).into_bytes(),
+            stderr: vec![],
+        };
+        let text = shown(&output, "piton rollback diff 1");
+        assert!(text.chars().count() < SHOWN_CHARS_MAX + 100);
+        assert!(text.ends_with("ä\n... `piton rollback diff 1` in a terminal shows the rest"));
+    }
+}

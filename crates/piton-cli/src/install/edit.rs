@@ -1,0 +1,418 @@
+//! Our pieces in a configuration of somebody else: putting them in, finding them, taking them out.
+//!
+//! - E1. Each edit is made twice, in the text and in the value that it stands for. If the two do not agree, the edit is
+//!   refused: nobody's key is ever changed by a misread line.
+//! - E2. What is not ours is never taken out: ours is known by its command line, not by its place.
+
+use serde_json::{Map, Value};
+
+use super::jsonc::{Document, Step, wrapped};
+use super::shell;
+use super::yaml::Yaml;
+use crate::agents::Agent;
+
+/// How a configuration is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Yaml,
+}
+
+/// One thing that an agent's configuration needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    /// Where it belongs.
+    pub(crate) keys: Vec<&'static str>,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// One item of the list at that place.
+    Item(Value),
+    /// The value at that place, unless somebody else's is there.
+    Member(Value),
+    /// A value without which the agent reads nothing; whatever is there already will do.
+    Default(Value),
+}
+
+/// A configuration that is being edited.
+#[derive(Debug, Clone)]
+pub(crate) enum Config {
+    Json(Document),
+    Yaml(Yaml),
+}
+
+/// One command line of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ours {
+    pub(crate) event: String,
+    pub(crate) command: String,
+    /// Its place in the lists that it is in, outermost first.
+    pub(crate) at: Vec<usize>,
+}
+
+/// What an edit came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edited {
+    /// The keys that were not there before.
+    pub(crate) made: Vec<Vec<String>>,
+    /// Pieces that were left out, because somebody else's stand in their place.
+    pub(crate) taken: Vec<String>,
+}
+
+impl Config {
+    pub(crate) fn parse(text: &str, format: Format) -> Result<Self, String> {
+        match format {
+            Format::Json => Document::parse(text).map(Self::Json),
+            Format::Yaml => Yaml::parse(text).map(Self::Yaml),
+        }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Json(document) => document.text(),
+            Self::Yaml(yaml) => yaml.text(),
+        }
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        match self {
+            Self::Json(document) => document.value(),
+            Self::Yaml(yaml) => yaml.value(),
+        }
+    }
+
+    /// Puts the pieces in. Those that are there already are brought up to date: their command line is, and nothing else.
+    pub(crate) fn install(&mut self, pieces: &[Piece], agent: Agent) -> Result<Edited, String> {
+        let mut edited = Edited::default();
+        for piece in pieces {
+            let found = match &piece.what {
+                What::Item(item) => {
+                    let ours = self.ours_at(&piece.keys, item, agent);
+                    if ours.is_empty() {
+                        self.push(&piece.keys, item)?
+                    } else {
+                        self.bring_up_to_date(&ours, &piece.keys, item)?;
+                        piece.keys.len()
+                    }
+                }
+                What::Member(value) => match at(&self.value(), &piece.keys) {
+                    None => self.set_default(&piece.keys, value)?,
+                    Some(there) if there == value => piece.keys.len(),
+                    Some(there) if command_of(there).is_some_and(|line| shell::is_ours(line, agent)) => {
+                        let path = steps(&piece.keys).chain([Step::Key("command".to_owned())]).collect();
+                        self.set_commands(&[path], command_of(value).unwrap_or_default())?;
+                        piece.keys.len()
+                    }
+                    Some(_) => {
+                        edited.taken.push(piece.keys.join("."));
+                        piece.keys.len()
+                    }
+                },
+                What::Default(value) => self.set_default(&piece.keys, value)?,
+            };
+            let owned = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+            edited.made.extend((found + 1..=piece.keys.len()).map(|depth| owned(&piece.keys[..depth])));
+        }
+        Ok(edited)
+    }
+
+    /// Takes out everything of ours, wherever it stands. Lists and objects that are empty then go, too, if they are
+    /// among `made`; if nobody knows what was made, all of them do.
+    pub(crate) fn uninstall(
+        &mut self,
+        pieces: &[Piece],
+        agent: Agent,
+        made: Option<&[Vec<String>]>,
+    ) -> Result<(), String> {
+        let mut touched: Vec<Vec<Step>> = Vec::new();
+        while let Some(path) = self.find_ours(pieces, agent) {
+            touched.push(path[..path.len() - 1].to_vec());
+            self.remove(&path)?;
+        }
+        for mut path in touched {
+            while !path.is_empty() {
+                let is_empty = match value_at(&self.value(), &path) {
+                    Some(Value::Array(items)) => items.is_empty(),
+                    Some(Value::Object(members)) => members.is_empty(),
+                    Some(Value::Null) => true,
+                    _ => false,
+                };
+                let is_made = made.is_none_or(|made| made.iter().any(|keys| steps(keys).eq(path.iter().cloned())));
+                if !is_empty || !is_made {
+                    break;
+                }
+                self.remove(&path)?;
+                path.pop();
+            }
+        }
+        self.remove_defaults(pieces, made.unwrap_or_default())
+    }
+
+    /// What the agent needed to read the file goes, too, if we put it there and nothing else needs it.
+    fn remove_defaults(&mut self, pieces: &[Piece], made: &[Vec<String>]) -> Result<(), String> {
+        let is_needed =
+            |piece: &Piece| matches!(piece.what, What::Item(_)) && at(&self.value(), &piece.keys[..1]).is_some();
+        if pieces.iter().any(is_needed) {
+            return Ok(());
+        }
+        for piece in pieces {
+            if let What::Default(value) = &piece.what
+                && at(&self.value(), &piece.keys) == Some(value)
+                && made.iter().any(|keys| *keys == piece.keys)
+            {
+                self.remove(&steps(&piece.keys).collect::<Vec<_>>())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Our command lines in lists, in order.
+    pub(crate) fn our_commands(&self, pieces: &[Piece], agent: Agent) -> Vec<Ours> {
+        let value = self.value();
+        let is_list = |root: &Vec<Step>| matches!(&root[..], [Step::Key(key)] if key != "quick_commands");
+        let paths = roots(pieces).into_iter().filter(is_list).flat_map(|root| paths_of_ours(&value, &root, agent));
+        let ours = |path: Vec<Step>| {
+            let at = path.iter().filter_map(|step| if let Step::Item(at) = step { Some(*at) } else { None });
+            let event = path.iter().rev().find_map(|step| match step {
+                Step::Key(key) if key != "hooks" && key != "command" => Some(key.clone()),
+                _ => None,
+            });
+            let command = value_at(&value, &path).and_then(Value::as_str).unwrap_or_default();
+            Ours { event: event.unwrap_or_default(), command: command.to_owned(), at: at.collect() }
+        };
+        paths.map(ours).collect()
+    }
+
+    /// Sets a scalar, which may be there or not, and nothing else.
+    pub(crate) fn set(&mut self, keys: &[&str], value: &Value) -> Result<(), String> {
+        match at(&self.value(), keys) {
+            Some(there) if there == value => Ok(()),
+            Some(_) => self.replace_scalar(&steps(keys).collect::<Vec<_>>(), value),
+            None => self.set_default(keys, value).map(|_| ()),
+        }
+    }
+
+    /// One piece of ours to be removed: an item, a handler among others in an item, or a member.
+    fn find_ours(&self, pieces: &[Piece], agent: Agent) -> Option<Vec<Step>> {
+        let value = self.value();
+        let command = roots(pieces).iter().find_map(|root| paths_of_ours(&value, root, agent).pop())?;
+        let mut path = command[..command.len() - 1].to_vec();
+        // A group that holds nothing but this handler goes as a whole.
+        if let [.., Step::Key(key), Step::Item(_)] = &path[..]
+            && key == "hooks"
+            && path.len() >= 3
+            && matches!(path[path.len() - 3], Step::Item(_))
+            && value_at(&value, &path[..path.len() - 1]).and_then(Value::as_array).is_some_and(|list| list.len() == 1)
+        {
+            path.truncate(path.len() - 2);
+        }
+        Some(path)
+    }
+
+    /// Where the command lines of ours stand in the list at `keys`, those for the same event only.
+    fn ours_at(&self, keys: &[&str], item: &Value, agent: Agent) -> Vec<Vec<Step>> {
+        let value = self.value();
+        let paths = paths_of_ours(&value, &steps(keys).collect::<Vec<_>>(), agent);
+        let is_same = |path: &Vec<Step>| {
+            value_at(&value, &path[..=keys.len().min(path.len() - 1)])
+                .is_some_and(|there| there["event"] == item["event"])
+        };
+        paths.into_iter().filter(is_same).collect()
+    }
+
+    /// Gives our items the command line of this one. Where that cannot be spliced in (a text that was folded over
+    /// lines, say), they go, and it comes.
+    fn bring_up_to_date(&mut self, ours: &[Vec<Step>], keys: &[&str], item: &Value) -> Result<(), String> {
+        let mut edited = self.clone();
+        if let Err(why) = edited.set_commands(ours, command_of(item).unwrap_or_default()) {
+            edited = self.clone();
+            for path in ours.iter().rev() {
+                // An item of others may be around it.
+                if path.len() > keys.len() + 2 {
+                    return Err(why);
+                }
+                edited.remove(&path[..=keys.len()])?;
+            }
+            edited.push(keys, item)?;
+        }
+        *self = edited;
+        Ok(())
+    }
+
+    fn set_commands(&mut self, paths: &[Vec<Step>], command: &str) -> Result<(), String> {
+        for path in paths {
+            if value_at(&self.value(), path).and_then(Value::as_str) != Some(command) {
+                self.replace_scalar(path, &Value::from(command))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, keys: &[&str], item: &Value) -> Result<usize, String> {
+        let mut expected = self.value();
+        match at_mut(&mut expected, keys) {
+            Some(Value::Array(list)) => list.push(item.clone()),
+            Some(Value::Null) | None => put(&mut expected, keys, Value::Array(vec![item.clone()])),
+            Some(_) => return Err(format!("`{}` is not a list", keys.join("."))),
+        }
+        self.checked(&expected, |config| match config {
+            Self::Json(document) => document.push(keys, item),
+            Self::Yaml(yaml) => yaml.push(keys, item),
+        })
+    }
+
+    fn set_default(&mut self, keys: &[&str], value: &Value) -> Result<usize, String> {
+        let mut expected = self.value();
+        if at(&expected, keys).is_none() {
+            put(&mut expected, keys, value.clone());
+        }
+        self.checked(&expected, |config| match config {
+            Self::Json(document) => document.set_default(keys, value),
+            Self::Yaml(yaml) => yaml.set_default(keys, value),
+        })
+    }
+
+    fn replace_scalar(&mut self, path: &[Step], value: &Value) -> Result<(), String> {
+        let mut expected = self.value();
+        *value_at_mut(&mut expected, path).ok_or("the value is not there")? = value.clone();
+        self.checked(&expected, |config| match config {
+            Self::Json(document) => document.replace_scalar(path, value),
+            Self::Yaml(yaml) => yaml.replace_scalar(path, value),
+        })
+    }
+
+    fn remove(&mut self, path: &[Step]) -> Result<(), String> {
+        let mut expected = self.value();
+        let (last, around) = path.split_last().ok_or("the whole document is not ours")?;
+        match (value_at_mut(&mut expected, around), last) {
+            (Some(Value::Array(list)), Step::Item(at)) if *at < list.len() => drop(list.remove(*at)),
+            (Some(Value::Object(map)), Step::Key(key)) => drop(map.shift_remove(key)),
+            _ => return Err("the value is not there".to_owned()),
+        }
+        self.checked(&expected, |config| match config {
+            Self::Json(document) => document.remove(path),
+            Self::Yaml(yaml) => yaml.remove(path),
+        })
+    }
+
+    /// E1. An empty list or object in block form is nothing at all in YAML.
+    fn checked<T>(&mut self, expected: &Value, edit: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        let mut edited = self.clone();
+        let done = edit(&mut edited)?;
+        let is_same = match self {
+            Self::Json(_) => edited.value() == *expected,
+            Self::Yaml(_) => without_empty(edited.value()) == without_empty(expected.clone()),
+        };
+        if !is_same {
+            return Err("the edit would change more than it should".to_owned());
+        }
+        *self = edited;
+        Ok(done)
+    }
+}
+
+fn without_empty(value: Value) -> Value {
+    match value {
+        Value::Array(items) if items.is_empty() => Value::Null,
+        Value::Object(members) if members.is_empty() => Value::Null,
+        Value::Array(items) => items.into_iter().map(without_empty).collect(),
+        Value::Object(members) => {
+            Value::Object(members.into_iter().map(|(key, value)| (key, without_empty(value))).collect())
+        }
+        other => other,
+    }
+}
+
+fn steps<S: AsRef<str>>(keys: &[S]) -> impl Iterator<Item = Step> {
+    keys.iter().map(|key| Step::Key(key.as_ref().to_owned()))
+}
+
+/// The places that our pieces are in: the section of a list, so that lists of an older version are found, too.
+fn roots(pieces: &[Piece]) -> Vec<Vec<Step>> {
+    let mut roots: Vec<Vec<Step>> = Vec::new();
+    for piece in pieces {
+        let depth = if matches!(piece.what, What::Item(_)) { 1 } else { piece.keys.len() };
+        let root: Vec<_> = steps(&piece.keys[..depth]).collect();
+        if !matches!(piece.what, What::Default(_)) && !roots.contains(&root) {
+            roots.push(root);
+        }
+    }
+    roots
+}
+
+/// Where below `root` a command line of ours stands, in order.
+fn paths_of_ours(value: &Value, root: &[Step], agent: Agent) -> Vec<Vec<Step>> {
+    fn walk(value: &Value, path: &mut Vec<Step>, agent: Agent, found: &mut Vec<Vec<Step>>) {
+        match value {
+            Value::String(line)
+                if path.last() == Some(&Step::Key("command".to_owned())) && shell::is_ours(line, agent) =>
+            {
+                found.push(path.clone());
+            }
+            Value::Object(members) => {
+                for (key, value) in members {
+                    path.push(Step::Key(key.clone()));
+                    walk(value, path, agent, found);
+                    path.pop();
+                }
+            }
+            Value::Array(items) => {
+                for (at, value) in items.iter().enumerate() {
+                    path.push(Step::Item(at));
+                    walk(value, path, agent, found);
+                    path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    if let Some(value) = value_at(value, root) {
+        walk(value, &mut root.to_vec(), agent, &mut found);
+    }
+    found
+}
+
+/// The command line of an item: its own, or that of its only handler.
+fn command_of(item: &Value) -> Option<&str> {
+    item["command"].as_str().or_else(|| item["hooks"][0]["command"].as_str())
+}
+
+fn value_at<'a>(value: &'a Value, path: &[Step]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get(key),
+        Step::Item(at) => value.get(at),
+    })
+}
+
+fn value_at_mut<'a>(value: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get_mut(key),
+        Step::Item(at) => value.get_mut(at),
+    })
+}
+
+fn at<'a>(value: &'a Value, keys: &[&str]) -> Option<&'a Value> {
+    keys.iter().try_fold(value, |value, key| value.get(key))
+}
+
+fn at_mut<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a mut Value> {
+    keys.iter().try_fold(value, |value, key| value.get_mut(key))
+}
+
+/// Puts a value at a place, with the objects that lead there.
+pub(crate) fn put(root: &mut Value, keys: &[&str], value: Value) {
+    let Some((key, inner)) = keys.split_first() else {
+        *root = value;
+        return;
+    };
+    match root {
+        Value::Object(members) => match members.get_mut(*key) {
+            Some(member) => put(member, inner, value),
+            None => drop(members.insert((*key).to_owned(), wrapped(inner, value))),
+        },
+        other => *other = Value::Object(Map::from_iter([((*key).to_owned(), wrapped(inner, value))])),
+    }
+}

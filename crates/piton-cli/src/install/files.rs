@@ -1,0 +1,130 @@
+//! Reading and replacing the files of agents.
+//!
+//! - I1. A file holds its old bytes or its new ones, never a mixture and never nothing, whenever the power goes.
+//! - I2. Mode and owner stay; a link stays a link, and what it leads to is replaced.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use piton::{Error, ErrorKind, Result};
+use sha2::{Digest, Sha256};
+
+/// A configuration that is larger is none.
+const BYTES_MAX: u64 = 16 << 20;
+/// What a temporary file of ours begins with.
+const TEMP_PREFIX: &str = ".piton-tmp-";
+
+/// The text of a file, `None` where there is none.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    let real = real_path(path)?;
+    let opened = fs::metadata(&real).and_then(|stat| Ok((stat, File::open(&real)?)));
+    let (stat, file) = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(|error| Error::io("read", path, error))?,
+    };
+    if !stat.is_file() || stat.len() > BYTES_MAX {
+        let why = if stat.is_file() { "it is too large for a configuration" } else { "it is no file" };
+        return Err(Error::new(ErrorKind::Invalid, "read").with_path(path).because(why));
+    }
+    let mut text = String::new();
+    match file.take(BYTES_MAX).read_to_string(&mut text) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let error = Error::new(ErrorKind::Invalid, "edit").with_path(path).because("it is not UTF-8");
+            Err(error.with_hint("save it as UTF-8, then try again; nothing was changed"))
+        }
+        read => read.map(|_| Some(text)).map_err(|error| Error::io("read", path, error)),
+    }
+}
+
+/// Where a file really is: a link is followed, so that it stays one.
+fn real_path(path: &Path) -> Result<PathBuf> {
+    match fs::symlink_metadata(path) {
+        Ok(stat) if stat.is_symlink() => fs::canonicalize(path).map_err(|error| {
+            Error::io("follow the link", path, error).with_hint("mend or remove the link; nothing was changed")
+        }),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// Replaces a file as a whole, or makes it with `mode`, and the directories around it where they are missing.
+pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let real = real_path(path)?;
+    let dir = real.parent().unwrap_or(Path::new("/"));
+    make_dirs(dir, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
+    sweep(dir);
+    let failed = |error| Error::io("write", path, error);
+    let mut temp = tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(dir).map_err(failed)?;
+    temp.write_all(bytes).map_err(failed)?;
+    match fs::metadata(&real) {
+        Ok(stat) => {
+            let own = temp.as_file().metadata().map_err(failed)?;
+            if (own.uid(), own.gid()) != (stat.uid(), stat.gid()) {
+                std::os::unix::fs::chown(temp.path(), Some(stat.uid()), Some(stat.gid())).map_err(|error| {
+                    Error::io("keep the owner of", path, error).with_hint("run it as the owner of the file")
+                })?;
+            }
+            temp.as_file().set_permissions(Permissions::from_mode(stat.mode() & 0o7777)).map_err(failed)?;
+        }
+        Err(_) => temp.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?,
+    }
+    temp.as_file().sync_all().map_err(failed)?;
+    temp.persist(&real).map_err(|error| failed(error.error))?;
+    sync_dir(dir)
+}
+
+/// Removes what a killed process left. Nobody else is at work here: whoever writes holds the lock of the records.
+fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Removes a file; one that is not there is fine.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes those directories that hold nothing, the innermost first.
+pub(crate) fn remove_empty(mut dirs: Vec<PathBuf>) {
+    dirs.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
+    for dir in dirs {
+        // One that holds something, or is gone, is as it should be.
+        let _ = fs::remove_dir(dir);
+    }
+}
+
+/// The directories around a file that are missing, outermost first.
+pub(crate) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
+    let mut missing: Vec<_> = path.ancestors().skip(1).take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
+    missing.reverse();
+    missing
+}
+
+/// Makes a directory and those around it that are missing.
+pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<()> {
+    for dir in missing_dirs(&dir.join("file")) {
+        match fs::DirBuilder::new().mode(mode).create(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("make the directory", dir, error));
+            }
+            _ => sync_dir(dir.parent().unwrap_or(&dir))?,
+        }
+    }
+    Ok(())
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
+}
+
+/// SHA-256 in hexadecimal digits.
+pub(crate) fn sum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

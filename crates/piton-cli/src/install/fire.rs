@@ -1,0 +1,163 @@
+//! Calling a hook as its agent would, and looking at what came of it.
+//!
+//! The event is made up, and so are its project and its base: both are in a temporary directory, and nothing of the
+//! user's is touched.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use piton::{History, Project, Store};
+use serde_json::{Value, json};
+
+use super::setup::{self, TIMEOUT_SECS};
+use super::shell;
+use crate::agents::Agent;
+
+/// How often a child is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Calls the hook of an agent with a prompt. `Err` says what is wrong.
+pub(crate) fn fire(agent: Agent, command: &str) -> Result<Duration, String> {
+    let temp = tempfile::Builder::new().prefix("piton-doctor-").tempdir();
+    let temp = temp.map_err(|error| format!("there is no temporary directory: {error}"))?;
+    let root = temp.path().canonicalize().map_err(|error| error.to_string())?;
+    let (project, base) = (root.join("project"), root.join("base"));
+    fs::create_dir(&project)
+        .and_then(|()| fs::write(project.join("file.txt"), "piton doctor\n"))
+        .map_err(|error| format!("the temporary directory cannot be used: {error}"))?;
+    let began = Instant::now();
+    let command = shell::with_option(command, "--base", &base.to_string_lossy());
+    let answer = call(agent, &command, &project, &base)?;
+    let elapsed = began.elapsed();
+    answer.check()?;
+    let store = Store::open_existing(&base).map_err(|error| error.to_string())?;
+    let taken = store.map(|store| {
+        let project = Project::at(&project, None)?;
+        Ok::<_, piton::Error>(!History::of(&store, &project)?.checkpoints().is_empty())
+    });
+    match taken.transpose().map_err(|error| error.to_string())? {
+        Some(true) => Ok(elapsed),
+        _ => Err("it ran, but took no checkpoint".to_owned()),
+    }
+}
+
+struct Answer {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Answer {
+    /// Whether every agent would go on after it.
+    fn check(&self) -> Result<(), String> {
+        if self.code != Some(0) {
+            let how = self.code.map_or("was killed".to_owned(), |code| format!("ended with code {code}"));
+            return Err(format!("it {how}: {}", first_line(&self.stderr)));
+        }
+        if !self.stderr.trim().is_empty() {
+            return Err(format!("it wrote to stderr: {}", first_line(&self.stderr)));
+        }
+        if self.stdout.trim().is_empty() {
+            return Ok(());
+        }
+        let answer: Value = serde_json::from_str(&self.stdout)
+            .map_err(|_| format!("its answer is no JSON: {}", first_line(&self.stdout)))?;
+        let stops = |key: &str| matches!(answer[key].as_str(), Some("block" | "deny" | "ask"));
+        if stops("decision") || stops("permission") {
+            return Err(format!("its answer stops the agent: {}", first_line(&self.stdout)));
+        }
+        Ok(())
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.trim().lines().next().unwrap_or("(no words)")
+}
+
+fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<Answer, String> {
+    let mut command = match agent {
+        // No shell in between.
+        Agent::Hermes | Agent::Opencode => {
+            let words = shell::words(line).ok_or("its quotes do not end")?;
+            let (program, args) = words.split_first().ok_or("it is empty")?;
+            let mut command = Command::new(program);
+            command.args(args);
+            command
+        }
+        _ => {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            command
+        }
+    };
+    command.env("PITON_BASE", base).env("PITON_ENABLED", "true").current_dir(project);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
+    let text = payload(agent, project).to_string();
+    // One that does not read its input is seen by what it answers.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
+    let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let code = wait(&mut child)?;
+    let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
+    Ok(Answer { code, stdout: text(stdout), stderr: text(stderr) })
+}
+
+fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(from) = from {
+            let _ = from.take(1 << 20).read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// The exit code, if there is one; the agent's patience is ours.
+fn wait(child: &mut Child) -> Result<Option<i32>, String> {
+    let deadline = Instant::now() + Duration::from_secs(TIMEOUT_SECS);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status.code()),
+            Ok(None) if Instant::now() < deadline => thread::sleep(POLL),
+            Ok(None) => {
+                let _ = child.kill().and_then(|()| child.wait());
+                return Err(format!("it took more than {TIMEOUT_SECS} seconds"));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// A prompt as the agent would tell of it.
+fn payload(agent: Agent, project: &Path) -> Value {
+    let dir = project.to_string_lossy();
+    let event = setup::prompt_event(agent);
+    let (session, turn, prompt) = ("piton-doctor", "piton-doctor-1", "a test of piton doctor");
+    match agent {
+        Agent::Hermes => json!({
+            "hook_event_name": event, "tool_name": null, "tool_input": null, "session_id": session, "cwd": dir,
+            "extra": {"turn_id": turn, "user_message": prompt},
+        }),
+        Agent::Copilot => json!({"sessionId": session, "timestamp": 0, "cwd": dir, "prompt": prompt}),
+        Agent::Opencode => json!({
+            "hook_event_name": event, "directory": dir, "worktree": dir, "input": {"sessionID": session},
+            "output": {"message": {"id": turn, "role": "user"}, "parts": [{"type": "text", "text": prompt}]},
+        }),
+        Agent::Cursor => json!({
+            "hook_event_name": event, "conversation_id": session, "generation_id": turn, "prompt": prompt,
+            "workspace_roots": [dir], "cursor_version": "piton-doctor",
+        }),
+        Agent::Crush => json!({
+            "event": event, "session_id": session, "cwd": dir, "tool_name": "bash",
+            "tool_input": {"command": "rm -rf file.txt"},
+        }),
+        _ => json!({
+            "hook_event_name": event, "session_id": session, "prompt_id": turn, "turn_id": turn, "cwd": dir,
+            "prompt": prompt,
+        }),
+    }
+}

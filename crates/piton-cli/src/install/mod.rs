@@ -1,0 +1,323 @@
+//! Hooking agents up to piton, and taking it back: plan, then carry out.
+//!
+//! A plan is made for all agents before anything is changed; one configuration that cannot be edited refuses all. It is
+//! plain data: which file changes from what to what. A dry run prints it and stops.
+//!
+//! - P1. Installing and then uninstalling gives back the very bytes, unless somebody changed the file in between; then
+//!   just our pieces are taken out.
+//! - P2. A file that is not ours is never overwritten or removed. Of one that is changed, a copy is kept first.
+//! - P3. Doing it again changes nothing.
+
+pub(crate) mod edit;
+pub(crate) mod files;
+pub(crate) mod fire;
+pub(crate) mod jsonc;
+#[cfg(test)]
+mod jsonc_tests;
+pub(crate) mod record;
+pub(crate) mod setup;
+pub(crate) mod shell;
+pub(crate) mod trust;
+mod yaml;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use piton::{Error, ErrorKind, Result};
+use serde_json::{Value, json};
+
+use self::edit::{Config, Format, What};
+use self::record::{Before, Changed, Record, Records};
+use self::setup::{ConfigFile, OwnFile, Scope, Setup};
+use crate::agents::Agent;
+
+/// One file from what to what.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) path: PathBuf,
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+    /// What is remembered of it; nothing where it is forgotten, or was never about an agent.
+    remember: Option<Changed>,
+    /// The copy that is kept of it.
+    pub(crate) copy: Option<PathBuf>,
+}
+
+/// Something that was not done, and why.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) what: String,
+    pub(crate) why: String,
+}
+
+/// What is to be done for one agent.
+#[derive(Debug)]
+pub(crate) struct AgentPlan {
+    pub(crate) agent: Agent,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) left: Vec<Left>,
+    /// Hooks of ours were there before.
+    pub(crate) was_there: bool,
+    /// Files that were installed and are not any more, one way or the other.
+    forget: Vec<PathBuf>,
+}
+
+/// Plans against the files as they are and as the plan leaves them.
+pub(crate) struct Planner<'a> {
+    records: &'a Records,
+    scope: Scope,
+    drafts: HashMap<PathBuf, Option<String>>,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(records: &'a Records, scope: Scope) -> Self {
+        Self { records, scope, drafts: HashMap::new() }
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<String>> {
+        self.drafts.get(path).map_or_else(|| files::read(path), |draft| Ok(draft.clone()))
+    }
+
+    fn change(
+        &mut self,
+        path: &Path,
+        before: Option<String>,
+        after: Option<String>,
+        remember: Option<Changed>,
+    ) -> Change {
+        self.drafts.insert(path.to_owned(), after.clone());
+        Change { path: path.to_owned(), before, after, remember, copy: None }
+    }
+
+    /// Turns automatic checkpoints on in piton's own configuration, if they are off.
+    pub(crate) fn enable(&mut self, path: &Path) -> Result<Option<Change>> {
+        let before = self.read(path)?;
+        let failed = |why: String| {
+            let hint = format!("write `enabled: true` under `checkpoints:` in {}, then try again", path.display());
+            Error::new(ErrorKind::Invalid, "turn checkpoints on in").with_path(path).because(why).with_hint(hint)
+        };
+        let mut config = Config::parse(before.as_deref().unwrap_or_default(), Format::Yaml).map_err(failed)?;
+        let set = match &config.value()["checkpoints"] {
+            Value::Bool(true) => Ok(()),
+            Value::Bool(false) => config.set(&["checkpoints"], &json!(true)),
+            _ => config.set(&["checkpoints", "enabled"], &json!(true)),
+        };
+        set.map_err(failed)?;
+        let after = config.text().to_owned();
+        Ok((before.as_deref() != Some(&after) && !after.is_empty())
+            .then(|| self.change(path, before, Some(after), None)))
+    }
+
+    pub(crate) fn install(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
+        let record = self.records.get(agent, self.scope.project());
+        let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget: Vec::new() };
+        for config in &setup.configs {
+            self.install_config(config, &record, &mut plan)?;
+        }
+        for file in &setup.files {
+            self.install_file(file, &record, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    fn install_config(&mut self, file: &ConfigFile, record: &Record, plan: &mut AgentPlan) -> Result<()> {
+        let before = self.read(&file.path)?;
+        let text = before.as_deref().unwrap_or_default();
+        let failed = |why: String| refused(file, "edit", &why);
+        let mut config = Config::parse(text, file.format).map_err(failed)?;
+        let has_ours = !config.our_commands(&file.pieces, plan.agent).is_empty();
+        plan.was_there |= has_ours;
+        let edited = config.install(&file.pieces, plan.agent).map_err(failed)?;
+        plan.left.extend(edited.taken.into_iter().map(|key| Left {
+            what: format!("`{key}` in {}", file.path.display()),
+            why: "somebody else's is there".to_owned(),
+        }));
+        if before.as_deref() == Some(config.text()) {
+            return Ok(());
+        }
+        let known = record.files.iter().find(|known| known.path == file.path);
+        let is_as_we_left_it = known.is_some_and(|known| known.after == files::sum(text.as_bytes()));
+        let (earlier, made) = match known {
+            Some(known) if is_as_we_left_it => {
+                let made = known.made.clone().map(|made| [made, edited.made].concat());
+                (known.before.clone(), made)
+            }
+            _ if !has_ours => (Some(before_of(&file.path, before.as_deref())), Some(edited.made)),
+            known => (None, known.and_then(|known| known.made.clone())),
+        };
+        let after = config.text().to_owned();
+        let remember = Changed {
+            path: file.path.clone(),
+            after: files::sum(after.as_bytes()),
+            before: earlier,
+            made,
+            dirs: known.map(|known| known.dirs.clone()).unwrap_or_default(),
+        };
+        let change = self.change(&file.path, before, Some(after), Some(remember));
+        plan.changes.push(change);
+        Ok(())
+    }
+
+    fn install_file(&mut self, file: &OwnFile, record: &Record, plan: &mut AgentPlan) -> Result<()> {
+        let before = self.read(&file.path)?;
+        if before.as_deref() == Some(&file.text) {
+            return Ok(());
+        }
+        let known = record.files.iter().find(|known| known.path == file.path);
+        if before.as_deref().is_some_and(|text| !is_ours(file, text, known)) {
+            if file.is_needed {
+                let error =
+                    Error::new(ErrorKind::Invalid, "write").with_path(&file.path).because("the file is not piton's");
+                return Err(error.with_hint("move it away, then try again; nothing was changed"));
+            }
+            let why = "a file of that name is there, and it is not piton's, or was changed".to_owned();
+            plan.left.push(Left { what: file.path.display().to_string(), why });
+            return Ok(());
+        }
+        plan.was_there |= file.is_needed && before.is_some();
+        let remember = Changed {
+            path: file.path.clone(),
+            after: files::sum(file.text.as_bytes()),
+            before: Some(Before::Absent),
+            made: None,
+            dirs: known.map(|known| known.dirs.clone()).unwrap_or_default(),
+        };
+        let change = self.change(&file.path, before, Some(file.text.clone()), Some(remember));
+        plan.changes.push(change);
+        Ok(())
+    }
+
+    pub(crate) fn uninstall(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
+        let record = self.records.get(agent, self.scope.project());
+        let forget = record.files.iter().map(|known| known.path.clone()).collect();
+        let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget };
+        for config in &setup.configs {
+            self.uninstall_config(config, &record, &mut plan)?;
+        }
+        for file in &setup.files {
+            let Some(text) = self.read(&file.path)? else { continue };
+            let known = record.files.iter().find(|known| known.path == file.path);
+            if is_ours(file, &text, known) {
+                let change = self.change(&file.path, Some(text), None, known.cloned());
+                plan.changes.push(change);
+            } else if known.is_some() {
+                let why = "it was changed since it was installed".to_owned();
+                plan.left.push(Left { what: file.path.display().to_string(), why });
+            }
+        }
+        Ok(plan)
+    }
+
+    fn uninstall_config(&mut self, file: &ConfigFile, record: &Record, plan: &mut AgentPlan) -> Result<()> {
+        let Some(text) = self.read(&file.path)? else { return Ok(()) };
+        let known = record.files.iter().find(|known| known.path == file.path);
+        let after = match known
+            .filter(|known| known.after == files::sum(text.as_bytes()))
+            .and_then(|known| known.before.as_ref())
+        {
+            Some(Before::Absent) => Some(None),
+            Some(Before::Copy(name)) => self.records.copy(name, &file.path).map(Some),
+            None => None,
+        };
+        let after = match after {
+            Some(after) => after,
+            None if !text.contains("piton") => return Ok(()),
+            None => {
+                let failed = |why: String| refused(file, "take piton out of", &why);
+                let mut config = Config::parse(&text, file.format).map_err(failed)?;
+                let made = known.and_then(|known| known.made.as_deref());
+                config.uninstall(&file.pieces, plan.agent, made).map_err(failed)?;
+                let was_absent = known.is_some_and(|known| known.before == Some(Before::Absent));
+                (!(was_absent && is_bare(&config.value(), file))).then(|| config.text().to_owned())
+            }
+        };
+        if after.as_ref() != Some(&text) {
+            let change = self.change(&file.path, Some(text), after, known.cloned());
+            plan.changes.push(change);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file is one that we wrote and nobody changed. One that an agent runs is ours by its mark alone: a changed
+/// one must not stay behind or stand in the way.
+fn is_ours(file: &OwnFile, text: &str, known: Option<&Changed>) -> bool {
+    let is_unchanged = text == file.text || known.is_some_and(|known| known.after == files::sum(text.as_bytes()));
+    is_unchanged || text.contains(file.mark) && (file.is_needed || known.is_none())
+}
+
+/// Nothing is left but what we put there for the agent to read the file at all.
+fn is_bare(value: &Value, file: &ConfigFile) -> bool {
+    let is_default = |(key, value): (&String, &Value)| {
+        file.pieces
+            .iter()
+            .any(|piece| piece.keys == [key.as_str()] && matches!(&piece.what, What::Default(own) if own == value))
+    };
+    value.is_null() || value.as_object().is_some_and(|members| members.iter().all(is_default))
+}
+
+fn before_of(path: &Path, text: Option<&str>) -> Before {
+    text.map_or(Before::Absent, |text| Before::Copy(record::copy_name(path, text)))
+}
+
+fn refused(file: &ConfigFile, action: &str, why: &str) -> Error {
+    let mut wanted = Value::Null;
+    for piece in &file.pieces {
+        match &piece.what {
+            What::Item(item) => edit::put(&mut wanted, &piece.keys, json!([item])),
+            What::Member(value) | What::Default(value) => edit::put(&mut wanted, &piece.keys, value.clone()),
+        }
+    }
+    let hint = format!("nothing was changed; mend the file and try again, or do it by hand: {wanted}");
+    Error::new(ErrorKind::Invalid, action).with_path(&file.path).because(why.to_owned()).with_hint(hint)
+}
+
+/// Changes one file, after keeping a copy of what it was. Declines if it is not as the plan saw it.
+pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()> {
+    if files::read(&change.path)? != change.before {
+        let error = Error::new(ErrorKind::Busy, "change").with_path(&change.path).because("it was changed meanwhile");
+        return Err(error.with_hint("try again"));
+    }
+    match &change.after {
+        Some(after) => files::write(&change.path, after.as_bytes(), mode),
+        None => files::remove(&change.path),
+    }
+    .inspect(|_| {
+        if let (Some(after), Some(Before::Copy(name))) =
+            (&change.after, change.remember.as_ref().and_then(|known| known.before.as_ref()))
+            && record::copy_name(&change.path, after) == *name
+        {
+            // The file is again what the copy is.
+            records.drop_copy(name);
+        }
+    })
+}
+
+/// Carries out the plan for one agent.
+pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, scope: &Scope, is_install: bool) -> Result<()> {
+    let mode = if *scope == Scope::User { 0o600 } else { 0o644 };
+    let mut record = records.get(plan.agent, scope.project());
+    for change in &mut plan.changes {
+        let known = record.files.iter().find(|known| known.path == change.path);
+        if let Some(before) = &change.before
+            && known.is_none_or(|known| known.after != files::sum(before.as_bytes()))
+        {
+            // What is there is not just what we left: it may be wanted again.
+            change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
+        }
+        if is_install && let Some(remember) = &change.remember {
+            record.files.retain(|known| known.path != change.path);
+            let dirs = [remember.dirs.clone(), files::missing_dirs(&change.path)].concat();
+            record.files.push(Changed { dirs, ..remember.clone() });
+            records.put(plan.agent, &record)?;
+        }
+        apply(change, records, mode)?;
+    }
+    if !is_install {
+        let dirs = record.files.iter().filter(|known| plan.forget.contains(&known.path)).flat_map(|known| &known.dirs);
+        files::remove_empty(dirs.cloned().collect());
+        record.files.retain(|known| !plan.forget.contains(&known.path));
+        records.put(plan.agent, &record)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! What each agent needs, and where: the measured facts about agents, as data. Nothing here touches a file.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::edit::{Format, Piece, What};
+use super::shell;
+use crate::agents::Agent;
+
+/// How long an agent waits for us at most. Far below what each of them would wait, far above our own deadline.
+pub(crate) const TIMEOUT_SECS: u64 = 15;
+
+const PLUGIN: &str = include_str!("texts/piton.js");
+const ROLLBACK_MD: &str = include_str!("texts/rollback.md");
+const ROLLBACK_TOML: &str = include_str!("texts/rollback.toml");
+const ROLLBACK_SKILL: &str = include_str!("texts/SKILL.md");
+
+/// For whom something is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    User,
+    Project(PathBuf),
+}
+
+impl Scope {
+    pub(crate) fn project(&self) -> Option<&Path> {
+        match self {
+            Self::User => None,
+            Self::Project(dir) => Some(dir),
+        }
+    }
+}
+
+/// Where agents keep their things, by what the environment says.
+#[derive(Debug, Clone)]
+pub(crate) struct Homes {
+    pub(crate) claude: PathBuf,
+    pub(crate) codex: PathBuf,
+    pub(crate) gemini: PathBuf,
+    pub(crate) qwen: PathBuf,
+    pub(crate) cursor: PathBuf,
+    pub(crate) copilot: PathBuf,
+    pub(crate) hermes: PathBuf,
+    pub(crate) opencode: PathBuf,
+    pub(crate) crush: PathBuf,
+}
+
+impl Homes {
+    /// `variable` gives the directory that a variable of the environment names.
+    pub(crate) fn new(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Self {
+        let or = |name: &str, dir: &str| variable(name).unwrap_or_else(|| home.join(dir));
+        let config = or("XDG_CONFIG_HOME", ".config");
+        Self {
+            claude: or("CLAUDE_CONFIG_DIR", ".claude"),
+            codex: or("CODEX_HOME", ".codex"),
+            // It puts `.gemini` into what it is told to use as a home.
+            gemini: variable("GEMINI_CLI_HOME").unwrap_or_else(|| home.to_owned()).join(".gemini"),
+            qwen: home.join(".qwen"),
+            cursor: home.join(".cursor"),
+            copilot: or("COPILOT_HOME", ".copilot"),
+            hermes: or("HERMES_HOME", ".hermes"),
+            opencode: config.join("opencode"),
+            crush: config.join("crush"),
+        }
+    }
+
+    /// The directory of one agent.
+    pub(crate) fn of(&self, agent: Agent) -> Option<&Path> {
+        Some(match agent {
+            Agent::Claude => &self.claude,
+            Agent::Codex => &self.codex,
+            Agent::Gemini => &self.gemini,
+            Agent::Cursor => &self.cursor,
+            Agent::Opencode => &self.opencode,
+            Agent::Hermes => &self.hermes,
+            Agent::Qwen => &self.qwen,
+            Agent::Crush => &self.crush,
+            Agent::Copilot => &self.copilot,
+            Agent::Plain => return None,
+        })
+    }
+}
+
+/// All that one agent needs.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) configs: Vec<ConfigFile>,
+    pub(crate) files: Vec<OwnFile>,
+    /// What only the user can do, in one line.
+    pub(crate) todo: &'static str,
+}
+
+/// A configuration of somebody else, with our pieces in it.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    pub(crate) format: Format,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A file that is ours as a whole.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    /// Words that every version of it holds, and nobody else's file.
+    pub(crate) mark: &'static str,
+    /// Without it the agent would not be protected; otherwise it is a convenience.
+    pub(crate) is_needed: bool,
+}
+
+/// The events at which an agent calls us. The first that is not a session's start is the one that doctor fires.
+fn events(agent: Agent) -> &'static [&'static str] {
+    match agent {
+        Agent::Claude | Agent::Codex | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse"],
+        Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool"],
+        Agent::Cursor => &["sessionStart", "beforeSubmitPrompt", "preToolUse"],
+        Agent::Hermes => &["on_session_start", "pre_llm_call", "pre_tool_call"],
+        Agent::Crush => &["PreToolUse"],
+        Agent::Copilot => &["sessionStart", "userPromptSubmitted", "preToolUse"],
+        Agent::Opencode => &["chat.message", "tool.execute.before"],
+        Agent::Plain => &[],
+    }
+}
+
+/// The event that stands for a prompt, or for the first thing that comes.
+pub(crate) fn prompt_event(agent: Agent) -> &'static str {
+    events(agent).iter().find(|event| !event.to_ascii_lowercase().contains("session")).copied().unwrap_or_default()
+}
+
+/// How piton is called from a configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Caller {
+    pub(crate) program: String,
+    /// The base and the configuration, where they are not the usual ones. An agent may run hooks in an environment that
+    /// is not its user's.
+    pub(crate) options: Vec<String>,
+}
+
+impl Caller {
+    /// The command line with these words.
+    fn line(&self, words: &[&str]) -> String {
+        let program = [self.program.as_str()];
+        let options = self.options.iter().map(String::as_str);
+        let all: Vec<_> = program.iter().chain(words).copied().chain(options).map(shell::quote).collect();
+        all.join(" ")
+    }
+}
+
+/// The command line in a configuration.
+fn command_line(agent: Agent, scope: &Scope, caller: &Caller, event: &str) -> String {
+    let line = caller.line(&["hook", agent.name()]);
+    match (agent, scope) {
+        // A program that is gone would block every prompt.
+        (Agent::Gemini, _) => format!("{line} 2>/dev/null || true"),
+        // Its events do not say which they are, and a failing hook denies the tool.
+        (Agent::Copilot, _) => format!("{} 2>/dev/null || true", caller.line(&["hook", agent.name(), event])),
+        // Copilot runs these, too, and denies the tool where they fail.
+        (Agent::Claude, Scope::Project(_)) => format!("{line} 2>/dev/null || true"),
+        _ => line,
+    }
+}
+
+/// One handler in the form that the agent reads.
+fn handler(agent: Agent, event: &str, command: &str) -> Value {
+    let is_tool = event.to_ascii_lowercase().contains("tool");
+    let mut nested = match agent {
+        Agent::Claude | Agent::Codex => json!({"type": "command", "command": command, "timeout": TIMEOUT_SECS}),
+        Agent::Gemini | Agent::Qwen => {
+            json!({"type": "command", "name": "piton", "command": command, "timeout": TIMEOUT_SECS * 1000})
+        }
+        Agent::Copilot => return json!({"type": "command", "command": command, "timeoutSec": TIMEOUT_SECS}),
+        Agent::Hermes => return json!({"command": command, "timeout": TIMEOUT_SECS}),
+        Agent::Cursor if !is_tool => return json!({"command": command, "timeout": TIMEOUT_SECS}),
+        _ => return json!({"matcher": ".*", "command": command, "timeout": TIMEOUT_SECS}),
+    };
+    nested = json!([nested]);
+    match (agent, is_tool) {
+        (_, false) => json!({"hooks": nested}),
+        (Agent::Claude, true) => json!({"matcher": "*", "hooks": nested}),
+        (_, true) => json!({"matcher": ".*", "hooks": nested}),
+    }
+}
+
+fn pieces(agent: Agent, scope: &Scope, caller: &Caller) -> Vec<Piece> {
+    let piece = |event: &&'static str| Piece {
+        keys: vec!["hooks", event],
+        what: What::Item(handler(agent, event, &command_line(agent, scope, caller, event))),
+    };
+    let mut pieces: Vec<_> = events(agent).iter().map(piece).collect();
+    match agent {
+        Agent::Cursor => pieces.insert(0, Piece { keys: vec!["version"], what: What::Default(json!(1)) }),
+        Agent::Hermes => {
+            let value = json!({"type": "exec", "command": caller.line(&["rollback"])});
+            pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Member(value) });
+        }
+        _ => {}
+    }
+    pieces
+}
+
+/// What an agent needs; `None` where it has no such configuration, or is none that can be installed.
+pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, caller: &Caller) -> Option<Setup> {
+    let json = |path: PathBuf| ConfigFile { path, format: Format::Json, pieces: pieces(agent, scope, caller) };
+    let rollback = |path: PathBuf, text: &str| OwnFile {
+        path,
+        text: text.to_owned(),
+        mark: "Written by `piton install",
+        is_needed: false,
+    };
+    let dir = match scope {
+        Scope::User => homes.of(agent)?.to_owned(),
+        Scope::Project(dir) => dir.join(project_dir(agent)?),
+    };
+    let (mut configs, mut files) = (Vec::new(), Vec::new());
+    match agent {
+        Agent::Claude | Agent::Qwen => {
+            configs.push(json(dir.join("settings.json")));
+            files.push(rollback(dir.join("commands/rollback.md"), ROLLBACK_MD));
+        }
+        Agent::Gemini => {
+            configs.push(json(dir.join("settings.json")));
+            files.push(rollback(dir.join("commands/rollback.toml"), ROLLBACK_TOML));
+        }
+        Agent::Codex | Agent::Cursor => configs.push(json(dir.join("hooks.json"))),
+        Agent::Crush => {
+            let name = if *scope == Scope::User { "crush.json" } else { ".crush.json" };
+            configs.push(json(dir.join(name)));
+        }
+        Agent::Hermes => {
+            let path = dir.join("config.yaml");
+            configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, scope, caller) });
+        }
+        Agent::Opencode => {
+            let words = [caller.program.as_str(), "hook", agent.name()];
+            let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
+            let command = json!(words).to_string();
+            let text = PLUGIN.replace("@COMMAND@", &command);
+            let text = text.replace("@DEADLINE_MS@", &(TIMEOUT_SECS * 1000).to_string());
+            let mark = "Written by `piton install opencode`";
+            files.push(OwnFile { path: dir.join("plugins/piton.js"), text, mark, is_needed: true });
+        }
+        Agent::Copilot => {
+            let hooks = events(agent).iter().map(|event| {
+                ((*event).to_owned(), json!([handler(agent, event, &command_line(agent, scope, caller, event))]))
+            });
+            let value = json!({"version": 1, "hooks": hooks.collect::<serde_json::Map<_, _>>()});
+            let text = serde_json::to_string_pretty(&value).expect("plain data") + "\n";
+            files.push(OwnFile { path: dir.join("hooks/piton.json"), text, mark: " hook copilot ", is_needed: true });
+            files.push(rollback(dir.join("skills/rollback/SKILL.md"), ROLLBACK_SKILL));
+        }
+        Agent::Plain => return None,
+    }
+    Some(Setup { configs, files, todo: todo(agent) })
+}
+
+/// Where a project keeps things for an agent, below its root.
+fn project_dir(agent: Agent) -> Option<&'static str> {
+    match agent {
+        Agent::Claude => Some(".claude"),
+        Agent::Codex => Some(".codex"),
+        Agent::Gemini => Some(".gemini"),
+        Agent::Qwen => Some(".qwen"),
+        Agent::Cursor => Some(".cursor"),
+        Agent::Opencode => Some(".opencode"),
+        Agent::Crush => Some(""),
+        Agent::Hermes | Agent::Copilot | Agent::Plain => None,
+    }
+}
+
+/// The consent that hermes would ask for, as it writes it down itself.
+pub(crate) fn consent(homes: &Homes, caller: &Caller, now: &str) -> ConfigFile {
+    let piece = |event: &&'static str| {
+        let command = command_line(Agent::Hermes, &Scope::User, caller, event);
+        let item = json!({"event": event, "command": command, "approved_at": now, "script_mtime_at_approval": null});
+        Piece { keys: vec!["approvals"], what: What::Item(item) }
+    };
+    ConfigFile {
+        path: homes.hermes.join("shell-hooks-allowlist.json"),
+        format: Format::Json,
+        pieces: events(Agent::Hermes).iter().map(piece).collect(),
+    }
+}
+
+fn todo(agent: Agent) -> &'static str {
+    match agent {
+        Agent::Codex => "start codex and approve the hooks in /hooks: until then it does not run them",
+        Agent::Gemini => "start gemini where you work and trust the folder: it runs hooks in trusted folders only",
+        Agent::Copilot => "start copilot where you work and trust the folder: it runs hooks in trusted folders only",
+        Agent::Hermes => "start hermes in a terminal and say yes when it asks about the hooks (or use --trust)",
+        Agent::Cursor => "restart Cursor",
+        Agent::Opencode => "restart opencode; there is no /rollback in it: use `piton rollback` in a shell",
+        Agent::Claude | Agent::Qwen | Agent::Crush | Agent::Plain => {
+            "start a new session: running ones go on as they are"
+        }
+    }
+}

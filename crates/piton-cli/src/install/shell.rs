@@ -1,0 +1,111 @@
+//! Command lines: how one is put together for a configuration, and taken apart again.
+
+use std::path::Path;
+
+use crate::agents::Agent;
+
+/// A word as every shell, and Python's `shlex`, reads it back.
+pub(crate) fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// The words of a command line, as `shlex` splits it; `None` where a quote does not end.
+pub(crate) fn words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut rest = line.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            ' ' | '\t' | '\n' | '\r' => words.extend(word.take()),
+            '\\' => word.get_or_insert_default().push(rest.next()?),
+            '\'' => loop {
+                match rest.next()? {
+                    '\'' => break word.get_or_insert_default().push_str(""),
+                    other => word.get_or_insert_default().push(other),
+                }
+            },
+            '"' => loop {
+                match rest.next()? {
+                    '"' => break word.get_or_insert_default().push_str(""),
+                    '\\' => match rest.next()? {
+                        escaped @ ('"' | '\\' | '$' | '`') => word.get_or_insert_default().push(escaped),
+                        other => word.get_or_insert_default().extend(['\\', other]),
+                    },
+                    other => word.get_or_insert_default().push(other),
+                }
+            },
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+/// Whether a command line is one that an installer of ours wrote: piton itself, and nothing around it.
+pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
+    let Some(words) = words(line) else { return false };
+    match &words[..] {
+        [program, verb, name, ..] if verb == "hook" && name == agent.name() => is_piton(program),
+        [program, verb, ..] if verb == "rollback" && agent == Agent::Hermes => is_piton(program),
+        _ => false,
+    }
+}
+
+/// The program that a command line starts.
+pub(crate) fn program(line: &str) -> Option<String> {
+    words(line)?.into_iter().next()
+}
+
+/// The same command line with another value for an option, if it has that option.
+pub(crate) fn with_option(line: &str, option: &str, value: &str) -> String {
+    let words = words(line).unwrap_or_default();
+    let old = words.iter().position(|word| word == option).and_then(|at| words.get(at + 1));
+    let written = |value: &str| format!("{option} {}", quote(value));
+    old.map_or_else(|| line.to_owned(), |old| line.replacen(&written(old), &written(value), 1))
+}
+
+fn is_piton(program: &str) -> bool {
+    let path = Path::new(program);
+    path.is_absolute() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("piton"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_comes_back() {
+        for word in
+            ["/usr/bin/piton", "/a b/piton", "/it's/piton", "/\"x\"/$HOME/`y`", "", "/tab\there", "/ü/piton", "a\\b"]
+        {
+            assert_eq!(words(&quote(word)).as_deref(), Some(&[word.to_owned()][..]), "{word:?}");
+        }
+        assert_eq!(quote("/usr/bin/piton"), "/usr/bin/piton");
+        assert_eq!(words("a 'b"), None);
+        assert_eq!(words("a\\"), None);
+        assert_eq!(words(r#"x "a \"b\" \n" '' y"#).expect("whole").join("|"), r#"x|a "b" \n||y"#);
+    }
+
+    #[test]
+    fn only_a_plain_call_of_piton_is_ours() {
+        for line in
+            ["/a/piton hook claude", "'/a b/piton' hook claude 2>/dev/null || true", "/a/piton-0.2 hook claude x"]
+        {
+            assert!(is_ours(line, Agent::Claude), "{line}");
+        }
+        for line in [
+            "piton hook claude",
+            "nice /a/piton hook claude",
+            "/a/piton hook codex",
+            "/a/piton take",
+            "/a/x hook claude",
+        ] {
+            assert!(!is_ours(line, Agent::Claude), "{line}");
+        }
+    }
+}

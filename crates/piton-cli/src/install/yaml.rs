@@ -1,0 +1,400 @@
+//! Editing YAML that belongs to somebody else, line by line: comments, order, quoting and spacing stay as they are.
+//!
+//! Only what people and agents write into a configuration is understood: mappings and lists in block form, and values in
+//! braces that are JSON as well. Anchors, tags and several documents in one file are refused. Whoever edits parses the
+//! result and compares it with what it should say, so that a misjudged line is a refusal and never a changed meaning.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::jsonc::{Document, Step, spaced, wrapped};
+
+/// A text, and what it says.
+#[derive(Debug, Clone)]
+pub(crate) struct Yaml {
+    text: String,
+    value: Value,
+}
+
+/// Lines that hold a mapping or a list.
+#[derive(Debug, Clone)]
+struct Block {
+    lines: Range<usize>,
+    indent: usize,
+    /// The first line begins with the dash of the list item that the block is.
+    has_dash: bool,
+}
+
+/// Where a member or an item stands.
+#[derive(Debug, Clone)]
+struct Spot {
+    line: usize,
+    /// Where in its line the value begins.
+    column: usize,
+    /// The lines below it that belong to it.
+    body: Range<usize>,
+    indent: usize,
+}
+
+/// What a path leads to.
+enum Found {
+    Here(Spot),
+    /// A value in braces or brackets, and the rest of the path inside of it.
+    Flow(Spot, usize),
+    /// The block in which the next key is missing.
+    Missing(Block, usize),
+    /// The member without a value in which the next key is missing.
+    Empty(Spot, usize),
+}
+
+impl Yaml {
+    /// Reads a text; `Err` says what is wrong and where.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let plain = text.trim_start_matches('\u{feff}');
+        let is_empty = plain.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+        let value = if is_empty {
+            Value::Null
+        } else {
+            serde_saphyr::from_str(plain).map_err(|error| first_line(&error.to_string()))?
+        };
+        Ok(Self { text: text.to_owned(), value })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it says, without how.
+    pub(super) fn value(&self) -> Value {
+        self.value.clone()
+    }
+
+    /// As [`Document::push`].
+    pub(super) fn push(&mut self, keys: &[&str], item: &Value) -> Result<usize, String> {
+        self.add(keys, item, true)
+    }
+
+    /// As [`Document::set_default`].
+    pub(super) fn set_default(&mut self, keys: &[&str], value: &Value) -> Result<usize, String> {
+        self.add(keys, value, false)
+    }
+
+    /// Puts another value where a scalar is.
+    pub(super) fn replace_scalar(&mut self, path: &[Step], value: &Value) -> Result<(), String> {
+        match self.find(path)? {
+            Found::Here(spot) => {
+                let range = self.scalar_at(&spot)?;
+                self.splice(range, &value.to_string())
+            }
+            Found::Flow(spot, depth) => self.in_flow(&spot, |flow| flow.replace_scalar(&path[depth..], value)),
+            _ => Err("the value is not there".to_owned()),
+        }
+    }
+
+    /// Takes out a member or an item.
+    pub(super) fn remove(&mut self, path: &[Step]) -> Result<(), String> {
+        match self.find(path)? {
+            Found::Here(spot) => {
+                let lines = self.lines();
+                let start = offset(&lines, spot.line);
+                let end = offset(&lines, spot.body.end.max(spot.line + 1));
+                let is_dashed = lines[spot.line].trim_start().starts_with("- ");
+                if is_dashed && matches!(path.last(), Some(Step::Key(_))) {
+                    return Err(format!("line {}: it stands on the line of a list item", spot.line + 1));
+                }
+                self.splice(start..end, "")
+            }
+            Found::Flow(spot, depth) => self.in_flow(&spot, |flow| flow.remove(&path[depth..])),
+            _ => Err("the value is not there".to_owned()),
+        }
+    }
+
+    fn add(&mut self, keys: &[&str], value: &Value, is_item: bool) -> Result<usize, String> {
+        let path: Vec<_> = keys.iter().map(|key| Step::Key((*key).to_owned())).collect();
+        let list = |value: &Value| if is_item { Value::Array(vec![value.clone()]) } else { value.clone() };
+        let unit = self.unit();
+        match self.find(&path)? {
+            Found::Here(spot) if is_item => {
+                let lines = self.lines();
+                let first = lines.get(spot.body.start).filter(|_| !spot.body.is_empty());
+                let indent = first.map_or(spot.indent + unit, |line| indent_of(line));
+                let text = self.block(&list(value), indent);
+                self.insert_below(&spot, &text)?;
+                Ok(keys.len())
+            }
+            Found::Here(_) => Ok(keys.len()),
+            Found::Missing(block, depth) => {
+                let text = self.block(&wrapped(&keys[depth..], list(value)), block.indent);
+                let end = offset(&self.lines(), block.lines.end);
+                self.insert_line(end, &text)?;
+                Ok(depth)
+            }
+            Found::Empty(spot, depth) => {
+                let text = self.block(&wrapped(&keys[depth..], list(value)), spot.indent + unit);
+                self.insert_below(&spot, &text)?;
+                Ok(depth)
+            }
+            Found::Flow(spot, depth) => {
+                let mut found = depth;
+                self.in_flow(&spot, |flow| {
+                    // What is empty would be laid out over lines, which these must not be.
+                    if matches!(flow.text().trim_matches(['{', '[', ' ', ']', '}']), "") {
+                        *flow = Document::parse(&spaced(&wrapped(&keys[depth..], list(value))))?;
+                        return Ok(());
+                    }
+                    let rest = &keys[depth..];
+                    found += if is_item { flow.push(rest, value)? } else { flow.set_default(rest, value)? };
+                    Ok(())
+                })?;
+                Ok(found)
+            }
+        }
+    }
+
+    fn lines(&self) -> Vec<&str> {
+        self.text.split_inclusive('\n').collect()
+    }
+
+    /// Follows a path as far as it goes.
+    fn find(&self, path: &[Step]) -> Result<Found, String> {
+        let lines = self.lines();
+        let is_mark = |line: &&str| line.starts_with("---") || line.starts_with("...");
+        let content = lines.iter().position(|line| is_content(line)).unwrap_or(lines.len());
+        let first = content + usize::from(lines.get(content).is_some_and(|line| line.starts_with("---")));
+        if lines[first..].iter().any(is_mark) {
+            return Err("it holds several documents".to_owned());
+        }
+        let mut block = Block { lines: first..lines.len(), indent: 0, has_dash: false };
+        let mut spot = None;
+        for (depth, step) in path.iter().enumerate() {
+            let here = match step {
+                Step::Key(key) => member(&lines, &block, key),
+                Step::Item(at) => items(&lines, &block).into_iter().nth(*at),
+            };
+            let Some(here) = here else {
+                return Ok(match spot {
+                    Some(spot) if block.lines.is_empty() => Found::Empty(spot, depth),
+                    _ => Found::Missing(block, depth),
+                });
+            };
+            let value = lines[here.line][here.column..].trim_start();
+            if value.starts_with(['{', '[']) {
+                return Ok(Found::Flow(here, depth + 1));
+            }
+            if value.starts_with(['&', '*', '!', '|', '>']) {
+                return Err(format!("line {} uses a part of YAML that is not edited here", here.line + 1));
+            }
+            let is_item = matches!(step, Step::Item(_));
+            let has_value = !is_item && !value.is_empty() && !value.starts_with(['#', '\r', '\n']);
+            if has_value && depth + 1 < path.len() {
+                return Err(format!("line {}: a value stands where keys are expected", here.line + 1));
+            }
+            block = inner(&lines, &here, is_item);
+            spot = Some(here);
+        }
+        spot.map(Found::Here).ok_or_else(|| "the whole document is not ours".to_owned())
+    }
+
+    /// Where in the text a scalar on one line stands.
+    fn scalar_at(&self, spot: &Spot) -> Result<Range<usize>, String> {
+        let lines = self.lines();
+        let line = &lines[spot.line][spot.column..];
+        let value = strip_comment(line.trim_start());
+        if value.is_empty() || !spot.body.is_empty() {
+            return Err(format!("line {}: expected a value on the same line", spot.line + 1));
+        }
+        let start = offset(&lines, spot.line) + spot.column + (line.len() - line.trim_start().len());
+        Ok(start..start + value.len())
+    }
+
+    fn in_flow(&mut self, spot: &Spot, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), String> {
+        let lines = self.lines();
+        let column = spot.column + lines[spot.line][spot.column..].find(['{', '[']).unwrap_or(0);
+        let start = offset(&lines, spot.line) + column;
+        let (mut flow, length) = Document::parse_prefix(&self.text[start..])
+            .map_err(|_| format!("line {}: a value in braces that is no JSON is not edited here", spot.line + 1))?;
+        edit(&mut flow)?;
+        self.splice(start..start + length, flow.text())
+    }
+
+    /// How far one level is indented.
+    fn unit(&self) -> usize {
+        let lines = self.lines();
+        lines.iter().filter(|line| is_content(line)).map(|line| indent_of(line)).find(|indent| *indent > 0).unwrap_or(2)
+    }
+
+    fn line_end(&self) -> &'static str {
+        let end = self.text.find('\n');
+        if end.is_some_and(|at| self.text[..at].ends_with('\r')) { "\r\n" } else { "\n" }
+    }
+
+    /// A value in block form, each line with its end.
+    fn block(&self, value: &Value, indent: usize) -> String {
+        let mut lines = Vec::new();
+        render(value, indent, self.unit(), &mut lines);
+        lines.iter().map(|line| format!("{line}{}", self.line_end())).collect()
+    }
+
+    fn insert_below(&mut self, spot: &Spot, text: &str) -> Result<(), String> {
+        let end = offset(&self.lines(), spot.body.end.max(spot.line + 1));
+        self.insert_line(end, text)
+    }
+
+    /// Puts whole lines at the beginning of a line, or at the end of a text that may lack its last line end.
+    fn insert_line(&mut self, at: usize, text: &str) -> Result<(), String> {
+        if at > 0 && !self.text[..at].ends_with('\n') {
+            let text = format!("{}{}", self.line_end(), text.trim_end());
+            return self.splice(at..at, &text);
+        }
+        self.splice(at..at, text)
+    }
+
+    fn splice(&mut self, range: Range<usize>, new: &str) -> Result<(), String> {
+        let mut text = self.text.clone();
+        text.replace_range(range, new);
+        *self = Self::parse(&text).map_err(|why| format!("the edit would break it: {why}"))?;
+        Ok(())
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn offset(lines: &[&str], line: usize) -> usize {
+    lines[..line.min(lines.len())].iter().map(|line| line.len()).sum()
+}
+
+fn is_content(line: &str) -> bool {
+    let line = line.trim_start_matches('\u{feff}').trim();
+    !line.is_empty() && !line.starts_with('#')
+}
+
+fn indent_of(line: &str) -> usize {
+    let line = line.trim_start_matches('\u{feff}');
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// A value without the comment behind it and the line end.
+fn strip_comment(text: &str) -> &str {
+    let text = text.trim_end();
+    let quoted_end = match text.chars().next() {
+        Some('"') => Document::parse_prefix(text).ok().map(|(_, end)| end),
+        Some('\'') => {
+            let mut quotes = text.match_indices('\'').skip(1).peekable();
+            let mut end = None;
+            while let Some((at, _)) = quotes.next() {
+                if quotes.peek().is_some_and(|(next, _)| *next == at + 1) {
+                    quotes.next();
+                } else {
+                    end = Some(at + 1);
+                    break;
+                }
+            }
+            end
+        }
+        _ => None,
+    };
+    match quoted_end {
+        Some(end) => &text[..end],
+        None if text.starts_with('#') => "",
+        None => text.split(" #").next().unwrap_or(text).trim_end(),
+    }
+}
+
+/// The member of that name in a block mapping.
+fn member(lines: &[&str], block: &Block, key: &str) -> Option<Spot> {
+    let names = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
+    block.lines.clone().filter(|at| is_content(lines[*at])).find_map(|at| {
+        let line = lines[at];
+        let is_dashed = block.has_dash && at == block.lines.start;
+        let text = if is_dashed { line.replacen('-', " ", 1) } else { line.to_owned() };
+        let mark = text.len() - text.trim_start_matches('\u{feff}').len();
+        let rest = &text[mark + indent_of(&text)..];
+        if indent_of(&text) != block.indent {
+            return None;
+        }
+        let after = names.iter().find_map(|name| {
+            let after = rest.strip_prefix(name.as_str())?.trim_start_matches(' ').strip_prefix(':')?;
+            (after.trim_end().is_empty() || after.starts_with([' ', '\t'])).then_some(after)
+        })?;
+        let body = body_of(lines, at, block);
+        Some(Spot { line: at, column: line.len() - after.len(), body, indent: block.indent })
+    })
+}
+
+/// The items of a block list.
+fn items(lines: &[&str], block: &Block) -> Vec<Spot> {
+    let is_item = |at: &usize| {
+        let rest = lines[*at].trim_start_matches(' ');
+        indent_of(lines[*at]) == block.indent && (rest.starts_with("- ") || rest.trim_end() == "-")
+    };
+    let starts: Vec<usize> = block.lines.clone().filter(is_item).collect();
+    let ends = starts.iter().skip(1).copied().chain([block.lines.end]);
+    let spot = |(start, end): (usize, usize)| Spot {
+        line: start,
+        column: block.indent + 1,
+        body: start + 1..last_content(lines, start + 1..end),
+        indent: block.indent,
+    };
+    starts.iter().copied().zip(ends).map(spot).collect()
+}
+
+/// What is inside of a member or an item.
+fn inner(lines: &[&str], spot: &Spot, is_item: bool) -> Block {
+    if is_item {
+        let rest = &lines[spot.line][spot.column..];
+        let indent = spot.column + rest.len() - rest.trim_start_matches(' ').len();
+        return Block { lines: spot.line..spot.body.end.max(spot.line + 1), indent, has_dash: true };
+    }
+    let first = spot.body.clone().find(|at| is_content(lines[*at]));
+    let indent = first.map_or(0, |at| indent_of(lines[at]));
+    Block { lines: spot.body.clone(), indent, has_dash: false }
+}
+
+/// The lines below a member that belong to it: those that are indented further, and list items that are not.
+fn body_of(lines: &[&str], at: usize, block: &Block) -> Range<usize> {
+    let is_outside = |line: &&str| {
+        let indent = indent_of(line);
+        is_content(line) && (indent < block.indent || indent == block.indent && !line[indent..].starts_with('-'))
+    };
+    let end = lines[at + 1..block.lines.end].iter().position(is_outside).map_or(block.lines.end, |more| at + 1 + more);
+    at + 1..last_content(lines, at + 1..end)
+}
+
+/// The end of the last line that says something: blank lines and comments at the end belong to what follows.
+fn last_content(lines: &[&str], range: Range<usize>) -> usize {
+    range.clone().rfind(|at| is_content(lines[*at])).map_or(range.start, |at| at + 1)
+}
+
+fn render(value: &Value, indent: usize, unit: usize, out: &mut Vec<String>) {
+    let pad = " ".repeat(indent);
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    Value::Object(inner) if !inner.is_empty() => {
+                        out.push(format!("{pad}{key}:"));
+                        render(value, indent + unit, unit, out);
+                    }
+                    Value::Array(inner) if !inner.is_empty() => {
+                        out.push(format!("{pad}{key}:"));
+                        render(value, indent + unit, unit, out);
+                    }
+                    scalar => out.push(format!("{pad}{key}: {scalar}")),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let start = out.len();
+                render(item, indent + 2, unit, out);
+                if let Some(first) = out.get_mut(start) {
+                    first.replace_range(indent..indent + 1, "-");
+                }
+            }
+        }
+        scalar => out.push(format!("{pad}{scalar}")),
+    }
+}

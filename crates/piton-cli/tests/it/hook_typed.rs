@@ -1,0 +1,142 @@
+//! A rollback typed to an agent, and what the agent hears of it.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use testkit::Sandbox;
+
+use crate::hook_kit::{checkpoints, event, hook, hook_command, prompt, send};
+use crate::kit::piton;
+
+/// A project with two checkpoints and a change since.
+fn project(agent: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1\n b.txt = 1");
+    hook(&sandbox, &[agent], said(&sandbox, agent, "t1", "begin"));
+    sandbox.write("a.txt", "2");
+    hook(&sandbox, &[agent], said(&sandbox, agent, "t2", "go on"));
+    sandbox.tree("a.txt = 3\n b.txt = 3\n new.txt");
+    sandbox
+}
+
+/// The user says something to that agent.
+fn said(sandbox: &Sandbox, agent: &str, turn: &str, text: &str) -> String {
+    let cwd = sandbox.project();
+    match agent {
+        "gemini" => json!({"session_id": "s", "cwd": cwd, "hook_event_name": "BeforeAgent", "timestamp": turn, "prompt": text}),
+        "copilot" => json!({"sessionId": "s", "cwd": cwd, "timestamp": turn, "prompt": text}),
+        "codex" => {
+            json!({"session_id": "s", "turn_id": turn, "cwd": cwd, "hook_event_name": "UserPromptSubmit", "prompt": text})
+        }
+        "hermes" => json!({"session_id": "s", "cwd": cwd, "hook_event_name": "pre_llm_call",
+            "extra": {"turn_id": turn, "user_message": text}}),
+        _ => return prompt(sandbox, "s", turn, text),
+    }
+    .to_string()
+}
+
+/// The text that the user is shown in place of the model's answer.
+#[track_caller]
+fn shown(agent: &str, answer: &str) -> String {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    let (flag, value, text) = if agent == "copilot" {
+        ("handled", json!(true), "responseContent")
+    } else {
+        ("decision", json!("block"), "reason")
+    };
+    assert_eq!(answer[flag], value);
+    assert_eq!(answer.as_object().map(serde_json::Map::len), Some(2));
+    answer[text].as_str().expect("text").to_owned()
+}
+
+#[test]
+fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
+    for agent in ["claude", "codex", "gemini", "qwen", "copilot"] {
+        let sandbox = project(agent);
+        let type_in =
+            |turn: &str, text: &str| shown(agent, &hook(&sandbox, &[agent], said(&sandbox, agent, turn, text)));
+        let as_command = |args: &[&str]| piton(&sandbox, args).stdout.trim_end().to_owned();
+        assert_eq!(type_in("t3", "/rollback"), as_command(&["rollback"]), "{agent}");
+        assert_eq!(type_in("t4", "piton rollback diff 2"), as_command(&["rollback", "diff", "2"]), "{agent}");
+        assert_eq!(checkpoints(&sandbox, &["turn"]).len(), 2, "numbers stay as they were shown");
+        assert!(type_in("t5", "/rollback 2 b.txt").starts_with("Restored to "), "{agent}");
+        assert_eq!(fs::read_to_string(sandbox.path("b.txt")).expect("a file"), "1");
+        assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "3");
+        assert!(type_in("t6", " /rollback 2\n").starts_with("Restored to "), "{agent}");
+        assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "2");
+        assert!(!sandbox.path("new.txt").exists(), "{agent}");
+        assert!(type_in("t7", "/rollback 99").contains("error: cannot find the checkpoint 99"), "{agent}");
+        assert!(type_in("t8", "/rollback --base=/x").contains("error: cannot take"), "{agent}");
+    }
+}
+
+#[test]
+fn two_hooks_for_one_prompt_go_back_once() {
+    for agent in ["codex", "copilot"] {
+        let sandbox = project(agent);
+        let sent = said(&sandbox, agent, "t3", "/rollback 2");
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let both = [0, 1].map(|_| scope.spawn(|| send(&mut hook_command(&sandbox, &[agent]), &sent)));
+            both.into_iter().map(|one| one.join().expect("an answer").stdout).collect()
+        });
+        assert_eq!(answers[0], answers[1], "{agent}");
+        assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "1");
+        assert_eq!(checkpoints(&sandbox, &["kind"]), [["auto"], ["auto"], ["safety"]], "{agent}");
+    }
+}
+
+#[test]
+fn agents_that_cannot_be_answered_for_get_their_checkpoint() {
+    for agent in ["hermes", "plain"] {
+        let sandbox = project(agent);
+        assert_eq!(hook(&sandbox, &[agent], said(&sandbox, agent, "t3", "/rollback 1")), "", "{agent}");
+        assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "3");
+        assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t2"], ["t3"]]);
+    }
+}
+
+#[test]
+fn a_rollback_works_by_hand_when_automatic_checkpoints_are_off() {
+    let sandbox = project("claude");
+    let mut command = hook_command(&sandbox, &["claude"]);
+    let ran = send(command.env("PITON_ENABLED", "0"), prompt(&sandbox, "s", "t3", "/rollback 2")).done();
+    assert!(shown("claude", &ran.stdout).starts_with("Restored to "));
+    assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "1");
+}
+
+#[test]
+fn after_a_restore_the_agent_is_told_once_at_its_next_prompt() {
+    let cases = [
+        ("claude", "/hookSpecificOutput/additionalContext"),
+        ("codex", "/hookSpecificOutput/additionalContext"),
+        ("gemini", "/hookSpecificOutput/additionalContext"),
+        ("copilot", "/additionalContext"),
+        ("hermes", "/context"),
+    ];
+    for (agent, at) in cases {
+        let sandbox = project(agent);
+        piton(&sandbox, ["restore", "2", "-y"]).done();
+        let answer = hook(&sandbox, &[agent], said(&sandbox, agent, "t3", "what now?"));
+        let value: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{agent}: {error}: {answer:?}"));
+        let text = value.pointer(at).and_then(Value::as_str).unwrap_or_else(|| panic!("{agent}: {answer}"));
+        assert!(text.contains("Written: a.txt, b.txt. Removed: new.txt."), "{text}");
+        assert_eq!(hook(&sandbox, &[agent], said(&sandbox, agent, "t4", "and now?")), "", "{agent}");
+    }
+}
+
+#[test]
+fn an_agent_is_not_told_where_its_user_does_not_want_it_or_it_was_not_there() {
+    let sandbox = project("claude");
+    let mut restore = crate::kit::command(&sandbox);
+    crate::kit::run(restore.args(["restore", "2", "-y"]).env("PITON_TELL_AGENT", "false")).done();
+    assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t3", "x")), "");
+    sandbox.write("a.txt", "4");
+    piton(&sandbox, ["restore", "1", "-y"]).done();
+    let mut command = hook_command(&sandbox, &["claude"]);
+    let silent = send(command.env("PITON_TELL_AGENT", "false"), prompt(&sandbox, "s", "t4", "x")).done();
+    assert_eq!(silent.stdout, "");
+    assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "another", "t1", "x")), "");
+    assert!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t5", "x")).contains("a.txt"));
+    let stop = event(&sandbox, "s", "t5", "Stop", &json!({}));
+    assert_eq!(hook(&sandbox, &["claude"], stop), "");
+}

@@ -1,0 +1,342 @@
+//! What is written for each agent, in the form that it was seen to read; what a plugin does; and what a kill leaves.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use testkit::{Sandbox, clean_command, files_in, has_program};
+
+use crate::kit::{PITON, piton, run};
+
+fn enabled() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let config = sandbox.home().join(".hermes/config.yaml");
+    fs::create_dir_all(config.parent().expect("a directory")).expect("a directory");
+    fs::write(config, "checkpoints: true\n").expect("a file");
+    sandbox
+}
+
+fn installed(agent: &str, path: &str) -> (Sandbox, String) {
+    let sandbox = enabled();
+    piton(&sandbox, ["install", agent]).done();
+    let text = fs::read_to_string(sandbox.home().join(path)).expect("a file");
+    (sandbox, text)
+}
+
+fn installed_json(agent: &str, path: &str) -> Value {
+    serde_json::from_str(&installed(agent, path).1).expect("JSON")
+}
+
+#[test]
+fn claude_and_codex_nest_handlers_and_count_seconds() {
+    for (agent, path, all_tools) in [("claude", ".claude/settings.json", "*"), ("codex", ".codex/hooks.json", ".*")] {
+        let handlers = json!([{"type": "command", "command": format!("{PITON} hook {agent}"), "timeout": 15}]);
+        let expected = json!({"hooks": {
+            "SessionStart": [{"hooks": handlers}],
+            "UserPromptSubmit": [{"hooks": handlers}],
+            "PreToolUse": [{"matcher": all_tools, "hooks": handlers}],
+        }});
+        assert_eq!(installed_json(agent, path), expected);
+    }
+}
+
+#[test]
+fn gemini_and_qwen_count_milliseconds_and_gemini_outlives_a_missing_program() {
+    for (agent, events, end) in [
+        ("gemini", ["SessionStart", "BeforeAgent", "BeforeTool"], " 2>/dev/null || true"),
+        ("qwen", ["SessionStart", "UserPromptSubmit", "PreToolUse"], ""),
+    ] {
+        let command = format!("{PITON} hook {agent}{end}");
+        let handlers = json!([{"type": "command", "name": "piton", "command": command, "timeout": 15000}]);
+        let expected = json!({"hooks": {
+            events[0]: [{"hooks": handlers}],
+            events[1]: [{"hooks": handlers}],
+            events[2]: [{"matcher": ".*", "hooks": handlers}],
+        }});
+        assert_eq!(installed_json(agent, &format!(".{agent}/settings.json")), expected);
+    }
+}
+
+#[test]
+fn cursor_and_crush_have_flat_lists() {
+    let handler = json!({"command": format!("{PITON} hook cursor"), "timeout": 15});
+    let tool = json!({"matcher": ".*", "command": format!("{PITON} hook cursor"), "timeout": 15});
+    let expected = json!({"version": 1, "hooks": {
+        "sessionStart": [handler], "beforeSubmitPrompt": [handler], "preToolUse": [tool],
+    }});
+    assert_eq!(installed_json("cursor", ".cursor/hooks.json"), expected);
+    let tool = json!({"matcher": ".*", "command": format!("{PITON} hook crush"), "timeout": 15});
+    assert_eq!(installed_json("crush", ".config/crush/crush.json"), json!({"hooks": {"PreToolUse": [tool]}}));
+}
+
+#[test]
+fn copilot_gets_a_file_of_its_own_with_the_event_in_each_command() {
+    let handler = |event: &str| {
+        let command = format!("{PITON} hook copilot {event} 2>/dev/null || true");
+        json!([{"type": "command", "command": command, "timeoutSec": 15}])
+    };
+    let events = ["sessionStart", "userPromptSubmitted", "preToolUse"];
+    let hooks: serde_json::Map<_, _> = events.iter().map(|event| ((*event).to_owned(), handler(event))).collect();
+    assert_eq!(installed_json("copilot", ".copilot/hooks/piton.json"), json!({"version": 1, "hooks": hooks}));
+}
+
+#[test]
+fn hermes_has_yaml_that_stock_python_reads() {
+    let (sandbox, text) = installed("hermes", ".hermes/config.yaml");
+    let command = format!("{PITON} hook hermes");
+    let list = json!([{"command": command, "timeout": 15}]);
+    let expected = json!({
+        "checkpoints": true,
+        "hooks": {"on_session_start": list, "pre_llm_call": list, "pre_tool_call": list},
+        "quick_commands": {"piton": {"type": "exec", "command": format!("{PITON} rollback")}},
+    });
+    let python = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
+    let has_yaml = clean_command("python3").args(["-c", "import yaml"]).stderr(Stdio::null()).status();
+    if !has_yaml.is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("PITON_TEST_ALL").is_none(), "PyYAML is missing, and PITON_TEST_ALL is set");
+        assert_eq!(text.matches(&format!("command: \"{command}\"\n      timeout: 15\n")).count(), 3, "{text}");
+        return;
+    }
+    let config = fs::File::open(sandbox.home().join(".hermes/config.yaml")).expect("a file");
+    let said = run(clean_command("python3").args(["-c", python]).stdin(config)).done();
+    assert_eq!(serde_json::from_str::<Value>(&said.stdout).expect("JSON"), expected);
+}
+
+/// Hermes writes its configuration anew from time to time: without comments, with its own indents, and folded.
+#[test]
+fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
+    let list = |name: &str, command: &str| format!("  {name}:\n  - command: {command}\n    timeout: 15\n");
+    let command = "/old/place/piton hook hermes".to_owned();
+    let folded = format!("/{}/piton hook\n      hermes", "long/".repeat(14));
+    let quick = "quick_commands:\n  status:\n    type: exec\n    command: uptime\n";
+    let theirs = "  - command: /x/theirs\n    timeout: 5\n";
+    let text = |command: &str| {
+        let hooks = list("pre_llm_call", command) + &list("pre_tool_call", command) + theirs;
+        let piton = "  piton:\n    type: exec\n    command: /old/place/piton rollback\n";
+        format!("model: x\nhooks:\n{hooks}hooks_auto_accept: false\n{quick}{piton}checkpoints:\n  enabled: true\n")
+    };
+    let expected = format!(
+        "model: x\nhooks:\n  pre_tool_call:\n{theirs}hooks_auto_accept: false\n{quick}checkpoints:\n  enabled: true\n"
+    );
+    for command in [&command, &folded] {
+        let sandbox = enabled();
+        let file = sandbox.home().join(".hermes/config.yaml");
+        fs::write(&file, text(command)).expect("a file");
+        piton(&sandbox, ["uninstall", "hermes"]).done();
+        assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
+    }
+    for command in [&command, &folded] {
+        let sandbox = enabled();
+        let file = sandbox.home().join(".hermes/config.yaml");
+        fs::write(&file, text(command)).expect("a file");
+        piton(&sandbox, ["install", "hermes"]).done();
+        let now = fs::read_to_string(&file).expect("a file");
+        assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 3, "{now}");
+        assert!(
+            now.contains(&format!("command: \"{PITON} rollback\"\n")) && now.matches("/piton").count() == 4,
+            "{now}"
+        );
+        piton(&sandbox, ["uninstall", "hermes"]).done();
+        assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
+    }
+}
+
+#[test]
+fn consent_is_given_to_hermes_only_when_asked_for() {
+    let (sandbox, _) = installed("hermes", ".hermes/config.yaml");
+    let list = sandbox.home().join(".hermes/shell-hooks-allowlist.json");
+    assert!(!list.exists());
+    let theirs = "{\"approvals\": [{\"event\": \"pre_tool_call\", \"command\": \"/x\"}], \"k\": 1}";
+    fs::write(&list, theirs).expect("a file");
+    piton(&sandbox, ["install", "hermes", "--trust"]).done();
+    let value: Value = serde_json::from_str(&fs::read_to_string(&list).expect("a file")).expect("JSON");
+    let approvals: Vec<_> =
+        value["approvals"].as_array().expect("a list").iter().map(|one| one["event"].clone()).collect();
+    assert_eq!(approvals, ["pre_tool_call", "on_session_start", "pre_llm_call", "pre_tool_call"]);
+    assert_eq!(value["approvals"][1]["command"], format!("{PITON} hook hermes"));
+    let said = piton(&sandbox, ["install", "hermes", "--trust"]).done();
+    assert_eq!(said.stdout, "hermes: already installed, nothing to change\n");
+    piton(&sandbox, ["uninstall", "hermes"]).done();
+    assert_eq!(fs::read_to_string(&list).expect("a file"), theirs);
+}
+
+/// An agent may run hooks in an environment that is not its user's.
+#[test]
+fn a_base_and_a_configuration_that_are_not_the_usual_ones_are_in_the_command() {
+    let sandbox = enabled();
+    let (base, config) = (sandbox.root().join("the base"), sandbox.root().join("config.yaml"));
+    fs::write(&config, "checkpoints: true\n").expect("a file");
+    let mut install = crate::kit::command(&sandbox);
+    install.env("PITON_BASE", &base).arg("--config").arg(&config);
+    run(install.args(["install", "claude", "opencode", "copilot", "hermes"])).done();
+    let options = format!("--base '{}' --config {}", base.display(), config.display());
+    let read = |path: &str| fs::read_to_string(sandbox.home().join(path)).expect("a file");
+    let claude = read(".claude/settings.json");
+    assert!(claude.contains(&format!("\"{PITON} hook claude {options}\"")), "{claude}");
+    let copilot = read(".copilot/hooks/piton.json");
+    assert!(copilot.contains(&format!("hook copilot preToolUse {options} 2>/dev/null || true\"")), "{copilot}");
+    let hermes = read(".hermes/config.yaml");
+    assert!(hermes.contains(&format!("{PITON} rollback {options}")), "{hermes}");
+    let words = json!([PITON, "hook", "opencode", "--base", base, "--config", config]);
+    assert!(read(".config/opencode/plugins/piton.js").contains(&words.to_string()));
+    // What doctor makes up stays out of that base.
+    let store = || files_in(&base.join("store/refs"));
+    let before = store();
+    let mut doctor = crate::kit::command(&sandbox);
+    let answer = run(doctor.env("PITON_BASE", &base).arg("--config").arg(&config).args(["doctor", "--json"])).json();
+    let fired = answer["agents"].as_array().expect("a list").iter().filter(|one| one["fired"] == true);
+    assert_eq!((fired.count(), store()), (4, before), "{answer}");
+    let mut install = crate::kit::command(&sandbox);
+    run(install.args(["install", "claude"])).done();
+    assert!(read(".claude/settings.json").contains(&format!("\"{PITON} hook claude\"")), "the usual ones again");
+}
+
+#[test]
+fn commands_for_rollback_are_written_and_start_nothing() {
+    for (agent, path) in [
+        ("claude", ".claude/commands/rollback.md"),
+        ("gemini", ".gemini/commands/rollback.toml"),
+        ("qwen", ".qwen/commands/rollback.md"),
+        ("copilot", ".copilot/skills/rollback/SKILL.md"),
+    ] {
+        let (_, text) = installed(agent, path);
+        assert!(text.contains("piton doctor") && text.contains("description") && !text.contains("!{"), "{text}");
+    }
+}
+
+/// A node program that loads the plugin as opencode does, and calls what it returns.
+const DRIVER: &str = r#"
+import { pathToFileURL } from "node:url";
+const module = await import(pathToFileURL(process.argv[2]).href);
+const hooks = await Object.values(module)[0]({ directory: process.argv[3], worktree: "/" });
+const loop = {}; loop.loop = loop;
+await hooks["chat.message"]({ sessionID: "s" }, { message: { id: "m" }, parts: [{ type: "text", text: "ü" }] });
+await hooks["tool.execute.before"]({ tool: "write", sessionID: "s", callID: "c" }, { args: { filePath: "/x" } });
+await hooks["tool.execute.before"](loop, loop);
+await hooks["tool.execute.before"](undefined, 1n);
+const others = await Object.values(module)[0](undefined);
+await others["chat.message"]();
+console.log("went on");
+"#;
+
+/// Runs the plugin under node with this shell script in place of piton; what the script was told, one event a line.
+fn drive(script: &str) -> Vec<Value> {
+    let (sandbox, text) = installed("opencode", ".config/opencode/plugins/piton.js");
+    let fake = sandbox.root().join("fake");
+    fs::write(&fake, format!("#!/bin/sh\n{script}\n")).expect("a file");
+    let told = sandbox.root().join("told");
+    let line = format!("const COMMAND = [\"sh\",\"{}\",\"{}\"];", fake.display(), told.display());
+    let text: Vec<_> =
+        text.lines().map(|old| if old.starts_with("const COMMAND = ") { line.as_str() } else { old }).collect();
+    let plugin = sandbox.root().join("piton.mjs");
+    fs::write(&plugin, text.join("\n").replace("DEADLINE_MS = 15000", "DEADLINE_MS = 300")).expect("a file");
+    let driver = sandbox.root().join("driver.mjs");
+    fs::write(&driver, DRIVER).expect("a file");
+    let ran = run(clean_command("node").arg(driver).arg(plugin).arg("/the/project")).done();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("went on\n", ""));
+    let told = fs::read_to_string(told).unwrap_or_default();
+    told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn the_plugin_for_opencode_tells_piton_and_never_throws() {
+    if !has_program("node") {
+        return;
+    }
+    let told = drive("cat >> \"$1\"; echo >> \"$1\"; echo noise; echo noise >&2; exit 1");
+    let first = json!({
+        "hook_event_name": "chat.message", "directory": "/the/project", "worktree": "/", "input": {"sessionID": "s"},
+        "output": {"message": {"id": "m"}, "parts": [{"type": "text", "text": "ü"}]},
+    });
+    let second = json!({
+        "hook_event_name": "tool.execute.before", "directory": "/the/project", "worktree": "/",
+        "input": {"tool": "write", "sessionID": "s", "callID": "c"}, "output": {"args": {"filePath": "/x"}},
+    });
+    assert_eq!(told[..2], [first, second]);
+    assert_eq!(told.len(), 3, "what has no JSON is not told");
+    assert_eq!(drive("exec sleep 60"), [Value::Null; 0], "it waits for its deadline and no longer");
+    assert_eq!(drive("kill -9 $$"), [Value::Null; 0]);
+}
+
+#[test]
+fn the_plugin_for_opencode_outlives_a_missing_program() {
+    if !has_program("node") {
+        return;
+    }
+    let (sandbox, text) = installed("opencode", ".config/opencode/plugins/piton.js");
+    let plugin = sandbox.root().join("piton.mjs");
+    fs::write(&plugin, text.replace(PITON, "/nowhere/piton")).expect("a file");
+    let driver = sandbox.root().join("driver.mjs");
+    fs::write(&driver, DRIVER).expect("a file");
+    let ran = run(clean_command("node").arg(driver).arg(plugin).arg("/the/project")).done();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("went on\n", ""));
+}
+
+/// The directory of the configuration and what is in it after an install that was killed at one of its system calls.
+fn killed_at(call: &str, nth: usize, verb: &str) -> Option<(Sandbox, PathBuf)> {
+    let sandbox = enabled();
+    let file = sandbox.home().join(".claude/settings.json");
+    fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+    fs::write(&file, OLD).expect("a file");
+    if verb == "uninstall" {
+        piton(&sandbox, ["install", "claude"]).done();
+    }
+    let mut strace = clean_command("strace");
+    strace.env("HOME", sandbox.home()).current_dir(sandbox.project());
+    let inject = format!("inject={call}:signal=KILL:when={nth}");
+    let ran = run(strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject, PITON, verb, "claude"]));
+    ran.was_killed().then_some((sandbox, file))
+}
+
+/// Taking our pieces out one by one would not give back the empty object as it is.
+const OLD: &str = "{\n  // mine\n  \"hooks\": {\n  },\n}\n";
+
+#[test]
+fn a_kill_leaves_the_old_file_or_the_new_one_and_all_can_be_taken_back() {
+    if !has_program("strace") {
+        return;
+    }
+    let (whole, file) = (enabled(), ".claude/settings.json");
+    fs::create_dir_all(whole.home().join(".claude")).expect("a directory");
+    fs::write(whole.home().join(file), OLD).expect("a file");
+    piton(&whole, ["install", "claude"]).done();
+    let new = fs::read_to_string(whole.home().join(file)).expect("a file");
+    let mut kills = 0;
+    for verb in ["install", "uninstall"] {
+        for call in ["rename", "fsync", "openat", "unlink", "fchmod", "rmdir"] {
+            // The program opens hundreds of files before it comes to ours.
+            let step = if call == "openat" { 11 } else { 1 };
+            for nth in (1..400).step_by(step) {
+                let Some((sandbox, path)) = killed_at(call, nth, verb) else { break };
+                kills += 1;
+                let now = fs::read_to_string(&path).expect("it is there at all times");
+                assert!(now == OLD || now == new, "{verb} {call} {nth}: {now}");
+                piton(&sandbox, ["install", "claude"]).done();
+                assert_eq!(fs::read_to_string(&path).expect("a file"), new, "{verb} {call} {nth}");
+                piton(&sandbox, ["uninstall", "claude"]).done();
+                assert_eq!(fs::read_to_string(&path).expect("a file"), OLD, "{verb} {call} {nth}");
+                let names: Vec<_> = files_in(&sandbox.home().join(".claude")).into_keys().collect();
+                assert_eq!(names, [b"settings.json"], "{verb} {call} {nth}");
+            }
+        }
+    }
+    assert!(kills > 20, "{kills}");
+}
+
+#[test]
+fn two_at_the_same_moment_install_one_thing() {
+    let sandbox = enabled();
+    let start = || {
+        let mut command = crate::kit::command(&sandbox);
+        command.args(["install", "claude", "gemini"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("the program starts")
+    };
+    let children: Vec<_> = (0..6).map(|_| start()).collect();
+    for child in children {
+        let ran = child.wait_with_output().expect("it ends");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+    let text = fs::read_to_string(sandbox.home().join(".claude/settings.json")).expect("a file");
+    assert_eq!(text.matches(" hook claude").count(), 3, "{text}");
+}

@@ -1,0 +1,245 @@
+//! What is remembered of agents' sessions from one process to the next: `turns/<session>`, and what a session is to be
+//! told at its next prompt: `notices/<session>`.
+//!
+//! `<session>` is made from the agent's name and its own name for the session. Everything here is a help: what is lost
+//! costs a spare checkpoint or a word to the agent. So files are replaced atomically but not synced, and old ones go.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::Digest as _;
+
+use super::{Record, Store};
+use crate::error::Result;
+use crate::fsx::{self, Durability};
+use crate::id::ProjectId;
+use crate::relpath::{escape, unescape};
+use crate::time::Moment;
+
+const NOTE_BYTES_MAX: u64 = 1 << 20;
+/// How many names a notice holds; the rest is a number.
+const NOTICE_NAMES_MAX: usize = 50;
+
+/// Who is at work, as the agent itself names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SessionKey {
+    pub(crate) agent: String,
+    pub(crate) session: String,
+}
+
+impl SessionKey {
+    pub(crate) fn new(agent: &str, session: &str) -> Self {
+        Self { agent: agent.to_owned(), session: session.to_owned() }
+    }
+
+    fn file_name(&self) -> String {
+        let digest = sha2::Sha256::new().chain_update(&self.agent).chain_update([0]).chain_update(&self.session);
+        digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What is remembered of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TurnNote {
+    /// The turn that it is in; none before the first prompt.
+    pub(crate) turn: Option<String>,
+    /// The directory in which it began.
+    pub(crate) root: Option<PathBuf>,
+    /// The session that it works for, if it is a subagent's.
+    pub(crate) parent: Option<String>,
+    /// How often this turn ran out of time.
+    pub(crate) misses: u64,
+    /// The last prompt that was answered without the agent, and the answer.
+    pub(crate) answered: Option<(String, String)>,
+    /// When the turn began, in seconds.
+    pub(crate) time_secs: i64,
+}
+
+impl TurnNote {
+    fn encode(&self, key: &SessionKey) -> Vec<u8> {
+        let root = self.root.as_ref().map(|root| escape(root.as_os_str().as_bytes()));
+        let answered = self.answered.as_ref().map(|(prompt, answer)| json!([prompt, answer]));
+        let value = json!({
+            "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
+            "misses": self.misses, "answered": answered, "time": self.time_secs,
+        });
+        value.to_string().into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(SessionKey, Self)> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let root = value["root"].as_str().and_then(|root| unescape(root.as_bytes()));
+        let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
+        let note = Self {
+            turn: text("turn"),
+            root: root.map(|root| std::ffi::OsString::from_vec(root).into()),
+            parent: text("parent"),
+            misses: value["misses"].as_u64().unwrap_or(0),
+            answered: pair(&value["answered"]),
+            time_secs: value["time"].as_i64().unwrap_or(0),
+        };
+        Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
+    }
+}
+
+/// Files that a restore changed behind an agent's back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The project, and what it was restored to, in words.
+    pub headline: String,
+    /// Files that have other contents now.
+    pub written: Vec<String>,
+    /// Files that are gone.
+    pub removed: Vec<String>,
+    /// How many more there are.
+    pub more: u64,
+}
+
+impl Notice {
+    /// What was told before comes first, the newer headline counts.
+    fn after(self, earlier: Option<Self>) -> Self {
+        let Some(earlier) = earlier else {
+            return self.cut();
+        };
+        let together = |mut old: Vec<String>, new: Vec<String>, others: &[String]| {
+            old.retain(|name| !new.contains(name) && !others.contains(name));
+            old.extend(new);
+            old
+        };
+        let written = together(earlier.written, self.written.clone(), &self.removed);
+        let removed = together(earlier.removed, self.removed, &self.written);
+        Self { headline: self.headline, written, removed, more: earlier.more + self.more }.cut()
+    }
+
+    fn cut(mut self) -> Self {
+        let all = self.written.len() + self.removed.len();
+        self.written.truncate(NOTICE_NAMES_MAX);
+        self.removed.truncate(NOTICE_NAMES_MAX - self.written.len());
+        self.more += (all - self.written.len() - self.removed.len()) as u64;
+        self
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let names = |key: &str| -> Option<Vec<String>> {
+            value[key].as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+        };
+        let headline = value["headline"].as_str()?.to_owned();
+        Some(Self {
+            headline,
+            written: names("written")?,
+            removed: names("removed")?,
+            more: value["more"].as_u64().unwrap_or(0),
+        })
+    }
+}
+
+impl Store {
+    /// What is remembered of a session.
+    pub(crate) fn turn_note(&self, key: &SessionKey) -> Option<TurnNote> {
+        read_note(&self.layout.turns().join(key.file_name())).map(|(_, note)| note)
+    }
+
+    pub(crate) fn save_turn_note(&self, key: &SessionKey, note: &TurnNote) -> Result<()> {
+        fsx::ensure_dir(&self.layout.turns())?;
+        let path = self.layout.turns().join(key.file_name());
+        fsx::replace(&path, &note.encode(key), Durability::Rebuildable)
+    }
+
+    /// The note of a session; where there is none, this one. Of many processes that ask at the same moment, all get the
+    /// same.
+    pub(crate) fn first_turn_note(&self, key: &SessionKey, note: TurnNote) -> Result<TurnNote> {
+        fsx::ensure_dir(&self.layout.turns())?;
+        let path = self.layout.turns().join(key.file_name());
+        let is_first = fsx::place(&path, &note.encode(key))?;
+        Ok(if is_first { note } else { self.turn_note(key).unwrap_or(note) })
+    }
+
+    /// The sessions that had a turn in this project since then.
+    pub(crate) fn sessions_since(&self, project: &ProjectId, secs: i64) -> Vec<SessionKey> {
+        let record: Record = self.record(project);
+        let names = fsx::names_in(&self.layout.turns()).unwrap_or_default();
+        let notes = names.iter().filter_map(|name| read_note(&self.layout.turns().join(name)));
+        notes
+            .filter(|(key, note)| note.time_secs >= secs && record.knows_session(&key.session))
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// Leaves word for a session.
+    pub(crate) fn leave_notice(&self, key: &SessionKey, notice: Notice) -> Result<()> {
+        fsx::ensure_dir(&self.layout.notices())?;
+        let path = self.layout.notices().join(key.file_name());
+        let earlier = fsx::read_small(&path, NOTE_BYTES_MAX).ok().flatten();
+        let Notice { headline, written, removed, more } =
+            notice.after(earlier.and_then(|bytes| Notice::decode(&bytes)));
+        let value = json!({"headline": headline, "written": written, "removed": removed, "more": more});
+        fsx::replace(&path, value.to_string().as_bytes(), Durability::Rebuildable)
+    }
+
+    /// Takes the word that was left for a session. Of many that ask, one gets it.
+    pub(crate) fn take_notice(&self, key: &SessionKey) -> Option<Notice> {
+        let path = self.layout.notices().join(key.file_name());
+        // Nearly always there is none, and then nothing is written.
+        path.symlink_metadata().ok()?;
+        let mine = fsx::temp_file(&self.layout.notices()).ok()?.into_temp_path();
+        std::fs::rename(&path, &mine).ok()?;
+        Notice::decode(&fsx::read_small(&mine, NOTE_BYTES_MAX).ok()??)
+    }
+
+    /// The directories whose files are of no use once they are old.
+    pub(super) fn session_dirs(&self) -> [PathBuf; 2] {
+        [self.layout.turns(), self.layout.notices()]
+    }
+}
+
+fn read_note(path: &Path) -> Option<(SessionKey, TurnNote)> {
+    TurnNote::decode(&fsx::read_small(path, NOTE_BYTES_MAX).ok()??)
+}
+
+/// A name for a turn of an agent that has none for it: when it began, and a number for those that begin at once.
+pub(crate) fn turn_name(now: Moment, number: u64) -> String {
+    format!("{}.{:09}-{number}", now.stamp(), now.nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_comes_back_as_it_was() {
+        let key = SessionKey::new("claude", "s-1 ä");
+        let note = TurnNote {
+            turn: Some("t".to_owned()),
+            root: Some(PathBuf::from(std::ffi::OsString::from_vec(b"/p/\xff x".to_vec()))),
+            parent: Some("p".to_owned()),
+            misses: 2,
+            answered: Some(("k".to_owned(), "text".to_owned())),
+            time_secs: 7,
+        };
+        assert_eq!(TurnNote::decode(&note.encode(&key)), Some((key.clone(), note)));
+        assert_eq!(TurnNote::decode(&TurnNote::default().encode(&key)), Some((key, TurnNote::default())));
+        assert_eq!(TurnNote::decode(b"{\"turn\":\"t\"}"), None);
+        assert_eq!(TurnNote::decode(b"\xff"), None);
+    }
+
+    #[test]
+    fn agent_and_session_do_not_run_into_each_other() {
+        assert_ne!(SessionKey::new("ab", "c").file_name(), SessionKey::new("a", "bc").file_name());
+    }
+
+    #[test]
+    fn two_notices_become_one_and_stay_short() {
+        let names = |range: std::ops::Range<u32>| range.map(|n| n.to_string()).collect::<Vec<_>>();
+        let notice =
+            |headline: &str, written, removed| Notice { headline: headline.to_owned(), written, removed, more: 0 };
+        let first = notice("first", names(0..3), names(3..5)).after(None);
+        let both = notice("second", names(3..4), names(0..1)).after(Some(first));
+        assert_eq!(both.headline, "second");
+        assert_eq!((both.written, both.removed, both.more), (names(1..4), vec!["4".to_owned(), "0".to_owned()], 0));
+        let long = notice("long", names(0..60), names(60..70)).after(None);
+        assert_eq!((long.written.len(), long.removed.len(), long.more), (50, 0, 20));
+    }
+}
