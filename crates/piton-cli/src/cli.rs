@@ -65,6 +65,7 @@ pub(crate) enum Command {
     Clear(cmd::clear::Clear),
     ClearLegacy(cmd::clear::ClearLegacy),
     Purge(cmd::purge::Purge),
+    Config(cmd::config::ConfigArgs),
     Completions(cmd::completions::Completions),
     Man(cmd::completions::Man),
     #[command(hide = true)]

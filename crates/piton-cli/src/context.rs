@@ -63,6 +63,11 @@ impl Context {
         env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
+    /// Whether a variable of the environment is set.
+    pub(crate) fn is_set(name: &str) -> bool {
+        env::var_os(name).is_some()
+    }
+
     /// Whether a variable of the environment says yes.
     pub(crate) fn flag(name: &str) -> bool {
         let value = env::var(name).unwrap_or_default().to_ascii_lowercase();

@@ -34,6 +34,9 @@ fn main() -> ExitCode {
     if let Some(Command::Doctor(args)) = &cli.command {
         return cmd::doctor::run(args, &cli.global, &output);
     }
+    if let Some(Command::Config(args)) = &cli.command {
+        return cmd::config::run(args, &cli.global, &output);
+    }
     let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
         None => cmd::status::run(&cmd::status::StatusArgs::default(), &context, &output),
         Some(Command::Take(args)) => cmd::take::run(args, &context, &output),
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
         Some(Command::Maintain(args)) => cmd::prune::run_maintain(args, &context, &output),
         Some(Command::Session(args)) => cmd::session::run(args, &context, &output),
-        Some(Command::Hook(_) | Command::Doctor(_)) => Ok(()),
+        Some(Command::Hook(_) | Command::Doctor(_) | Command::Config(_)) => Ok(()),
         Some(Command::Install(args)) => cmd::install::run(args, &context, &output),
         Some(Command::Uninstall(args)) => cmd::install::undo(args, &context, &output),
     });

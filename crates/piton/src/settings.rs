@@ -171,6 +171,26 @@ impl Settings {
         problems
     }
 
+    /// The value of a setting; nothing for a key that there is not.
+    pub fn get(&self, key: &str) -> Value {
+        match key {
+            "enabled" => self.enabled.into(),
+            "max_snapshots" => self.max_snapshots.into(),
+            "max_total_size_mb" => self.max_total_size_mb.into(),
+            "max_file_size_mb" => self.max_file_size_mb.into(),
+            "auto_prune" => self.auto_prune.into(),
+            "retention_days" => self.retention_days.into(),
+            "delete_orphans" => self.delete_orphans.into(),
+            "min_interval_hours" => self.min_interval_hours.into(),
+            "max_files" => self.max_files.into(),
+            "deadline_ms" => self.deadline_ms.into(),
+            "tell_agent" => self.tell_agent.into(),
+            "exclude" => self.exclude.clone().into(),
+            "include" => self.include.clone().into(),
+            _ => Value::Null,
+        }
+    }
+
     /// Takes over one setting from the environment or a flag; lists are separated by commas.
     pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), Problem> {
         let value = match key {

@@ -2,6 +2,7 @@
 
 pub(crate) mod clear;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod hook;

@@ -194,6 +194,11 @@ impl Config {
         }
     }
 
+    /// Takes out what stands at these keys.
+    pub(crate) fn unset(&mut self, keys: &[&str]) -> Result<(), String> {
+        self.remove(&steps(keys).collect::<Vec<_>>())
+    }
+
     /// One piece of ours to be removed: an item, a handler among others in an item, or a member.
     fn find_ours(&self, pieces: &[Piece], agent: Agent) -> Option<Vec<Step>> {
         let value = self.value();

@@ -3,6 +3,7 @@
 mod commands;
 mod completions;
 mod concurrency;
+mod config;
 mod crash;
 mod doctor;
 mod faults;

@@ -1,0 +1,226 @@
+//! `piton config`
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use piton::{Error, ErrorKind, Settings};
+use serde_json::{Map, Value, json};
+
+use crate::cli::{EXIT_CODES, Global};
+use crate::context::Context;
+use crate::install::edit::{Config, Format};
+use crate::install::files;
+use crate::output::{Output, plain};
+
+/// Show each setting and where it is from, or change one
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  piton config                        every setting, its value, and where that is from
+  piton config set max_snapshots 50   keeps comments and order of the file
+  piton config init                   writes a commented section with the defaults
+
+{EXIT_CODES}"))]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print the value of one setting
+    Get {
+        /// Which
+        key: String,
+    },
+    /// Change one setting in the configuration file
+    Set {
+        /// Which
+        key: String,
+        /// What to; items of a list are separated by commas
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Write a commented section with the defaults into the configuration file
+    Init,
+}
+
+/// What each setting is for.
+const MEANINGS: [(&str, &str); 13] = [
+    ("enabled", "whether agents get automatic checkpoints; what you ask for by hand always works"),
+    ("max_snapshots", "how many checkpoints a project keeps"),
+    ("max_total_size_mb", "how large the store may get; 0 is no limit"),
+    ("max_file_size_mb", "larger files are left out; 0 is no limit"),
+    ("auto_prune", "whether the store is pruned from time to time without being asked"),
+    ("retention_days", "projects that were not used for that many days are dropped; 0 is never"),
+    ("delete_orphans", "whether projects whose directory is gone are dropped"),
+    ("min_interval_hours", "how many hours lie between two automatic prunes"),
+    ("max_files", "projects with more files in scope are not taken; 0 is no limit"),
+    ("deadline_ms", "how long an automatic checkpoint may hold an agent back"),
+    ("tell_agent", "whether an agent is told at its next prompt which files went back"),
+    ("exclude", "left out besides the exclude list, in gitignore syntax"),
+    ("include", "in scope whatever else is said, in gitignore syntax"),
+];
+
+/// Works with a file that has mistakes in it, too: this is how they are mended.
+pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
+    let mut problems = Vec::new();
+    let done = Context::lenient(global, &mut problems).and_then(|context| {
+        problems.iter().for_each(|problem| output.warn(problem));
+        match &args.verb {
+            None => show(&context, global, output),
+            Some(Verb::Get { key }) => get(key, &context, output),
+            Some(Verb::Set { key, value }) => set(key, value, &context, output),
+            Some(Verb::Init) => init(&context, output),
+        }
+    });
+    match done {
+        Ok(()) => output.done(),
+        Err(error) => output.error(&error),
+    }
+}
+
+fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let settings: Vec<_> = Settings::KEYS.iter().map(|key| (*key, context.settings.get(key))).collect();
+    let path = path_of(context)?;
+    let in_file = files::read(&path).ok().flatten().map(|text| keys_in(&text)).unwrap_or_default();
+    let source = |key: &str| match key {
+        "enabled" if global.checkpoints => "--checkpoints".to_owned(),
+        _ if Context::is_set(&variable(key)) => variable(key),
+        _ if in_file.iter().any(|there| there == key) => path.display().to_string(),
+        _ => "default".to_owned(),
+    };
+    output.json(&json!({
+        "file": path.to_string_lossy(),
+        "settings": settings.iter().map(|(key, value)| ((*key).to_owned(), json!({
+            "value": value, "source": source(key),
+        }))).collect::<Map<_, _>>(),
+    }));
+    let lines = settings.iter().map(|(key, value)| format!("{key:<19} {:<10}  {}", shown(value), source(key)));
+    output.text(&lines.collect::<Vec<_>>().join("\n"));
+    Ok(())
+}
+
+fn get(key: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let key = known(key)?;
+    let value = context.settings.get(key);
+    output.json(&json!({"key": key, "value": value}));
+    output.text(&shown(&value));
+    Ok(())
+}
+
+fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let key = known(key)?;
+    let mut settings = Settings::default();
+    if let Err(problem) = settings.set_text(key, text) {
+        return Err(Error::new(ErrorKind::Invalid, format!("set {key}")).because(problem.what).into());
+    }
+    let value = settings.get(key);
+    let path = path_of(context)?;
+    let before = files::read(&path)?.unwrap_or_default();
+    let failed = |why: String| {
+        Error::new(ErrorKind::Invalid, "edit")
+            .with_path(&path)
+            .because(why)
+            .with_hint(format!("write `{key}: {value}` under `checkpoints:` there by hand; nothing was changed"))
+    };
+    let mut config = Config::parse(&before, Format::Yaml).map_err(failed)?;
+    // The short form has no room for a second setting.
+    if let Value::Bool(enabled) = config.value()["checkpoints"].clone() {
+        config.unset(&["checkpoints"]).map_err(failed)?;
+        config.set(&["checkpoints", "enabled"], &json!(enabled)).map_err(failed)?;
+    }
+    let there = config.value()["checkpoints"].get(key).cloned();
+    if there.as_ref() != Some(&value) {
+        // A list is put in place anew.
+        if there.as_ref().is_some_and(|there| there.is_array() || value.is_array()) {
+            config.unset(&["checkpoints", key]).map_err(failed)?;
+        }
+        config.set(&["checkpoints", key], &value).map_err(failed)?;
+    }
+    let after = config.text();
+    check(after, key, &value).map_err(failed)?;
+    if after != before {
+        files::write(&path, after.as_bytes(), 0o600)?;
+    }
+    output.json(&json!({"key": key, "value": value, "file": path.to_string_lossy(), "changed": after != before}));
+    output.text(&format!("{key} is {} in {}", shown(&value), plain(&path.display().to_string())));
+    if Context::is_set(&variable(key)) {
+        output.warn(&format!("{} is set, and goes before the file", variable(key)));
+    }
+    Ok(())
+}
+
+/// The file must say what was asked for, read as piton will read it.
+fn check(text: &str, key: &str, value: &Value) -> Result<(), String> {
+    let mut settings = Settings::default();
+    let problems = settings.read_yaml(text);
+    match problems.iter().find(|problem| problem.is_error && (problem.key == key || problem.key == "checkpoints")) {
+        Some(problem) => Err(problem.to_string()),
+        None if settings.get(key) == *value => Ok(()),
+        None => Err("it would not say what it should".to_owned()),
+    }
+}
+
+fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
+    let path = path_of(context)?;
+    let before = files::read(&path)?.unwrap_or_default();
+    if !keys_in(&before).is_empty()
+        || Config::parse(&before, Format::Yaml).is_ok_and(|file| !file.value()["checkpoints"].is_null())
+    {
+        bail!(
+            "cannot write a section into {}: it has one\nhint: `piton config set KEY VALUE` changes it",
+            path.display()
+        );
+    }
+    let mut text = before.clone();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str("# Checkpoints of what agents work on; `piton config` shows what is in force.\ncheckpoints:\n");
+    let settings = Settings { enabled: true, ..Settings::default() };
+    for (key, meaning) in MEANINGS {
+        text.push_str(&format!("  # {meaning}\n  {key}: {}\n", settings.get(key)));
+    }
+    check(&text, "enabled", &json!(true))
+        .map_err(|why| Error::new(ErrorKind::Invalid, "extend").with_path(&path).because(why))?;
+    files::write(&path, text.as_bytes(), 0o600)?;
+    output.json(&json!({"file": path.to_string_lossy()}));
+    output
+        .text(&format!("Wrote the defaults to {}, with automatic checkpoints on", plain(&path.display().to_string())));
+    Ok(())
+}
+
+fn path_of(context: &Context) -> anyhow::Result<std::path::PathBuf> {
+    context
+        .config
+        .clone()
+        .context("cannot find the configuration file: there is no home directory\nhint: give it with --config")
+}
+
+fn variable(key: &str) -> String {
+    format!("PITON_{}", key.to_ascii_uppercase())
+}
+
+fn known(key: &str) -> anyhow::Result<&'static str> {
+    let key = key.replace('-', "_");
+    Settings::KEYS.iter().find(|known| **known == key).copied().ok_or_else(|| {
+        let error = Error::new(ErrorKind::Invalid, format!("find the setting {key:?}"));
+        error.because("there is none of that name").with_hint(format!("there are {}", Settings::KEYS.join(", "))).into()
+    })
+}
+
+/// The settings that a file has, the short form included.
+fn keys_in(text: &str) -> Vec<String> {
+    let Ok(config) = Config::parse(text, Format::Yaml) else { return Vec::new() };
+    match &config.value()["checkpoints"] {
+        Value::Bool(_) => vec!["enabled".to_owned()],
+        Value::Object(section) => section.keys().cloned().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    plain(&value.to_string())
+}
