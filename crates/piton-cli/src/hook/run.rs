@@ -20,8 +20,8 @@ use crate::cli::Global;
 use crate::context::{Context, Surroundings};
 use crate::output::plain;
 
-/// A longer deadline is no use: the agents give up before.
-const DEADLINE_MS_MAX: u64 = 20_000;
+/// A longer deadline is no use: agents are told to wait 15 seconds, and stdin may have cost two of them.
+const DEADLINE_MS_MAX: u64 = 10_000;
 /// After the deadline a take stops by itself. Whatever has not stopped then is left behind.
 const GRACE: Duration = Duration::from_millis(500);
 /// A prompt up to this length is quoted in the list of checkpoints.
