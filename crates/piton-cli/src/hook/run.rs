@@ -21,8 +21,8 @@ use crate::context::{Context, Surroundings};
 use crate::output::plain;
 use crate::upkeep;
 
-/// A longer deadline is no use: the agents give up before.
-const DEADLINE_MS_MAX: u64 = 20_000;
+/// A longer deadline is no use: agents are told to wait 15 seconds, and stdin may have cost two of them.
+const DEADLINE_MS_MAX: u64 = 10_000;
 /// After the deadline a take stops by itself. Whatever has not stopped then is left behind.
 const GRACE: Duration = Duration::from_millis(500);
 /// A prompt up to this length is quoted in the list of checkpoints.
@@ -68,11 +68,14 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
     let decoded = catch_unwind(AssertUnwindSafe(|| decode(call.agent, call.event, &bytes)));
     let event = decoded.unwrap_or_else(|_| decode(call.agent, call.event, b""));
     let go_on = Reply { stdout: answer::go_on(&event), ..Reply::default() };
-    let here = place(&event);
-    let doing = catch_unwind(AssertUnwindSafe(|| doing(&event, here.as_deref())));
-    let Some(doing) = doing.unwrap_or_else(|_| Some(unreadable())) else {
-        return go_on;
-    };
+    catch_unwind(AssertUnwindSafe(|| act(call, &event))).ok().flatten().unwrap_or(go_on)
+}
+
+/// What the agent gets, if it is more than to go on.
+fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
+    let here = place(event);
+    let doing = catch_unwind(AssertUnwindSafe(|| doing(event, here.as_deref())));
+    let doing = doing.unwrap_or_else(|_| Some(unreadable()))?;
     let around = Surroundings::gather(call.global);
     let limit = match doing {
         Doing::Rollback(_) => typed::PATIENCE,
@@ -90,16 +93,15 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
     };
     let done = within(limit + GRACE, move || task.run()).unwrap_or_else(|| {
         let why = "the hook did not come to an end: it took too long, or failed".to_owned();
-        note_late(&event, around, why.clone());
+        note_late(event, around, why.clone());
         Done { answer: None, missed: Some(why) }
     });
-    match (done.missed, done.answer) {
-        (Some(why), _) if is_strict => {
+    match done.missed {
+        Some(why) if is_strict => {
             let why = format!("piton: no checkpoint could be taken, and --fail-closed is set: {}", plain(&why));
-            Reply { stdout: answer::stop(&event, &why), stderr: why + "\n", code: 2 }
+            Some(Reply { stdout: answer::stop(event, &why), stderr: why + "\n", code: 2 })
         }
-        (_, Some(answer)) => Reply { stdout: answer, ..go_on },
-        _ => go_on,
+        _ => done.answer.map(|stdout| Reply { stdout, ..Reply::default() }),
     }
 }
 
@@ -308,5 +310,21 @@ fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 
     match spawned {
         Ok(_) => is_done.recv_timeout(limit).ok().flatten(),
         Err(_) => take(&work).and_then(|work| catch_unwind(AssertUnwindSafe(work)).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_panics_or_hangs_is_left_behind() {
+        let long = Duration::from_secs(60);
+        assert_eq!(within(long, || 7), Some(7));
+        assert_eq!(within(long, || std::panic::panic_any(7)), None::<()>);
+        let never = || loop {
+            thread::park();
+        };
+        assert_eq!(within(Duration::from_millis(1), never), None::<()>);
     }
 }

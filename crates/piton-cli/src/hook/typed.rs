@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Agents wait 30 seconds for a prompt hook at least. A restore that takes longer goes on by itself.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Agents are told to wait 15 seconds. A restore that takes longer goes on by itself.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The most that is shown: a diff can be as long as the project.
 const SHOWN_CHARS_MAX: usize = 20_000;
 

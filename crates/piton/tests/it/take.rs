@@ -114,6 +114,20 @@ fn a_refused_turn_has_had_its_try_and_one_out_of_time_has_not() {
 }
 
 #[test]
+fn a_turn_that_met_another_program_may_try_again() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    let store = Store::open_or_create(&sandbox.base(), now()).expect("a store");
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let lock = sandbox.store().join(format!("refs/hermes/{}.lock", project.id()));
+    fs::write(&lock, "").expect("stock git's own lock");
+    let take = || piton::take(&store, &project, &auto("s", "t"), &enabled(), now(), &Progress::default());
+    assert_eq!(take().map_err(|error| error.kind()), Err(piton::ErrorKind::Busy));
+    fs::remove_file(&lock).expect("a file");
+    taken(&take().expect("a report"));
+}
+
+#[test]
 fn the_root_the_home_and_what_is_around_it_are_too_broad() {
     let sandbox = Sandbox::new();
     for dir in [std::path::Path::new("/"), &sandbox.home(), &sandbox.root()] {
