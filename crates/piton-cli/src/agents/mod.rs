@@ -47,6 +47,20 @@ impl Agent {
         }
     }
 
+    /// What to do in the agent so that the talk goes back as well. No agent lets another program do that.
+    pub(crate) fn rewinding(self) -> &'static str {
+        match self {
+            Self::Claude => "in Claude Code: `/rewind`, choose that prompt, restore the conversation only",
+            Self::Codex => "in Codex: Esc twice, then choose that prompt",
+            Self::Opencode => "in opencode: `/undo` until that prompt is gone",
+            Self::Cursor => "in Cursor: edit that prompt and send it again",
+            Self::Hermes => "in Hermes: `/undo` until that prompt is gone",
+            Self::Gemini | Self::Qwen | Self::Crush | Self::Copilot | Self::Plain => {
+                "the agent is told at its next prompt, where it listens; a new session is the sure way"
+            }
+        }
+    }
+
     /// The agent of that name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|agent| agent.name() == name)

@@ -15,6 +15,7 @@ use piton::{
 use serde_json::{Value, json};
 
 use super::completions::checkpoints;
+use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::output::{Output, PartlyDone, plain};
@@ -277,6 +278,8 @@ fn report_text(report: &RestoreReport) -> String {
     }
     if let Some((session, turn)) = talk(&report.target) {
         lines.push(format!("The talk to go with it: session {}, turn {}", plain(session), plain(turn)));
+        let agent = report.target.facts.origin.agent.as_deref().and_then(Agent::parse);
+        lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
     if let Some(safety) = report.safety {
