@@ -53,6 +53,9 @@ pub use relpath::{BadPath, parse as parse_path};
 pub use restore::{Left, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use store::{Checkpoint, CheckpointKind, Facts, Intent, Origin, RestoreVerb, Restoring, Store, UsualModes, Watch};
+pub use store::{
+    Affected, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Origin, ReadData, RestoreVerb, Restoring,
+    Severity, Store, UsualModes, VerifyReport, Watch,
+};
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -240,7 +240,7 @@ fn is_ours(base: &Path, name: &OsStr) -> bool {
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
 pub(super) fn is_a_store(dir: &Path) -> bool {
-    const NAMES: [&str; 27] = [
+    const NAMES: [&str; 28] = [
         "HEAD",
         "config",
         "description",
@@ -255,6 +255,7 @@ pub(super) fn is_a_store(dir: &Path) -> bool {
         "indexes",
         "projects",
         "restores",
+        "repairs",
         "locks",
         "size",
         "index",

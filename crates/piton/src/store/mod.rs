@@ -19,7 +19,9 @@ use crate::time::Moment;
 
 mod base;
 mod commit;
+mod copies;
 mod create;
+mod decode;
 mod delta;
 mod gc;
 mod intents;
@@ -35,10 +37,13 @@ mod room;
 mod size;
 mod sweep;
 mod tree;
+mod verify;
+mod whole;
 
 pub use base::Archive;
 pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub use copies::ReadData;
 pub(crate) use gc::Aim;
 pub use gc::Watch;
 pub use intents::Intent;
@@ -47,6 +52,7 @@ pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
 pub(crate) use room::RoomMade;
 pub(crate) use size::{Room, on_disk};
+pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 
 use layout::Layout;

@@ -109,7 +109,23 @@ impl Record {
     }
 }
 
+impl From<Map<String, Value>> for Record {
+    fn from(keys: Map<String, Value>) -> Self {
+        Self(keys)
+    }
+}
+
 impl Store {
+    /// Every project that has a record, in whatever state.
+    pub(super) fn recorded_projects(&self) -> Result<Vec<ProjectId>> {
+        projects_by_file(&self.layout.projects())
+    }
+
+    /// Every project whose restore was cut short.
+    pub(super) fn projects_with_intent(&self) -> Result<Vec<ProjectId>> {
+        projects_by_file(&self.layout.intents())
+    }
+
     /// The record of a project. One that is missing or damaged is empty: all of it can be made again.
     pub(crate) fn record(&self, project: &ProjectId) -> Record {
         fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX)
@@ -129,4 +145,9 @@ impl Store {
         let bytes = serde_json::to_vec(&record.0).map_err(|error| Error::damaged("write a project's record", error))?;
         fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
     }
+}
+
+fn projects_by_file(dir: &Path) -> Result<Vec<ProjectId>> {
+    let names = fsx::names_in(dir)?;
+    Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?)).collect())
 }
