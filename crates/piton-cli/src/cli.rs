@@ -57,4 +57,6 @@ pub(crate) enum Command {
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    Verify(cmd::verify::Verify),
+    Repair(cmd::repair::Repair),
 }

@@ -64,6 +64,18 @@ impl Context {
         })
     }
 
+    /// The store in whatever state it is.
+    pub(crate) fn store_as_it_is(&self) -> piton::Result<Store> {
+        Store::open_damaged(&self.base)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "find a store").because(format!("there is none in {}", self.base.display()))
+        })
+    }
+
+    /// The user's home directory.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
     /// The project that the command means.
     pub(crate) fn project(&self, store: Option<&Store>) -> piton::Result<Project> {
         Project::around(&self.dir, store, self.home.as_deref())

@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Command::Undo(args) => cmd::restore::undo(args, &context, &output),
         Command::Redo(args) => cmd::restore::redo(args, &context, &output),
         Command::Show(args) => cmd::show::run(args, &context, &output),
+        Command::Verify(args) => cmd::verify::run(args, &context, &output),
+        Command::Repair(args) => cmd::repair::run(args, &context, &output),
     });
     match done {
         Ok(()) => output.done(),

@@ -28,6 +28,7 @@ mod id;
 mod project;
 mod prune;
 mod relpath;
+mod repair;
 mod restore;
 mod settings;
 mod skipped;
@@ -50,12 +51,13 @@ pub use prune::{
     WhyDropped, is_due, maintain, plan, plan_prune, prune,
 };
 pub use relpath::{BadPath, parse as parse_path};
+pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{Left, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use store::{
-    Affected, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Origin, ReadData, RestoreVerb, Restoring,
-    Severity, Store, UsualModes, VerifyReport, Watch,
+    Affected, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Origin, ReadData, RestoreVerb,
+    Restoring, Severity, Step, Store, UsualModes, VerifyReport, Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

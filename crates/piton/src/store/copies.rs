@@ -134,6 +134,11 @@ impl Copies {
         self.places(id).any(|place| !self.bad.contains(&place))
     }
 
+    /// Whether a copy was seen to be bad.
+    pub(super) fn is_bad(&self, place: &Place) -> bool {
+        self.bad.contains(place)
+    }
+
     /// Whether there is any copy at all.
     pub(super) fn has_any(&self, id: ObjectId) -> bool {
         self.places(id).next().is_some()

@@ -181,7 +181,8 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     fill_in(layout)
 }
 
-fn fill_in(layout: &Layout) -> Result<()> {
+/// Makes every piece that is not there.
+pub(super) fn fill_in(layout: &Layout) -> Result<()> {
     for dir in layout.directories() {
         fsx::ensure_dir(&dir)?;
     }

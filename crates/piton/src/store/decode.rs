@@ -140,14 +140,9 @@ impl RawPack {
         if self.bytes < HEADER_BYTES as u64 + TRAILER_BYTES {
             return Err("it is too short for a pack".into());
         }
-        let (mut header, mut trailer) = ([0; HEADER_BYTES], [0; ID_BYTES]);
-        self.read_at(&mut header, 0).map_err(|error| error.to_string())?;
-        self.read_at(&mut trailer, self.bytes - TRAILER_BYTES).map_err(|error| error.to_string())?;
-        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        if !header.starts_with(b"PACK") || !matches!(word(4), 2 | 3) {
-            return Err("it does not begin as a pack does".into());
-        }
-        if self.idx_fault.is_none() && word(8) as usize != self.ids.len() {
+        let count = self.count().ok_or("it does not begin as a pack does")?;
+        let trailer = self.trailer().ok_or("it cannot be read to its end")?;
+        if self.idx_fault.is_none() && count as usize != self.ids.len() {
             return Err("it says that it holds another number of objects than its idx".into());
         }
         match idx {
@@ -173,9 +168,7 @@ impl RawPack {
             at += want as u64;
             read(want as u64);
         }
-        let mut trailer = [0; ID_BYTES];
-        self.read_at(&mut trailer, end).map_err(|error| error.to_string())?;
-        Ok(sum.finish() == trailer)
+        Ok(self.trailer() == Some(sum.finish()))
     }
 
     /// Where the idx says that an object is.
@@ -203,11 +196,12 @@ impl RawPack {
         self.order.sort_by_key(|at| self.ids[*at as usize].1);
     }
 
-    /// How many objects the header speaks of.
+    /// How many objects the header speaks of, if it is one.
     pub(super) fn count(&self) -> Option<u32> {
-        let mut count = [0; 4];
-        self.read_at(&mut count, HEADER_BYTES as u64 - 4).ok()?;
-        Some(u32::from_be_bytes(count))
+        let mut header = [0; HEADER_BYTES];
+        self.read_at(&mut header, 0).ok()?;
+        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        (header.starts_with(b"PACK") && matches!(word(4), 2 | 3)).then(|| word(8))
     }
 
     /// The bytes of an entry, as they stand.

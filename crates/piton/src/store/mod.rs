@@ -33,6 +33,7 @@ mod packs;
 mod projects;
 mod reach;
 mod refs;
+mod repair;
 mod room;
 mod size;
 mod sweep;
@@ -50,10 +51,12 @@ pub use intents::Intent;
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
+pub(crate) use repair::Mending;
+pub use repair::{Loss, Step};
 pub(crate) use room::RoomMade;
 pub(crate) use size::{Room, on_disk};
-pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
+pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 
 use layout::Layout;
 

@@ -101,14 +101,14 @@ impl Objects {
         match found.map(|data| data.kind) {
             Some(found) if found == gix_kind(kind) => {
                 if kind != ObjectKind::Blob && IdHasher::of(kind, &buffer) != Ok(id) {
-                    return Err(Error::damaged(what(), "it is not what was written under this name")
-                        .with_hint(DAMAGED_HINT));
+                    return Err(
+                        Error::damaged(what(), "it is not what was written under this name").with_hint(DAMAGED_HINT)
+                    );
                 }
                 Ok(buffer)
             }
             Some(found) => Err(Error::damaged(what(), format!("it is a {found}")).with_hint(DAMAGED_HINT)),
-            None => Err(Error::damaged(what(), "it is not in the store")
-                .with_hint(DAMAGED_HINT)),
+            None => Err(Error::damaged(what(), "it is not in the store").with_hint(DAMAGED_HINT)),
         }
     }
 }

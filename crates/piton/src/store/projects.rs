@@ -43,6 +43,12 @@ impl Record {
         }
     }
 
+    /// The record of a project of which nothing is known but its checkpoints.
+    pub(crate) fn with_times(first: Moment, last: Moment) -> Self {
+        let times = [("created_at", first), ("last_touch", last)];
+        Self(times.into_iter().map(|(key, time)| (key.to_owned(), time.as_secs_f64().into())).collect())
+    }
+
     /// Where the project is. A record that somebody else wrote may name anything.
     pub(crate) fn dir(&self) -> Option<PathBuf> {
         let text = |key: &str| self.0.get(key).and_then(Value::as_str);
@@ -134,6 +140,11 @@ impl Store {
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .map(Record)
             .unwrap_or_default()
+    }
+
+    /// Where a project is, as far as the store knows.
+    pub fn dir_of(&self, project: &ProjectId) -> Option<PathBuf> {
+        self.record(project).dir()
     }
 
     /// Whether the store has ever seen the project.

@@ -63,18 +63,10 @@ impl Check<'_> {
     fn packed_refs(&mut self) -> Result<()> {
         let path = self.store.layout.packed_refs();
         let text = fsx::read_small(&path, FILE_BYTES_MAX)?.unwrap_or_default();
-        let is_right = |line: &[u8]| match line.first() {
-            Some(b'#') => true,
-            Some(b'^') => ObjectId::from_hex(&line[1..]).is_some(),
-            _ => line.split_at_checked(40).is_some_and(|(id, name)| {
-                let name = name.strip_prefix(b" ").and_then(|name| std::str::from_utf8(name).ok());
-                ObjectId::from_hex(id).is_some() && name.is_some_and(is_ref_name)
-            }),
-        };
         if text.last().is_some_and(|last| *last != b'\n') {
             self.note(FindingKind::PackedRefs, Some(path.clone()), "its last line has no end");
         }
-        if let Some(at) = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_right(line)) {
+        if let Some(at) = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line)) {
             self.note(FindingKind::PackedRefs, Some(path), format!("line {} is no ref", at + 1));
         }
         Ok(())
@@ -194,6 +186,19 @@ impl Store {
         Ok(names)
     }
 
+    /// Stock git's logs of where refs were.
+    pub(in super::super) fn logs(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut open = vec![self.layout.store().join("logs")];
+        while let Some(dir) = open.pop() {
+            for name in fsx::names_in(&dir)? {
+                let path = dir.join(name);
+                if path.is_dir() { open.push(path) } else { found.push(path) }
+            }
+        }
+        Ok(found)
+    }
+
     /// What stock git derives from the objects, and can make again.
     pub(in super::super) fn derived_files(&self) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
@@ -203,17 +208,28 @@ impl Store {
             for name in fsx::names_in(&dir)? {
                 let path = dir.join(&name);
                 let bytes = name.as_encoded_bytes();
-                let is_derived = [".rev", ".bitmap", ".mtimes", ".midx", ".graph"]
-                    .iter()
-                    .any(|end| bytes.ends_with(end.as_bytes()))
-                    || name == "multi-pack-index"
-                    || name == "commit-graph";
+                let is_derived =
+                    [".rev", ".bitmap", ".mtimes", ".midx", ".graph"].iter().any(|end| bytes.ends_with(end.as_bytes()))
+                        || name == "multi-pack-index"
+                        || name == "commit-graph";
                 if is_derived && path.is_file() {
                     found.push(path);
                 }
             }
         }
         Ok(found)
+    }
+}
+
+/// Whether a line makes sense among the packed refs.
+pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
+    match line.first() {
+        Some(b'#') => true,
+        Some(b'^') => ObjectId::from_hex(&line[1..]).is_some(),
+        _ => line.split_at_checked(40).is_some_and(|(id, name)| {
+            let name = name.strip_prefix(b" ").and_then(|name| std::str::from_utf8(name).ok());
+            ObjectId::from_hex(id).is_some() && name.is_some_and(is_ref_name)
+        }),
     }
 }
 
@@ -331,7 +347,8 @@ mod tests {
     #[test]
     fn names_of_refs_are_told_from_others() {
         assert!(["refs/heads/master", "refs/hermes/0123456789abcdef"].iter().all(|name| is_ref_name(name)));
-        for bad in ["", "master", "refs/", "refs//x", "refs/x.lock", "refs/.x", "refs/a b", "refs/a\u{7f}", "refs/a..b"] {
+        for bad in ["", "master", "refs/", "refs//x", "refs/x.lock", "refs/.x", "refs/a b", "refs/a\u{7f}", "refs/a..b"]
+        {
             assert!(!is_ref_name(bad), "{bad:?}");
         }
     }

@@ -6,6 +6,8 @@
 
 mod files;
 
+pub(super) use files::is_packed_line;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
