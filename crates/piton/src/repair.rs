@@ -75,7 +75,7 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
         };
         report.healed = missing.difference(&left).count() as u64;
     }
-    mending.mend_names(&diagnosis, promised)?;
+    mending.mend_names(&diagnosis, &wrecks, promised)?;
     mending.mend_records(&diagnosis.report)?;
     if !options.is_dry {
         let after = mending.is_whole(watch)?;

@@ -10,3 +10,4 @@ mod restore;
 mod restore_kill;
 mod restore_kit;
 mod surroundings;
+mod verify;

@@ -90,7 +90,7 @@ const ATTRIBUTES: &str = "* -text !eol -crlf -ident !filter !working-tree-encodi
 
 /// Users' files may hold what `git fsck` takes for an attack on whoever clones them. Nobody clones a store, and the
 /// files must be kept as they are.
-const CONFIG: &str = "\
+pub(super) const CONFIG: &str = "\
 [core]
 \trepositoryformatversion = 0
 \tfilemode = true

@@ -113,7 +113,7 @@ impl RawPack {
         };
         let id = |at| ObjectId::read(idx.oid_at_index(at).as_bytes());
         self.ids = (0..idx.num_objects()).filter_map(|at| Some((id(at)?, idx.pack_offset_at_index(at)))).collect();
-        let is_sorted = self.ids.is_sorted_by(|one, other| one.0 < other.0);
+        let is_sorted = self.ids.is_sorted_by(|one, other| one.0 <= other.0);
         if !is_sorted {
             self.ids.sort_unstable();
         }

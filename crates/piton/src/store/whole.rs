@@ -84,6 +84,12 @@ impl<'a> Wholeness<'a> {
         None
     }
 
+    /// Whether there is a commit of this name. What it names in turn does not count.
+    pub(super) fn is_commit(&mut self, id: ObjectId) -> bool {
+        let found = self.copies.read(&mut self.decoder, id);
+        matches!(found, Found::Whole((ObjectKind::Commit, _)))
+    }
+
     /// A commit, if it can be read.
     pub(super) fn commit(&mut self, id: ObjectId) -> Option<Commit> {
         if let Some(known) = self.commits.get(&id) {

@@ -6,6 +6,7 @@ use super::super::copies::Copies;
 use super::super::layout::Layout;
 use super::super::verify::{FindingKind, is_packed_line, project_of_ref};
 use super::super::whole::{Commit, Wholeness};
+use super::packs::Wreck;
 use super::{Diagnosis, Loss, Mending};
 use crate::error::Result;
 use crate::fsx;
@@ -13,6 +14,9 @@ use crate::id::{CheckpointId, ObjectId, ProjectId};
 
 /// Where checkpoints go that are whole and below a hole.
 const RECOVERED: &str = "refs/recovered";
+
+/// What is lost, where a checkpoint is lost as such.
+const CHECKPOINT: &str = "the checkpoint";
 
 /// What becomes of the names.
 #[derive(Debug, Default)]
@@ -46,7 +50,12 @@ struct Planner<'a> {
 
 impl Mending<'_> {
     /// Makes every name lead to what is whole. `promised` are objects that a dry run believes to come back.
-    pub(crate) fn mend_names(&mut self, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<()> {
+    pub(crate) fn mend_names(
+        &mut self,
+        diagnosis: &Diagnosis,
+        wrecks: &[Wreck],
+        promised: HashSet<ObjectId>,
+    ) -> Result<()> {
         let fresh;
         let copies = if self.is_dry {
             &diagnosis.copies
@@ -54,7 +63,16 @@ impl Mending<'_> {
             fresh = self.store.copies()?;
             &fresh
         };
-        let plan = self.plan_names(copies, diagnosis, promised)?;
+        let mut plan = self.plan_names(copies, diagnosis, promised)?;
+        // What came before a checkpoint that cannot be read is not known, but which others cannot be read is.
+        if plan.lost.iter().any(|loss| loss.what == CHECKPOINT) {
+            let unread = wrecks.iter().flat_map(|wreck| wreck.unread_commits(&diagnosis.copies));
+            let named: HashSet<_> = plan.lost.iter().filter_map(|loss| loss.checkpoint).collect();
+            let unnamed = unread.filter(|id| !copies.has(*id) && !named.contains(id));
+            let lost =
+                unnamed.map(|id| Loss { project: None, checkpoint: Some(id), path: None, what: CHECKPOINT.into() });
+            plan.lost.extend(lost.collect::<Vec<_>>());
+        }
         for (name, (id, why)) in &plan.moved {
             self.say("moved_ref", name.clone(), format!("{why}; now at {}", id.short()));
         }
@@ -220,7 +238,7 @@ impl Planner<'_> {
                 continue;
             }
             self.plan.cuts.insert(id);
-            let is_gone = |parent: &ObjectId| !self.commits.contains_key(parent);
+            let is_gone = |parent: &ObjectId| !self.commits.contains_key(parent) && !self.plan.gone.contains(parent);
             // Ends of histories were lost, and here one just stops: this was such an end.
             if !(self.lost_ends && commit.parents.iter().all(is_gone)) {
                 was_cut = true;
@@ -236,7 +254,7 @@ impl Planner<'_> {
         let loss =
             |path, what: &str| Loss { project: project.clone(), checkpoint: Some(id), path, what: what.to_owned() };
         match self.commits.get(&id) {
-            None => drop(self.plan.lost.insert(loss(None, "the checkpoint"))),
+            None => drop(self.plan.lost.insert(loss(None, CHECKPOINT))),
             Some(commit) if commit.is_whole => {}
             Some(commit) => {
                 let (paths, has_more) = self.whole.lost_paths(commit.tree);

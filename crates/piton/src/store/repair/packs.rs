@@ -10,12 +10,22 @@ use super::super::gc::PACK_FILES;
 use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackWriter, SealedPack, write_idx_of};
 use super::{Diagnosis, Mending};
 use crate::error::{Error, Result};
-use crate::id::ObjectId;
+use crate::id::{ObjectId, ObjectKind};
 
 /// A damaged pack that was moved aside, and the entries in it that could not be read.
 pub(crate) struct Wreck {
     pack: usize,
     unread: HashSet<u64>,
+}
+
+impl Wreck {
+    /// Those checkpoints among what could not be read that the idx names.
+    pub(super) fn unread_commits(&self, copies: &Copies) -> Vec<ObjectId> {
+        let pack = &copies.packs[self.pack];
+        let mut decoder = copies.decoder();
+        let is_commit = |start: &&u64| decoder.kind(pack, **start) == Some(ObjectKind::Commit);
+        self.unread.iter().filter(is_commit).filter_map(|start| pack.id_at(*start)).collect()
+    }
 }
 
 /// What was found in a pack.
@@ -60,7 +70,9 @@ fn search(copies: &mut Copies, at: usize) -> Searched {
             break;
         }
     }
-    Searched { is_complete: is_walked && unread.is_empty(), unread: unread.into_iter().collect() }
+    // An object that stands in a pack twice needs a pack of its own: stock git is not content with such an idx.
+    let is_single = named.values().collect::<HashSet<_>>().len() == named.len();
+    Searched { is_complete: is_walked && is_single && unread.is_empty(), unread: unread.into_iter().collect() }
 }
 
 /// Another way to an object: any copy that is whole.

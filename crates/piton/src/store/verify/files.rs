@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::super::create::CONFIG;
 use super::super::decode::ends_in_checksum;
 use super::super::projects::Record;
 use super::super::{INDEX_BYTES_MAX, Store};
@@ -35,11 +36,14 @@ impl Check<'_> {
         };
         let text = String::from_utf8_lossy(&text).into_owned();
         let is_right = match text.trim_end_matches('\n').strip_prefix("ref:") {
-            Some(name) => is_ref_name(name.trim_start_matches([' ', '\t'])),
+            Some(name) => {
+                let name = name.trim_start_matches([' ', '\t']);
+                is_ref_name(name) && name.starts_with("refs/heads/")
+            }
             None => ObjectId::from_hex(text.trim_end().as_bytes()).is_some(),
         };
         if !is_right {
-            self.note(FindingKind::Head, Some(path), "it names no ref");
+            self.note(FindingKind::Head, Some(path), "it names no branch");
         }
         Ok(())
     }
@@ -224,7 +228,7 @@ impl Store {
 /// Whether a line makes sense among the packed refs.
 pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
     match line.first() {
-        Some(b'#') => true,
+        Some(b'#') => line.starts_with(b"# pack-refs with:"),
         Some(b'^') => ObjectId::from_hex(&line[1..]).is_some(),
         _ => line.split_at_checked(40).is_some_and(|(id, name)| {
             let name = name.strip_prefix(b" ").and_then(|name| std::str::from_utf8(name).ok());
@@ -249,7 +253,7 @@ fn is_ref_name(name: &str) -> bool {
 fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
     let mut section = String::new();
     let (mut version, mut is_bare) = (None, None);
-    let mut goes_on = false;
+    let (mut goes_on, mut stranger) = (false, None);
     for (at, line) in text.lines().enumerate() {
         let bad = || format!("line {} makes no sense", at + 1);
         if line.bytes().any(|byte| byte == 0 || byte == 0x7f || (byte < b' ' && byte != b'\t')) {
@@ -285,6 +289,8 @@ fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
         match key.as_str() {
             "core.repositoryformatversion" => version = Some(value.to_owned()),
             "core.bare" => is_bare = as_bool(value),
+            // Stock git refuses to check anything if it does not know one of these.
+            _ if section == "fsck" && !is_fsck_key_of_ours(&key) => stranger = Some(key),
             _ => {}
         }
     }
@@ -293,7 +299,14 @@ fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
         Some("1") => return Ok(Some("its format is 1, not 0".to_owned())),
         Some(other) => return Err(format!("its format is {other}, which nobody knows")),
     }
-    Ok((is_bare != Some(true)).then(|| "it does not say that the repository is bare".to_owned()))
+    let is_odd = || "it does not say that the repository is bare".to_owned();
+    let strange = stranger.map(|key| format!("{key} is not among the keys that a store has"));
+    Ok(strange.or_else(|| (is_bare != Some(true)).then(is_odd)))
+}
+
+fn is_fsck_key_of_ours(key: &str) -> bool {
+    let ours = CONFIG.lines().filter_map(|line| line.trim().split_once(" = "));
+    key == "fsck.skiplist" || ours.into_iter().any(|(ours, _)| key == format!("fsck.{}", ours.to_ascii_lowercase()))
 }
 
 /// Whether a value is of its kind, for the keys that a store has.

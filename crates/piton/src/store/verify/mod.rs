@@ -276,10 +276,9 @@ impl Check<'_> {
             }
         }
         for end in &boundary {
-            if whole.commit(*end).is_none() {
+            if !whole.is_commit(*end) {
                 let path = self.store.layout.shallow();
                 self.note(FindingKind::Shallow, Some(path), "it names a checkpoint that is not there").id = Some(*end);
-                whole.bad.remove(end);
             }
         }
         self.projects_without_ref(whole, &stand.refs)?;
