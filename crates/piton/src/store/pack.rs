@@ -188,6 +188,11 @@ impl PackWriter {
 }
 
 impl SealedPack {
+    /// The name that both files will have, without an ending. It is made from what they hold.
+    pub(super) fn name(&self) -> &Path {
+        &self.name
+    }
+
     /// How much the pack and its idx take.
     pub(super) fn bytes_with_idx(&self) -> u64 {
         self.bytes

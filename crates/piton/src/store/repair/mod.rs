@@ -183,6 +183,21 @@ impl Mending<'_> {
         fsx::sync_dir(path.parent().expect("below the store"))
     }
 
+    /// Copies a file that is about to be replaced. One that is not there is fine.
+    fn copy_aside(&mut self, path: &Path) -> Result<()> {
+        let Ok(below) = path.strip_prefix(self.store.layout.store()) else { return Ok(()) };
+        let to = self.aside.join(below);
+        if self.is_dry || sys::stat_path(path).is_err() {
+            return Ok(());
+        }
+        let dir = to.parent().expect("below the directory of this repair");
+        fsx::ensure_dir(dir)?;
+        let copied = fs::copy(path, &to).and_then(|_| fs::File::open(&to)?.sync_all());
+        copied.map_err(|error| Error::io("copy aside", path, error))?;
+        self.moved.push(to.strip_prefix(self.store.base()).unwrap_or(&to).to_owned());
+        fsx::sync_dir(dir)
+    }
+
     /// Small files that make no sense: moved aside, and made again where that can be done.
     pub(crate) fn mend_files(&mut self, report: &VerifyReport) -> Result<()> {
         for finding in &report.findings {

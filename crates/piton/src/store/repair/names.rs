@@ -131,9 +131,7 @@ impl Mending<'_> {
     fn change_names(&mut self, plan: &Plan, diagnosis: &Diagnosis) -> Result<()> {
         let store = self.store;
         let broken = |kind| diagnosis.report.findings.iter().any(|finding| finding.kind == kind);
-        if !plan.cuts.is_empty() || !plan.gone.is_empty() || broken(FindingKind::Shallow) {
-            store.mend_boundary(&self.alone, &plan.cuts, &plan.gone, self.now)?;
-        }
+        // First what would not be found any more once the rest is done.
         for (name, id) in &plan.recovered {
             store.mend_ref(&self.alone, name, Some(*id), self.now)?;
         }
@@ -149,6 +147,9 @@ impl Mending<'_> {
         }
         for name in plan.removed.keys() {
             store.mend_ref(&self.alone, name, None, self.now)?;
+        }
+        if !plan.cuts.is_empty() || !plan.gone.is_empty() || broken(FindingKind::Shallow) {
+            store.mend_boundary(&self.alone, &plan.cuts, &plan.gone, self.now)?;
         }
         Ok(())
     }

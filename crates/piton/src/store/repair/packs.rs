@@ -147,9 +147,9 @@ impl Saving {
         Ok(true)
     }
 
-    fn publish(mut self) -> Result<()> {
+    fn seal(mut self) -> Result<Vec<SealedPack>> {
         self.full.extend(self.writer.take().map(PackWriter::seal).transpose()?);
-        SealedPack::publish(self.full, &self.dir).map(drop)
+        Ok(self.full)
     }
 }
 
@@ -179,9 +179,12 @@ impl Mending<'_> {
             }
             wrecks.push(Wreck { pack: at, unread: searched.unread });
         }
-        self.save_from(&diagnosis.copies, &wrecks)?;
+        let new = self.save_from(&diagnosis.copies, &wrecks)?;
         for wreck in &wrecks {
-            self.put_pack_aside(&diagnosis.copies.packs[wreck.pack].name)?;
+            let name = &diagnosis.copies.packs[wreck.pack].name;
+            if !new.contains(name) {
+                self.put_pack_aside(name)?;
+            }
         }
         self.put_loose_aside(diagnosis)?;
         Ok(wrecks)
@@ -237,8 +240,8 @@ impl Mending<'_> {
         write_idx_of(&pack.name, entries.into_iter(), trailer)
     }
 
-    /// Writes everything that can be read in these packs, and is in no other, into new ones.
-    fn save_from(&mut self, copies: &Copies, wrecks: &[Wreck]) -> Result<()> {
+    /// Writes everything that can be read in these packs, and is in no other, into new ones. Their names.
+    fn save_from(&mut self, copies: &Copies, wrecks: &[Wreck]) -> Result<Vec<PathBuf>> {
         let mut saving = Saving::new(self);
         for wreck in wrecks {
             let pack = &copies.packs[wreck.pack];
@@ -254,7 +257,13 @@ impl Mending<'_> {
             let detail = format!("{saved} objects saved, {} not readable", wreck.unread.len());
             self.say("saved_objects", self.shown(&pack.name.with_added_extension("pack")), detail);
         }
-        saving.publish()
+        let sealed = saving.seal()?;
+        // A pack of the same objects in the same order has the same name, and takes the place of the damaged one.
+        for name in sealed.iter().map(SealedPack::name) {
+            self.copy_aside(&name.with_added_extension("pack"))?;
+            self.copy_aside(&name.with_added_extension("idx"))?;
+        }
+        SealedPack::publish(sealed, &self.store.layout.packs())
     }
 
     /// What could not be read because its base was damaged can be read if the base has come back meanwhile.
@@ -279,6 +288,6 @@ impl Mending<'_> {
             let detail = format!("{saved} more objects, made from what came back");
             self.say("saved_objects", self.shown(&self.store.layout.packs()), detail);
         }
-        saving.publish()
+        SealedPack::publish(saving.seal()?, &self.store.layout.packs()).map(drop)
     }
 }
