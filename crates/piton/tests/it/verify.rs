@@ -197,6 +197,28 @@ fn a_ref_that_names_the_checkpoint_of_another_project_is_found() {
     assert_eq!(kinds(&verify(&rich.sandbox, ReadData::No)), [FindingKind::Ref]);
 }
 
+/// What a take is about to name, or has just named, is no damage.
+#[test]
+fn a_check_beside_takes_finds_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    taken(&take(&sandbox));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let settings = Settings { max_snapshots: 3, ..Settings::default() };
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for number in 0..60 {
+                sandbox.write("a", format!("{number} more"));
+                taken(&take_with(&sandbox, &sandbox.project(), &settings));
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            assert_eq!(verify(&sandbox, ReadData::All).findings, []);
+        }
+    });
+}
+
 #[test]
 fn a_check_that_is_stopped_says_so() {
     let rich = Rich::new();

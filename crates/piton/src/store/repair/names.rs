@@ -63,7 +63,7 @@ impl Mending<'_> {
             fresh = self.store.copies()?;
             &fresh
         };
-        let mut plan = self.plan_names(copies, diagnosis, promised)?;
+        let mut plan = self.plan_names(copies, diagnosis, promised.clone())?;
         // What came before a checkpoint that cannot be read is not known, but which others cannot be read is.
         if plan.lost.iter().any(|loss| loss.what == CHECKPOINT) {
             let unread = wrecks.iter().flat_map(|wreck| wreck.unread_commits(&diagnosis.copies));
@@ -93,7 +93,7 @@ impl Mending<'_> {
         if !self.is_dry {
             self.change_names(&plan, diagnosis)?;
         }
-        self.mend_other_names(copies)
+        self.mend_other_names(copies, promised)
     }
 
     fn plan_names(&self, copies: &Copies, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<Plan> {
@@ -155,11 +155,11 @@ impl Mending<'_> {
     }
 
     /// What else names objects and leads nowhere is put aside: as long as it is there, nothing can be collected.
-    fn mend_other_names(&mut self, copies: &Copies) -> Result<()> {
-        let mut whole = Wholeness::new(copies, HashSet::new());
+    fn mend_other_names(&mut self, copies: &Copies, promised: HashSet<ObjectId>) -> Result<()> {
+        let mut whole = Wholeness::new(copies, promised);
         let mut gone = BTreeMap::new();
         for (path, kind, id) in self.store.other_names()? {
-            if !whole.any(id).0 && !(self.is_dry && copies.has(id)) {
+            if !whole.any(id).0 {
                 gone.insert(path, (kind, id));
             }
         }

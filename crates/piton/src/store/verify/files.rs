@@ -319,7 +319,7 @@ fn check_value(key: &str, value: &str) -> std::result::Result<(), ()> {
         "gc.auto" => value.parse::<i64>().is_ok(),
         "fsck.skiplist" => true,
         _ if key.starts_with("fsck.") => ["ignore", "warn", "error"].contains(&value),
-        _ => value.matches('"').count() % 2 == 0,
+        _ => value.matches('"').count().is_multiple_of(2),
     };
     if fits { Ok(()) } else { Err(()) }
 }

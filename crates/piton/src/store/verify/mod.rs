@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use super::copies::{Checked, Copies, Place, ReadData};
 use super::decode::IdxFault;
+use super::reach::RefsAsTheyStand;
 use super::whole::{Bad, Commit, Wholeness};
 use super::{Store, Watch};
 use crate::error::Result;
@@ -157,9 +158,17 @@ impl VerifyReport {
     }
 }
 
+/// All that names objects.
+struct Names {
+    stand: RefsAsTheyStand,
+    boundary: HashSet<CheckpointId>,
+    others: Vec<(PathBuf, FindingKind, ObjectId)>,
+}
+
 /// A check under way.
 struct Check<'a> {
     store: &'a Store,
+    names: &'a Names,
     findings: Vec<Finding>,
 }
 
@@ -197,15 +206,18 @@ impl Store {
 
     /// The same, with what it was found in.
     pub(super) fn inspect(&self, read: ReadData, watch: &Watch) -> Result<(VerifyReport, Copies, Checked)> {
+        // Names before objects: a take publishes objects first, so what is named now is there afterwards.
+        let names =
+            Names { stand: self.refs_as_they_stand()?, boundary: self.boundary()?, others: self.other_names()? };
         let mut copies = self.copies()?;
-        let mut check = Check { store: self, findings: Vec::new() };
+        let mut check = Check { store: self, names: &names, findings: Vec::new() };
         check.files()?;
         check.packs(&copies);
         let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, watch) };
         let mut whole = Wholeness::new(&copies, HashSet::new());
         let checkpoints = check.names(&mut whole)?;
         check.objects(&copies, &checked, &mut whole);
-        check.affects(&mut whole)?;
+        check.affects(&mut whole);
         check.findings.sort_by_key(|finding| (finding.severity, finding.kind));
         let report = VerifyReport {
             findings: check.findings,
@@ -225,6 +237,8 @@ impl Check<'_> {
         for pack in &copies.packs {
             let (path, idx) = (pack.name.with_added_extension("pack"), pack.name.with_added_extension("idx"));
             match &pack.idx_fault {
+                // A take was putting it in place.
+                Some(IdxFault::Missing) if idx.exists() => continue,
                 Some(IdxFault::Missing) => drop(self.note(FindingKind::StrayPack, Some(path.clone()), "it has no idx")),
                 Some(IdxFault::Wrong(why)) => drop(self.note(FindingKind::Idx, Some(idx), why.clone())),
                 None => {}
@@ -239,8 +253,7 @@ impl Check<'_> {
 
     /// Goes through all histories. How many checkpoints there are.
     fn names(&mut self, whole: &mut Wholeness<'_>) -> Result<u64> {
-        let stand = self.store.refs_as_they_stand()?;
-        let boundary = self.store.boundary()?;
+        let Names { stand, boundary, others } = self.names;
         let mut seen = HashSet::new();
         for name in &stand.garbage {
             let project = project_of_ref(name);
@@ -265,17 +278,17 @@ impl Check<'_> {
                 let finding = self.note(FindingKind::Ref, Some(path), why);
                 (finding.project, finding.id) = (project, Some(*id));
             }
-            walk(whole, tip.map(|tip| tip.id), &boundary, &mut seen);
+            walk(whole, tip.map(|tip| tip.id), boundary, &mut seen);
         }
         let checkpoints = seen.len() as u64;
-        for (path, kind, id) in self.store.other_names()? {
-            let (is_whole, tip) = whole.any(id);
-            walk(whole, tip.map(|tip| tip.id), &boundary, &mut seen);
+        for (path, kind, id) in others {
+            let (is_whole, tip) = whole.any(*id);
+            walk(whole, tip.map(|tip| tip.id), boundary, &mut seen);
             if !is_whole {
-                self.note(kind, Some(path), "it names an object that is missing or damaged").id = Some(id);
+                self.note(*kind, Some(path.clone()), "it names an object that is missing or damaged").id = Some(*id);
             }
         }
-        for end in &boundary {
+        for end in boundary {
             if !whole.is_commit(*end) {
                 let path = self.store.layout.shallow();
                 self.note(FindingKind::Shallow, Some(path), "it names a checkpoint that is not there").id = Some(*end);
@@ -336,16 +349,15 @@ impl Check<'_> {
     }
 
     /// Says of each lost object what it costs.
-    fn affects(&mut self, whole: &mut Wholeness<'_>) -> Result<()> {
+    fn affects(&mut self, whole: &mut Wholeness<'_>) {
         if whole.bad.is_empty() {
-            return Ok(());
+            return;
         }
-        let boundary = self.store.boundary()?;
-        let mut affected: BTreeMap<ObjectId, BTreeMap<(String, Option<Vec<u8>>), Vec<(usize, CheckpointId)>>> =
-            BTreeMap::new();
+        let Names { stand, boundary, .. } = self.names;
+        let mut affected: BTreeMap<ObjectId, Costs> = BTreeMap::new();
         let mut lines = 0;
-        for (name, tip) in self.store.refs_as_they_stand()?.refs {
-            let mut next = whole.any(tip).1.map(|tip| tip.id).or(Some(tip));
+        for (name, tip) in &stand.refs {
+            let mut next = whole.any(*tip).1.map(|tip| tip.id).or(Some(*tip));
             for number in 1..HISTORY_MAX {
                 let Some(id) = next.filter(|_| lines < AFFECTED_MAX) else { break };
                 let commit = whole.commit(id);
@@ -376,9 +388,11 @@ impl Check<'_> {
                 })
                 .collect();
         }
-        Ok(())
     }
 }
+
+/// What one object costs: by ref and path, the checkpoints.
+type Costs = BTreeMap<(String, Option<Vec<u8>>), Vec<(usize, CheckpointId)>>;
 
 pub(super) fn project_of_ref(name: &str) -> Option<ProjectId> {
     name.strip_prefix("refs/hermes/").and_then(ProjectId::parse)
