@@ -214,7 +214,10 @@ fn a_check_beside_takes_finds_nothing() {
             over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         while !over.load(std::sync::atomic::Ordering::Relaxed) {
-            assert_eq!(verify(&sandbox, ReadData::All).findings, []);
+            // A pack may be seen in the moment before its idx follows it: that is a warning, no damage.
+            let mut findings = verify(&sandbox, ReadData::All).findings;
+            findings.retain(|finding| finding.kind != FindingKind::StrayPack);
+            assert_eq!(findings, []);
         }
     });
 }
