@@ -74,4 +74,6 @@ pub(crate) enum Command {
     Install(cmd::install::Install),
     Uninstall(cmd::install::Uninstall),
     Doctor(cmd::doctor::Doctor),
+    Verify(cmd::verify::Verify),
+    Repair(cmd::repair::Repair),
 }

@@ -127,6 +127,13 @@ impl Context {
         })
     }
 
+    /// The store in whatever state it is.
+    pub(crate) fn store_as_it_is(&self) -> piton::Result<Store> {
+        Store::open_damaged(&self.base)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "find a store").because(format!("there is none in {}", self.base.display()))
+        })
+    }
+
     /// What went wrong while nobody was looking.
     pub(crate) fn journal(&self) -> Journal {
         journal(&self.base, self.home.as_deref())

@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         Some(Command::Hook(_) | Command::Doctor(_) | Command::Config(_)) => Ok(()),
         Some(Command::Install(args)) => cmd::install::run(args, &context, &output),
         Some(Command::Uninstall(args)) => cmd::install::undo(args, &context, &output),
+        Some(Command::Verify(args)) => cmd::verify::run(args, &context, &output),
+        Some(Command::Repair(args)) => cmd::repair::run(args, &context, &output),
     });
     match done {
         Ok(()) => output.done(),

@@ -156,6 +156,9 @@ impl Output {
         if error.is::<PartlyDone>() {
             return ExitCode::from(3);
         }
+        if let Some(Said(code)) = error.downcast_ref() {
+            return ExitCode::from(*code);
+        }
         let could_not = error.downcast_ref::<CouldNot>();
         let ours = error.downcast_ref::<Error>().or(could_not.map(|CouldNot(error)| error));
         let (message, own_hint) = match ours {
@@ -205,6 +208,18 @@ impl std::fmt::Display for CouldNot {
 }
 
 impl std::error::Error for CouldNot {}
+
+/// The report has said what is wrong; only the exit code is left.
+#[derive(Debug)]
+pub(crate) struct Said(pub(crate) u8);
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the report says what is wrong")
+    }
+}
+
+impl std::error::Error for Said {}
 
 fn split_hint(message: &str) -> (String, Option<String>) {
     match message.split_once("\nhint: ") {

@@ -103,13 +103,19 @@ pub(crate) enum ObjectKind {
 }
 
 impl ObjectKind {
-    fn word(self) -> &'static str {
+    /// Git's word for it.
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Blob => "blob",
             Self::Tree => "tree",
             Self::Commit => "commit",
             Self::Tag => "tag",
         }
+    }
+
+    /// Reads [`Self::word`] back.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::Blob, Self::Tree, Self::Commit, Self::Tag].into_iter().find(|kind| kind.word() == word)
     }
 }
 

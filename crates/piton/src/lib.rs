@@ -32,6 +32,7 @@ mod project;
 mod prune;
 mod purge;
 mod relpath;
+mod repair;
 mod restore;
 pub mod session;
 mod settings;
@@ -60,13 +61,14 @@ pub use prune::{
 };
 pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};
+pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{Left, OtherWork, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
 pub use settings::{Problem, Settings};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{ProjectStatus, Status, StatusProblem};
 pub use store::{
-    Archive, Checkpoint, CheckpointKind, Facts, Intent, Notice, Origin, RestoreVerb, Restoring, Store, UsualModes,
-    Watch,
+    Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
+    RestoreVerb, Restoring, Severity, Step, Store, UsualModes, VerifyReport, Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -20,3 +20,4 @@ mod restore_kill;
 mod restore_kit;
 mod session;
 mod surroundings;
+mod verify;

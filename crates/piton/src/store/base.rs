@@ -34,9 +34,7 @@ pub struct Archive {
 impl Store {
     /// Every project that has a record or a checkpoint.
     pub(crate) fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
-        let names = fsx::names_in(&self.layout.projects())?;
-        let recorded = names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?));
-        let mut known: BTreeSet<_> = recorded.collect();
+        let mut known: BTreeSet<_> = self.recorded_projects()?.into_iter().collect();
         known.extend(self.newest_of_all()?.into_keys());
         Ok(known)
     }

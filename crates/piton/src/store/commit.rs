@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::{Objects, Store};
 use crate::error::{Error, Result};
-use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{escape, unescape};
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::time::Moment;
@@ -348,6 +348,19 @@ pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>
         }
     }
     (tree, parents)
+}
+
+/// When a commit was made, in seconds since 1970 began.
+pub(super) fn time_of(bytes: &[u8]) -> Option<i64> {
+    parse(ObjectId::from_bytes([0; ID_BYTES]), bytes).ok().map(|read| read.time.secs)
+}
+
+/// Which project a commit says that it is of. Stock git's do not say.
+pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
+    let message = bytes.windows(2).position(|two| two == b"\n\n").map(|end| &bytes[end + 2..])?;
+    let facts = message.split(|byte| *byte == b'\n').skip_while(|line| *line != FACTS_HEADER);
+    let named = facts.into_iter().find_map(|line| line.strip_prefix(b"project "))?;
+    std::str::from_utf8(named).ok().and_then(ProjectId::parse)
 }
 
 impl Objects {

@@ -90,7 +90,7 @@ const ATTRIBUTES: &str = "* -text !eol -crlf -ident !filter !working-tree-encodi
 
 /// Users' files may hold what `git fsck` takes for an attack on whoever clones them. Nobody clones a store, and the
 /// files must be kept as they are.
-const CONFIG: &str = "\
+pub(super) const CONFIG: &str = "\
 [core]
 \trepositoryformatversion = 0
 \tfilemode = true
@@ -203,7 +203,8 @@ fn make_base_private(layout: &Layout) -> Result<()> {
     fs::set_permissions(base, Permissions::from_mode(0o700)).map_err(|error| Error::io("make private", base, error))
 }
 
-fn fill_in(layout: &Layout) -> Result<()> {
+/// Makes every piece that is not there.
+pub(super) fn fill_in(layout: &Layout) -> Result<()> {
     for dir in layout.directories() {
         fsx::ensure_dir(&dir)?;
     }
@@ -283,6 +284,8 @@ pub(super) fn is_a_store(dir: &Path) -> bool {
         "restores",
         "turns",
         "notices",
+        "installs",
+        "repairs",
         "locks",
         "size",
         "index",

@@ -134,60 +134,69 @@ fn put_copies(out: &mut Vec<u8>, mut start: usize, mut length: usize) {
     }
 }
 
+/// How long the target of a delta says that it is.
+pub(super) fn target_size(mut delta: &[u8]) -> Option<u64> {
+    take_size(&mut delta)?;
+    take_size(&mut delta)
+}
+
+/// The target; `None` where the delta is not one of this base.
+pub(super) fn apply(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
+    if take_size(&mut delta)? != base.len() as u64 {
+        return None;
+    }
+    let size = usize::try_from(take_size(&mut delta)?).ok()?;
+    let mut out = Vec::new();
+    while let Some((op, rest)) = delta.split_first() {
+        delta = rest;
+        let piece = if op & 0x80 == 0 {
+            let (piece, rest) = delta.split_at_checked(usize::from(*op).max(1))?;
+            delta = rest;
+            // Nothing has the number zero yet.
+            (*op != 0).then_some(piece)?
+        } else {
+            // Bytes that are zero are left out.
+            let mut numbers = [0_usize; 7];
+            for number in numbers.iter_mut().enumerate().filter(|(bit, _)| op & 1 << bit != 0).map(|(_, it)| it) {
+                let (byte, rest) = delta.split_first()?;
+                (*number, delta) = (usize::from(*byte), rest);
+            }
+            let start = numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24;
+            let length = numbers[4] | numbers[5] << 8 | numbers[6] << 16;
+            base.get(start..)?.get(..if length == 0 { COPY_MAX } else { length })?
+        };
+        if out.len() + piece.len() > size {
+            return None;
+        }
+        out.extend_from_slice(piece);
+    }
+    (out.len() == size).then_some(out)
+}
+
+/// Reads what [`put_size`] writes.
+fn take_size(bytes: &mut &[u8]) -> Option<u64> {
+    let (mut size, mut shift) = (0_u64, 0_u32);
+    loop {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let low = u64::from(byte & 0x7f);
+        size |= low.checked_shl(shift).filter(|it| it >> shift == low)?;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            return Some(size);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// As git's documentation has it.
-    fn apply(base: &[u8], delta: &[u8]) -> Vec<u8> {
-        let mut at = 0;
-        let mut next = || {
-            at += 1;
-            delta[at - 1]
-        };
-        let mut size = || {
-            let (mut size, mut shift) = (0_usize, 0);
-            loop {
-                let byte = next();
-                size |= usize::from(byte & 0x7f) << shift;
-                shift += 7;
-                if byte & 0x80 == 0 {
-                    return size;
-                }
-            }
-        };
-        let (base_size, target_size) = (size(), size());
-        assert_eq!(base_size, base.len());
-        let mut out = Vec::new();
-        while at < delta.len() {
-            let op = delta[at];
-            at += 1;
-            if op & 0x80 == 0 {
-                assert_ne!(op, 0);
-                out.extend_from_slice(&delta[at..at + usize::from(op)]);
-                at += usize::from(op);
-                continue;
-            }
-            let mut numbers = [0_usize; 7];
-            for (bit, number) in numbers.iter_mut().enumerate() {
-                if op & 1 << bit != 0 {
-                    *number = usize::from(delta[at]);
-                    at += 1;
-                }
-            }
-            let start = numbers[0] | numbers[1] << 8 | numbers[2] << 16 | numbers[3] << 24;
-            let length = numbers[4] | numbers[5] << 8 | numbers[6] << 16;
-            out.extend_from_slice(&base[start..start + if length == 0 { 0x1_0000 } else { length }]);
-        }
-        assert_eq!(out.len(), target_size);
-        out
-    }
-
     fn assert_comes_back(base: &[u8], target: &[u8]) {
         let delta = Base::new(base.to_vec()).delta_to(target, usize::MAX).expect("no limit");
-        assert!(apply(base, &delta) == target, "{} bytes from {}", target.len(), base.len());
+        assert!(apply(base, &delta).as_deref() == Some(target), "{} bytes from {}", target.len(), base.len());
     }
 
     #[test]
@@ -214,8 +223,27 @@ mod tests {
         let mut target = base.clone();
         target.splice(40_000..40_004, *b"changed");
         let delta = Base::new(base.clone()).delta_to(&target, 100).expect("within the limit");
-        assert!(apply(&base, &delta) == target);
+        assert_eq!(apply(&base, &delta), Some(target.clone()));
         assert_eq!(Base::new(base).delta_to(&target, 10), None);
+    }
+
+    #[test]
+    fn a_damaged_delta_is_refused_and_takes_no_more_than_it_may() {
+        let base: Vec<u8> = (0..200_u8).collect();
+        let target: Vec<u8> = base[50..].iter().chain(b"something else").copied().collect();
+        let delta = Base::new(base.clone()).delta_to(&target, 200).expect("within the limit");
+        for at in 0..delta.len() {
+            assert_eq!(apply(&base, &delta[..at]), None, "cut off at {at}");
+            for bit in 0..8 {
+                let mut flipped = delta.clone();
+                flipped[at] ^= 1 << bit;
+                let longest = target_size(&flipped).unwrap_or(0);
+                assert!(apply(&base, &flipped).is_none_or(|target| target.len() as u64 == longest));
+            }
+        }
+        // Says that it is endless, and copies without end.
+        let hostile = [&[0xc8, 0x01][..], &[0xff; 9], &[0x01], &[0xb0, 0xc8, 0x00].repeat(10)].concat();
+        assert_eq!(apply(&base, &hostile), None);
     }
 
     proptest! {

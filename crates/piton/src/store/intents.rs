@@ -38,7 +38,7 @@ impl Store {
             Some(intent) => Ok(Some(intent)),
             None => Err(Error::damaged(format!("read {}", path.display()), "it does not say what was to be restored")
                 .with_hint(
-                    "`piton rollback` shows the safety checkpoint of that restore; remove the file, then restore it",
+                    "`piton repair` puts it aside; `piton rollback` shows the safety checkpoint of that restore",
                 )),
         }
     }

@@ -111,8 +111,12 @@ impl Layout {
         self.store.join(Self::ref_name(project))
     }
 
+    pub(super) fn indexes(&self) -> PathBuf {
+        self.store.join("indexes")
+    }
+
     pub(super) fn index(&self, project: &ProjectId) -> PathBuf {
-        self.store.join("indexes").join(project.as_str())
+        self.indexes().join(project.as_str())
     }
 
     pub(super) fn projects(&self) -> PathBuf {
@@ -129,6 +133,11 @@ impl Layout {
 
     pub(super) fn intent(&self, project: &ProjectId) -> PathBuf {
         self.intents().join(format!("{project}.json"))
+    }
+
+    /// What a repair puts aside.
+    pub(super) fn repairs(&self) -> PathBuf {
+        self.store.join("repairs")
     }
 
     pub(super) fn last_prune(&self) -> PathBuf {

@@ -19,7 +19,9 @@ use crate::time::Moment;
 
 mod base;
 mod commit;
+mod copies;
 mod create;
+mod decode;
 mod delta;
 mod gc;
 mod holdings;
@@ -32,16 +34,20 @@ mod packs;
 mod projects;
 mod reach;
 mod refs;
+mod repair;
 mod rewrite;
 mod room;
 mod size;
 mod sweep;
 mod tree;
 mod turns;
+mod verify;
+mod whole;
 
 pub use base::Archive;
 pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub use copies::ReadData;
 pub(crate) use create::claim_base;
 pub(crate) use gc::Aim;
 pub use gc::Watch;
@@ -50,12 +56,15 @@ pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
+pub(crate) use repair::Mending;
+pub use repair::{Loss, Step};
 pub(crate) use rewrite::Rewrite;
 pub(crate) use room::RoomMade;
 pub(crate) use size::{Room, on_disk};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
+pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 
 /// The largest index that is read: 10 million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;

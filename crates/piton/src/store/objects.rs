@@ -17,6 +17,9 @@ use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 /// The largest object that is read into memory. A pack that claims more is damaged or hostile.
 const OBJECT_BYTES_MAX: usize = 4 << 30;
 
+/// What to do about a damaged object.
+const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` mends it";
+
 /// The objects of a store, as they were when it was locked.
 pub(crate) struct Objects {
     store: Arc<gix_odb::Store>,
@@ -94,18 +97,18 @@ impl Objects {
         let found = self
             .handle
             .try_find(&gix_id(id), &mut buffer)
-            .map_err(|error| Error::damaged(what(), error.to_string()))?;
+            .map_err(|error| Error::damaged(what(), error.to_string()).with_hint(DAMAGED_HINT))?;
         match found.map(|data| data.kind) {
             Some(found) if found == gix_kind(kind) => {
                 if kind != ObjectKind::Blob && IdHasher::of(kind, &buffer) != Ok(id) {
-                    return Err(Error::damaged(what(), "it is not what was written under this name")
-                        .with_hint("`git --git-dir=<base>/store fsck --full` shows what else is damaged"));
+                    return Err(
+                        Error::damaged(what(), "it is not what was written under this name").with_hint(DAMAGED_HINT)
+                    );
                 }
                 Ok(buffer)
             }
-            Some(found) => Err(Error::damaged(what(), format!("it is a {found}"))),
-            None => Err(Error::damaged(what(), "it is not in the store")
-                .with_hint("`git --git-dir=<base>/store fsck --full` shows what else is damaged")),
+            Some(found) => Err(Error::damaged(what(), format!("it is a {found}")).with_hint(DAMAGED_HINT)),
+            None => Err(Error::damaged(what(), "it is not in the store").with_hint(DAMAGED_HINT)),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) const LEVEL_SMALL: u32 = 6;
 /// one of them.
 pub(super) const PACK_BYTES_MAX: u64 = 64 << 20;
 const SIGNATURE: &[u8; 4] = b"PACK";
-const HEADER_BYTES: usize = 12;
+pub(super) const HEADER_BYTES: usize = 12;
 /// What one object costs in an idx: its id, its checksum, its offset.
 pub(super) const IDX_ENTRY_BYTES: u64 = ID_BYTES as u64 + 8;
 /// What every idx costs: signature, fan-out, two checksums.
@@ -188,6 +188,11 @@ impl PackWriter {
 }
 
 impl SealedPack {
+    /// The name that both files will have, without an ending. It is made from what they hold.
+    pub(super) fn name(&self) -> &Path {
+        &self.name
+    }
+
     /// How much the pack and its idx take.
     pub(super) fn bytes_with_idx(&self) -> u64 {
         self.bytes
@@ -208,6 +213,24 @@ impl SealedPack {
         fsx::sync_dir(dir)?;
         Ok(names)
     }
+}
+
+/// Writes the idx of a pack that is in place, from what was found in the pack: ids, checksums of the entries, offsets. On
+/// return it outlives a power cut.
+pub(super) fn write_idx_of(
+    name: &Path,
+    found: impl Iterator<Item = (ObjectId, u32, u64)>,
+    checksum: [u8; ID_BYTES],
+) -> Result<()> {
+    let mut entries: Vec<_> = found.map(|(id, crc, offset)| IdxEntry { id, crc, offset }).collect();
+    entries.sort_by_key(|entry| entry.id);
+    let dir = name.parent().expect("a pack is in a directory");
+    let mut idx = fsx::temp_file(dir)?;
+    let written = write_idx(&entries, checksum, &mut BufWriter::new(idx.as_file_mut()));
+    let written = written.and_then(|()| idx.as_file().sync_all());
+    written.map_err(|error| Error::io("write", idx.path(), error))?;
+    fsx::persist(idx.into_temp_path(), &name.with_added_extension("idx"))?;
+    fsx::sync_dir(dir)
 }
 
 fn entry_header(form: Form, offset: u64, size: u64) -> Vec<u8> {

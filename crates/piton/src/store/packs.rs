@@ -1,6 +1,5 @@
 //! Reading packs entry by entry, as they stand: for whoever moves, counts or checks them.
 
-use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -160,14 +159,4 @@ impl Pack {
         let deflated = bytes.get(head.header_size()..).unwrap_or_default();
         Ok(Stored { form, size: head.decompressed_size, deflated })
     }
-}
-
-/// What was compressed, into `out`, which must come to `size` bytes.
-pub(super) fn inflate(stored: &Stored<'_>, out: &mut Vec<u8>) -> std::io::Result<()> {
-    out.clear();
-    let read = flate2::read::ZlibDecoder::new(stored.deflated).take(stored.size + 1).read_to_end(out)?;
-    if read as u64 == stored.size {
-        return Ok(());
-    }
-    Err(std::io::Error::other("it is not as long as it says"))
 }

@@ -43,6 +43,12 @@ impl Record {
         }
     }
 
+    /// The record of a project of which nothing is known but its checkpoints.
+    pub(crate) fn with_times(first: Moment, last: Moment) -> Self {
+        let times = [("created_at", first), ("last_touch", last)];
+        Self(times.into_iter().map(|(key, time)| (key.to_owned(), time.as_secs_f64().into())).collect())
+    }
+
     /// Where the project is. A record that somebody else wrote may name anything.
     pub(crate) fn dir(&self) -> Option<PathBuf> {
         let text = |key: &str| self.0.get(key).and_then(Value::as_str);
@@ -114,7 +120,23 @@ impl Record {
     }
 }
 
+impl From<Map<String, Value>> for Record {
+    fn from(keys: Map<String, Value>) -> Self {
+        Self(keys)
+    }
+}
+
 impl Store {
+    /// Every project that has a record, in whatever state.
+    pub(super) fn recorded_projects(&self) -> Result<Vec<ProjectId>> {
+        projects_by_file(&self.layout.projects())
+    }
+
+    /// Every project whose restore was cut short.
+    pub(super) fn projects_with_intent(&self) -> Result<Vec<ProjectId>> {
+        projects_by_file(&self.layout.intents())
+    }
+
     /// The record of a project. One that is missing or damaged is empty: all of it can be made again.
     pub(crate) fn record(&self, project: &ProjectId) -> Record {
         fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX)
@@ -123,6 +145,11 @@ impl Store {
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .map(Record)
             .unwrap_or_default()
+    }
+
+    /// Where a project is, as far as the store knows.
+    pub fn dir_of(&self, project: &ProjectId) -> Option<PathBuf> {
+        self.record(project).dir()
     }
 
     /// Whether the store has ever seen the project.
@@ -134,4 +161,9 @@ impl Store {
         let bytes = serde_json::to_vec(&record.0).map_err(|error| Error::damaged("write a project's record", error))?;
         fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
     }
+}
+
+fn projects_by_file(dir: &Path) -> Result<Vec<ProjectId>> {
+    let names = fsx::names_in(dir)?;
+    Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?)).collect())
 }

@@ -3,7 +3,7 @@
 //! - G1. Whoever removes objects removes none that this finds. A name that cannot be read stops the removal: what it led
 //!   to would be taken for dead.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::commit::parents_and_tree;
 use super::{Objects, Store, tree};
@@ -95,15 +95,29 @@ impl Store {
 
     /// Every ref by its name. Those in files of their own come before the packed ones.
     pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
-        let packed = fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default();
-        let mut refs = BTreeMap::new();
-        for line in packed.split(|byte| *byte == b'\n') {
+        let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_as_they_stand()?;
+        match garbage.into_iter().next() {
+            None => Ok(refs),
+            Some(name) => {
+                let path = self.layout.store().join(name);
+                Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
+                    .with_hint("`piton repair` puts it aside"))
+            }
+        }
+    }
+
+    /// Every ref, and what stands in the place of one and is none.
+    pub(super) fn refs_as_they_stand(&self) -> Result<RefsAsTheyStand> {
+        let text = fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default();
+        let mut packed = BTreeMap::new();
+        for line in text.split(|byte| *byte == b'\n') {
             if let Some((id, name)) = line.split_at_checked(40)
                 && let (Some(id), Some(name)) = (ObjectId::from_hex(id), name.strip_prefix(b" "))
             {
-                refs.insert(String::from_utf8_lossy(name).into_owned(), id);
+                packed.insert(String::from_utf8_lossy(name).into_owned(), id);
             }
         }
+        let mut stand = RefsAsTheyStand { refs: packed.clone(), packed, garbage: BTreeSet::new() };
         let mut open = vec![("refs".to_owned(), 0)];
         while let Some((dir, depth)) = open.pop() {
             for name in fsx::names_in(&self.layout.store().join(&dir))? {
@@ -117,18 +131,28 @@ impl Store {
                     let Some(text) = fsx::read_small(&path, NAMES_BYTES_MAX)? else { continue };
                     let text = text.trim_ascii();
                     match ObjectId::from_hex(text) {
-                        Some(id) => drop(refs.insert(name, id)),
-                        None if text.starts_with(b"ref: ") => {}
+                        Some(id) => drop(stand.refs.insert(name, id)),
+                        None if text.starts_with(b"ref: ") && !name.starts_with("refs/hermes/") => {}
                         None => {
-                            return Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                                .with_hint("`piton repair` puts it aside"));
+                            stand.refs.remove(&name);
+                            stand.garbage.insert(name);
                         }
                     }
                 }
             }
         }
-        Ok(refs)
+        Ok(stand)
     }
+}
+
+/// Refs, in whatever state.
+pub(super) struct RefsAsTheyStand {
+    /// Those that name an object.
+    pub(super) refs: BTreeMap<String, ObjectId>,
+    /// Those among the packed ones, which a file of its own may have overruled.
+    pub(super) packed: BTreeMap<String, ObjectId>,
+    /// Files that name none.
+    pub(super) garbage: BTreeSet<String>,
 }
 
 /// Finds what can be reached, from one name after the other. What was found first stays as it was found.

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempPath;
 
 use super::layout::Layout;
+use super::lock::Exclusive;
 use super::{Checkpoint, ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -37,7 +38,7 @@ impl Store {
             Some(text) => match ObjectId::from_hex(text.trim_ascii()) {
                 Some(id) => Ok(Some(id)),
                 None => Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                    .with_hint("`git --git-dir=<base>/store fsck --full` shows what else is damaged")),
+                    .with_hint("`piton verify` shows what else is damaged, `piton repair` mends it")),
             },
             None => self.packed_ref(project),
         }
@@ -103,6 +104,64 @@ impl Store {
     /// Takes ends of histories away that are not there any more.
     pub(super) fn forget_boundaries(&self, gone: &HashSet<CheckpointId>, now: Moment) -> Result<()> {
         self.rewrite_boundary(lock::GC, now, |ends| ends.retain(|id| !gone.contains(id)))
+    }
+
+    /// Ends histories at `cuts`, and forgets ends that make no sense.
+    pub(super) fn mend_boundary(
+        &self,
+        _alone: &Exclusive,
+        cuts: &BTreeSet<CheckpointId>,
+        gone: &BTreeSet<CheckpointId>,
+        now: Moment,
+    ) -> Result<()> {
+        self.rewrite_boundary(lock::GC, now, |ends| {
+            ends.retain(|id| !gone.contains(id));
+            ends.extend(cuts);
+        })
+    }
+
+    /// Makes a ref of any name lead to `id`, or to nothing, whatever it did before.
+    pub(super) fn mend_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
+        let path = self.layout.store().join(name);
+        let dir = path.parent().expect("a ref is below refs");
+        fsx::ensure_dir(dir)?;
+        let text = id.map(|id| format!("{id}\n")).unwrap_or_default();
+        let lock = self.put_lock(lock::GC, &path, text.as_bytes(), now)?;
+        if id.is_some() {
+            fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
+        } else {
+            fsx::remove_file(&path)?;
+            fsx::remove_file(&lock)?;
+        }
+        fsx::sync_dir(dir)
+    }
+
+    /// Leaves only those lines among the packed refs that are right.
+    pub(super) fn mend_packed_refs(
+        &self,
+        _alone: &Exclusive,
+        is_right: impl Fn(&[u8]) -> bool,
+        now: Moment,
+    ) -> Result<()> {
+        let path = self.layout.packed_refs();
+        let lock = self.put_lock(lock::GC, &path, b"", now)?;
+        let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
+        // A line that begins with `^` belongs to the one before it.
+        let mut keeping = false;
+        let mut kept = Vec::new();
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            keeping = is_right(line) && (keeping || !line.starts_with(b"^"));
+            if keeping {
+                kept.extend_from_slice(line);
+                kept.push(b'\n');
+            }
+        }
+        if kept.is_empty() {
+            fsx::remove_file(&path)?;
+        } else {
+            fsx::replace(&path, &kept, Durability::Synced)?;
+        }
+        fsx::remove_file(&lock)
     }
 
     /// Replaces the file that says where histories end. `by` names who does it, for the temporary file.

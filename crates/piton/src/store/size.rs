@@ -32,9 +32,10 @@ pub(crate) enum Room {
 }
 
 impl Store {
-    /// What all files of the store take, temporary ones included.
+    /// What all files of the store take, temporary ones included. What a repair put aside does not count: no checkpoint
+    /// is to go for it.
     pub(crate) fn count_bytes(&self) -> Result<u64> {
-        bytes_below(self.layout.store())
+        Ok(bytes_below(self.layout.store())?.saturating_sub(bytes_below(&self.layout.repairs())?))
     }
 
     /// Counts everything, and notes it.

@@ -41,7 +41,7 @@ fn what_a_restore_overwrites_is_whole_in_the_store() {
 }
 
 /// All files of the base, to be put back.
-fn bytes_of(base: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn bytes_of(base: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     walk(base, &mut |path| {
         if path.is_file() {
@@ -51,7 +51,7 @@ fn bytes_of(base: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-fn put_back(base: &Path, all: &BTreeMap<PathBuf, Vec<u8>>) {
+pub(crate) fn put_back(base: &Path, all: &BTreeMap<PathBuf, Vec<u8>>) {
     walk(base, &mut |path| {
         if path.is_file() && !all.contains_key(path) {
             fs::remove_file(path).expect("a file");

@@ -79,7 +79,7 @@ fn the_two_sides_do_not_see_each_other() {
 
 #[test]
 fn what_is_below_does_not_see_what_is_above() {
-    const VERBS: [&str; 6] = ["take", "history", "diff", "restore", "prune", "survey"];
+    const VERBS: [&str; 7] = ["take", "history", "diff", "restore", "repair", "prune", "survey"];
     const FLOOR: [&str; 9] = ["fsx", "sys", "relpath", "id", "time", "settings", "error", "worktree", "store"];
     for source in sources().iter().filter(|source| FLOOR.iter().any(|module| source.is_in(module))) {
         for (number, line) in source.code() {

@@ -38,7 +38,7 @@ const YOUNG_SECS: i128 = 60 * 60;
 /// How often the exclusive lock is tried for. Takes go first.
 const TRIES_MAX: u32 = 40;
 /// Everything that belongs to a pack. The idx goes first: without it nobody looks at the rest.
-const PACK_FILES: [&str; 7] = ["idx", "bitmap", "rev", "mtimes", "promisor", "keep", "pack"];
+pub(super) const PACK_FILES: [&str; 7] = ["idx", "bitmap", "rev", "mtimes", "promisor", "keep", "pack"];
 
 /// How far long work on the store has come, for whoever watches it from another thread; and the way to stop it.
 #[derive(Debug, Default)]

@@ -1,0 +1,101 @@
+//! `piton repair`
+
+use clap::Args;
+use piton::{Loss, RepairOptions, RepairReport, Step, Store, grouped, repair};
+use serde_json::{Value, json};
+
+use super::verify::{finding_json, line};
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, PartlyDone, Said, plain};
+use crate::progress::watch_store;
+
+/// Mend the store: save what is whole, find again what can be found, and say what is lost
+#[derive(Debug, Args)]
+#[command(after_help = format!(
+    "Examples:\n  piton repair --dry-run\n  piton repair\n\n\
+     Nothing is destroyed: what is taken out goes to <base>/store/repairs/<time>/.\n\
+     Exits with 0 if the store is whole and nothing is lost, with 3 if it is whole and something is lost,\n\
+     with 1 if it could not be made whole.\n\n{EXIT_CODES}"
+))]
+pub(crate) struct Repair {
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How many lines about what is lost are printed without `--verbose`.
+const LINES_MAX: usize = 30;
+
+pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let store = context.store_as_it_is()?;
+    let options = RepairOptions { settings: &context.settings, home: context.home.as_deref(), is_dry: args.dry_run };
+    let report = watch_store(output, |watch| repair(&store, options, Context::now(), watch))?;
+    output.json(&as_json(&store, &report, args.dry_run));
+    output.text(&as_text(&report, args.dry_run, output.is_verbose));
+    match (report.is_whole, report.lost.is_empty()) {
+        (false, _) => Err(Said(1).into()),
+        (true, false) => Err(PartlyDone.into()),
+        (true, true) => Ok(()),
+    }
+}
+
+fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
+    let lines_max = if is_verbose { usize::MAX } else { LINES_MAX };
+    let step = |step: &Step| format!("{}: {} ({})", step.what.replace('_', " "), step.about, step.detail);
+    let mut lines: Vec<_> = report.steps.iter().map(|one| plain(&step(one))).collect();
+    if report.healed > 0 {
+        lines.push(format!("Healed: {} objects", grouped(report.healed)));
+    }
+    if !report.lost.is_empty() {
+        lines.push("Lost:".to_owned());
+        lines.extend(report.lost.iter().take(lines_max).map(|loss| format!("  {}", plain(&lost(loss)))));
+        if report.lost.len() > lines_max {
+            lines.push(format!("  ... and {} more (--verbose shows all)", report.lost.len() - lines_max));
+        }
+    }
+    if !report.moved_aside.is_empty() && is_verbose {
+        lines.push("Put aside:".to_owned());
+        lines.extend(report.moved_aside.iter().map(|path| format!("  {}", plain(&path.display().to_string()))));
+    }
+    if !report.is_whole {
+        lines.extend(report.findings.iter().take(lines_max).map(line));
+    }
+    let verdict = match (is_dry, report.is_whole) {
+        (_, true) if report.steps.is_empty() => "Whole: there is nothing to do",
+        (true, _) => "Nothing was changed",
+        (false, true) if report.lost.is_empty() => "Whole again",
+        (false, true) => "Whole again, with losses",
+        (false, false) => "STILL DAMAGED",
+    };
+    lines.push(verdict.to_owned());
+    lines.join("\n")
+}
+
+fn lost(loss: &Loss) -> String {
+    let path = loss.path.as_deref().map(|path| format!(" of {}", String::from_utf8_lossy(path))).unwrap_or_default();
+    let checkpoint = loss.checkpoint.map(|id| format!(", checkpoint {}", id.short())).unwrap_or_default();
+    let project = loss.project.as_ref().map(|id| format!(", project {id}")).unwrap_or_default();
+    format!("{}{path}{checkpoint}{project}", loss.what)
+}
+
+fn as_json(store: &Store, report: &RepairReport, is_dry: bool) -> Value {
+    let step = |step: &Step| json!({"step": step.what, "about": step.about, "detail": step.detail});
+    let loss = |loss: &Loss| {
+        json!({
+            "project": loss.project.as_ref().map(ToString::to_string),
+            "checkpoint": loss.checkpoint.map(|id| id.to_string()),
+            "path": loss.path.as_deref().map(String::from_utf8_lossy),
+            "what": loss.what,
+        })
+    };
+    json!({
+        "whole": report.is_whole,
+        "dry_run": is_dry,
+        "steps": report.steps.iter().map(step).collect::<Vec<_>>(),
+        "healed": report.healed,
+        "lost": report.lost.iter().map(loss).collect::<Vec<_>>(),
+        "moved_aside": report.moved_aside.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(|finding| finding_json(store, finding)).collect::<Vec<_>>(),
+    })
+}

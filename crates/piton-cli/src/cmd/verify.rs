@@ -1,0 +1,149 @@
+//! `piton verify`
+
+use clap::Args;
+use piton::{Affected, Finding, ReadData, Severity, Store, VerifyReport, grouped};
+use serde_json::{Value, json};
+
+use crate::cli::EXIT_CODES;
+use crate::context::Context;
+use crate::output::{Output, Said, plain};
+use crate::progress::watch_store;
+
+/// Check the store: is every checkpoint whole?
+#[derive(Debug, Args)]
+#[command(after_help = format!(
+    "Examples:\n  piton verify\n  piton verify --read-data\n  piton verify --read-data-subset 5%\n\n\
+     Exits with 0 if the store is whole, with 1 if something is damaged.\n\n{EXIT_CODES}"
+))]
+pub(crate) struct Verify {
+    /// Read and hash again everything that is stored, not only what leads to it
+    #[arg(long)]
+    read_data: bool,
+    /// The same for a part of it. Each day has another part, and all days together come to everything
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "read_data")]
+    read_data_subset: Option<f64>,
+}
+
+/// How many findings are printed without `--verbose`.
+const FINDINGS_MAX: usize = 20;
+/// How many lines about what each costs.
+const AFFECTED_MAX: usize = 5;
+const DAY_SECS: i64 = 24 * 60 * 60;
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse().ok();
+    number
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .ok_or_else(|| "a number above 0, up to 100%".to_owned())
+}
+
+pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let store = context.store_as_it_is()?;
+    let read = match args.read_data_subset {
+        _ if args.read_data => ReadData::All,
+        Some(percent) => {
+            let day = Context::now().secs.div_euclid(DAY_SECS);
+            ReadData::Part { percent, seed: u64::try_from(day).unwrap_or(0) }
+        }
+        None => ReadData::No,
+    };
+    let report = watch_store(output, |watch| store.verify(read, watch))?;
+    output.json(&as_json(&store, &report));
+    output.text(&as_text(&store, &report, output.is_verbose));
+    if report.is_whole() {
+        if read == ReadData::No {
+            output.hint("`piton verify --read-data` reads the contents of all files, too");
+        }
+        return Ok(());
+    }
+    output.hint("`piton repair --dry-run` shows what can be done");
+    Err(Said(1).into())
+}
+
+fn as_text(store: &Store, report: &VerifyReport, is_verbose: bool) -> String {
+    let (findings_max, affected_max) = if is_verbose { (usize::MAX, usize::MAX) } else { (FINDINGS_MAX, AFFECTED_MAX) };
+    let mut lines = Vec::new();
+    for finding in report.findings.iter().take(findings_max) {
+        lines.push(line(finding));
+        for affected in finding.affects.iter().take(affected_max) {
+            lines.push(format!("  {}", costs(store, affected)));
+        }
+        if finding.affects.len() > affected_max {
+            lines.push(format!("  ... and {} more (--verbose shows all)", finding.affects.len() - affected_max));
+        }
+    }
+    if report.findings.len() > findings_max {
+        lines.push(format!("... and {} more (--verbose shows all)", report.findings.len() - findings_max));
+    }
+    let damaged = report.findings.iter().filter(|finding| finding.severity == Severity::Damage).count();
+    let verdict = match damaged {
+        0 => "Whole".to_owned(),
+        1 => "DAMAGED: 1 finding".to_owned(),
+        count => format!("DAMAGED: {} findings", grouped(count as u64)),
+    };
+    lines.push(format!(
+        "{verdict} ({} checkpoints, {} objects, {} packs{})",
+        grouped(report.checkpoints),
+        grouped(report.objects),
+        grouped(report.packs),
+        if report.bytes > 0 { format!(", {} bytes read", grouped(report.bytes)) } else { String::new() },
+    ));
+    lines.join("\n")
+}
+
+pub(crate) fn line(finding: &Finding) -> String {
+    let what = finding.kind.word().replace('_', " ");
+    let path = finding.path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default();
+    let id = finding.id.map(|id| format!(" {id}")).unwrap_or_default();
+    plain(&format!("{}: {what}{id}{path}: {}", finding.severity.word(), finding.why))
+}
+
+fn costs(store: &Store, affected: &Affected) -> String {
+    let numbers: Vec<_> =
+        affected.checkpoints.iter().map(|(number, id)| format!("{number} ({})", id.short())).collect();
+    let of = affected
+        .project
+        .as_ref()
+        .and_then(|project| store.dir_of(project))
+        .map_or_else(|| affected.name.clone(), |dir| dir.display().to_string());
+    let what = affected.path.as_deref().map_or("all".into(), String::from_utf8_lossy);
+    plain(&format!("{what} in checkpoint {} of {of}", numbers.join(", ")))
+}
+
+fn as_json(store: &Store, report: &VerifyReport) -> Value {
+    json!({
+        "whole": report.is_whole(),
+        "checked": {
+            "packs": report.packs,
+            "objects": report.objects,
+            "checkpoints": report.checkpoints,
+            "bytes": report.bytes,
+        },
+        "findings": report.findings.iter().map(|finding| finding_json(store, finding)).collect::<Vec<_>>(),
+    })
+}
+
+pub(crate) fn finding_json(store: &Store, finding: &Finding) -> Value {
+    let affected = |one: &Affected| {
+        let checkpoints = one.checkpoints.iter();
+        let checkpoints = checkpoints
+            .map(|(number, id)| json!({"number": number, "id": id.to_string(), "short_id": id.short()}))
+            .collect::<Vec<_>>();
+        json!({
+            "ref": one.name,
+            "project": one.project.as_ref().map(ToString::to_string),
+            "workdir": one.project.as_ref().and_then(|project| store.dir_of(project)).map(|dir| dir.display().to_string()),
+            "path": one.path.as_deref().map(String::from_utf8_lossy),
+            "checkpoints": checkpoints,
+        })
+    };
+    json!({
+        "kind": finding.kind.word(),
+        "severity": finding.severity.word(),
+        "id": finding.id.map(|id| id.to_string()),
+        "path": finding.path.as_ref().map(|path| path.display().to_string()),
+        "project": finding.project.as_ref().map(ToString::to_string),
+        "why": finding.why,
+        "projects": finding.affects.iter().map(affected).collect::<Vec<_>>(),
+    })
+}

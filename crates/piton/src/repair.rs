@@ -1,0 +1,145 @@
+//! Repairing the store: what is whole is saved, what is lost is looked for in the projects' own files, and what remains
+//! lost is named.
+//!
+//! The store's part is in `store/repair`. This is the order of it, and the part that looks at the users' files: those are
+//! read and never written.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::id::ObjectId;
+use crate::project::Project;
+use crate::settings::Settings;
+use crate::store::{Finding, Loss, Mending, Record, Step, Store, Watch};
+use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::take::Progress;
+use crate::time::Moment;
+
+/// How to repair.
+#[derive(Debug, Clone, Copy)]
+pub struct RepairOptions<'a> {
+    /// Which files of a project are looked at.
+    pub settings: &'a Settings,
+    /// The user's home directory: neither it nor anything around it can be a project.
+    pub home: Option<&'a Path>,
+    /// Only say what would be done.
+    pub is_dry: bool,
+}
+
+/// What a repair came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairReport {
+    /// Whether the store is whole now. After a dry run: whether it was.
+    pub is_whole: bool,
+    /// What was done, in this order.
+    pub steps: Vec<Step>,
+    /// How many objects came back.
+    pub healed: u64,
+    /// What is gone for good.
+    pub lost: Vec<Loss>,
+    /// What was put aside, below the base.
+    pub moved_aside: Vec<PathBuf>,
+    /// What is still wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Repairs the store. Others wait meanwhile.
+pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Watch) -> Result<RepairReport> {
+    let mut mending = store.begin_repair(options.is_dry, now)?;
+    let mut diagnosis = mending.diagnose(watch)?;
+    let mut report = RepairReport {
+        is_whole: diagnosis.report.is_whole(),
+        steps: Vec::new(),
+        healed: 0,
+        lost: Vec::new(),
+        moved_aside: Vec::new(),
+        findings: diagnosis.report.findings.clone(),
+    };
+    if report.findings.is_empty() {
+        return Ok(report);
+    }
+    // From here on it goes to its end: each step leaves the store better than it was, and half of them is no help.
+    mending.keep_names()?;
+    mending.mend_files(&diagnosis.report)?;
+    let wrecks = mending.mend_packs(&mut diagnosis)?;
+    let missing = mending.missing(&diagnosis)?;
+    let mut promised = HashSet::new();
+    if !missing.is_empty() {
+        promised = look_for(&missing, store, &mut mending, options)?;
+        mending.try_again(&diagnosis, &wrecks)?;
+        let left = if options.is_dry {
+            &missing - &promised.iter().copied().collect()
+        } else {
+            mending.missing(&diagnosis)?
+        };
+        report.healed = missing.difference(&left).count() as u64;
+    }
+    mending.mend_names(&diagnosis, &wrecks, promised)?;
+    mending.mend_records(&diagnosis.report)?;
+    if !options.is_dry {
+        let after = mending.is_whole(watch)?;
+        (report.is_whole, report.findings) = (after.is_whole(), after.findings);
+    }
+    report.steps = std::mem::take(&mut mending.steps);
+    report.lost = std::mem::take(&mut mending.lost);
+    report.moved_aside = std::mem::take(&mut mending.moved);
+    mending.finish()?;
+    Ok(report)
+}
+
+/// Reads the files of all projects, and adds to the store what it does not have. Which of the missing were there.
+fn look_for(
+    missing: &BTreeSet<ObjectId>,
+    store: &Store,
+    mending: &mut Mending<'_>,
+    options: RepairOptions<'_>,
+) -> Result<HashSet<ObjectId>> {
+    // A limit that declines a checkpoint must not keep contents from coming back.
+    let settings = Settings { max_files: 0, ..options.settings.clone() };
+    let mut found = HashSet::new();
+    for (id, dir) in mending.places_to_look()? {
+        let project = match Project::at(&dir, options.home) {
+            Ok(project) if !project.is_too_broad() && *project.id() == id => project,
+            _ => continue,
+        };
+        mending.forget_index(&id)?;
+        let objects = mending.objects()?;
+        let new_objects = store.new_objects(&objects, options.is_dry);
+        let ground = Ground {
+            store,
+            objects: &objects,
+            project: &project,
+            record: &Record::default(),
+            newest: None,
+            settings: &settings,
+            progress: &Progress::default(),
+        };
+        let read = survey(&ground, &new_objects).and_then(|end| match end {
+            SurveyEnd::Done(survey) => {
+                let ids: HashSet<_> = ids_of(&survey).filter(|id| missing.contains(id)).collect();
+                // What nobody misses is no business of the store.
+                if !ids.is_empty() && !options.is_dry {
+                    new_objects.publish()?;
+                }
+                Ok(ids)
+            }
+            SurveyEnd::TooManyFiles | SurveyEnd::Stopped => Ok(HashSet::new()),
+        });
+        match read {
+            Ok(ids) if ids.is_empty() => {}
+            Ok(ids) => {
+                mending.note("healed", dir.display().to_string(), format!("{} lost objects are there", ids.len()));
+                found.extend(ids);
+            }
+            Err(error) => mending.note("not_readable", dir.display().to_string(), error.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+/// The contents and directories that a survey found.
+fn ids_of(survey: &Survey) -> impl Iterator<Item = ObjectId> {
+    let files = survey.manifest.dirs.iter().flat_map(|dir| &dir.files).filter_map(|file| file.id);
+    files.chain(survey.trees.iter().flatten().copied())
+}

@@ -1,0 +1,378 @@
+//! All copies of all objects, in packs and in files of their own, whole or not: for whoever checks or mends the store.
+//!
+//! An object may stand in several places. It is lost only if none of them is whole.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::decode::{Decoder, InMemory, RawPack, Why};
+use super::{Store, Watch};
+use crate::error::Result;
+use crate::fsx;
+use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::threads;
+
+/// How many entries a thread takes at a time.
+const CHUNK: usize = 256;
+/// The largest tree or commit that is read from a file of its own.
+const LOOSE_BYTES_MAX: u64 = 1 << 30;
+
+/// Which objects are read and hashed again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ReadData {
+    /// None: only what leads to others, and what is there.
+    No,
+    /// All.
+    All,
+    /// So many in a hundred. Calls with one seed after the other come to all of them.
+    Part {
+        /// Up to 100.
+        percent: f64,
+        /// Which part.
+        seed: u64,
+    },
+}
+
+impl ReadData {
+    /// Whether this sample covers an object, a pack by its checksum.
+    fn covers(self, id: &ObjectId) -> bool {
+        match self {
+            Self::No => false,
+            Self::All => true,
+            Self::Part { percent, seed } => {
+                // Ids are as good as random. The parts of one seed after the other lie side by side, around a circle.
+                const CIRCLE: u64 = 1 << 16;
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the circle")]
+                let width = (CIRCLE as f64 * percent / 100.0).ceil().clamp(1.0, CIRCLE as f64) as u64;
+                let start = seed.wrapping_mul(width) % CIRCLE;
+                let at = u64::from(id.as_bytes()[0]) << 8 | u64::from(id.as_bytes()[1]);
+                (at + CIRCLE - start) % CIRCLE < width
+            }
+        }
+    }
+}
+
+/// A place where an object is said to be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Place {
+    /// Which pack, and where in it.
+    Packed(usize, u64),
+    /// A file of its own.
+    Loose(PathBuf),
+}
+
+/// A copy that is not what it should be.
+#[derive(Debug, Clone)]
+pub(super) struct BadCopy {
+    pub(super) id: ObjectId,
+    pub(super) place: Place,
+    pub(super) why: Why,
+}
+
+/// What came of reading.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) bad: Vec<BadCopy>,
+    /// Packs whose checksum is wrong.
+    pub(super) bad_packs: BTreeMap<usize, Why>,
+    pub(super) was_stopped: bool,
+}
+
+/// What became of looking for an object.
+#[derive(Debug, Clone)]
+pub(super) enum Found {
+    Whole(InMemory),
+    Missing,
+    Damaged(Why),
+}
+
+pub(super) struct Copies {
+    pub(super) packs: Vec<RawPack>,
+    pub(super) loose: HashMap<ObjectId, PathBuf>,
+    /// Copies that were seen to be bad.
+    bad: HashSet<Place>,
+    large: Mutex<()>,
+}
+
+impl Store {
+    /// Everything that is there, packs without an idx and idxs without a pack included.
+    pub(super) fn copies(&self) -> Result<Copies> {
+        let dir = self.layout.packs();
+        let mut names = BTreeSet::new();
+        for name in fsx::names_in(&dir)? {
+            let path = dir.join(&name);
+            let is_pack = path.extension().is_some_and(|end| end == "pack" || end == "idx");
+            if is_pack && name.as_encoded_bytes().starts_with(b"pack-") {
+                names.insert(path.with_extension(""));
+            }
+        }
+        let packs = names.iter().zip(0..).map(|(name, number)| RawPack::open(name, number)).collect::<Result<_>>()?;
+        Ok(Copies { packs, loose: self.loose_objects()?, bad: HashSet::new(), large: Mutex::new(()) })
+    }
+}
+
+impl Copies {
+    pub(super) fn decoder(&self) -> Decoder<'_> {
+        Decoder::new(&self.large)
+    }
+
+    /// Where an object is said to be.
+    pub(super) fn places(&self, id: ObjectId) -> impl Iterator<Item = Place> {
+        let packed = self.packs.iter().enumerate().filter(|(_, pack)| pack.is_there());
+        let packed = packed.filter_map(move |(at, pack)| Some(Place::Packed(at, pack.start_of(id)?)));
+        packed.chain(self.loose.get(&id).cloned().map(Place::Loose))
+    }
+
+    /// Whether there is a copy that was not seen to be bad.
+    pub(super) fn has(&self, id: ObjectId) -> bool {
+        self.places(id).any(|place| !self.bad.contains(&place))
+    }
+
+    /// Whether a copy was seen to be bad.
+    pub(super) fn is_bad(&self, place: &Place) -> bool {
+        self.bad.contains(place)
+    }
+
+    /// Whether there is any copy at all.
+    pub(super) fn has_any(&self, id: ObjectId) -> bool {
+        self.places(id).next().is_some()
+    }
+
+    /// Reads an object from the first copy that is whole.
+    pub(super) fn read(&self, decoder: &mut Decoder<'_>, id: ObjectId) -> Found {
+        let mut fault = None;
+        for place in self.places(id) {
+            match self.read_at(decoder, &place, id) {
+                Ok(object) => return Found::Whole(object),
+                Err(why) => drop(fault.get_or_insert(why)),
+            }
+        }
+        fault.map_or(Found::Missing, Found::Damaged)
+    }
+
+    fn read_at(&self, decoder: &mut Decoder<'_>, place: &Place, id: ObjectId) -> std::result::Result<InMemory, Why> {
+        let (kind, bytes) = match place {
+            Place::Packed(pack, start) => decoder.object(&self.packs[*pack], *start, &|_| None)?,
+            Place::Loose(path) => {
+                let mut bytes = Vec::new();
+                let kind = read_loose(path, LOOSE_BYTES_MAX, &mut |_, _, piece| bytes.extend_from_slice(piece))?;
+                (kind, Arc::new(bytes))
+            }
+        };
+        match IdHasher::of(kind, &bytes) {
+            Ok(found) if found == id => Ok((kind, bytes)),
+            _ => Err(NOT_ITS_NAME.into()),
+        }
+    }
+
+    /// A copy that was taken for bad is not, under the name that it has now.
+    pub(super) fn acquit(&mut self, place: &Place) {
+        self.bad.remove(place);
+    }
+
+    /// The kind of an object in a file of its own.
+    pub(super) fn kind_of_loose(path: &Path) -> Option<ObjectKind> {
+        let mut kind = None;
+        let _ = read_loose(path, 0, &mut |found, _, _| kind = Some(found));
+        kind
+    }
+
+    /// Reads and hashes again all copies that the sample covers, on all cores, and notes those that are bad.
+    pub(super) fn check(&mut self, sample: ReadData, watch: &Watch) -> Checked {
+        let work = self.work(sample);
+        watch.total.store(work.iter().map(|item| item.bytes).sum(), Ordering::Relaxed);
+        let next = AtomicUsize::new(0);
+        let this = &*self;
+        let parts = threads::together(threads::cores().min(work.len()), |_| {
+            let mut decoder = this.decoder();
+            let mut checked = Checked::default();
+            while let Some(item) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if watch.stop.load(Ordering::Relaxed) {
+                    checked.was_stopped = true;
+                    break;
+                }
+                this.check_item(item, &mut decoder, watch, &mut checked);
+            }
+            checked
+        });
+        let mut all = Checked::default();
+        for part in parts {
+            all.objects += part.objects;
+            all.bytes += part.bytes;
+            all.bad.extend(part.bad);
+            all.bad_packs.extend(part.bad_packs);
+            all.was_stopped |= part.was_stopped;
+        }
+        all.bad.sort_by(|one, other| (&one.place, one.id).cmp(&(&other.place, other.id)));
+        self.bad.extend(all.bad.iter().map(|bad| bad.place.clone()));
+        all
+    }
+
+    fn work(&self, sample: ReadData) -> Vec<Item> {
+        let mut work = Vec::new();
+        for (at, pack) in self.packs.iter().enumerate().filter(|(_, pack)| pack.is_there()) {
+            let name = pack.name.file_name().and_then(|name| name.to_str()?.strip_prefix("pack-"));
+            let name = name.and_then(|name| ObjectId::from_hex(name.as_bytes()));
+            // A pack that somebody named otherwise is part of every sample.
+            if sample != ReadData::No && name.is_none_or(|name| sample.covers(&name)) {
+                work.push(Item { what: What::Sum(at), bytes: pack.bytes });
+            }
+            let mut entries: Vec<_> = pack.in_order().collect();
+            let ends: Vec<_> = entries.iter().skip(1).map(|(_, start)| *start).chain([pack.end()]).collect();
+            let sizes: HashMap<_, _> =
+                entries.iter().zip(ends).map(|((_, start), end)| (*start, end.saturating_sub(*start))).collect();
+            entries.retain(|(id, _)| sample.covers(id));
+            for chunk in entries.chunks(CHUNK) {
+                let bytes = chunk.iter().map(|(_, start)| sizes[start]).sum();
+                work.push(Item { what: What::Entries(at, chunk.to_vec()), bytes });
+            }
+        }
+        let mut loose: Vec<_> = self.loose.iter().filter(|(id, _)| sample.covers(id)).collect();
+        loose.sort();
+        let bytes = |path: &PathBuf| path.metadata().map_or(0, |found| found.len());
+        work.extend(
+            loose.into_iter().map(|(id, path)| Item { bytes: bytes(path), what: What::Loose(*id, path.clone()) }),
+        );
+        work
+    }
+
+    fn check_item(&self, item: &Item, decoder: &mut Decoder<'_>, watch: &Watch, checked: &mut Checked) {
+        let did = |bytes: u64| {
+            watch.done.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let fit = |id: ObjectId, found: std::result::Result<ObjectId, Why>| match found {
+            Ok(found) if found == id => None,
+            Ok(_) => Some(NOT_ITS_NAME.into()),
+            Err(why) => Some(why),
+        };
+        match &item.what {
+            What::Sum(at) => {
+                let fault = match self.packs[*at].is_summed_right(did) {
+                    Ok(true) => None,
+                    Ok(false) => Some("its checksum is wrong".into()),
+                    Err(why) => Some(why),
+                };
+                checked.bad_packs.extend(fault.map(|why| (*at, why)));
+            }
+            What::Entries(at, entries) => {
+                for (id, start) in entries {
+                    let found = decoder.identify(&self.packs[*at], *start, &|_| None);
+                    let place = Place::Packed(*at, *start);
+                    checked.bad.extend(fit(*id, found).map(|why| BadCopy { id: *id, place, why }));
+                    checked.objects += 1;
+                }
+                checked.bytes += item.bytes;
+                did(item.bytes);
+            }
+            What::Loose(id, path) => {
+                let place = Place::Loose(path.clone());
+                checked.bad.extend(fit(*id, identify_loose(path)).map(|why| BadCopy { id: *id, place, why }));
+                checked.objects += 1;
+                checked.bytes += item.bytes;
+                did(item.bytes);
+            }
+        }
+    }
+}
+
+const NOT_ITS_NAME: &str = "it is not what was written under this name";
+
+struct Item {
+    what: What,
+    bytes: u64,
+}
+
+enum What {
+    Sum(usize),
+    Entries(usize, Vec<(ObjectId, u64)>),
+    Loose(ObjectId, PathBuf),
+}
+
+fn identify_loose(path: &Path) -> std::result::Result<ObjectId, Why> {
+    let mut hasher = None;
+    read_loose(path, u64::MAX, &mut |kind, size, piece| {
+        hasher.get_or_insert_with(|| IdHasher::new(kind, size)).update(piece);
+    })?;
+    let id = hasher.ok_or("it is empty")?.finish();
+    id.map_err(|collision| collision.to_string().into())
+}
+
+/// Reads an object in a file of its own, piece by piece, at least one of them, with its kind and its size.
+fn read_loose(
+    path: &Path,
+    bytes_max: u64,
+    each: &mut dyn FnMut(ObjectKind, u64, &[u8]),
+) -> std::result::Result<ObjectKind, Why> {
+    let text = |error: std::io::Error| error.to_string();
+    let file = File::open(path).map_err(text)?;
+    let file_bytes = file.metadata().map_err(text)?.len();
+    let mut inflate = flate2::bufread::ZlibDecoder::new(BufReader::new(file));
+    let mut header = Vec::new();
+    while header.last() != Some(&0) {
+        let mut byte = [0];
+        inflate.read_exact(&mut byte).map_err(text)?;
+        header.push(byte[0]);
+        if header.len() > 32 {
+            return Err("it has no header".into());
+        }
+    }
+    let header = std::str::from_utf8(&header[..header.len() - 1]).map_err(|_| "it has no header")?;
+    let (kind, size) = header.split_once(' ').ok_or("it has no header")?;
+    let kind = ObjectKind::parse(kind).ok_or("it is of a kind that git does not have")?;
+    let size: u64 = size.parse().map_err(|_| "it has no size")?;
+    each(kind, size, &[]);
+    if size > bytes_max {
+        return Err("it is larger than any of its kind".into());
+    }
+    let mut buffer = vec![0; 64 << 10];
+    let mut read = 0;
+    loop {
+        let got = inflate.read(&mut buffer).map_err(text)?;
+        read += got as u64;
+        if read > size {
+            return Err("it is longer than it says".into());
+        }
+        if got == 0 {
+            break;
+        }
+        each(kind, size, &buffer[..got]);
+    }
+    match () {
+        () if read < size => Err("it is shorter than it says".into()),
+        () if inflate.total_in() != file_bytes => Err("there is something behind its end".into()),
+        () => Ok(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_one_day_after_the_other_come_to_everything() {
+        for percent in [0.001_f64, 5.0, 33.0, 100.0] {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 65536")]
+            let days = ((100.0 / percent).ceil() as u64).min(65536);
+            let covered = |first: u8, second: u8, day: u64| {
+                let mut id = [0; 20];
+                (id[0], id[1]) = (first, second);
+                ReadData::Part { percent, seed: 700 + day }.covers(&ObjectId::from_bytes(id))
+            };
+            let step = if days > 100 { 251 } else { 17 };
+            for at in (0..=65535_u16).step_by(step) {
+                let [first, second] = at.to_be_bytes();
+                assert!((0..days).any(|day| covered(first, second, day)), "{percent} {at}");
+            }
+            let of_one_day = (0..=65535_u16).filter(|at| covered(at.to_be_bytes()[0], at.to_be_bytes()[1], 3)).count();
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let part = of_one_day as f64 / 655.36;
+            assert!(part >= percent && part < percent + 0.01, "{percent}: {part}");
+        }
+    }
+}

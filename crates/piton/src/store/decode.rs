@@ -1,0 +1,573 @@
+//! Reading one pack as it stands, whole or not. Nothing that it says is believed before it was seen to hold, and nothing
+//! that it claims makes this take more memory than is really there to be read.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use flate2::{Decompress, FlushDecompress, Status};
+use gix_hash::Kind;
+use gix_odb::pack;
+
+use super::delta;
+use super::pack::HEADER_BYTES;
+use crate::error::{Error, Result};
+use crate::id::{Checksum, ID_BYTES, IdHasher, ObjectId, ObjectKind};
+
+/// A longer chain of deltas is a pack with a loop in it.
+const CHAIN_MAX: usize = 10_000;
+/// The largest object that is put together from deltas. Git stores nothing above half of this so.
+const DELTA_BYTES_MAX: u64 = 1 << 30;
+/// Of objects above this size one at a time is in memory, whatever the number of threads.
+const LARGE_BYTES: u64 = 32 << 20;
+/// What each thread keeps of the bases that it has met.
+const CACHE_BYTES_MAX: usize = 32 << 20;
+const WINDOW_BYTES: usize = 256 << 10;
+/// The start of an entry: its kind and size, and where its base is.
+const HEAD_BYTES_MAX: usize = 32;
+const TRAILER_BYTES: u64 = ID_BYTES as u64;
+
+/// What is wrong with something.
+pub(super) type Why = Cow<'static, str>;
+
+/// A pack and its idx, as far as they can be read.
+pub(super) struct RawPack {
+    /// Tells it from the others that were opened with it.
+    number: u32,
+    /// The name of both files without their ending.
+    pub(super) name: PathBuf,
+    file: Option<File>,
+    /// The length of the pack.
+    pub(super) bytes: u64,
+    /// What the idx says, sorted by id.
+    pub(super) ids: Vec<(ObjectId, u64)>,
+    /// The places of `ids` in the order of the pack.
+    order: Vec<u32>,
+    /// What is wrong with the idx.
+    pub(super) idx_fault: Option<IdxFault>,
+    /// What is wrong with the pack, as far as can be told without reading all of it.
+    pub(super) fault: Option<Why>,
+}
+
+/// What is wrong with an idx.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum IdxFault {
+    Missing,
+    /// It can be read, or not: either way it is not to be trusted.
+    Wrong(Why),
+}
+
+impl RawPack {
+    /// Opens whatever is there under this name.
+    pub(super) fn open(name: &Path, number: u32) -> Result<Self> {
+        let mut pack = Self {
+            number,
+            name: name.to_owned(),
+            file: None,
+            bytes: 0,
+            ids: Vec::new(),
+            order: Vec::new(),
+            idx_fault: None,
+            fault: None,
+        };
+        let path = name.with_added_extension("pack");
+        match File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
+            Ok((bytes, file)) => (pack.bytes, pack.file) = (bytes, Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => pack.fault = Some("it is not there".into()),
+            Err(error) => return Err(Error::io("read", &path, error)),
+        }
+        let idx = pack.read_idx()?;
+        if pack.fault.is_none() {
+            pack.fault = pack.check_ends(idx).err();
+        }
+        Ok(pack)
+    }
+
+    /// Whether there is a pack at all.
+    pub(super) fn is_there(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Reads the idx. The checksum of the pack that it was made for, if it can be trusted.
+    fn read_idx(&mut self) -> Result<Option<[u8; ID_BYTES]>> {
+        let path = self.name.with_added_extension("idx");
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.idx_fault = Some(IdxFault::Missing);
+                return Ok(None);
+            }
+            Err(error) => return Err(Error::io("read", &path, error)),
+        };
+        let is_whole = ends_in_checksum(&bytes);
+        let idx = match pack::index::File::from_data(bytes, path, Kind::Sha1) {
+            Ok(idx) => idx,
+            Err(error) => {
+                self.idx_fault = Some(IdxFault::Wrong(error.to_string().into()));
+                return Ok(None);
+            }
+        };
+        let id = |at| ObjectId::read(idx.oid_at_index(at).as_bytes());
+        self.ids = (0..idx.num_objects()).filter_map(|at| Some((id(at)?, idx.pack_offset_at_index(at)))).collect();
+        let is_sorted = self.ids.is_sorted_by(|one, other| one.0 <= other.0);
+        if !is_sorted {
+            self.ids.sort_unstable();
+        }
+        let last = self.bytes.saturating_sub(TRAILER_BYTES);
+        let is_inside = |(_, start): &(ObjectId, u64)| (HEADER_BYTES as u64..last).contains(start);
+        let is_placed = self.ids.iter().all(is_inside) || self.file.is_none();
+        let count = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
+        self.order = (0..count).collect();
+        self.order.sort_by_key(|at| self.ids[*at as usize].1);
+        let mut starts = self.order.windows(2).map(|two| [0, 1].map(|at| self.ids[two[at] as usize].1));
+        let fault = match () {
+            () if !is_whole => Some("its checksum is wrong"),
+            () if !is_sorted => Some("its ids are not in order"),
+            () if !is_placed => Some("an offset is not in the pack"),
+            () if starts.any(|[one, other]| one == other) => Some("two objects have the same place"),
+            () => None,
+        };
+        self.idx_fault = fault.map(|why| IdxFault::Wrong(why.into()));
+        Ok(is_whole.then(|| ObjectId::read(idx.pack_checksum().as_bytes())).flatten().map(|id| *id.as_bytes()))
+    }
+
+    /// The header, and the checksum at the end, which must be the one that the idx names.
+    fn check_ends(&self, idx: Option<[u8; ID_BYTES]>) -> std::result::Result<(), Why> {
+        if self.bytes < HEADER_BYTES as u64 + TRAILER_BYTES {
+            return Err("it is too short for a pack".into());
+        }
+        let count = self.count().ok_or("it does not begin as a pack does")?;
+        let trailer = self.trailer().ok_or("it cannot be read to its end")?;
+        if self.idx_fault.is_none() && count as usize != self.ids.len() {
+            return Err("it says that it holds another number of objects than its idx".into());
+        }
+        match idx {
+            Some(idx) if idx != trailer => Err("its checksum is not the one that its idx names".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.read_exact_at(into, at)
+    }
+
+    /// Whether the checksum at the end is right.
+    pub(super) fn is_summed_right(&self, mut read: impl FnMut(u64)) -> std::result::Result<bool, Why> {
+        let mut sum = Checksum::new();
+        let mut buffer = vec![0; WINDOW_BYTES];
+        let end = self.bytes.saturating_sub(TRAILER_BYTES);
+        let mut at = 0;
+        while at < end {
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+            self.read_at(&mut buffer[..want], at).map_err(|error| error.to_string())?;
+            sum.update(&buffer[..want]);
+            at += want as u64;
+            read(want as u64);
+        }
+        Ok(self.trailer() == Some(sum.finish()))
+    }
+
+    /// Where the idx says that an object is.
+    pub(super) fn start_of(&self, id: ObjectId) -> Option<u64> {
+        let at = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.ids[at].1)
+    }
+
+    /// Which object the idx says to be there.
+    pub(super) fn id_at(&self, start: u64) -> Option<ObjectId> {
+        let at = self.order.binary_search_by_key(&start, |at| self.ids[*at as usize].1).ok()?;
+        Some(self.ids[self.order[at] as usize].0)
+    }
+
+    /// What the idx names, in the order of the pack.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (ObjectId, u64)> {
+        self.order.iter().map(|at| self.ids[*at as usize])
+    }
+
+    /// Takes over what was found out about which object is where.
+    pub(super) fn learn(&mut self, found: &BTreeMap<u64, ObjectId>) {
+        self.ids = found.iter().map(|(start, id)| (*id, *start)).collect();
+        self.ids.sort_unstable();
+        self.order = (0..u32::try_from(self.ids.len()).unwrap_or(u32::MAX)).collect();
+        self.order.sort_by_key(|at| self.ids[*at as usize].1);
+    }
+
+    /// How many objects the header speaks of, if it is one.
+    pub(super) fn count(&self) -> Option<u32> {
+        let mut header = [0; HEADER_BYTES];
+        self.read_at(&mut header, 0).ok()?;
+        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        (header.starts_with(b"PACK") && matches!(word(4), 2 | 3)).then(|| word(8))
+    }
+
+    /// The bytes of an entry, as they stand.
+    pub(super) fn slice(&self, range: std::ops::Range<u64>) -> std::result::Result<Vec<u8>, Why> {
+        let size = range.end.checked_sub(range.start).and_then(|size| usize::try_from(size).ok());
+        let mut bytes = vec![0; size.filter(|_| range.end <= self.bytes).ok_or("it ends too early")?];
+        self.read_at(&mut bytes, range.start).map_err(|error| error.to_string())?;
+        Ok(bytes)
+    }
+
+    /// The checksum at the end.
+    pub(super) fn trailer(&self) -> Option<[u8; ID_BYTES]> {
+        let mut trailer = [0; ID_BYTES];
+        self.read_at(&mut trailer, self.end()).ok()?;
+        Some(trailer)
+    }
+
+    /// Where the entries end.
+    pub(super) fn end(&self) -> u64 {
+        self.bytes.saturating_sub(TRAILER_BYTES)
+    }
+}
+
+/// Whether the last bytes are the checksum of all others, as in an idx, an index and what else git derives.
+pub(super) fn ends_in_checksum(bytes: &[u8]) -> bool {
+    bytes.split_last_chunk::<ID_BYTES>().is_some_and(|(body, end)| {
+        let mut sum = Checksum::new();
+        sum.update(body);
+        sum.finish() == *end
+    })
+}
+
+/// How an entry begins.
+struct Head {
+    form: HeadForm,
+    /// The length of what was compressed.
+    size: u64,
+    /// Where that begins.
+    data: u64,
+}
+
+enum HeadForm {
+    Whole(ObjectKind),
+    /// A delta of the entry at this place.
+    OfEntry(u64),
+    /// A delta of this object.
+    OfObject(ObjectId),
+}
+
+/// An object in memory.
+pub(super) type InMemory = (ObjectKind, Arc<Vec<u8>>);
+/// Another way to an object that the pack holds damaged or not at all.
+pub(super) type Elsewhere<'a> = dyn Fn(ObjectId) -> Option<InMemory> + 'a;
+
+/// Decodes entries, in one thread.
+pub(super) struct Decoder<'a> {
+    inflate: Decompress,
+    out: Vec<u8>,
+    window: Vec<u8>,
+    /// Which pack the window is of, and where it begins.
+    window_at: Option<(u32, u64)>,
+    cache: HashMap<(u32, u64), InMemory>,
+    cached: VecDeque<(u32, u64)>,
+    cache_bytes: usize,
+    large: &'a Mutex<()>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Decoders that share `large` do not hold large objects at the same time.
+    pub(super) fn new(large: &'a Mutex<()>) -> Self {
+        Self {
+            inflate: Decompress::new(true),
+            out: vec![0; 64 << 10],
+            window: Vec::new(),
+            window_at: None,
+            cache: HashMap::new(),
+            cached: VecDeque::new(),
+            cache_bytes: 0,
+            large,
+        }
+    }
+
+    /// Which object the entry at `start` is, by its contents. One that stands by itself is never in memory as a whole.
+    pub(super) fn identify(
+        &mut self,
+        pack: &RawPack,
+        start: u64,
+        elsewhere: &Elsewhere<'_>,
+    ) -> std::result::Result<ObjectId, Why> {
+        let head = self.head(pack, start)?;
+        let id = if let HeadForm::Whole(kind) = head.form {
+            let mut hasher = IdHasher::new(kind, head.size);
+            self.inflate(pack, head.data, head.size, &mut |bytes| hasher.update(bytes))?;
+            hasher.finish()
+        } else {
+            let (kind, bytes) = self.object(pack, start, elsewhere)?;
+            IdHasher::of(kind, &bytes)
+        };
+        id.map_err(|collision| collision.to_string().into())
+    }
+
+    /// An entry that stands by itself, to be copied: its kind, its size, its compressed bytes.
+    pub(super) fn whole(
+        &mut self,
+        pack: &RawPack,
+        start: u64,
+    ) -> std::result::Result<Option<(ObjectKind, u64, Vec<u8>)>, Why> {
+        let head = self.head(pack, start)?;
+        let HeadForm::Whole(kind) = head.form else { return Ok(None) };
+        let end = self.inflate(pack, head.data, head.size, &mut |_| {})?;
+        Ok(Some((kind, head.size, pack.slice(head.data..end)?)))
+    }
+
+    /// Where the entry at `start` ends.
+    pub(super) fn end_of(&mut self, pack: &RawPack, start: u64) -> std::result::Result<u64, Why> {
+        let head = self.head(pack, start)?;
+        self.inflate(pack, head.data, head.size, &mut |_| {})
+    }
+
+    /// The kind of the object at `start`, by the heads of the entries that it is made of.
+    pub(super) fn kind(&mut self, pack: &RawPack, mut start: u64) -> Option<ObjectKind> {
+        for _ in 0..CHAIN_MAX {
+            match self.head(pack, start).ok()?.form {
+                HeadForm::Whole(kind) => return Some(kind),
+                HeadForm::OfEntry(base) => start = base,
+                HeadForm::OfObject(base) => start = pack.start_of(base)?,
+            }
+        }
+        None
+    }
+
+    /// The object at `start`. Whether it fits its name is for the caller to see. Where a base is damaged, `elsewhere` is
+    /// asked for it.
+    pub(super) fn object(
+        &mut self,
+        pack: &RawPack,
+        start: u64,
+        elsewhere: &Elsewhere<'_>,
+    ) -> std::result::Result<InMemory, Why> {
+        let mut guard = None;
+        // The deltas on the way, the outermost first. No recursion: a chain may be longer than a stack.
+        let mut chain = Vec::new();
+        let mut at = start;
+        let mut base = loop {
+            if let Some(cached) = self.cache.get(&(pack.number, at)) {
+                break cached.clone();
+            }
+            match self.link(pack, at, &mut guard) {
+                Ok(Link::End(object)) => {
+                    self.keep(pack, at, &object);
+                    break object;
+                }
+                Ok(Link::Delta { head, base }) => {
+                    chain.push((at, head));
+                    match base {
+                        Base::At(base) => at = base,
+                        Base::Object(id) => break elsewhere(id).ok_or("its base is not in the pack")?,
+                    }
+                }
+                Err(why) if chain.is_empty() => return Err(why),
+                Err(why) => break pack.id_at(at).and_then(elsewhere).ok_or(format!("its base is damaged: {why}"))?,
+            }
+            if chain.len() > CHAIN_MAX {
+                return Err("there is no end to its deltas".into());
+            }
+        };
+        while let Some((at, head)) = chain.pop() {
+            base = match self.apply(pack, &head, &base, &mut guard) {
+                Ok(object) => object,
+                Err(why) if chain.is_empty() => return Err(why),
+                Err(why) => pack.id_at(at).and_then(elsewhere).ok_or(format!("its base is damaged: {why}"))?,
+            };
+            self.keep(pack, at, &base);
+        }
+        Ok(base)
+    }
+
+    /// One step of a chain.
+    fn link(
+        &mut self,
+        pack: &RawPack,
+        at: u64,
+        guard: &mut Option<MutexGuard<'a, ()>>,
+    ) -> std::result::Result<Link, Why> {
+        let head = self.head(pack, at)?;
+        let base = match head.form {
+            HeadForm::Whole(kind) => {
+                let bytes = self.inflate_all(pack, &head, guard)?;
+                return Ok(Link::End((kind, Arc::new(bytes))));
+            }
+            HeadForm::OfEntry(base) => Base::At(base),
+            HeadForm::OfObject(id) => pack.start_of(id).map_or(Base::Object(id), Base::At),
+        };
+        Ok(Link::Delta { head, base })
+    }
+
+    fn apply(
+        &mut self,
+        pack: &RawPack,
+        head: &Head,
+        base: &InMemory,
+        guard: &mut Option<MutexGuard<'a, ()>>,
+    ) -> std::result::Result<InMemory, Why> {
+        let difference = self.inflate_all(pack, head, guard)?;
+        let size = delta::target_size(&difference).ok_or("its delta makes no sense")?;
+        self.admit(size, guard)?;
+        let bytes = delta::apply(&base.1, &difference).ok_or("its delta makes no sense")?;
+        Ok((base.0, Arc::new(bytes)))
+    }
+
+    /// Waits for its turn, where an object is large; declines one that is larger than any.
+    fn admit(&self, size: u64, guard: &mut Option<MutexGuard<'a, ()>>) -> std::result::Result<(), Why> {
+        if size > DELTA_BYTES_MAX {
+            return Err("it is larger than any object that git keeps in this way".into());
+        }
+        if size > LARGE_BYTES && guard.is_none() {
+            *guard = Some(self.large.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, pack: &RawPack, at: u64, object: &InMemory) {
+        let key = (pack.number, at);
+        if object.1.len() > CACHE_BYTES_MAX / 4 || self.cache.contains_key(&key) {
+            return;
+        }
+        self.cache_bytes += object.1.len();
+        self.cache.insert(key, object.clone());
+        self.cached.push_back(key);
+        while self.cache_bytes > CACHE_BYTES_MAX {
+            let Some(gone) = self.cached.pop_front().and_then(|oldest| self.cache.remove(&oldest)) else { break };
+            self.cache_bytes -= gone.1.len();
+        }
+    }
+
+    fn inflate_all(
+        &mut self,
+        pack: &RawPack,
+        head: &Head,
+        guard: &mut Option<MutexGuard<'a, ()>>,
+    ) -> std::result::Result<Vec<u8>, Why> {
+        self.admit(head.size, guard)?;
+        // What is claimed is not set aside: it may not come.
+        let mut all = Vec::new();
+        self.inflate(pack, head.data, head.size, &mut |bytes| all.extend_from_slice(bytes))?;
+        Ok(all)
+    }
+
+    /// Inflates what begins at `start` and must come to `size` bytes. Where it ends.
+    fn inflate(
+        &mut self,
+        pack: &RawPack,
+        start: u64,
+        size: u64,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> std::result::Result<u64, Why> {
+        let mut out = std::mem::take(&mut self.out);
+        self.inflate.reset(true);
+        let done = loop {
+            let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
+            if let Err(error) = self.look_at(pack, start + read) {
+                break Err(error.to_string().into());
+            }
+            let input = window_from(&self.window, self.window_at, start + read);
+            let is_end = input.is_empty();
+            let status = self.inflate.decompress(input, &mut out, FlushDecompress::None);
+            let fresh = usize::try_from(self.inflate.total_out() - written).unwrap_or(0);
+            let is_stuck = fresh == 0 && self.inflate.total_in() == read;
+            each(&out[..fresh.min(out.len())]);
+            match status {
+                _ if self.inflate.total_out() > size => break Err("it is longer than it says".into()),
+                Ok(Status::StreamEnd) if self.inflate.total_out() == size => break Ok(start + self.inflate.total_in()),
+                Ok(Status::StreamEnd) => break Err("it is shorter than it says".into()),
+                Ok(_) if is_stuck && is_end => break Err("it ends too early".into()),
+                Ok(_) if is_stuck => break Err("it does not go on".into()),
+                Ok(_) => {}
+                Err(error) => break Err(error.to_string().into()),
+            }
+        };
+        self.out = out;
+        done
+    }
+
+    /// Reads the head of the entry at `start`.
+    fn head(&mut self, pack: &RawPack, start: u64) -> std::result::Result<Head, Why> {
+        if start < HEADER_BYTES as u64 || start >= pack.end() {
+            return Err("its place is not in the pack".into());
+        }
+        self.look_at(pack, start).map_err(|error| error.to_string())?;
+        let mut bytes = window_from(&self.window, self.window_at, start).iter().copied().take(HEAD_BYTES_MAX);
+        let mut read = 0;
+        let mut next = || {
+            read += 1;
+            bytes.next().ok_or("it ends too early")
+        };
+        let first = next()?;
+        let mut size = u64::from(first & 0x0f);
+        let (mut byte, mut shift) = (first, 4_u32);
+        while byte & 0x80 != 0 {
+            byte = next()?;
+            let more = u64::from(byte & 0x7f);
+            size |= more.checked_shl(shift).filter(|it| it >> shift == more).ok_or("its size makes no sense")?;
+            shift += 7;
+        }
+        let form = match first >> 4 & 7 {
+            1 => HeadForm::Whole(ObjectKind::Commit),
+            2 => HeadForm::Whole(ObjectKind::Tree),
+            3 => HeadForm::Whole(ObjectKind::Blob),
+            4 => HeadForm::Whole(ObjectKind::Tag),
+            6 => {
+                let mut byte = next()?;
+                let mut distance = u64::from(byte & 0x7f);
+                while byte & 0x80 != 0 {
+                    byte = next()?;
+                    let shifted = (distance + 1).checked_mul(128).ok_or("its base is not in the pack")?;
+                    distance = shifted | u64::from(byte & 0x7f);
+                }
+                let base = start.checked_sub(distance).filter(|_| distance > 0);
+                HeadForm::OfEntry(base.ok_or("its base is not in the pack")?)
+            }
+            7 => {
+                let mut id = [0; ID_BYTES];
+                for byte in &mut id {
+                    *byte = next()?;
+                }
+                HeadForm::OfObject(ObjectId::from_bytes(id))
+            }
+            _ => return Err("it is of a kind that git does not have".into()),
+        };
+        Ok(Head { form, size, data: start + read })
+    }
+
+    /// Sees to it that the window shows what is at `at`, if anything is.
+    fn look_at(&mut self, pack: &RawPack, at: u64) -> io::Result<()> {
+        let of = pack.number;
+        // A head must be in it as a whole.
+        let last = (at + HEAD_BYTES_MAX as u64).min(pack.end());
+        if self.window_at.is_some_and(|(pack, start)| {
+            pack == of && start <= at && at < pack_end(start, &self.window) && last <= pack_end(start, &self.window)
+        }) {
+            return Ok(());
+        }
+        let want = usize::try_from(pack.end().saturating_sub(at)).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+        self.window_at = None;
+        self.window.resize(want, 0);
+        pack.read_at(&mut self.window, at)?;
+        self.window_at = Some((of, at));
+        Ok(())
+    }
+}
+
+fn window_from(window: &[u8], shows: Option<(u32, u64)>, at: u64) -> &[u8] {
+    let skip = shows.and_then(|(_, start)| usize::try_from(at.checked_sub(start)?).ok());
+    skip.and_then(|skip| window.get(skip..)).unwrap_or_default()
+}
+
+fn pack_end(start: u64, window: &[u8]) -> u64 {
+    start + window.len() as u64
+}
+
+enum Link {
+    End(InMemory),
+    Delta { head: Head, base: Base },
+}
+
+enum Base {
+    At(u64),
+    Object(ObjectId),
+}

@@ -1,0 +1,302 @@
+//! Mending the store, as far as that can be done without the users' files.
+//!
+//! - H1. Nothing is destroyed: what is replaced or taken out goes to `repairs/<time>/` first, and what is whole in it has
+//!   been published and synced before.
+//! - H2. No checkpoint is rewritten. A history that has a hole ends above it; what is whole below gets a name of its own.
+//! - H3. Killed at any point, it leaves a store in which another repair finds the same or less to do.
+//!
+//! All of it happens while nobody else reads or writes objects.
+
+mod names;
+mod packs;
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::copies::{Checked, Copies, ReadData};
+use super::lock::{Exclusive, GcLock};
+use super::verify::{Finding, FindingKind, VerifyReport, walk};
+use super::whole::Wholeness;
+use super::{Objects, Record, Store, StoreLock, Watch, create};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx;
+use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::sys;
+use crate::time::Moment;
+
+/// What was done, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// In one word: `kept_names`, `rebuilt_idx`, ...
+    pub what: &'static str,
+    /// To which file or ref.
+    pub about: String,
+    /// And why, or how.
+    pub detail: String,
+}
+
+/// Something that is gone for good.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Loss {
+    /// Whose.
+    pub project: Option<ProjectId>,
+    /// Of which checkpoint.
+    pub checkpoint: Option<CheckpointId>,
+    /// Which path lost its contents; none where the checkpoint as such is lost.
+    pub path: Option<Vec<u8>>,
+    /// In words.
+    pub what: String,
+}
+
+/// A repair under way. Nobody else reads or writes objects while it is held.
+pub(crate) struct Mending<'a> {
+    store: &'a Store,
+    is_dry: bool,
+    now: Moment,
+    /// Where everything goes that is taken out.
+    aside: PathBuf,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) moved: Vec<PathBuf>,
+    pub(crate) lost: Vec<Loss>,
+    alone: Exclusive,
+    _held: GcLock,
+}
+
+/// What a repair goes by.
+pub(crate) struct Diagnosis {
+    pub(crate) report: VerifyReport,
+    copies: Copies,
+    checked: Checked,
+}
+
+impl Store {
+    /// Opens what is left of a store in `base`, for a check or a repair: it need not have all its pieces.
+    pub fn open_damaged(base: &Path) -> Result<Option<Self>> {
+        if !base.is_absolute() || !base.is_dir() {
+            return Ok(None);
+        }
+        let layout = super::Layout::new(fsx::canonical(base)?);
+        let is_there = layout.objects().is_dir() && create::is_a_store(layout.store());
+        create::is_there(&layout)?;
+        Ok(is_there.then_some(Self { layout }))
+    }
+
+    /// Begins a repair, as soon as nobody else is at work. A dry one changes nothing.
+    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment) -> Result<Mending<'_>> {
+        fsx::ensure_dir(self.layout.lock("").as_path())?;
+        let held = self.lock_gc()?;
+        let Some(alone) = self.exclude_patiently(&held)? else {
+            return Err(Error::new(ErrorKind::Busy, "mend the store")
+                .because("other processes use it all the time")
+                .with_hint("end them, and try again"));
+        };
+        let stamp = now.stamp();
+        let names = (1..).map(|turn| if turn == 1 { stamp.clone() } else { format!("{stamp}-{turn}") });
+        let mut places = names.map(|name| self.layout.repairs().join(name));
+        let aside = places.find(|place| !place.exists()).unwrap_or_else(|| self.layout.repairs().join(&stamp));
+        Ok(Mending {
+            store: self,
+            is_dry,
+            now,
+            aside,
+            steps: Vec::new(),
+            moved: Vec::new(),
+            lost: Vec::new(),
+            alone,
+            _held: held,
+        })
+    }
+}
+
+impl Mending<'_> {
+    fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
+        self.steps.push(Step { what, about: about.into(), detail: detail.into() });
+    }
+
+    pub(crate) fn note(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
+        self.say(what, about, detail);
+    }
+
+    /// A path as people know it: below the base.
+    fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(self.store.base()).unwrap_or(path).display().to_string()
+    }
+
+    /// Reads everything.
+    pub(crate) fn diagnose(&self, watch: &Watch) -> Result<Diagnosis> {
+        let (report, copies, checked) = self.store.inspect(ReadData::All, watch)?;
+        if report.was_stopped {
+            return Err(Error::new(ErrorKind::Stopped, "mend the store").because("it was stopped; nothing was changed"));
+        }
+        Ok(Diagnosis { report, copies, checked })
+    }
+
+    /// The objects that are there now.
+    pub(crate) fn objects(&self) -> Result<Objects> {
+        self.store.objects(&StoreLock::none())
+    }
+
+    /// Copies everything that names objects, before any of it is changed.
+    pub(crate) fn keep_names(&mut self) -> Result<()> {
+        self.say("kept_names", self.shown(&self.aside), "copies of refs, packed-refs and shallow");
+        if self.is_dry {
+            return Ok(());
+        }
+        fsx::ensure_dir(&self.aside)?;
+        let store = self.store.layout.store();
+        let mut open = vec![PathBuf::from("refs")];
+        let mut files = vec![PathBuf::from("packed-refs"), PathBuf::from("shallow")];
+        let mut dirs = vec![self.aside.clone()];
+        while let Some(dir) = open.pop() {
+            fsx::ensure_dir(&self.aside.join(&dir))?;
+            dirs.push(self.aside.join(&dir));
+            for name in fsx::names_in(&store.join(&dir))? {
+                let path = dir.join(name);
+                let is_dir = store.join(&path).is_dir();
+                if is_dir { open.push(path) } else { files.push(path) }
+            }
+        }
+        for file in files {
+            if let Some(bytes) = fsx::read_small(&store.join(&file), u64::MAX)? {
+                fsx::replace(&self.aside.join(&file), &bytes, fsx::Durability::Synced)?;
+            }
+        }
+        dirs.iter().try_for_each(|dir| fsx::sync_dir(dir))
+    }
+
+    /// Moves a file aside. One that is not there is fine.
+    fn put_aside(&mut self, path: &Path) -> Result<()> {
+        let Ok(below) = path.strip_prefix(self.store.layout.store()).map(Path::to_owned) else { return Ok(()) };
+        if sys::stat_path(path).is_err() {
+            return Ok(());
+        }
+        let to = self.aside.join(below);
+        self.moved.push(to.strip_prefix(self.store.base()).unwrap_or(&to).to_owned());
+        if self.is_dry {
+            return Ok(());
+        }
+        let dir = to.parent().expect("below the directory of this repair");
+        fsx::ensure_dir(dir)?;
+        fs::rename(path, &to).map_err(|error| Error::io("move aside", path, error))?;
+        fsx::sync_dir(dir)?;
+        fsx::sync_dir(path.parent().expect("below the store"))
+    }
+
+    /// Copies a file that is about to be replaced. One that is not there is fine.
+    fn copy_aside(&mut self, path: &Path) -> Result<()> {
+        let Ok(below) = path.strip_prefix(self.store.layout.store()) else { return Ok(()) };
+        let to = self.aside.join(below);
+        if self.is_dry || sys::stat_path(path).is_err() {
+            return Ok(());
+        }
+        let dir = to.parent().expect("below the directory of this repair");
+        fsx::ensure_dir(dir)?;
+        let copied = fs::copy(path, &to).and_then(|_| fs::File::open(&to)?.sync_all());
+        copied.map_err(|error| Error::io("copy aside", path, error))?;
+        self.moved.push(to.strip_prefix(self.store.base()).unwrap_or(&to).to_owned());
+        fsx::sync_dir(dir)
+    }
+
+    /// Small files that make no sense: moved aside, and made again where that can be done.
+    pub(crate) fn mend_files(&mut self, report: &VerifyReport) -> Result<()> {
+        for finding in &report.findings {
+            let Some(path) = finding.path.as_ref().map(|path| self.store.base().join(path)) else { continue };
+            match finding.kind {
+                FindingKind::Head | FindingKind::Config => {
+                    self.put_aside(&path)?;
+                    self.say("made_again", self.shown(&path), finding.why.clone());
+                }
+                FindingKind::Index | FindingKind::Derived => {
+                    self.put_aside(&path)?;
+                    self.say("put_aside", self.shown(&path), format!("{}; it is made again when needed", finding.why));
+                }
+                FindingKind::Intent => self.mend_intent(finding, &path)?,
+                _ => {}
+            }
+        }
+        if self.is_dry { Ok(()) } else { create::fill_in(&self.store.layout) }
+    }
+
+    /// A note of a restore that says nothing. One that names what is lost is looked at when it is known what is lost.
+    fn mend_intent(&mut self, finding: &Finding, path: &Path) -> Result<()> {
+        if finding.id.is_some() {
+            return Ok(());
+        }
+        self.put_aside(path)?;
+        let detail = format!("{}; `piton rollback` shows the safety checkpoint of that restore", finding.why);
+        self.say("put_aside", self.shown(path), detail);
+        Ok(())
+    }
+
+    /// Records that make no sense are made again, as far as the checkpoints know.
+    pub(crate) fn mend_records(&mut self, report: &VerifyReport) -> Result<()> {
+        let broken = report.findings.iter().filter(|finding| finding.kind == FindingKind::Record);
+        for project in broken.filter_map(|finding| finding.project.clone()) {
+            let path = self.store.layout.record(&project);
+            self.put_aside(&path)?;
+            let detail = "its directory is not known until the next take in it";
+            self.say("rebuilt_record", self.shown(&path), detail);
+            if self.is_dry {
+                continue;
+            }
+            let objects = self.objects()?;
+            let history = self.store.history(&objects, self.store.newest(&project).unwrap_or_default());
+            let history = history.unwrap_or_default();
+            if let (Some(newest), Some(oldest)) = (history.first(), history.last()) {
+                let record = Record::with_times(oldest.time, newest.time);
+                let locked = self.store.lock_project(&StoreLock::none(), &project)?;
+                self.store.save_record(&locked, &project, &record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The projects whose directories may be looked at for what is lost.
+    pub(crate) fn places_to_look(&self) -> Result<Vec<(ProjectId, PathBuf)>> {
+        let mut places = Vec::new();
+        for project in self.store.recorded_projects()? {
+            let dir = self.store.record(&project).dir();
+            places.extend(dir.filter(|dir| ProjectId::of(dir) == project && dir.is_dir()).map(|dir| (project, dir)));
+        }
+        Ok(places)
+    }
+
+    /// What was found out about a project's files is not to be relied on: contents that it speaks of may be lost.
+    pub(crate) fn forget_index(&mut self, project: &ProjectId) -> Result<()> {
+        if self.is_dry { Ok(()) } else { fsx::remove_file(&self.store.layout.index(project)) }
+    }
+
+    /// What is named by anything and not whole. All checkpoints count, in case their names are what is lost.
+    pub(crate) fn missing(&self, diagnosis: &Diagnosis) -> Result<BTreeSet<ObjectId>> {
+        let fresh;
+        let copies = if self.is_dry {
+            &diagnosis.copies
+        } else {
+            fresh = self.store.copies()?;
+            &fresh
+        };
+        let mut whole = Wholeness::new(copies, HashSet::new());
+        let boundary = self.store.boundary()?;
+        let mut seen = HashSet::new();
+        for id in self.store.refs_as_they_stand()?.refs.into_values() {
+            let tip = whole.any(id).1.map(|tip| tip.id);
+            walk(&mut whole, tip, &boundary, &mut seen);
+        }
+        let is_unnamed = |finding: &Finding| matches!(finding.kind, FindingKind::Ref | FindingKind::RefMissing);
+        if diagnosis.report.findings.iter().any(is_unnamed) {
+            whole.all_commits();
+        }
+        Ok(whole.bad.into_keys().collect())
+    }
+
+    /// Whether the store is whole now.
+    pub(crate) fn is_whole(&self, watch: &Watch) -> Result<VerifyReport> {
+        self.store.look_over(ReadData::All, watch)
+    }
+
+    /// Counts anew what the store takes.
+    pub(crate) fn finish(self) -> Result<()> {
+        if self.is_dry { Ok(()) } else { self.store.recount().map(drop) }
+    }
+}

@@ -1,0 +1,345 @@
+//! Refs and the ends of histories: which of them must change, as a plan, and changing them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::super::copies::Copies;
+use super::super::layout::Layout;
+use super::super::verify::{FindingKind, is_packed_line, project_of_ref};
+use super::super::whole::{Commit, Wholeness};
+use super::packs::Wreck;
+use super::{Diagnosis, Loss, Mending};
+use crate::error::Result;
+use crate::fsx;
+use crate::id::{CheckpointId, ObjectId, ProjectId};
+
+/// Where checkpoints go that are whole and below a hole.
+const RECOVERED: &str = "refs/recovered";
+
+/// What is lost, where a checkpoint is lost as such.
+const CHECKPOINT: &str = "the checkpoint";
+
+/// What becomes of the names.
+#[derive(Debug, Default)]
+struct Plan {
+    /// Refs that lead elsewhere now, with why.
+    moved: BTreeMap<String, (ObjectId, String)>,
+    removed: BTreeMap<String, String>,
+    /// New refs, for what would not be found any more.
+    recovered: BTreeMap<String, ObjectId>,
+    /// New ends of histories.
+    cuts: BTreeSet<CheckpointId>,
+    /// Ends that are not there.
+    gone: BTreeSet<CheckpointId>,
+    lost: BTreeSet<Loss>,
+}
+
+/// What the plan is made from.
+struct Planner<'a> {
+    whole: Wholeness<'a>,
+    /// Every commit that can be read.
+    commits: HashMap<CheckpointId, Commit>,
+    boundary: HashSet<CheckpointId>,
+    /// What was dropped on purpose, and is not collected yet.
+    dropped: HashSet<CheckpointId>,
+    /// Whether ends of histories were lost, so that a history that goes nowhere was cut and has lost nothing.
+    lost_ends: bool,
+    /// What is found from a name.
+    kept: HashSet<CheckpointId>,
+    plan: Plan,
+}
+
+impl Mending<'_> {
+    /// Makes every name lead to what is whole. `promised` are objects that a dry run believes to come back.
+    pub(crate) fn mend_names(
+        &mut self,
+        diagnosis: &Diagnosis,
+        wrecks: &[Wreck],
+        promised: HashSet<ObjectId>,
+    ) -> Result<()> {
+        let fresh;
+        let copies = if self.is_dry {
+            &diagnosis.copies
+        } else {
+            fresh = self.store.copies()?;
+            &fresh
+        };
+        let mut plan = self.plan_names(copies, diagnosis, promised.clone())?;
+        // What came before a checkpoint that cannot be read is not known, but which others cannot be read is.
+        if plan.lost.iter().any(|loss| loss.what == CHECKPOINT) {
+            let unread = wrecks.iter().flat_map(|wreck| wreck.unread_commits(&diagnosis.copies));
+            let named: HashSet<_> = plan.lost.iter().filter_map(|loss| loss.checkpoint).collect();
+            let unnamed = unread.filter(|id| !copies.has(*id) && !named.contains(id));
+            let lost =
+                unnamed.map(|id| Loss { project: None, checkpoint: Some(id), path: None, what: CHECKPOINT.into() });
+            plan.lost.extend(lost.collect::<Vec<_>>());
+        }
+        for (name, (id, why)) in &plan.moved {
+            self.say("moved_ref", name.clone(), format!("{why}; now at {}", id.short()));
+        }
+        for (name, why) in &plan.removed {
+            self.say("removed_ref", name.clone(), why.clone());
+        }
+        for (name, id) in &plan.recovered {
+            let show = format!("git --git-dir={} log {name}", self.store.git_dir().display());
+            self.say("recovered", name.clone(), format!("older checkpoints from {} on: `{show}`", id.short()));
+        }
+        for id in &plan.cuts {
+            self.say("cut_history", id.short(), "the checkpoint before it is not whole");
+        }
+        for id in &plan.gone {
+            self.say("forgot_end", id.short(), "shallow named it, and it is not there");
+        }
+        self.lost.extend(plan.lost.iter().cloned());
+        if !self.is_dry {
+            self.change_names(&plan, diagnosis)?;
+        }
+        self.mend_other_names(copies, promised)
+    }
+
+    fn plan_names(&self, copies: &Copies, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<Plan> {
+        let mut whole = Wholeness::new(copies, promised);
+        let commits: HashMap<_, _> = whole.all_commits().into_iter().map(|commit| (commit.id, commit)).collect();
+        let (ends, gone) = self.store.boundary()?.into_iter().partition(|end| commits.contains_key(end));
+        let lost_ends = diagnosis.report.findings.iter().any(|finding| finding.kind == FindingKind::Shallow);
+        let plan = Plan { gone: BTreeSet::from_iter::<HashSet<_>>(gone), ..Plan::default() };
+        let (dropped, kept) = (HashSet::new(), HashSet::new());
+        let mut planner = Planner { whole, commits, boundary: ends, dropped, lost_ends, kept, plan };
+        let before = planner.boundary.iter().filter_map(|end| planner.commits.get(end)).flat_map(|end| &end.parents);
+        planner.dropped = planner.ancestry(before.copied().collect());
+        let stand = self.store.refs_as_they_stand()?;
+        let mut names: BTreeMap<String, Option<ObjectId>> =
+            stand.refs.into_iter().map(|(name, id)| (name, Some(id))).collect();
+        names.extend(stand.garbage.into_iter().map(|name| (name, None)));
+        for finding in diagnosis.report.findings.iter().filter(|finding| finding.kind == FindingKind::RefMissing) {
+            names.extend(finding.project.iter().map(|project| (Layout::ref_name(project), None)));
+        }
+        // Whole ones first: what they lead to needs no other name.
+        let mut broken = Vec::new();
+        for (name, id) in names {
+            let tip = id.and_then(|id| planner.sound_tip(&name, id));
+            match tip {
+                Some(tip) => broken.extend(planner.keep(&name, tip).then_some((name, id, tip))),
+                None => broken.extend(planner.replace(&name, id, stand.packed.get(&name)).map(|tip| (name, id, tip))),
+            }
+        }
+        for (name, id, tip) in broken {
+            planner.recover(&name, id, tip);
+        }
+        Ok(planner.plan)
+    }
+
+    fn change_names(&mut self, plan: &Plan, diagnosis: &Diagnosis) -> Result<()> {
+        let store = self.store;
+        let broken = |kind| diagnosis.report.findings.iter().any(|finding| finding.kind == kind);
+        // First what would not be found any more once the rest is done.
+        for (name, id) in &plan.recovered {
+            store.mend_ref(&self.alone, name, Some(*id), self.now)?;
+        }
+        for (name, (id, _)) in &plan.moved {
+            store.mend_ref(&self.alone, name, Some(*id), self.now)?;
+        }
+        if !plan.removed.is_empty() || broken(FindingKind::PackedRefs) {
+            let is_right = |line: &[u8]| {
+                let name = line.get(41..).map(String::from_utf8_lossy);
+                is_packed_line(line) && name.is_none_or(|name| !plan.removed.contains_key(name.as_ref()))
+            };
+            store.mend_packed_refs(&self.alone, is_right, self.now)?;
+        }
+        for name in plan.removed.keys() {
+            store.mend_ref(&self.alone, name, None, self.now)?;
+        }
+        if !plan.cuts.is_empty() || !plan.gone.is_empty() || broken(FindingKind::Shallow) {
+            store.mend_boundary(&self.alone, &plan.cuts, &plan.gone, self.now)?;
+        }
+        Ok(())
+    }
+
+    /// What else names objects and leads nowhere is put aside: as long as it is there, nothing can be collected.
+    fn mend_other_names(&mut self, copies: &Copies, promised: HashSet<ObjectId>) -> Result<()> {
+        let mut whole = Wholeness::new(copies, promised);
+        let mut gone = BTreeMap::new();
+        for (path, kind, id) in self.store.other_names()? {
+            if !whole.any(id).0 {
+                gone.insert(path, (kind, id));
+            }
+        }
+        for (path, (kind, id)) in gone {
+            let detail = match kind {
+                FindingKind::Intent => format!("the restore that it speaks of needs {}, which is lost", id.short()),
+                _ => format!("it names {}, which is not there", id.short()),
+            };
+            self.say("put_aside", self.shown(&path), detail);
+            self.put_aside(&path)?;
+        }
+        for path in self.store.logs()? {
+            let text = fsx::read_small(&path, u64::MAX)?.unwrap_or_default();
+            let words = text.split(|byte| *byte == b'\n').flat_map(|line| line.split(|byte| *byte == b' ').take(2));
+            let mut ids = words.filter_map(ObjectId::from_hex).filter(|id| id.as_bytes() != &[0; 20]);
+            if ids.any(|id| !copies.has_any(id)) {
+                self.say("put_aside", self.shown(&path), "a log that names what is not there");
+                self.put_aside(&path)?;
+            }
+        }
+        if self.is_dry { Ok(()) } else { super::create::fill_in(&self.store.layout) }
+    }
+}
+
+impl Planner<'_> {
+    /// Those commits and all before them that can be found.
+    fn ancestry(&self, from: Vec<CheckpointId>) -> HashSet<CheckpointId> {
+        let mut found = HashSet::new();
+        let mut open = from;
+        while let Some(id) = open.pop() {
+            if let Some(commit) = self.commits.get(&id).filter(|_| found.insert(id)) {
+                open.extend(&commit.parents);
+            }
+        }
+        found
+    }
+
+    /// The same, down to where histories end.
+    fn history(&self, from: CheckpointId) -> HashSet<CheckpointId> {
+        let mut found = HashSet::new();
+        let mut open = vec![from];
+        while let Some(id) = open.pop() {
+            if found.insert(id)
+                && let Some(commit) = self.commits.get(&id).filter(|_| !self.boundary.contains(&id))
+            {
+                open.extend(&commit.parents);
+            }
+        }
+        found
+    }
+
+    /// What a ref leads to, if that is whole and the right thing to lead to. Something other than a commit is its own end.
+    fn sound_tip(&mut self, name: &str, id: ObjectId) -> Option<ObjectId> {
+        let (is_whole, tip) = self.whole.any(id);
+        let is_ours = name.starts_with("refs/hermes/");
+        let project = project_of_ref(name);
+        let is_right = match (&tip, &project) {
+            (None, _) => !is_ours,
+            (Some(_), None) => !is_ours,
+            (Some(tip), Some(project)) => tip.project.as_ref().is_none_or(|named| named == project),
+        };
+        (is_whole && is_right).then(|| tip.map_or(id, |tip| tip.id))
+    }
+
+    /// Keeps all that is whole from here on, and cuts above what is not; whether it had to.
+    fn keep(&mut self, name: &str, tip: ObjectId) -> bool {
+        let mut was_cut = false;
+        let mut open = vec![tip];
+        while let Some(id) = open.pop() {
+            let Some(commit) = self.commits.get(&id).cloned() else { continue };
+            if !self.kept.insert(id) || self.boundary.contains(&id) {
+                continue;
+            }
+            let is_whole = |parent: &ObjectId| self.commits.get(parent).is_some_and(|parent| parent.is_whole);
+            if commit.parents.iter().all(is_whole) {
+                open.extend(commit.parents);
+                continue;
+            }
+            self.plan.cuts.insert(id);
+            let is_gone = |parent: &ObjectId| !self.commits.contains_key(parent) && !self.plan.gone.contains(parent);
+            // Ends of histories were lost, and here one just stops: this was such an end.
+            if !(self.lost_ends && commit.parents.iter().all(is_gone)) {
+                was_cut = true;
+                commit.parents.iter().for_each(|parent| self.lose(name, *parent));
+            }
+        }
+        was_cut
+    }
+
+    /// Notes what a checkpoint that is not whole has lost.
+    fn lose(&mut self, name: &str, id: CheckpointId) {
+        let project = project_of_ref(name);
+        let loss =
+            |path, what: &str| Loss { project: project.clone(), checkpoint: Some(id), path, what: what.to_owned() };
+        match self.commits.get(&id) {
+            None => drop(self.plan.lost.insert(loss(None, CHECKPOINT))),
+            Some(commit) if commit.is_whole => {}
+            Some(commit) => {
+                let (paths, has_more) = self.whole.lost_paths(commit.tree);
+                for (path, _) in paths {
+                    let path = Some(path).filter(|path| !path.is_empty());
+                    let what = if path.is_some() { "the contents" } else { "all files of the checkpoint" };
+                    self.plan.lost.insert(loss(path, what));
+                }
+                if has_more {
+                    self.plan.lost.insert(loss(None, "more than can be listed"));
+                }
+            }
+        }
+    }
+
+    /// All that may have been checkpoints of this ref: what it and its packed form lead to, and what says that it is of
+    /// this project.
+    fn candidates(&self, name: &str, from: &[ObjectId]) -> HashSet<CheckpointId> {
+        let project = project_of_ref(name);
+        let is_others = |id: &CheckpointId| {
+            let named = self.commits.get(id).and_then(|commit| commit.project.as_ref());
+            project.is_some() && named.is_some() && named != project.as_ref()
+        };
+        let mut found: HashSet<_> = from.iter().flat_map(|id| self.history(*id)).collect();
+        if project.is_some() {
+            let of_it = self.commits.values().filter(|commit| commit.project == project);
+            found.extend(of_it.map(|commit| commit.id));
+        }
+        found.retain(|id| !self.dropped.contains(id) && !is_others(id));
+        found
+    }
+
+    /// Those that none of the others leads to, the newest first.
+    fn heads(&self, among: &HashSet<CheckpointId>) -> Vec<CheckpointId> {
+        let parents = among.iter().filter_map(|id| self.commits.get(id)).flat_map(|commit| &commit.parents);
+        let below = self.ancestry(parents.copied().collect());
+        let mut heads: Vec<_> = among.iter().filter(|id| !below.contains(id)).copied().collect();
+        heads.sort_by_key(|id| (std::cmp::Reverse(self.commits.get(id).map(|commit| commit.time_secs)), *id));
+        heads
+    }
+
+    /// Finds the newest whole checkpoint for a ref that leads to none. The new tip, unless there is none.
+    fn replace(&mut self, name: &str, old: Option<ObjectId>, packed: Option<&ObjectId>) -> Option<CheckpointId> {
+        let from: Vec<_> = old.into_iter().chain(packed.copied()).collect();
+        let mut candidates = self.candidates(name, &from);
+        if name.starts_with("refs/hermes/") && project_of_ref(name).is_none() {
+            candidates.clear();
+        }
+        let why = match old {
+            None => "it named nothing",
+            Some(old) if self.commits.contains_key(&old) => "it named a checkpoint that is not whole, or another's",
+            Some(_) => "it named something that is missing or damaged",
+        };
+        for id in candidates.iter().chain(&old.filter(|old| !self.commits.contains_key(old))) {
+            self.lose(name, *id);
+        }
+        candidates.retain(|id| self.commits.get(id).is_some_and(|commit| commit.is_whole));
+        let tip = self.heads(&candidates).first().copied();
+        match tip {
+            Some(tip) => {
+                self.plan.moved.insert(name.to_owned(), (tip, why.to_owned()));
+                self.keep(name, tip);
+            }
+            None => drop(self.plan.removed.insert(name.to_owned(), format!("{why}, and nothing of it is whole"))),
+        }
+        tip
+    }
+
+    /// Names what is whole below a hole.
+    fn recover(&mut self, name: &str, old: Option<ObjectId>, tip: CheckpointId) {
+        let from: Vec<_> = old.into_iter().chain([tip]).collect();
+        let candidates = self.candidates(name, &from);
+        for id in &candidates {
+            self.lose(name, *id);
+        }
+        let is_newer = |id: &CheckpointId| !self.ancestry(vec![*id]).is_disjoint(&self.kept);
+        let is_whole = |id: &&CheckpointId| self.commits.get(id).is_some_and(|commit| commit.is_whole);
+        let mut rest: HashSet<_> = candidates.iter().filter(is_whole).copied().collect();
+        rest.retain(|id| !self.kept.contains(id) && !is_newer(id));
+        let owner = project_of_ref(name).map_or("other".to_owned(), |project: ProjectId| project.to_string());
+        while let Some(head) = self.heads(&rest).first().copied() {
+            self.plan.recovered.insert(format!("{RECOVERED}/{owner}/{}", head.short()), head);
+            self.keep(name, head);
+            rest.retain(|id| !self.kept.contains(id));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Packs: what is whole in a damaged one is saved, and an idx is made again.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::PathBuf;
+
+use super::super::copies::{Copies, Found, Place};
+use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, Why};
+use super::super::gc::PACK_FILES;
+use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackWriter, SealedPack, write_idx_of};
+use super::{Diagnosis, Mending};
+use crate::error::{Error, Result};
+use crate::id::{ObjectId, ObjectKind};
+
+/// A damaged pack that was moved aside, and the entries in it that could not be read.
+pub(crate) struct Wreck {
+    pack: usize,
+    unread: HashSet<u64>,
+}
+
+impl Wreck {
+    /// Those checkpoints among what could not be read that the idx names.
+    pub(super) fn unread_commits(&self, copies: &Copies) -> Vec<ObjectId> {
+        let pack = &copies.packs[self.pack];
+        let mut decoder = copies.decoder();
+        let is_commit = |start: &&u64| decoder.kind(pack, **start) == Some(ObjectKind::Commit);
+        self.unread.iter().filter(is_commit).filter_map(|start| pack.id_at(*start)).collect()
+    }
+}
+
+/// What was found in a pack.
+struct Searched {
+    unread: HashSet<u64>,
+    /// Whether the pack was read from its beginning to its end.
+    is_complete: bool,
+}
+
+/// Goes through a pack by itself, and by its idx, and notes which object is where.
+fn search(copies: &mut Copies, at: usize) -> Searched {
+    let pack = &copies.packs[at];
+    let mut named: BTreeMap<u64, ObjectId> = pack.in_order().map(|(id, start)| (start, id)).collect();
+    let mut unread: BTreeSet<u64> = named.keys().copied().collect();
+    let (mut next, mut walked) = (HEADER_BYTES as u64, 0);
+    let mut decoder = copies.decoder();
+    while next < pack.end() {
+        unread.insert(next);
+        let Ok(end) = decoder.end_of(pack, next) else { break };
+        (next, walked) = (end, walked + 1);
+    }
+    drop(decoder);
+    let is_walked = next == pack.end() && walked == unread.len() && pack.count() == u32::try_from(walked).ok();
+    // A delta that names its base by id can be read once the base was.
+    loop {
+        let pack = &copies.packs[at];
+        let spare = Spare::of(copies);
+        let mut decoder = copies.decoder();
+        let read = unread.iter().filter_map(|start| {
+            let id = decoder.identify(pack, *start, &|id| spare.find(id)).ok()?;
+            Some((*start, id))
+        });
+        let read: Vec<_> = read.collect();
+        drop((spare, decoder));
+        for (start, id) in &read {
+            unread.remove(start);
+            named.insert(*start, *id);
+            copies.acquit(&Place::Packed(at, *start));
+        }
+        copies.packs[at].learn(&named);
+        if read.is_empty() {
+            break;
+        }
+    }
+    // An object that stands in a pack twice needs a pack of its own: stock git is not content with such an idx.
+    let is_single = named.values().collect::<HashSet<_>>().len() == named.len();
+    Searched { is_complete: is_walked && is_single && unread.is_empty(), unread: unread.into_iter().collect() }
+}
+
+/// Another way to an object: any copy that is whole.
+struct Spare<'a> {
+    copies: &'a Copies,
+    decoder: RefCell<Decoder<'a>>,
+}
+
+impl<'a> Spare<'a> {
+    fn of(copies: &'a Copies) -> Self {
+        Self { copies, decoder: RefCell::new(copies.decoder()) }
+    }
+
+    fn find(&self, id: ObjectId) -> Option<InMemory> {
+        match self.copies.read(&mut self.decoder.borrow_mut(), id) {
+            Found::Whole(object) => Some(object),
+            Found::Missing | Found::Damaged(_) => None,
+        }
+    }
+}
+
+/// New packs for what is saved.
+struct Saving {
+    dir: PathBuf,
+    is_dry: bool,
+    seen: HashSet<ObjectId>,
+    writer: Option<PackWriter>,
+    full: Vec<SealedPack>,
+    deflater: Deflater,
+}
+
+impl Saving {
+    fn new(mending: &Mending<'_>) -> Self {
+        let deflater = Deflater::new(LEVEL_SMALL);
+        let dir = mending.store.layout.packs();
+        Self { dir, is_dry: mending.is_dry, seen: HashSet::new(), writer: None, full: Vec::new(), deflater }
+    }
+
+    /// Saves an object that can be read in this place; whether it was not saved before.
+    fn save(
+        &mut self,
+        decoder: &mut Decoder<'_>,
+        pack: &RawPack,
+        id: ObjectId,
+        start: u64,
+        spare: &Spare<'_>,
+    ) -> Result<bool> {
+        if !self.seen.insert(id) {
+            return Ok(false);
+        }
+        if self.is_dry {
+            return Ok(true);
+        }
+        let damaged = |why: Why| Error::damaged(format!("read the object {id}"), why.into_owned());
+        let (kind, size, deflated) = match decoder.whole(pack, start).map_err(damaged)? {
+            Some(whole) => whole,
+            None => {
+                let (kind, bytes) = decoder.object(pack, start, &|id| spare.find(id)).map_err(damaged)?;
+                let mut deflated = Vec::new();
+                let done = self.deflater.deflate(&bytes, &mut deflated);
+                done.map_err(|error| Error::io("compress for", &self.dir, error))?;
+                (kind, bytes.len() as u64, deflated)
+            }
+        };
+        let mut writer = self.writer.take().map_or_else(|| PackWriter::begin(&self.dir), Ok)?;
+        writer.add(id, Form::Whole(kind), size, &deflated)?;
+        if writer.is_full() {
+            self.full.push(writer.seal()?);
+        } else {
+            self.writer = Some(writer);
+        }
+        Ok(true)
+    }
+
+    fn seal(mut self) -> Result<Vec<SealedPack>> {
+        self.full.extend(self.writer.take().map(PackWriter::seal).transpose()?);
+        Ok(self.full)
+    }
+}
+
+impl Mending<'_> {
+    /// Makes idxs again, saves what is whole in damaged packs, and moves those aside.
+    pub(crate) fn mend_packs(&mut self, diagnosis: &mut Diagnosis) -> Result<Vec<Wreck>> {
+        let mut wrecks = Vec::new();
+        for at in 0..diagnosis.copies.packs.len() {
+            let pack = &diagnosis.copies.packs[at];
+            let is_bad = |place: &Place| matches!(place, Place::Packed(pack, _) if *pack == at);
+            let is_damaged = pack.fault.is_some()
+                || diagnosis.checked.bad_packs.contains_key(&at)
+                || diagnosis.checked.bad.iter().any(|bad| is_bad(&bad.place));
+            if !is_damaged && pack.idx_fault.is_none() {
+                continue;
+            }
+            if !pack.is_there() {
+                let name = pack.name.clone();
+                self.say("pack_missing", self.shown(&name), "there is an idx and no pack");
+                self.put_pack_aside(&name)?;
+                continue;
+            }
+            let searched = search(&mut diagnosis.copies, at);
+            if searched.is_complete && !diagnosis.checked.bad_packs.contains_key(&at) {
+                self.rebuild_idx(&diagnosis.copies, at)?;
+                continue;
+            }
+            wrecks.push(Wreck { pack: at, unread: searched.unread });
+        }
+        let new = self.save_from(&diagnosis.copies, &wrecks)?;
+        for wreck in &wrecks {
+            let name = &diagnosis.copies.packs[wreck.pack].name;
+            if !new.contains(name) {
+                self.put_pack_aside(name)?;
+            }
+        }
+        self.put_loose_aside(diagnosis)?;
+        Ok(wrecks)
+    }
+
+    fn put_pack_aside(&mut self, name: &std::path::Path) -> Result<()> {
+        // The idx first: without it nobody looks at the rest.
+        for ending in PACK_FILES {
+            self.put_aside(&name.with_added_extension(ending))?;
+        }
+        // What stock git made over all packs or commits names what may be gone.
+        for path in self.store.derived_files()? {
+            let is_over_all = path.extension().is_none_or(|end| end == "graph" || end == "midx");
+            if is_over_all {
+                self.put_aside(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_loose_aside(&mut self, diagnosis: &Diagnosis) -> Result<()> {
+        for bad in &diagnosis.checked.bad {
+            if let Place::Loose(path) = &bad.place {
+                self.say("put_aside", self.shown(path), bad.why.clone());
+                self.put_aside(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rebuild_idx(&mut self, copies: &Copies, at: usize) -> Result<()> {
+        let pack = &copies.packs[at];
+        let path = pack.name.with_added_extension("idx");
+        let why = match &pack.idx_fault {
+            Some(IdxFault::Wrong(why)) => why.clone(),
+            Some(IdxFault::Missing) => "it was not there".into(),
+            None => "it does not fit its pack".into(),
+        };
+        self.say("rebuilt_idx", self.shown(&path), why);
+        self.put_aside(&path)?;
+        if self.is_dry {
+            return Ok(());
+        }
+        let damaged = |why: Why| Error::damaged(format!("read {}", pack.name.display()), why.into_owned());
+        let starts: Vec<_> = pack.in_order().collect();
+        let mut entries = Vec::with_capacity(starts.len());
+        for (place, (id, start)) in starts.iter().enumerate() {
+            let end = starts.get(place + 1).map_or(pack.end(), |next| next.1);
+            let bytes = pack.slice(*start..end).map_err(damaged)?;
+            entries.push((*id, crc32fast::hash(&bytes), *start));
+        }
+        let trailer = pack.trailer().ok_or_else(|| damaged("it ends too early".into()))?;
+        write_idx_of(&pack.name, entries.into_iter(), trailer)
+    }
+
+    /// Writes everything that can be read in these packs, and is in no other, into new ones. Their names.
+    fn save_from(&mut self, copies: &Copies, wrecks: &[Wreck]) -> Result<Vec<PathBuf>> {
+        let mut saving = Saving::new(self);
+        for wreck in wrecks {
+            let pack = &copies.packs[wreck.pack];
+            let is_elsewhere = |id: &ObjectId| {
+                let mut others = copies.places(*id).filter(|place| !copies.is_bad(place));
+                others.any(|place| !matches!(place, Place::Packed(at, _) if wrecks.iter().any(|one| one.pack == at)))
+            };
+            let mut saved = 0;
+            let (spare, mut decoder) = (Spare::of(copies), copies.decoder());
+            for (id, start) in pack.in_order().filter(|(_, start)| !wreck.unread.contains(start)) {
+                saved += u64::from(!is_elsewhere(&id) && saving.save(&mut decoder, pack, id, start, &spare)?);
+            }
+            let detail = format!("{saved} objects saved, {} not readable", wreck.unread.len());
+            self.say("saved_objects", self.shown(&pack.name.with_added_extension("pack")), detail);
+        }
+        let sealed = saving.seal()?;
+        // A pack of the same objects in the same order has the same name, and takes the place of the damaged one.
+        for name in sealed.iter().map(SealedPack::name) {
+            self.copy_aside(&name.with_added_extension("pack"))?;
+            self.copy_aside(&name.with_added_extension("idx"))?;
+        }
+        SealedPack::publish(sealed, &self.store.layout.packs())
+    }
+
+    /// What could not be read because its base was damaged can be read if the base has come back meanwhile.
+    pub(crate) fn try_again(&mut self, diagnosis: &Diagnosis, wrecks: &[Wreck]) -> Result<()> {
+        if self.is_dry || wrecks.iter().all(|wreck| wreck.unread.is_empty()) {
+            return Ok(());
+        }
+        let now = self.store.copies()?;
+        let spare = Spare::of(&now);
+        let mut saving = Saving::new(self);
+        let mut saved = 0;
+        for wreck in wrecks {
+            let pack = &diagnosis.copies.packs[wreck.pack];
+            let mut decoder = diagnosis.copies.decoder();
+            for start in &wreck.unread {
+                let Ok(id) = decoder.identify(pack, *start, &|id| spare.find(id)) else { continue };
+                let is_new = !now.has(id) && saving.save(&mut decoder, pack, id, *start, &spare)?;
+                saved += u64::from(is_new);
+            }
+        }
+        if saved > 0 {
+            let detail = format!("{saved} more objects, made from what came back");
+            self.say("saved_objects", self.shown(&self.store.layout.packs()), detail);
+        }
+        SealedPack::publish(saving.seal()?, &self.store.layout.packs()).map(drop)
+    }
+}

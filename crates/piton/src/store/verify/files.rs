@@ -1,0 +1,368 @@
+//! The small files of a store: each must make sense by itself.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::super::create::CONFIG;
+use super::super::decode::ends_in_checksum;
+use super::super::projects::Record;
+use super::super::{INDEX_BYTES_MAX, Store};
+use super::{Check, FindingKind, Severity};
+use crate::error::Result;
+use crate::fsx;
+use crate::id::{ObjectId, ProjectId};
+
+/// Small files, and the packed refs of a hundred thousand projects.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+impl Check<'_> {
+    pub(super) fn files(&mut self) -> Result<()> {
+        self.head()?;
+        self.config()?;
+        self.packed_refs()?;
+        self.shallow()?;
+        self.records()?;
+        self.indexes()?;
+        self.intents()?;
+        self.derived()
+    }
+
+    fn head(&mut self) -> Result<()> {
+        let path = self.store.layout.head();
+        let Some(text) = fsx::read_small(&path, FILE_BYTES_MAX)? else {
+            self.note(FindingKind::Head, Some(path), "it is not there");
+            return Ok(());
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let is_right = match text.trim_end_matches('\n').strip_prefix("ref:") {
+            Some(name) => {
+                let name = name.trim_start_matches([' ', '\t']);
+                is_ref_name(name) && name.starts_with("refs/heads/")
+            }
+            None => ObjectId::from_hex(text.trim_end().as_bytes()).is_some(),
+        };
+        if !is_right {
+            self.note(FindingKind::Head, Some(path), "it names no branch");
+        }
+        Ok(())
+    }
+
+    fn config(&mut self) -> Result<()> {
+        let path = self.store.layout.config();
+        let text = fsx::read_small(&path, FILE_BYTES_MAX)?;
+        let verdict = match text.as_deref().map(std::str::from_utf8) {
+            None => Err("it is not there".to_owned()),
+            Some(Err(_)) => Err("it is not text".to_owned()),
+            Some(Ok(text)) => check_config(text),
+        };
+        match verdict {
+            Ok(None) => {}
+            Ok(Some(odd)) => self.note(FindingKind::Config, Some(path), odd).severity = Severity::Warning,
+            Err(why) => drop(self.note(FindingKind::Config, Some(path), why)),
+        }
+        Ok(())
+    }
+
+    fn packed_refs(&mut self) -> Result<()> {
+        let path = self.store.layout.packed_refs();
+        let text = fsx::read_small(&path, FILE_BYTES_MAX)?.unwrap_or_default();
+        if text.last().is_some_and(|last| *last != b'\n') {
+            self.note(FindingKind::PackedRefs, Some(path.clone()), "its last line has no end");
+        }
+        if let Some(at) = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line)) {
+            self.note(FindingKind::PackedRefs, Some(path), format!("line {} is no ref", at + 1));
+        }
+        Ok(())
+    }
+
+    fn shallow(&mut self) -> Result<()> {
+        let path = self.store.layout.shallow();
+        let Some(text) = fsx::read_small(&path, FILE_BYTES_MAX)? else { return Ok(()) };
+        if text.is_empty() {
+            self.note(FindingKind::Shallow, Some(path), "it is empty");
+            return Ok(());
+        }
+        let mut lines = text.strip_suffix(b"\n").unwrap_or(&text).split(|byte| *byte == b'\n');
+        if let Some(at) = lines.position(|line| ObjectId::from_hex(line).is_none()) {
+            self.note(FindingKind::Shallow, Some(path), format!("line {} is no id", at + 1));
+        }
+        Ok(())
+    }
+
+    fn records(&mut self) -> Result<()> {
+        for project in self.store.recorded_projects()? {
+            let path = self.store.layout.record(&project);
+            let bytes = fsx::read_small(&path, FILE_BYTES_MAX)?.unwrap_or_default();
+            let why = match serde_json::from_slice(&bytes) {
+                Ok(Value::Object(keys)) => {
+                    let is_named = keys.contains_key("workdir") || keys.contains_key("workdir_bytes");
+                    let dir = Record::from(keys).dir();
+                    let is_other = dir.is_none_or(|dir| ProjectId::of(&dir) != project);
+                    (is_named && is_other).then_some("its directory is not the one that it is named after")
+                }
+                _ => Some("it is not JSON"),
+            };
+            if let Some(why) = why {
+                self.note(FindingKind::Record, Some(path), why).project = Some(project);
+            }
+        }
+        Ok(())
+    }
+
+    fn indexes(&mut self) -> Result<()> {
+        let dir = self.store.layout.indexes();
+        for name in fsx::names_in(&dir)? {
+            let Some(project) = name.to_str().and_then(ProjectId::parse) else { continue };
+            let path = dir.join(name);
+            let is_whole = match fsx::read_small(&path, INDEX_BYTES_MAX) {
+                // Stock git writes no checksum where it was told to be quick.
+                Ok(Some(bytes)) => ends_in_checksum(&bytes) || bytes.ends_with(&[0; 20]),
+                Ok(None) => true,
+                Err(_) => false,
+            };
+            if !is_whole {
+                self.note(FindingKind::Index, Some(path), "its checksum is wrong").project = Some(project);
+            }
+        }
+        Ok(())
+    }
+
+    fn intents(&mut self) -> Result<()> {
+        for project in self.store.projects_with_intent()? {
+            if self.store.interrupted_restore(&project).is_err() {
+                let path = self.store.layout.intent(&project);
+                let why = "it does not say what was to be restored";
+                self.note(FindingKind::Intent, Some(path), why).project = Some(project);
+            }
+        }
+        Ok(())
+    }
+
+    /// What stock git derives from packs: all of these end in a checksum.
+    fn derived(&mut self) -> Result<()> {
+        for path in self.store.derived_files()? {
+            let mut sum = crate::id::Checksum::new();
+            if !sums_up(&path, &mut sum).unwrap_or(false) {
+                self.note(FindingKind::Derived, Some(path), "its checksum is wrong");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file of any size ends in the checksum of what stands before.
+fn sums_up(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Result<bool> {
+    use std::io::Read as _;
+    let mut file = std::fs::File::open(path)?;
+    let Some(body) = file.metadata()?.len().checked_sub(crate::id::ID_BYTES as u64) else { return Ok(false) };
+    let mut buffer = vec![0; 64 << 10];
+    let mut body = (&mut file).take(body);
+    loop {
+        let got = body.read(&mut buffer)?;
+        if got == 0 {
+            break;
+        }
+        sum.update(&buffer[..got]);
+    }
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    Ok(std::mem::take(sum).finish()[..] == end)
+}
+
+impl Store {
+    /// What else names objects: files of stock git, and restores that were cut short.
+    pub(in super::super) fn other_names(&self) -> Result<Vec<(PathBuf, FindingKind, ObjectId)>> {
+        let mut names = Vec::new();
+        for name in ["HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"] {
+            let path = self.layout.store().join(name);
+            let text = fsx::read_small(&path, FILE_BYTES_MAX)?.unwrap_or_default();
+            let ids = text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?));
+            let kind = if name == "HEAD" { FindingKind::Head } else { FindingKind::Ref };
+            names.extend(ids.map(|id| (path.clone(), kind, id)));
+        }
+        for project in self.projects_with_intent()? {
+            if let Ok(Some(intent)) = self.interrupted_restore(&project) {
+                let path = self.layout.intent(&project);
+                names.extend([intent.target, intent.safety].map(|id| (path.clone(), FindingKind::Intent, id)));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Stock git's logs of where refs were.
+    pub(in super::super) fn logs(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut open = vec![self.layout.store().join("logs")];
+        while let Some(dir) = open.pop() {
+            for name in fsx::names_in(&dir)? {
+                let path = dir.join(name);
+                if path.is_dir() { open.push(path) } else { found.push(path) }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What stock git derives from the objects, and can make again.
+    pub(in super::super) fn derived_files(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let packs = self.layout.packs();
+        let graphs = self.layout.objects().join("info");
+        for dir in [packs.clone(), packs.join("multi-pack-index.d"), graphs.clone(), graphs.join("commit-graphs")] {
+            for name in fsx::names_in(&dir)? {
+                let path = dir.join(&name);
+                let bytes = name.as_encoded_bytes();
+                let is_derived =
+                    [".rev", ".bitmap", ".mtimes", ".midx", ".graph"].iter().any(|end| bytes.ends_with(end.as_bytes()))
+                        || name == "multi-pack-index"
+                        || name == "commit-graph";
+                if is_derived && path.is_file() {
+                    found.push(path);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a line makes sense among the packed refs.
+pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
+    match line.first() {
+        Some(b'#') => line.starts_with(b"# pack-refs with:"),
+        Some(b'^') => ObjectId::from_hex(&line[1..]).is_some(),
+        _ => line.split_at_checked(40).is_some_and(|(id, name)| {
+            let name = name.strip_prefix(b" ").and_then(|name| std::str::from_utf8(name).ok());
+            ObjectId::from_hex(id).is_some() && name.is_some_and(is_ref_name)
+        }),
+    }
+}
+
+/// Whether stock git takes this for the name of a ref.
+fn is_ref_name(name: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f || b"~^:?*[\\".contains(&byte);
+    name.starts_with("refs/")
+        && name.split('/').all(is_part)
+        && !name.bytes().any(is_bad)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
+}
+
+/// What stock git would say of a configuration, as far as it concerns a store. `Some` where it is odd, and works.
+fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
+    let mut section = String::new();
+    let (mut version, mut is_bare) = (None, None);
+    let (mut goes_on, mut stranger) = (false, None);
+    for (at, line) in text.lines().enumerate() {
+        let bad = || format!("line {} makes no sense", at + 1);
+        if line.bytes().any(|byte| byte == 0 || byte == 0x7f || (byte < b' ' && byte != b'\t')) {
+            return Err(bad());
+        }
+        let was_going_on = std::mem::replace(&mut goes_on, line.ends_with('\\'));
+        let line = line.trim();
+        if was_going_on || line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        let line = match line.strip_prefix('[') {
+            Some(rest) => {
+                let (name, rest) = rest.split_once(']').ok_or_else(bad)?;
+                let name = name.split_once(' ').map_or(name, |(name, _)| name);
+                if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)) {
+                    return Err(bad());
+                }
+                section = name.to_ascii_lowercase();
+                rest.trim()
+            }
+            None => line,
+        };
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        let (key, value) = line.split_once('=').map_or((line, "true"), |(key, value)| (key.trim(), value.trim()));
+        let is_key = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if section.is_empty() || !is_key || !key.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return Err(bad());
+        }
+        let key = format!("{section}.{}", key.to_ascii_lowercase());
+        check_value(&key, value).map_err(|()| bad())?;
+        match key.as_str() {
+            "core.repositoryformatversion" => version = Some(value.to_owned()),
+            "core.bare" => is_bare = as_bool(value),
+            // Stock git refuses to check anything if it does not know one of these.
+            _ if section == "fsck" && !is_fsck_key_of_ours(&key) => stranger = Some(key),
+            _ => {}
+        }
+    }
+    match version.as_deref() {
+        None | Some("0") => {}
+        Some("1") => return Ok(Some("its format is 1, not 0".to_owned())),
+        Some(other) => return Err(format!("its format is {other}, which nobody knows")),
+    }
+    let is_odd = || "it does not say that the repository is bare".to_owned();
+    let strange = stranger.map(|key| format!("{key} is not among the keys that a store has"));
+    Ok(strange.or_else(|| (is_bare != Some(true)).then(is_odd)))
+}
+
+fn is_fsck_key_of_ours(key: &str) -> bool {
+    let ours = CONFIG.lines().filter_map(|line| line.trim().split_once(" = "));
+    key == "fsck.skiplist" || ours.into_iter().any(|(ours, _)| key == format!("fsck.{}", ours.to_ascii_lowercase()))
+}
+
+/// Whether a value is of its kind, for the keys that a store has.
+fn check_value(key: &str, value: &str) -> std::result::Result<(), ()> {
+    let fits = match key {
+        "core.bare" | "core.filemode" | "commit.gpgsign" | "tag.gpgsign" | "maintenance.auto" => {
+            as_bool(value).is_some()
+        }
+        "core.logallrefupdates" => value == "always" || as_bool(value).is_some(),
+        "gc.auto" => value.parse::<i64>().is_ok(),
+        "fsck.skiplist" => true,
+        _ if key.starts_with("fsck.") => ["ignore", "warn", "error"].contains(&value),
+        _ => value.matches('"').count().is_multiple_of(2),
+    };
+    if fits { Ok(()) } else { Err(()) }
+}
+
+fn as_bool(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" => Some(true),
+        "false" | "no" | "off" | "" => Some(false),
+        number => number.parse::<i64>().ok().map(|number| number != 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_is_read_as_git_reads_it() {
+        let sound = "# x\n[core]\n\trepositoryformatversion = 0\n\tbare = true\n[remote \"a b\"] url = x\n";
+        assert_eq!(check_config(sound), Ok(None));
+        for (odd, is_error) in [
+            ("[core]\nbare = false\n", false),
+            ("[core]\nbare\nrepositoryformatversion = 1\n", false),
+            ("[core]\nbare = trve\n", true),
+            ("[core]\nrepositoryformatversion = 7\n", true),
+            ("[core\nbare = true\n", true),
+            ("bare = true\n", true),
+            ("[core]\n\0\0\0\n", true),
+            ("[core]\n\u{1}bare = true\n", true),
+            ("[core]\n1bare = true\n", true),
+        ] {
+            let verdict = check_config(odd);
+            assert_eq!(verdict.is_err(), is_error, "{odd:?}: {verdict:?}");
+            assert_ne!(verdict, Ok(None), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_refs_are_told_from_others() {
+        assert!(["refs/heads/master", "refs/hermes/0123456789abcdef"].iter().all(|name| is_ref_name(name)));
+        for bad in ["", "master", "refs/", "refs//x", "refs/x.lock", "refs/.x", "refs/a b", "refs/a\u{7f}", "refs/a..b"]
+        {
+            assert!(!is_ref_name(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Checking the store: what is damaged, and which checkpoints and files that costs. Reads only.
+//!
+//! - V1. What is found is data: nothing that is damaged ends the check.
+//! - V2. Every object that a name leads to is looked for; trees and commits are read and hashed again, contents and the
+//!   rest of the packs on demand.
+
+mod files;
+
+pub(super) use files::is_packed_line;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::PathBuf;
+
+use super::copies::{Checked, Copies, Place, ReadData};
+use super::decode::IdxFault;
+use super::reach::RefsAsTheyStand;
+use super::whole::{Bad, Commit, Wholeness};
+use super::{Store, Watch};
+use crate::error::Result;
+use crate::id::{CheckpointId, ObjectId, ProjectId};
+
+/// How many lines about what an object means are kept in all. A lost tree may mean a line for each file of each
+/// checkpoint.
+const AFFECTED_MAX: usize = 10_000;
+/// A longer history is a store with a loop in it.
+const HISTORY_MAX: usize = 1_000_000;
+
+/// What was found to be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// The file that makes the store a repository.
+    Head,
+    /// The repository's configuration.
+    Config,
+    /// A ref that names no object, or one that is not there.
+    Ref,
+    /// A project that has checkpoints and no ref.
+    RefMissing,
+    /// The file of packed refs.
+    PackedRefs,
+    /// The file that says where histories end.
+    Shallow,
+    /// A pack.
+    Pack,
+    /// The idx of a pack.
+    Idx,
+    /// A pack without an idx: nobody sees it.
+    StrayPack,
+    /// An object that is named and not there.
+    ObjectMissing,
+    /// An object that is not what was written.
+    ObjectDamaged,
+    /// A project's record.
+    Record,
+    /// A project's index: it can be made again.
+    Index,
+    /// The note of a restore that was cut short.
+    Intent,
+    /// A file that stock git made from others, and can make again.
+    Derived,
+}
+
+impl FindingKind {
+    /// The word for it in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::Config => "config",
+            Self::Ref => "ref",
+            Self::RefMissing => "ref_missing",
+            Self::PackedRefs => "packed_refs",
+            Self::Shallow => "shallow",
+            Self::Pack => "pack",
+            Self::Idx => "idx",
+            Self::StrayPack => "stray_pack",
+            Self::ObjectMissing => "object_missing",
+            Self::ObjectDamaged => "object_damaged",
+            Self::Record => "record",
+            Self::Index => "index",
+            Self::Intent => "intent",
+            Self::Derived => "derived",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something is lost, or will be.
+    Damage,
+    /// Nothing is lost: it can be made again, or is not used.
+    Warning,
+}
+
+impl Severity {
+    /// The word for it in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Damage => "damage",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What is.
+    pub kind: FindingKind,
+    /// How bad that is.
+    pub severity: Severity,
+    /// Which file, below the base.
+    pub path: Option<PathBuf>,
+    /// Which object.
+    pub id: Option<ObjectId>,
+    /// Which project, where it is about one.
+    pub project: Option<ProjectId>,
+    /// What is wrong with it.
+    pub why: String,
+    /// What that costs.
+    pub affects: Vec<Affected>,
+}
+
+/// What a lost object costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Affected {
+    /// The ref whose history it is in.
+    pub name: String,
+    /// The project, if it is one's.
+    pub project: Option<ProjectId>,
+    /// The path that lost its contents; none where the checkpoint as such is lost.
+    pub path: Option<Vec<u8>>,
+    /// In which checkpoints: their numbers, counted from the newest, and ids.
+    pub checkpoints: Vec<(usize, CheckpointId)>,
+}
+
+/// What a check came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// What is wrong, the worst first.
+    pub findings: Vec<Finding>,
+    /// How many packs there are.
+    pub packs: u64,
+    /// How many objects were looked at.
+    pub objects: u64,
+    /// How many checkpoints there are, of all projects.
+    pub checkpoints: u64,
+    /// How many bytes of objects were read and hashed again.
+    pub bytes: u64,
+    /// Whether the caller ended it.
+    pub was_stopped: bool,
+}
+
+impl VerifyReport {
+    /// Whether nothing is lost.
+    pub fn is_whole(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity == Severity::Warning)
+    }
+}
+
+/// All that names objects.
+struct Names {
+    stand: RefsAsTheyStand,
+    boundary: HashSet<CheckpointId>,
+    others: Vec<(PathBuf, FindingKind, ObjectId)>,
+}
+
+/// A check under way.
+struct Check<'a> {
+    store: &'a Store,
+    names: &'a Names,
+    findings: Vec<Finding>,
+}
+
+impl Check<'_> {
+    fn note(&mut self, kind: FindingKind, path: Option<PathBuf>, why: impl Into<String>) -> &mut Finding {
+        let severity = match kind {
+            FindingKind::StrayPack | FindingKind::Index | FindingKind::Derived => Severity::Warning,
+            _ => Severity::Damage,
+        };
+        let path = path.map(|path| path.strip_prefix(self.store.base()).map(PathBuf::from).unwrap_or(path));
+        self.findings.push(Finding {
+            kind,
+            severity,
+            path,
+            id: None,
+            project: None,
+            why: why.into(),
+            affects: Vec::new(),
+        });
+        self.findings.last_mut().expect("pushed above")
+    }
+}
+
+impl Store {
+    /// Checks the store, and changes nothing. Others may take checkpoints meanwhile.
+    pub fn verify(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
+        let _held = self.share()?;
+        self.look_over(read, watch)
+    }
+
+    /// The same, for whoever has locked the store.
+    pub(super) fn look_over(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
+        self.inspect(read, watch).map(|(report, ..)| report)
+    }
+
+    /// The same, with what it was found in.
+    pub(super) fn inspect(&self, read: ReadData, watch: &Watch) -> Result<(VerifyReport, Copies, Checked)> {
+        // Names before objects: a take publishes objects first, so what is named now is there afterwards.
+        let names =
+            Names { stand: self.refs_as_they_stand()?, boundary: self.boundary()?, others: self.other_names()? };
+        let mut copies = self.copies()?;
+        let mut check = Check { store: self, names: &names, findings: Vec::new() };
+        check.files()?;
+        check.packs(&copies);
+        let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, watch) };
+        let mut whole = Wholeness::new(&copies, HashSet::new());
+        let checkpoints = check.names(&mut whole)?;
+        check.objects(&copies, &checked, &mut whole);
+        check.affects(&mut whole);
+        check.findings.sort_by_key(|finding| (finding.severity, finding.kind));
+        let report = VerifyReport {
+            findings: check.findings,
+            packs: copies.packs.len() as u64,
+            objects: whole.objects().max(checked.objects),
+            checkpoints,
+            bytes: checked.bytes,
+            was_stopped: checked.was_stopped,
+        };
+        drop(whole);
+        Ok((report, copies, checked))
+    }
+}
+
+impl Check<'_> {
+    fn packs(&mut self, copies: &Copies) {
+        for pack in &copies.packs {
+            let (path, idx) = (pack.name.with_added_extension("pack"), pack.name.with_added_extension("idx"));
+            match &pack.idx_fault {
+                // A take was putting it in place.
+                Some(IdxFault::Missing) if idx.exists() => continue,
+                Some(IdxFault::Missing) => drop(self.note(FindingKind::StrayPack, Some(path.clone()), "it has no idx")),
+                Some(IdxFault::Wrong(why)) => drop(self.note(FindingKind::Idx, Some(idx), why.clone())),
+                None => {}
+            }
+            if let Some(why) = pack.fault.clone() {
+                let is_stray = pack.idx_fault == Some(IdxFault::Missing);
+                let kind = if is_stray { FindingKind::StrayPack } else { FindingKind::Pack };
+                self.note(kind, Some(path), why);
+            }
+        }
+    }
+
+    /// Goes through all histories. How many checkpoints there are.
+    fn names(&mut self, whole: &mut Wholeness<'_>) -> Result<u64> {
+        let Names { stand, boundary, others } = self.names;
+        let mut seen = HashSet::new();
+        for name in &stand.garbage {
+            let project = project_of_ref(name);
+            let path = self.store.layout.store().join(name);
+            self.note(FindingKind::Ref, Some(path), "it names no object").project = project;
+        }
+        for (name, id) in &stand.refs {
+            let project = project_of_ref(name);
+            let (_, tip) = whole.any(*id);
+            let why = match (&tip, &project) {
+                _ if whole.bad.contains_key(id) => Some("it names an object that is missing or damaged"),
+                (None, Some(_)) => Some("it names no checkpoint"),
+                (None, None) if name.starts_with("refs/hermes/") => Some("it is the ref of no project"),
+                (Some(tip), Some(project)) if tip.project.as_ref().is_some_and(|named| named != project) => {
+                    Some("it names a checkpoint of another project")
+                }
+                (Some(_), None) if name.starts_with("refs/hermes/") => Some("it is the ref of no project"),
+                _ => None,
+            };
+            if let Some(why) = why {
+                let path = self.store.layout.store().join(name);
+                let finding = self.note(FindingKind::Ref, Some(path), why);
+                (finding.project, finding.id) = (project, Some(*id));
+            }
+            walk(whole, tip.map(|tip| tip.id), boundary, &mut seen);
+        }
+        let checkpoints = seen.len() as u64;
+        for (path, kind, id) in others {
+            let (is_whole, tip) = whole.any(*id);
+            walk(whole, tip.map(|tip| tip.id), boundary, &mut seen);
+            if !is_whole {
+                self.note(*kind, Some(path.clone()), "it names an object that is missing or damaged").id = Some(*id);
+            }
+        }
+        for end in boundary {
+            if !whole.is_commit(*end) {
+                let path = self.store.layout.shallow();
+                self.note(FindingKind::Shallow, Some(path), "it names a checkpoint that is not there").id = Some(*end);
+            }
+        }
+        self.projects_without_ref(whole, &stand.refs)?;
+        Ok(checkpoints)
+    }
+
+    /// A project that has had checkpoints, has some still, and no ref any more.
+    fn projects_without_ref(&mut self, whole: &mut Wholeness<'_>, refs: &BTreeMap<String, ObjectId>) -> Result<()> {
+        let has_ref = |project: &ProjectId| refs.contains_key(&super::Layout::ref_name(project));
+        let mut bare: BTreeSet<_> = self.store.recorded_projects()?.into_iter().collect();
+        bare.retain(|project| !has_ref(project));
+        if bare.is_empty() {
+            return Ok(());
+        }
+        // What nobody names and is damaged is not missed by anybody.
+        let bad = whole.bad.clone();
+        let named: BTreeSet<_> = whole.all_commits().into_iter().filter_map(|commit| commit.project).collect();
+        whole.bad = bad;
+        let garbage: BTreeSet<_> = self.findings.iter().filter_map(|finding| finding.project.clone()).collect();
+        for project in bare.intersection(&named).filter(|project| !garbage.contains(project)) {
+            let path = self.store.layout.reference(project);
+            // Without an index on record, a first take was killed before its end.
+            let is_over = self.store.record(project).index_and_rules().is_some();
+            let finding = self.note(FindingKind::RefMissing, Some(path), "the project has checkpoints, and no ref");
+            finding.project = Some(project.clone());
+            finding.severity = if is_over { Severity::Damage } else { Severity::Warning };
+        }
+        Ok(())
+    }
+
+    /// What is missing or damaged, once for each copy.
+    fn objects(&mut self, copies: &Copies, checked: &Checked, whole: &mut Wholeness<'_>) {
+        for (at, why) in &checked.bad_packs {
+            let path = copies.packs[*at].name.with_added_extension("pack");
+            self.note(FindingKind::Pack, Some(path), why.clone());
+        }
+        let mut said = HashSet::new();
+        for bad in &checked.bad {
+            let path = match &bad.place {
+                Place::Packed(at, _) => copies.packs[*at].name.with_added_extension("pack"),
+                Place::Loose(path) => path.clone(),
+            };
+            let is_lost = !copies.has(bad.id);
+            let why = if is_lost { bad.why.to_string() } else { format!("{}; another copy is whole", bad.why) };
+            self.note(FindingKind::ObjectDamaged, Some(path), why).id = Some(bad.id);
+            said.insert(bad.id);
+        }
+        for (id, bad) in whole.bad.clone().into_iter().filter(|(id, _)| !said.contains(id)) {
+            let (kind, why) = match bad {
+                Bad::Missing => (FindingKind::ObjectMissing, "it is not in the store".into()),
+                Bad::Damaged(why) => (FindingKind::ObjectDamaged, why),
+            };
+            self.note(kind, None, why).id = Some(id);
+        }
+    }
+
+    /// Says of each lost object what it costs.
+    fn affects(&mut self, whole: &mut Wholeness<'_>) {
+        if whole.bad.is_empty() {
+            return;
+        }
+        let Names { stand, boundary, .. } = self.names;
+        let mut affected: BTreeMap<ObjectId, Costs> = BTreeMap::new();
+        let mut lines = 0;
+        for (name, tip) in &stand.refs {
+            let mut next = whole.any(*tip).1.map(|tip| tip.id).or(Some(*tip));
+            for number in 1..HISTORY_MAX {
+                let Some(id) = next.filter(|_| lines < AFFECTED_MAX) else { break };
+                let commit = whole.commit(id);
+                let lost = match &commit {
+                    None => vec![(None, id)],
+                    Some(commit) if commit.is_whole => Vec::new(),
+                    Some(Commit { tree, .. }) => {
+                        let (paths, _) = whole.lost_paths(*tree);
+                        paths.into_iter().map(|(path, id)| (Some(path), id)).collect()
+                    }
+                };
+                for (path, object) in lost {
+                    lines += 1;
+                    affected.entry(object).or_default().entry((name.clone(), path)).or_default().push((number, id));
+                }
+                next = commit.and_then(|commit| commit.parents.first().copied()).filter(|_| !boundary.contains(&id));
+            }
+        }
+        for finding in &mut self.findings {
+            let Some(costs) = finding.id.and_then(|id| affected.get(&id)) else { continue };
+            finding.affects = costs
+                .iter()
+                .map(|((name, path), checkpoints)| Affected {
+                    project: project_of_ref(name),
+                    name: name.clone(),
+                    path: path.clone(),
+                    checkpoints: checkpoints.clone(),
+                })
+                .collect();
+        }
+    }
+}
+
+/// What one object costs: by ref and path, the checkpoints.
+type Costs = BTreeMap<(String, Option<Vec<u8>>), Vec<(usize, CheckpointId)>>;
+
+pub(super) fn project_of_ref(name: &str) -> Option<ProjectId> {
+    name.strip_prefix("refs/hermes/").and_then(ProjectId::parse)
+}
+
+/// Looks at a commit and all before it, down to where histories end.
+pub(super) fn walk(
+    whole: &mut Wholeness<'_>,
+    tip: Option<CheckpointId>,
+    boundary: &HashSet<CheckpointId>,
+    seen: &mut HashSet<CheckpointId>,
+) {
+    let mut open: Vec<_> = tip.into_iter().collect();
+    while let Some(id) = open.pop() {
+        if let Some(commit) = whole.commit(id)
+            && seen.insert(id)
+            && !boundary.contains(&id)
+        {
+            open.extend(commit.parents);
+        }
+    }
+}

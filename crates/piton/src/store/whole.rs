@@ -1,0 +1,238 @@
+//! Which checkpoints are whole, and what those that are not have lost.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::commit::{self, parents_and_tree};
+use super::copies::{Copies, Found};
+use super::decode::{Decoder, Why};
+use super::tree;
+use crate::id::{ObjectId, ObjectKind, ProjectId};
+use crate::relpath;
+
+/// How many places are looked at for one checkpoint that has lost something. Trees that an attacker made have no end.
+const PLACES_MAX: usize = 100_000;
+/// A tag may name a tag.
+const TAGS_MAX: usize = 16;
+
+/// Why an object that is named is of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Bad {
+    Missing,
+    Damaged(Why),
+}
+
+/// A commit that could be read.
+#[derive(Debug, Clone)]
+pub(super) struct Commit {
+    pub(super) id: ObjectId,
+    pub(super) tree: ObjectId,
+    pub(super) parents: Vec<ObjectId>,
+    pub(super) time_secs: i64,
+    /// Which project it says that it is of.
+    pub(super) project: Option<ProjectId>,
+    /// Whether all that its tree names is there.
+    pub(super) is_whole: bool,
+}
+
+/// Finds out, and remembers.
+pub(super) struct Wholeness<'a> {
+    copies: &'a Copies,
+    decoder: Decoder<'a>,
+    /// Objects that will be there.
+    promised: HashSet<ObjectId>,
+    trees: HashMap<ObjectId, bool>,
+    blobs: HashSet<ObjectId>,
+    commits: HashMap<ObjectId, Option<Commit>>,
+    /// What was named and is of no use.
+    pub(super) bad: BTreeMap<ObjectId, Bad>,
+}
+
+struct OpenTree {
+    id: ObjectId,
+    below: Vec<ObjectId>,
+    is_whole: bool,
+}
+
+impl<'a> Wholeness<'a> {
+    pub(super) fn new(copies: &'a Copies, promised: HashSet<ObjectId>) -> Self {
+        Self {
+            copies,
+            decoder: copies.decoder(),
+            promised,
+            trees: HashMap::new(),
+            blobs: HashSet::new(),
+            commits: HashMap::new(),
+            bad: BTreeMap::new(),
+        }
+    }
+
+    /// How many objects were looked at.
+    pub(super) fn objects(&self) -> u64 {
+        (self.trees.len() + self.blobs.len() + self.commits.len()) as u64
+    }
+
+    fn read(&mut self, id: ObjectId, kind: ObjectKind) -> Option<std::sync::Arc<Vec<u8>>> {
+        let bad = match self.copies.read(&mut self.decoder, id) {
+            Found::Whole((found, bytes)) if found == kind => return Some(bytes),
+            Found::Whole((found, _)) => Bad::Damaged(format!("it is a {}", found.word()).into()),
+            Found::Missing => Bad::Missing,
+            Found::Damaged(why) => Bad::Damaged(why),
+        };
+        if !self.promised.contains(&id) {
+            self.bad.insert(id, bad);
+        }
+        None
+    }
+
+    /// Whether there is a commit of this name. What it names in turn does not count.
+    pub(super) fn is_commit(&mut self, id: ObjectId) -> bool {
+        let found = self.copies.read(&mut self.decoder, id);
+        matches!(found, Found::Whole((ObjectKind::Commit, _)))
+    }
+
+    /// A commit, if it can be read.
+    pub(super) fn commit(&mut self, id: ObjectId) -> Option<Commit> {
+        if let Some(known) = self.commits.get(&id) {
+            return known.clone();
+        }
+        let read = self.read(id, ObjectKind::Commit).and_then(|bytes| {
+            let (tree, parents) = parents_and_tree(&bytes);
+            let Some((tree, time_secs)) = tree.zip(commit::time_of(&bytes)) else {
+                self.bad.insert(id, Bad::Damaged("it names no tree or no time".into()));
+                return None;
+            };
+            let is_whole = self.tree(tree);
+            Some(Commit { id, tree, parents, time_secs, project: commit::project_of(&bytes), is_whole })
+        });
+        self.commits.insert(id, read.clone());
+        read
+    }
+
+    /// Whether a tree and all below it are there. No recursion: a tree may be deeper than a stack.
+    pub(super) fn tree(&mut self, root: ObjectId) -> bool {
+        if let Some(known) = self.trees.get(&root) {
+            return *known;
+        }
+        let mut open = vec![self.open_tree(root)];
+        let mut is_whole = true;
+        while let Some(top) = open.last_mut() {
+            if let Some(id) = top.below.pop() {
+                match self.trees.get(&id) {
+                    Some(known) => top.is_whole &= known,
+                    None => {
+                        let below = self.open_tree(id);
+                        open.push(below);
+                    }
+                }
+                continue;
+            }
+            is_whole = top.is_whole;
+            self.trees.insert(top.id, is_whole);
+            open.pop();
+            if let Some(around) = open.last_mut() {
+                around.is_whole &= is_whole;
+            }
+        }
+        is_whole
+    }
+
+    fn open_tree(&mut self, id: ObjectId) -> OpenTree {
+        let mut opened = OpenTree { id, below: Vec::new(), is_whole: true };
+        let Some(bytes) = self.read(id, ObjectKind::Tree) else {
+            // One that will be there is whole then: it comes together with all that it names.
+            opened.is_whole = self.promised.contains(&id);
+            return opened;
+        };
+        for entry in tree::entries(&bytes).filter(|entry| entry.mode != tree::SUBMODULE) {
+            if entry.mode == tree::DIRECTORY {
+                opened.below.push(entry.id);
+            } else {
+                opened.is_whole &= self.blob(entry.id);
+            }
+        }
+        opened
+    }
+
+    fn blob(&mut self, id: ObjectId) -> bool {
+        if self.blobs.insert(id) && !self.copies.has(id) && !self.promised.contains(&id) {
+            let is_there = self.copies.has_any(id);
+            let bad = if is_there { Bad::Damaged("its contents are damaged".into()) } else { Bad::Missing };
+            self.bad.insert(id, bad);
+        }
+        !self.bad.contains_key(&id)
+    }
+
+    /// Whether an object of any kind, and all that it names, is there. Of a commit, those before it do not count. The
+    /// commit that it leads to, if it leads to one.
+    pub(super) fn any(&mut self, mut id: ObjectId) -> (bool, Option<Commit>) {
+        for _ in 0..TAGS_MAX {
+            let found = self.copies.read(&mut self.decoder, id);
+            match found {
+                Found::Whole((ObjectKind::Tag, bytes)) => {
+                    let target = bytes.strip_prefix(b"object ").and_then(|rest| ObjectId::from_hex(rest.get(..40)?));
+                    match target {
+                        Some(target) => id = target,
+                        None => return (false, None),
+                    }
+                }
+                Found::Whole((ObjectKind::Tree, _)) => return (self.tree(id), None),
+                Found::Whole((ObjectKind::Blob, _)) => return (self.blob(id), None),
+                _ => {
+                    let commit = self.commit(id);
+                    return (commit.as_ref().is_some_and(|commit| commit.is_whole), commit);
+                }
+            }
+        }
+        (false, None)
+    }
+
+    /// Every commit that is there, whether anything names it or not.
+    pub(super) fn all_commits(&mut self) -> Vec<Commit> {
+        let copies = self.copies;
+        let mut ids = HashSet::new();
+        for pack in copies.packs.iter().filter(|pack| pack.is_there()) {
+            for (id, start) in pack.in_order() {
+                if self.decoder.kind(pack, start) == Some(ObjectKind::Commit) {
+                    ids.insert(id);
+                }
+            }
+        }
+        for (id, path) in &copies.loose {
+            if Copies::kind_of_loose(path) == Some(ObjectKind::Commit) {
+                ids.insert(*id);
+            }
+        }
+        let mut ids: Vec<_> = ids.into_iter().collect();
+        ids.sort();
+        ids.into_iter().filter_map(|id| self.commit(id)).collect()
+    }
+
+    /// What a tree has lost: the paths of what is of no use, and whether there are more.
+    pub(super) fn lost_paths(&mut self, root: ObjectId) -> (Vec<(Vec<u8>, ObjectId)>, bool) {
+        let mut lost = Vec::new();
+        let mut open = vec![(Vec::new(), root)];
+        let mut looked_at = 0;
+        while let Some((path, id)) = open.pop() {
+            looked_at += 1;
+            if looked_at > PLACES_MAX {
+                return (lost, true);
+            }
+            if self.bad.contains_key(&id) {
+                lost.push((path, id));
+                continue;
+            }
+            if self.trees.get(&id) != Some(&false) {
+                continue;
+            }
+            let Found::Whole((_, bytes)) = self.copies.read(&mut self.decoder, id) else { continue };
+            for entry in tree::entries(&bytes) {
+                let is_lost = self.bad.contains_key(&entry.id) || entry.mode == tree::DIRECTORY;
+                if is_lost && entry.mode != tree::SUBMODULE {
+                    open.push((relpath::join(&path, entry.name), entry.id));
+                }
+            }
+        }
+        lost.sort();
+        (lost, false)
+    }
+}
