@@ -9,4 +9,5 @@ mod memory;
 mod restore;
 mod restore_kill;
 mod restore_kit;
+mod soak;
 mod surroundings;
