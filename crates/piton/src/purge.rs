@@ -32,7 +32,7 @@ pub struct PurgeReport {
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
     let held = store.share()?;
     let objects = store.objects(&held)?;
-    let history = store.history(&objects, store.newest(project.id())?)?;
+    let history = store.history_of(&objects, project.id())?;
     let purge = Purge { objects: &objects, paths };
     let (found, first) = purge.find(&history)?;
     Ok((first.map_or(0, |at| at + 1), paths_of(found)))

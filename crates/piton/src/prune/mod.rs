@@ -106,7 +106,7 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
     let inventory = store.inventory()?;
     let drops = plan(policy, &inventory, now.as_secs_f64());
     let over_size = match policy.total_bytes_max {
-        Some(bytes_max) => store.would_drop(bytes_max)?.map(|counts| counts.into_iter().collect()),
+        Some(bytes_max) => store.would_drop(bytes_max, now)?.map(|counts| counts.into_iter().collect()),
         None => Some(Vec::new()),
     };
     Ok(PrunePlan { inventory, drops, over_size })

@@ -60,6 +60,10 @@ impl Layout {
         self.store.join("objects/pack")
     }
 
+    pub(super) fn object_info(&self) -> PathBuf {
+        self.store.join("objects/info")
+    }
+
     pub(super) fn shallow(&self) -> PathBuf {
         self.store.join("shallow")
     }

@@ -17,6 +17,7 @@ mod restore_left;
 mod restore_model;
 mod retention;
 mod scope;
+mod stock;
 mod store;
 mod take;
 mod tidy;

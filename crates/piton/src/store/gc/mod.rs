@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::lock::{Exclusive, GcLock};
 use super::pack::SealedPack;
 use super::packs::Pack;
-use super::reach::{NEVER, Reach};
+use super::reach::Reach;
 use super::{Objects, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -72,6 +72,8 @@ pub(super) struct Collection<'a> {
     pub(super) reach: Reach,
     pub(super) now: Moment,
     pub(super) watch: &'a Watch,
+    /// Whether it goes on where others wait.
+    pub(super) is_urgent: bool,
     /// Whether what stock git wrote a moment ago may go, too.
     pub(super) even_young: bool,
 }
@@ -80,10 +82,8 @@ impl Store {
     /// Everything that can be reached now.
     pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
         let roots = self.roots()?;
-        let mut reach = Reach::new(self.boundary()?);
-        for id in roots.projects.values().chain(&roots.others) {
-            reach.all_from(objects, *id, NEVER);
-        }
+        let mut reach = Reach::new(roots.ends.clone());
+        reach.all_roots(objects, &roots);
         Ok(reach)
     }
 
@@ -93,7 +93,7 @@ impl Store {
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
         drop(objects);
-        Collection { store: self, held, reach, now, watch, even_young: false }.run(aim)
+        Collection { store: self, held, reach, now, watch, is_urgent: false, even_young: false }.run(aim)
     }
 }
 
@@ -101,7 +101,7 @@ impl Store {
     /// Removes every byte that nothing refers to, however much has to be written anew for it.
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
-        let collection = Collection { store: self, held, reach, now, watch, even_young: true };
+        let collection = Collection { store: self, held, reach, now, watch, is_urgent: true, even_young: true };
         if collection.run(Aim::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
@@ -150,7 +150,7 @@ impl Collection<'_> {
 
     /// Whether to end soon: somebody said so, or a take that needs room waits.
     fn is_over(&self) -> bool {
-        self.watch.stop.load(Ordering::Relaxed) || !self.even_young && self.store.somebody_waits()
+        self.watch.stop.load(Ordering::Relaxed) || !self.is_urgent && self.store.somebody_waits()
     }
 
     /// In which pack each object that must stay is to be found: one that stock git keeps, else the newest.
@@ -237,6 +237,7 @@ impl Collection<'_> {
             behind.filter(|(id, _)| !moved.contains(id) && homes.get(id).is_none_or(|home| group.packs.contains(home)));
         // A pack is named by its contents: one that is rescued whole takes its own place.
         let rescued = self.rescue(packs, behind.collect())?;
+        self.store.remove_overviews()?;
         for pack in left.into_iter().filter(|at| !rescued.contains(&packs[**at].name)) {
             self.store.unlink_pack(&packs[*pack].name)?;
             done.packs_removed += 1;
@@ -249,10 +250,7 @@ impl Collection<'_> {
         for attempt in 0..TRIES_MAX {
             if let Some(alone) = self.store.exclude(self.held)? {
                 let fresh = self.store.objects(&StoreLock::none())?;
-                let roots = self.store.roots()?;
-                for id in roots.projects.values().chain(&roots.others) {
-                    self.reach.all_from(&fresh, *id, NEVER);
-                }
+                self.reach.all_roots(&fresh, &self.store.roots()?);
                 self.reach.check_whole()?;
                 return Ok(Some(alone));
             }
@@ -306,12 +304,13 @@ impl Collection<'_> {
             done.left_some = true;
             return Ok(());
         };
-        for (id, path) in loose {
-            let is_dead = !self.reach.marks.contains_key(id) && (self.even_young || self.is_old(path));
-            if is_dead || packed.contains(id) {
-                fsx::remove_file(path)?;
-            }
+        let is_dead =
+            |id: &ObjectId, path: &Path| !self.reach.marks.contains_key(id) && (self.even_young || self.is_old(path));
+        let goes: Vec<_> = loose.iter().filter(|(id, path)| is_dead(id, path) || packed.contains(id)).collect();
+        if !goes.is_empty() {
+            self.store.remove_overviews()?;
         }
+        goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
         self.store.sweep_packs(self.now, self.even_young)
     }
 
@@ -327,28 +326,31 @@ impl Collection<'_> {
     }
 }
 
-fn is_old(path: &Path, now: Moment) -> bool {
+/// Whether a file was written so long ago that whoever did has ended.
+pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
 }
 
 impl Store {
     /// Removes a pack. Readers that have it open keep it; those that come after see the others.
     fn unlink_pack(&self, name: &Path) -> Result<()> {
-        // What stock git made over several packs would name one that is gone.
-        for over_all in ["multi-pack-index", "multi-pack-index.d"] {
-            let path = self.layout.packs().join(over_all);
-            if path.is_dir() {
-                std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
-            } else {
-                fsx::remove_file(&path)?;
-            }
-        }
-        for name in fsx::names_in(&self.layout.packs())? {
-            if name.as_encoded_bytes().starts_with(b"multi-pack-index-") {
-                fsx::remove_file(&self.layout.packs().join(name))?;
-            }
-        }
         PACK_FILES.iter().try_for_each(|ending| fsx::remove_file(&name.with_added_extension(ending)))
+    }
+
+    /// Removes what stock git made over several packs and over all commits: it would name what is about to go. Git can
+    /// make it again.
+    fn remove_overviews(&self) -> Result<()> {
+        for (dir, prefix) in [(self.layout.packs(), "multi-pack-index"), (self.layout.object_info(), "commit-graph")] {
+            for name in fsx::names_in(&dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+                let path = dir.join(name);
+                if path.is_dir() {
+                    std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+                } else {
+                    fsx::remove_file(&path)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Objects in files of their own: what stock git wrote.
@@ -367,7 +369,7 @@ impl Store {
     }
 
     /// Removes what lies among the packs and belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
-    fn sweep_packs(&self, now: Moment, even_young: bool) -> Result<()> {
+    pub(super) fn sweep_packs(&self, now: Moment, even_young: bool) -> Result<()> {
         let dir = self.layout.packs();
         let names = fsx::names_in(&dir)?;
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
@@ -430,7 +432,7 @@ mod tests {
             ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
             let watch = Watch::default();
             let collection =
-                Collection { store: &store, held: &held, reach, now: NOW, watch: &watch, even_young: true };
+                Collection { store: &store, held: &held, reach, now: NOW, watch: &watch, is_urgent: true, even_young: true };
             let done = collection.run(aim).expect("a collection");
             assert!(!done.left_some);
             let objects = store.objects(&StoreLock::none()).expect("objects");
