@@ -81,7 +81,11 @@ impl Layout {
     }
 
     pub(super) fn index(&self, project: &ProjectId) -> PathBuf {
-        self.store.join("indexes").join(project.as_str())
+        self.indexes().join(project.as_str())
+    }
+
+    pub(super) fn indexes(&self) -> PathBuf {
+        self.store.join("indexes")
     }
 
     pub(super) fn projects(&self) -> PathBuf {

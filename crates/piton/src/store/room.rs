@@ -52,7 +52,7 @@ impl Store {
             let Some(lacking) = size.saturating_add(bytes).checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
                 return Ok(RoomMade::Enough { dropped });
             };
-            if round == 0 && self.remove_left_overs(held, now)? {
+            if round == 0 && self.tidy_up(held, now)? {
                 continue;
             }
             let objects = self.objects(&StoreLock::none())?;
@@ -105,9 +105,9 @@ impl Store {
     }
 
     /// Removes what killed processes left; `false` where others are at work, whose files these may be.
-    fn remove_left_overs(&self, held: &GcLock, now: Moment) -> Result<bool> {
+    fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<bool> {
         let Some(_alone) = self.exclude(held)? else { return Ok(false) };
-        self.sweep_packs(now, false)?;
+        self.remove_left_overs(now, false)?;
         Ok(true)
     }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::lock::{Exclusive, GcLock};
-use super::pack::SealedPack;
+use super::pack::{PACK_BYTES_MAX, SealedPack};
 use super::packs::Pack;
 use super::reach::Reach;
 use super::{Objects, Store, StoreLock, size};
@@ -139,7 +139,14 @@ impl Collection<'_> {
             let bytes = group.packs.iter().map(|at| packs[*at].bytes).sum();
             self.watch.done.fetch_add(bytes, Ordering::Relaxed);
         }
-        self.sweep(&packs, &homes, &loose, aim, &mut done)?;
+        let mut packed: HashSet<ObjectId> = homes.into_keys().collect();
+        if matches!(aim, Aim::All | Aim::Every) {
+            match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
+                Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
+                result => result?,
+            }
+        }
+        self.sweep(&loose, &packed, &mut done)?;
         done.bytes_freed = before.saturating_sub(self.store.recount()?);
         match no_space {
             Some(error) if done.bytes_freed == 0 => Err(error),
@@ -275,31 +282,55 @@ impl Collection<'_> {
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
 
-    /// Objects in files of their own go into a pack; those that nothing refers to, and what killed processes left, go.
-    fn sweep(
+    /// Objects in files of their own go into packs, one after the other.
+    fn pack_loose(
         &mut self,
         packs: &[Pack],
-        homes: &HashMap<ObjectId, usize>,
         loose: &HashMap<ObjectId, PathBuf>,
-        aim: Aim,
+        packed: &mut HashSet<ObjectId>,
         done: &mut Collected,
     ) -> Result<()> {
-        let mut packed: HashSet<ObjectId> = homes.keys().copied().collect();
-        if matches!(aim, Aim::All | Aim::Every) && !loose.is_empty() {
-            let is_needed = |id: &&ObjectId| self.reach.marks.contains_key(id) && !homes.contains_key(id);
-            let needed: Vec<_> = loose.keys().filter(is_needed).copied().collect();
-            if !needed.is_empty() {
-                let objects = &self.store.objects(&StoreLock::none())?;
-                let (marks, places) = (&self.reach.marks, HashMap::new());
-                let moving =
-                    Moving { packs, objects, marks, places, loose: needed.clone(), is_over: &|| self.is_over() };
-                if let Some(sealed) = moving.write(&self.store.layout.packs(), true)? {
-                    SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
-                    done.packs_written += 1;
-                    packed.extend(needed);
-                }
-            }
+        let marks = &self.reach.marks;
+        let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !packed.contains(id)).collect();
+        needed.sort_by_key(|id| (marks[id].kind as u8, marks[id].name, marks[id].order));
+        let mut bytes = 0;
+        let batches: Vec<Vec<ObjectId>> = needed
+            .chunk_by(|id, _| {
+                bytes += Store::bytes_of(&loose[id]);
+                let fits = bytes < PACK_BYTES_MAX;
+                bytes *= u64::from(fits);
+                fits
+            })
+            .map(|batch| batch.iter().map(|id| **id).collect())
+            .collect();
+        for batch in batches {
+            let objects = &self.store.objects(&StoreLock::none())?;
+            let (marks, places) = (&self.reach.marks, HashMap::new());
+            let moving = Moving { packs, objects, marks, places, loose: batch.clone(), is_over: &|| self.is_over() };
+            let Some(sealed) = moving.write(&self.store.layout.packs(), true)? else {
+                done.left_some = true;
+                break;
+            };
+            SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            done.packs_written += 1;
+            packed.extend(&batch);
+            let Some(_alone) = self.alone()? else {
+                done.left_some = true;
+                break;
+            };
+            batch.iter().try_for_each(|id| fsx::remove_file(&loose[id]))?;
         }
+        Ok(())
+    }
+
+    /// Removes objects in files of their own that are in a pack as well or that nothing refers to, and what killed
+    /// processes left.
+    fn sweep(
+        &mut self,
+        loose: &HashMap<ObjectId, PathBuf>,
+        packed: &HashSet<ObjectId>,
+        done: &mut Collected,
+    ) -> Result<()> {
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());
@@ -311,7 +342,7 @@ impl Collection<'_> {
             self.store.remove_overviews()?;
         }
         goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
-        self.store.sweep_packs(self.now, self.even_young)
+        self.store.remove_left_overs(self.now, self.even_young)
     }
 
     fn is_old(&self, path: &Path) -> bool {
@@ -368,20 +399,20 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes what lies among the packs and belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
-    pub(super) fn sweep_packs(&self, now: Moment, even_young: bool) -> Result<()> {
-        let dir = self.layout.packs();
-        let names = fsx::names_in(&dir)?;
+    /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
+    pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
-        for name in names {
-            let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
-            let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
-            // Stock git's temporary names have more to them.
-            let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
-            let has_no_idx =
-                path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
-            if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
-                fsx::remove_file(&path)?;
+        for dir in self.layout.with_temporaries() {
+            for name in fsx::names_in(&dir)? {
+                let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
+                let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
+                // Stock git's temporary names have more to them.
+                let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
+                let has_no_idx =
+                    path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
+                if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
+                    fsx::remove_file(&path)?;
+                }
             }
         }
         Ok(())
