@@ -16,7 +16,7 @@ use crate::kit::{
 };
 
 /// Calls that write, each with the errors that a bad or a full disk makes of it.
-const FAILING: [(&str, &[&str]); 13] = [
+pub(crate) const FAILING: [(&str, &[&str]); 13] = [
     ("chmod", &["EIO"]),
     ("fdatasync", &["EIO"]),
     ("fsync", &["EIO", "ENOSPC"]),
@@ -121,18 +121,18 @@ fn a_take_does_without_the_threads_that_it_cannot_have() {
 }
 
 /// A file system of its own for the base, unmounted in the end.
-struct Mounted<'a>(&'a Path);
+pub(crate) struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
     /// `None` where this user may not mount.
-    fn tmpfs(at: &'a Path, options: &str) -> Option<Self> {
+    pub(crate) fn tmpfs(at: &'a Path, options: &str) -> Option<Self> {
         fs::create_dir_all(at).expect("a directory");
         let mounted = mount(&["-t", "tmpfs", "-o", options, "tmpfs"], at);
         assert!(mounted || std::env::var_os("PITON_TEST_ALL").is_none(), "cannot mount, and PITON_TEST_ALL is set");
         mounted.then_some(Self(at))
     }
 
-    fn remount(&self, options: &str) {
+    pub(crate) fn remount(&self, options: &str) {
         assert!(mount(&["-o", &format!("remount,{options}")], self.0), "mounted before");
     }
 }

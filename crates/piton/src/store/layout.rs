@@ -76,6 +76,11 @@ impl Layout {
         format!("refs/hermes/{project}")
     }
 
+    /// The directory of the projects' refs.
+    pub(super) fn references(&self) -> PathBuf {
+        self.store.join("refs/hermes")
+    }
+
     pub(super) fn reference(&self, project: &ProjectId) -> PathBuf {
         self.store.join(Self::ref_name(project))
     }

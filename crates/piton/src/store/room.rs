@@ -150,9 +150,9 @@ impl Store {
                 return Ok(false);
             }
             let history = &histories[&project];
-            let (kept, behind) = history.split_at(history.len() - count);
+            let kept = &history[..history.len() - count];
             let end = kept.last().expect("the newest is never dropped").id;
-            self.cut_before(&locked, &project, end, behind, now)?;
+            self.cut_before(&locked, &project, end, now)?;
         }
         Ok(true)
     }

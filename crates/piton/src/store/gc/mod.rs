@@ -362,6 +362,11 @@ pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
 }
 
+/// Stock git makes its packs read-only; ours are their owner's to write.
+fn is_writable(path: &Path) -> bool {
+    sys::stat_path(path).is_ok_and(|stat| stat.mode & 0o200 != 0)
+}
+
 impl Store {
     /// Removes a pack. Readers that have it open keep it; those that come after see the others.
     fn unlink_pack(&self, name: &Path) -> Result<()> {
@@ -410,12 +415,13 @@ impl Store {
                 let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
                 let has_no_idx =
                     path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
+                let is_ours = is_ours || has_no_idx && is_writable(&path);
                 if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
                     fsx::remove_file(&path)?;
                 }
             }
         }
-        Ok(())
+        self.remove_stale_locks(now)
     }
 
     /// What a file takes; 0 where there is none.
