@@ -14,6 +14,7 @@ mod measure;
 mod report;
 mod seed;
 mod soak;
+mod space;
 mod statwalk;
 mod text;
 mod trees;
@@ -46,6 +47,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             None => help(),
         },
         (Some("soak"), _) => soak::run(rest),
+        (Some("space"), _) => space::run(rest),
         (Some("statwalk"), [directory]) => {
             println!("{}", statwalk::walk(Path::new(directory))?);
             Ok(ExitCode::SUCCESS)

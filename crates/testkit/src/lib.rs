@@ -14,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 pub mod soak;
+pub mod space;
 
 /// A home, a base and a project in a temporary directory.
 pub struct Sandbox {

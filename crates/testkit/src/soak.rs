@@ -134,8 +134,9 @@ impl Plan<'_> {
         let mut soaked = Soaked::default();
         std::thread::scope(|scope| {
             let soak = &soak;
-            let mut workers: Vec<_> =
-                (0..WRITERS).map(|n| scope.spawn(move || soak.write(n, &mut Dice::new(self.seed * 100 + n as u64)))).collect();
+            let mut workers: Vec<_> = (0..WRITERS)
+                .map(|n| scope.spawn(move || soak.write(n, &mut Dice::new(self.seed * 100 + n as u64))))
+                .collect();
             workers.push(scope.spawn(move || soak.collect(&PRUNE, self.seed * 100 + 50)));
             workers.push(scope.spawn(move || soak.collect(&["maintain", "--json"], self.seed * 100 + 51)));
             workers.push(scope.spawn(move || soak.restore(&mut Dice::new(self.seed * 100 + 52))));
@@ -356,7 +357,8 @@ impl Soak<'_> {
             list.as_array().expect("a list").iter().map(|one| one["id"].as_str().expect("an id").to_owned()).collect();
         let is_there = |known: &Known| listed.contains(&known.id);
         let first = model.known.iter().position(is_there).unwrap_or(model.known.len());
-        let lost: Vec<_> = model.known[first..].iter().filter(|known| !is_there(known)).map(|known| &known.id).collect();
+        let lost: Vec<_> =
+            model.known[first..].iter().filter(|known| !is_there(known)).map(|known| &known.id).collect();
         assert!(lost.is_empty(), "in the middle of {}: {lost:?}", dir.display());
         assert!(first < model.known.len() || model.known.is_empty() || model.unknown_max > 0, "the newest is gone");
         let is_by_rule = first == 0 || listed.len() >= SNAPSHOTS_MAX || self.plan.size_mb_max > 0;

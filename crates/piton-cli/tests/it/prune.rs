@@ -16,7 +16,9 @@ fn take_in(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     fs::write(dir.join("file"), dir.display().to_string()).expect("a file");
     run(in_dir(sandbox, dir).args(["take", "--json"])).done();
     let records = fs::read_dir(sandbox.store().join("projects")).expect("records").flatten().map(|entry| entry.path());
-    let is_its = |path: &PathBuf| fs::read_to_string(path).expect("a record").contains(&format!("{:?}", dir.display().to_string()));
+    let is_its = |path: &PathBuf| {
+        fs::read_to_string(path).expect("a record").contains(&format!("{:?}", dir.display().to_string()))
+    };
     records.into_iter().find(is_its).expect("its record")
 }
 
@@ -73,7 +75,10 @@ fn only_a_directory_that_is_gone_from_a_place_that_is_there_makes_an_orphan() {
     let report = prune(&sandbox, &["--keep-orphans"]);
     assert_eq!((&report["scanned"], &report["deleted_orphan"]), (&json!(7), &json!(0)), "{report}");
     let report = prune(&sandbox, &[]);
-    assert_eq!((&report["scanned"], &report["deleted_orphan"], &report["deleted_stale"]), (&json!(7), &json!(2), &json!(0)));
+    assert_eq!(
+        (&report["scanned"], &report["deleted_orphan"], &report["deleted_stale"]),
+        (&json!(7), &json!(2), &json!(0))
+    );
     assert!(!deleted.exists() && !old_record.exists(), "{report}");
     assert!(parent_gone.exists() && other_device.exists() && old_empty.exists(), "{report}");
     sandbox.assert_store_is_whole();
@@ -107,7 +112,8 @@ fn a_project_goes_by_age_unless_it_is_used_or_being_restored() {
         });
         record
     };
-    let (old, young, used, restoring) = (record("old", 8.0), record("young", 6.0), record("used", 8.0), record("restoring", 9.0));
+    let (old, young, used, restoring) =
+        (record("old", 8.0), record("young", 6.0), record("used", 8.0), record("restoring", 9.0));
     run(in_dir(&sandbox, &sandbox.root().join("used")).args(["take", "--json"])).done();
     let kept: Value = serde_json::from_slice(&fs::read(&used).expect("a record")).expect("JSON");
     assert_eq!(kept["their key"], json!({"deep": [1]}), "unknown keys survive");
@@ -291,7 +297,9 @@ fn a_clear_that_was_cut_short_is_finished_by_the_next_prune() {
 #[test]
 fn what_a_killed_take_left_makes_room_before_any_checkpoint_goes() {
     let sandbox = Sandbox::new();
-    let take = || run(in_dir(&sandbox, &sandbox.project()).env("PITON_MAX_TOTAL_SIZE_MB", "2").args(["take", "--json"])).done();
+    let take = || {
+        run(in_dir(&sandbox, &sandbox.project()).env("PITON_MAX_TOTAL_SIZE_MB", "2").args(["take", "--json"])).done()
+    };
     for number in 0..5 {
         sandbox.write("a.txt", number.to_string());
         assert_eq!(take().json()["outcome"], "taken");

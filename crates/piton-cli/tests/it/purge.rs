@@ -73,9 +73,10 @@ fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
                 sandbox.store_git(&["pack-refs", "--all"]);
                 sandbox.store_git(&["multi-pack-index", "write"]);
                 let pack = &sandbox.store().join("objects/pack");
-                let name = fs::read_dir(pack).expect("packs").flatten().find(|entry| {
-                    entry.path().extension().is_some_and(|end| end == "pack")
-                });
+                let name = fs::read_dir(pack)
+                    .expect("packs")
+                    .flatten()
+                    .find(|entry| entry.path().extension().is_some_and(|end| end == "pack"));
                 fs::write(name.expect("a pack").path().with_extension("keep"), "").expect("a file");
             }
             _ => {}
@@ -88,8 +89,10 @@ fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
         let after_all = ids(&sandbox);
         assert_eq!(told(&sandbox), times, "case {case}");
         let pairs = report["rewritten"].as_array().expect("a list");
-        let rewritten: BTreeMap<&str, &str> =
-            pairs.iter().map(|pair| (pair["old"].as_str().expect("an id"), pair["new"].as_str().expect("an id"))).collect();
+        let rewritten: BTreeMap<&str, &str> = pairs
+            .iter()
+            .map(|pair| (pair["old"].as_str().expect("an id"), pair["new"].as_str().expect("an id")))
+            .collect();
         for ((old, new), held) in before_all.iter().zip(&after_all).zip(held) {
             assert_eq!(rewritten[old.as_str()], new);
             assert!(sandbox.held_by(new) == without_secret(held), "case {case}: {new}");

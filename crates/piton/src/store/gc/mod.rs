@@ -126,7 +126,8 @@ impl Collection<'_> {
         self.watch.total.store(total, Ordering::Relaxed);
         let mut no_space = None;
         for group in &groups {
-            if self.is_over() {
+            // A group that could not be unlinked stands there twice: one at a time is enough.
+            if done.left_some || self.is_over() {
                 done.left_some = true;
                 break;
             }
@@ -377,7 +378,9 @@ impl Store {
     /// make it again.
     fn remove_overviews(&self) -> Result<()> {
         for (dir, prefix) in [(self.layout.packs(), "multi-pack-index"), (self.layout.object_info(), "commit-graph")] {
-            for name in fsx::names_in(&dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+            for name in
+                fsx::names_in(&dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
+            {
                 let path = dir.join(name);
                 if path.is_dir() {
                     std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
@@ -446,6 +449,40 @@ mod tests {
         id
     }
 
+    /// Takes that come after the names were read move the ends of histories away from under them.
+    #[test]
+    fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let dir = temp.path().join("project");
+        std::fs::create_dir(&dir).expect("a directory");
+        let project = Project::at(&dir, None).expect("a project");
+        let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+        for contents in ["one", "two", "three", "four"] {
+            take(&store, &project, contents);
+        }
+        let held = store.lock_gc().expect("a lock");
+        let watch = Watch::default();
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        let roots = store.roots().expect("names");
+        let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
+        let mut reach = Reach::new(roots.ends.clone());
+        reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
+        let collection = Collection {
+            store: &store,
+            held: &held,
+            reach,
+            now: NOW,
+            watch: &watch,
+            is_urgent: true,
+            even_young: true,
+        };
+        collection.run(Aim::All).expect("all that is named is there");
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
+        let objects = store.objects(&StoreLock::none()).expect("objects");
+        assert_eq!(store.history_of(&objects, project.id()).expect("a history").len(), 2);
+    }
+
     /// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the
     /// newest checkpoint is dead to it, and so is the one whose contents a take has found again.
     #[test]
@@ -468,8 +505,15 @@ mod tests {
             let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
             ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
             let watch = Watch::default();
-            let collection =
-                Collection { store: &store, held: &held, reach, now: NOW, watch: &watch, is_urgent: true, even_young: true };
+            let collection = Collection {
+                store: &store,
+                held: &held,
+                reach,
+                now: NOW,
+                watch: &watch,
+                is_urgent: true,
+                even_young: true,
+            };
             let done = collection.run(aim).expect("a collection");
             assert!(!done.left_some);
             let objects = store.objects(&StoreLock::none()).expect("objects");
