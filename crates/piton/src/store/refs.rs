@@ -116,6 +116,7 @@ impl Store {
             fsx::remove_file(&lock)?;
             return Err(moved_meanwhile("cut the history"));
         }
+        self.remove_commit_graph()?;
         // An empty one means to stock git that there is none.
         let moved = if ends.is_empty() {
             fsx::remove_file(&path)?;

@@ -9,7 +9,7 @@ use piton::{Settings, Store, Watch, maintain};
 use testkit::{Sandbox, space};
 
 use crate::kit::{Dice, cases, now, take_at, take_with, taken};
-use crate::upkeep::ids_of;
+use crate::upkeep::{ids_of, store_of};
 
 /// Everything that was ever taken, in a store without a limit, as stock git sees it.
 struct Shadow {
@@ -72,12 +72,14 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     let settings = Settings { max_snapshots: 100_000, max_total_size_mb, ..Settings::default() };
     let bytes_max = settings.total_bytes_max().expect("a limit");
     let mut newest = BTreeMap::new();
-    for number in 0..cases("PITON_CAP_TAKES", 250) {
+    for number in 0..cases("PITON_CAP_TAKES", 200) {
         let dir = &dirs[dice.roll(dirs.len())];
         let bytes = 2_000 + dice.roll(60_000);
         fs::write(dir.join(format!("f{}", dice.roll(4))), dice.noise(bytes)).expect("a file");
         shadow.take(dir);
         newest.insert(dir.clone(), taken(&take_with(&sandbox, dir, &settings)));
+        // As the command does after each take.
+        maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
         let size = space::bytes_below(&sandbox.store());
         assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
         for (dir, id) in &newest {

@@ -363,6 +363,18 @@ pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
 }
 
+fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
+    for name in fsx::names_in(dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+        let path = dir.join(name);
+        if path.is_dir() {
+            std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+        } else {
+            fsx::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
 /// Stock git makes its packs read-only; ours are their owner's to write.
 fn is_writable(path: &Path) -> bool {
     sys::stat_path(path).is_ok_and(|stat| stat.mode & 0o200 != 0)
@@ -374,22 +386,15 @@ impl Store {
         PACK_FILES.iter().try_for_each(|ending| fsx::remove_file(&name.with_added_extension(ending)))
     }
 
-    /// Removes what stock git made over several packs and over all commits: it would name what is about to go. Git can
-    /// make it again.
+    /// Removes what stock git made over several packs and over all commits: it would name what is about to go.
     fn remove_overviews(&self) -> Result<()> {
-        for (dir, prefix) in [(self.layout.packs(), "multi-pack-index"), (self.layout.object_info(), "commit-graph")] {
-            for name in
-                fsx::names_in(&dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()))
-            {
-                let path = dir.join(name);
-                if path.is_dir() {
-                    std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
-                } else {
-                    fsx::remove_file(&path)?;
-                }
-            }
-        }
-        Ok(())
+        remove_beginning_with("multi-pack-index", &self.layout.packs())?;
+        self.remove_commit_graph()
+    }
+
+    /// Removes what stock git made over all commits, before a history is cut or commits go. Git can make it again.
+    pub(super) fn remove_commit_graph(&self) -> Result<()> {
+        remove_beginning_with("commit-graph", &self.layout.object_info())
     }
 
     /// Objects in files of their own: what stock git wrote.
