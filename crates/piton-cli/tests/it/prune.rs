@@ -310,5 +310,5 @@ fn what_a_killed_take_left_makes_room_before_any_checkpoint_goes() {
     sandbox.write("a.txt", "more");
     assert_eq!(take().json()["outcome"], "taken");
     assert_eq!(ids(&sandbox).len(), 6, "no checkpoint was dropped");
-    assert_eq!(sandbox.temporary_files(), [PathBuf::new(); 0]);
+    assert!(sandbox.temporary_files().is_empty());
 }
