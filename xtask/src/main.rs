@@ -1,6 +1,6 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` measures piton beside other tools. `statwalk` is one of these tools: it lives here so that it can be timed
+//! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take. `statwalk` is one of these tools: it lives here so that it can be timed
 //! as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
@@ -13,6 +13,8 @@ mod machine;
 mod measure;
 mod report;
 mod seed;
+mod soak;
+mod space;
 mod statwalk;
 mod text;
 mod trees;
@@ -44,6 +46,8 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             Some(options) => bench::run(&options),
             None => help(),
         },
+        (Some("soak"), _) => soak::run(rest),
+        (Some("space"), _) => space::run(rest),
         (Some("statwalk"), [directory]) => {
             println!("{}", statwalk::walk(Path::new(directory))?);
             Ok(ExitCode::SUCCESS)

@@ -50,7 +50,7 @@ impl History {
     pub fn of(store: &Store, project: &Project) -> Result<Self> {
         let held = store.share()?;
         let objects = store.objects(&held)?;
-        let checkpoints = store.history(&objects, store.newest(project.id())?)?;
+        let checkpoints = store.history_of(&objects, project.id())?;
         Ok(Self { checkpoints, objects, _held: held })
     }
 

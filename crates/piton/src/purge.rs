@@ -31,11 +31,22 @@ pub struct PurgeReport {
 /// What a purge would rewrite: how many checkpoints, and the paths.
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
     let held = store.share()?;
+    refuse_while_restoring(store, project)?;
     let objects = store.objects(&held)?;
-    let history = store.history(&objects, store.newest(project.id())?)?;
+    let history = store.history_of(&objects, project.id())?;
     let purge = Purge { objects: &objects, paths };
     let (found, first) = purge.find(&history)?;
     Ok((first.map_or(0, |at| at + 1), paths_of(found)))
+}
+
+/// A restore that was cut short needs its checkpoints under the names that it noted.
+fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
+    match store.interrupted_restore(project.id())? {
+        None => Ok(()),
+        Some(_) => Err(Error::new(ErrorKind::Busy, "purge")
+            .because("a restore of this project was cut short")
+            .with_hint("finish it with `piton restore --continue`, or go back with `piton restore --abort`")),
+    }
 }
 
 fn paths_of(found: HashSet<(Vec<u8>, ObjectId)>) -> Vec<Vec<u8>> {
@@ -51,11 +62,7 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
     {
         let held = store.share()?;
         let locked = store.lock_project(&held, project.id())?;
-        if store.interrupted_restore(project.id())?.is_some() {
-            return Err(Error::new(ErrorKind::Busy, "purge")
-                .because("a restore of this project was cut short")
-                .with_hint("finish it with `piton restore --continue`, or go back with `piton restore --abort`"));
-        }
+        refuse_while_restoring(store, project)?;
         let objects = store.objects(&held)?;
         let newest = store.newest(project.id())?;
         let history = store.history(&objects, newest)?;

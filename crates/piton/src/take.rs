@@ -368,9 +368,8 @@ impl Keep<'_> {
         if older.len() < keep {
             return Ok(());
         }
-        let (kept, behind) = older.split_at(keep - 1);
-        let end = kept.last().map_or(new, |oldest| oldest.id);
-        self.store.cut_before(self.locked, self.project, end, behind, self.now)
+        let end = older[..keep - 1].last().map_or(new, |oldest| oldest.id);
+        self.store.cut_before(self.locked, self.project, end, self.now)
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.

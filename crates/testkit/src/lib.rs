@@ -13,18 +13,70 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+pub mod soak;
+pub mod space;
+
 /// A home, a base and a project in a temporary directory.
 pub struct Sandbox {
     temp: TempDir,
 }
 
 /// What a checkpoint holds at one path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
     /// A file: whether it is executable, and its bytes.
     File(bool, Vec<u8>),
     /// A link and where it leads.
     Link(Vec<u8>),
+}
+
+impl Held {
+    /// How many bytes it comes to.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::File(_, bytes) | Self::Link(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether that is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Random numbers that are the same in each run.
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Another seed gives other numbers.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        usize::try_from(self.next() >> 33).expect("31 bits") % sides
+    }
+
+    /// One of them.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len())]
+    }
+
+    /// Bytes that do not compress.
+    pub fn noise(&mut self, bytes: usize) -> Vec<u8> {
+        let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
+        noise.truncate(bytes);
+        noise
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
 }
 
 impl Sandbox {

@@ -94,8 +94,13 @@ pub(crate) fn take_under_strace<S: AsRef<OsStr>>(sandbox: &Sandbox, strace_args:
 pub(crate) fn system_calls_of_take(sandbox: &Sandbox) -> Vec<(String, usize)> {
     let log = sandbox.root().join("strace.log");
     take_under_strace(sandbox, [OsStr::new("-o"), log.as_os_str()]).done();
+    system_calls(&log)
+}
+
+/// The system calls that `strace` wrote down, with how often one thread made them at most.
+pub(crate) fn system_calls(log: &Path) -> Vec<(String, usize)> {
     let mut counts = std::collections::BTreeMap::<(String, String), usize>::new();
-    for line in fs::read_to_string(&log).expect("what strace wrote").lines() {
+    for line in fs::read_to_string(log).expect("what strace wrote").lines() {
         let Some((thread, call)) = line.split_once(' ') else { continue };
         let Some((name, _)) = call.trim_start().split_once('(') else { continue };
         if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {

@@ -99,7 +99,7 @@ pub fn diff(
 ) -> Result<Diff> {
     let held = store.share()?;
     let objects = store.objects(&held)?;
-    let checkpoints = store.history(&objects, store.newest(project.id())?)?;
+    let checkpoints = store.history_of(&objects, project.id())?;
     let from = history::find(&checkpoints, from)?;
     let changed = match to {
         Some(to) => between_checkpoints(from, history::find(&checkpoints, to)?, &objects, paths)?,

@@ -63,6 +63,8 @@ impl Store {
                 dir: record.dir(),
                 created_at: record.created_at(),
                 last_touch: self.last_touch(&id, &record),
+                // What cannot be read may be one.
+                is_restoring: !matches!(self.interrupted_restore(&id), Ok(None)),
                 id,
             });
         }
@@ -106,7 +108,7 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
     let inventory = store.inventory()?;
     let drops = plan(policy, &inventory, now.as_secs_f64());
     let over_size = match policy.total_bytes_max {
-        Some(bytes_max) => store.would_drop(bytes_max)?.map(|counts| counts.into_iter().collect()),
+        Some(bytes_max) => store.would_drop(bytes_max, now)?.map(|counts| counts.into_iter().collect()),
         None => Some(Vec::new()),
     };
     Ok(PrunePlan { inventory, drops, over_size })
@@ -119,11 +121,14 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
+    report.problems.extend(store.finish_removal().err().map(|error| error.to_string()));
     for dropping in plan(policy, &inventory, now.as_secs_f64()) {
         let dropped = match &dropping.what {
             Goes::Project(id) => {
                 let known = inventory.projects.iter().find(|project| project.id == *id);
-                store.forget_project(id, known.and_then(|project| project.last_touch), now)
+                let last_touch = known.and_then(|project| project.last_touch);
+                let is_gone = dropping.why == WhyDropped::Orphan;
+                with_room(store, || store.forget_project(id, last_touch, is_gone, now))
             }
             Goes::Archive(name) => store.remove_archive(name).map(|()| true),
             Goes::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
@@ -139,7 +144,7 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     if let Some(bytes_max) = policy.total_bytes_max {
-        let made = store.make_room(&held, 0, bytes_max, now, watch);
+        let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
         note(made.and_then(|made| {
             match made {
                 RoomMade::Enough { dropped: count } => {
@@ -151,10 +156,22 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
             }
         }));
     }
-    note(store.collect(&held, Aim::All, now, watch).map(drop));
+    note(with_room(store, || store.collect(&held, Aim::All, now, watch)).map(drop));
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)
+}
+
+/// Does what gives space back, and on a full disk needs some for a few small files first: what can be made again goes for
+/// them.
+fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    match work() {
+        Err(error) if error.kind() == ErrorKind::Full => {
+            store.remove_rebuildable()?;
+            work()
+        }
+        done => done,
+    }
 }
 
 /// Whether maintenance has something to do. Costs next to nothing, so that every take may ask.
@@ -201,10 +218,12 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
 
 /// Removes all checkpoints of all projects, and what older layouts left. Session records stay: they are no checkpoints.
 pub fn clear(store: &Store) -> Result<u64> {
+    // Before anything is written or removed: a base may point at somebody else's directory by mistake.
+    store.check_ours()?;
     let held = store.lock_gc()?;
     let bytes = store.base_bytes()?;
-    clear_legacy(store)?;
     store.remove_all(&held)?;
+    clear_legacy(store)?;
     Ok(bytes)
 }
 

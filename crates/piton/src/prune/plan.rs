@@ -53,6 +53,8 @@ pub struct KnownProject {
     pub created_at: Option<f64>,
     /// When it was last used.
     pub last_touch: Option<f64>,
+    /// Whether a restore of it was cut short, and waits to be finished.
+    pub is_restoring: bool,
 }
 
 /// A repository of the older layout that still stands in the base.
@@ -120,7 +122,9 @@ pub fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Drop> 
         }
     };
     let projects = inventory.projects.iter().filter_map(|project| {
-        let why = why(project.presence, project.last_touch)?;
+        // Half of a restore is no state to be left in, however long ago that was.
+        let last_touch = project.last_touch.filter(|_| !project.is_restoring);
+        let why = why(project.presence, last_touch)?;
         Some(Drop { what: Goes::Project(project.id.clone()), why })
     });
     let old = inventory.old_repositories.iter().filter_map(|old| {
@@ -146,6 +150,7 @@ mod tests {
             dir: None,
             presence,
             created_at: None,
+            is_restoring: false,
             last_touch: days_ago.map(|days| NOW - days * DAY_SECS),
         }
     }

@@ -146,7 +146,7 @@ impl<'a> Restore<'a> {
         let held = store.share()?;
         let locked = if options.is_dry { None } else { Some(store.lock_project(&held, project.id())?) };
         let objects = store.objects(&held)?;
-        let checkpoints = store.history(&objects, store.newest(project.id())?)?;
+        let checkpoints = store.history_of(&objects, project.id())?;
         let intent = store.interrupted_restore(project.id())?;
         let Resolved { target, verb, paths } = resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
         let newest = checkpoints.first().cloned();

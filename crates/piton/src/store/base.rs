@@ -39,12 +39,20 @@ impl Store {
         Ok(known)
     }
 
-    /// Forgets a project and all its checkpoints; `false` where it was used since `last_touch`, or is being restored.
-    pub(crate) fn forget_project(&self, id: &ProjectId, last_touch: Option<f64>, now: Moment) -> Result<bool> {
+    /// Forgets a project and all its checkpoints; `false` where it was used since `last_touch`, or where a restore of it
+    /// waits to be finished in a directory that is still there.
+    pub(crate) fn forget_project(
+        &self,
+        id: &ProjectId,
+        last_touch: Option<f64>,
+        is_gone: bool,
+        now: Moment,
+    ) -> Result<bool> {
         let held = self.share()?;
         let locked = self.lock_project(&held, id)?;
         let touched = self.record(id).last_touch();
-        if touched.is_some() && touched != last_touch {
+        let is_used = touched.is_some() && touched != last_touch;
+        if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
             return Ok(false);
         }
         self.delete_ref(&locked, id, now)?;
@@ -52,6 +60,13 @@ impl Store {
             fsx::remove_file(&path)?;
         }
         Ok(true)
+    }
+
+    /// Removes what the next take makes again, however long that takes it.
+    pub(crate) fn remove_rebuildable(&self) -> Result<()> {
+        fsx::remove_file(&self.layout.size())?;
+        let indexes = self.layout.indexes();
+        fsx::names_in(&indexes)?.iter().try_for_each(|name| fsx::remove_file(&indexes.join(name)))
     }
 
     /// Whether there are more packs than lookups should have to go through, and such that can be merged.
@@ -123,23 +138,31 @@ impl Store {
         remove_dir(&path)
     }
 
+    /// Declines a directory that is no store of piton's making.
+    pub(crate) fn check_ours(&self) -> Result<()> {
+        let is_ours = create::is_a_store(self.layout.store()) && self.layout.projects().is_dir();
+        if is_ours { Ok(()) } else { Err(not_ours(self.layout.store())) }
+    }
+
     /// Removes all checkpoints of all projects. The store is moved out of the way first, so that nobody sees half of it.
     pub(crate) fn remove_all(&self, held: &GcLock) -> Result<()> {
-        if !create::is_a_store(self.layout.store()) || !self.layout.projects().is_dir() {
-            return Err(not_ours(self.layout.store()));
-        }
+        self.check_ours()?;
         let Some(_alone) = self.exclude_patiently(held)? else {
             return Err(Error::new(ErrorKind::Busy, "remove the store")
                 .because("other processes use it all the time")
                 .with_hint("end them, and try again"));
         };
-        let aside = self.layout.aside();
-        if aside.exists() {
-            remove_dir(&aside)?;
-        }
-        fs::rename(self.layout.store(), &aside).map_err(|error| Error::io("remove", self.layout.store(), error))?;
+        self.finish_removal()?;
+        fs::rename(self.layout.store(), self.layout.aside())
+            .map_err(|error| Error::io("remove", self.layout.store(), error))?;
         fsx::remove_file(&self.layout.last_prune())?;
-        remove_dir(&aside)
+        self.finish_removal()
+    }
+
+    /// Removes what is left of a store that was being removed.
+    pub(crate) fn finish_removal(&self) -> Result<()> {
+        let aside = self.layout.aside();
+        if is_real_dir(&aside) && create::is_a_store(&aside) { remove_dir(&aside) } else { Ok(()) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checkpoints as git commits. The first line of the message is the reason; what git has no field for follows it, in
 //! lines that docs/FORMAT.md defines. Lines that this version does not know are left alone.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::{Objects, Store};
@@ -367,26 +368,42 @@ impl Objects {
     pub(crate) fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint> {
         parse(id, &self.read(id, ObjectKind::Commit)?)
     }
-}
 
-/// A longer history is a store with a loop in it.
-const HISTORY_MAX: usize = 1_000_000;
-
-impl Store {
-    /// A checkpoint and those before it, down to where the history was cut.
-    pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Vec<Checkpoint>> {
-        let boundary = self.boundary()?;
+    /// A checkpoint and those before it, down to where histories end.
+    pub(crate) fn history(
+        &self,
+        newest: Option<CheckpointId>,
+        ends: &HashSet<CheckpointId>,
+    ) -> Result<Vec<Checkpoint>> {
         let mut next = newest;
         let mut history: Vec<Checkpoint> = Vec::new();
         while let Some(id) = next {
             if history.len() == HISTORY_MAX {
                 return Err(Error::damaged("list the checkpoints", "there is no end to them"));
             }
-            let checkpoint = objects.checkpoint(id)?;
-            next = checkpoint.parent.filter(|_| !boundary.contains(&id));
+            let checkpoint = self.checkpoint(id)?;
+            next = checkpoint.parent.filter(|_| !ends.contains(&id));
             history.push(checkpoint);
         }
         Ok(history)
+    }
+}
+
+/// A longer history is a store with a loop in it.
+const HISTORY_MAX: usize = 1_000_000;
+
+impl Store {
+    /// The checkpoints of a project, newest first.
+    pub(crate) fn history_of(&self, objects: &Objects, project: &ProjectId) -> Result<Vec<Checkpoint>> {
+        // In this order: a take moves the ref first and cuts afterwards. An end that is newer than what is read as the
+        // newest would not be met, and the walk would go on among objects that are gone.
+        let ends = self.boundary()?;
+        objects.history(self.newest(project)?, &ends)
+    }
+
+    /// A checkpoint and those before it, for whoever holds the project's lock.
+    pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Vec<Checkpoint>> {
+        objects.history(newest, &self.boundary()?)
     }
 }
 

@@ -32,7 +32,7 @@ impl Store {
         let mut holders: HashMap<ObjectId, Holder> = HashMap::new();
         let mut holdings = Holdings::default();
         for (at, newest) in roots.projects.values().enumerate() {
-            let mut reach = Reach::new(self.boundary()?);
+            let mut reach = Reach::new(roots.ends.clone());
             reach.all_from(&objects, *newest, NEVER);
             holdings.missing += reach.missing.len();
             for id in reach.marks.into_keys() {
@@ -42,8 +42,8 @@ impl Store {
                 }
             }
         }
-        let mut reach = Reach::new(self.boundary()?);
-        roots.others(&objects).into_iter().for_each(|id| reach.all_from(&objects, id, NEVER));
+        let mut reach = Reach::new(roots.ends.clone());
+        reach.other_roots(&objects, &roots);
         holders.extend(reach.marks.into_keys().map(|id| (id, Holder::Several)));
         let mut alone = vec![0; roots.projects.len()];
         for entry in self.packs()?.iter().flat_map(|pack| &pack.entries) {
@@ -61,7 +61,7 @@ impl Store {
             }
         }
         for ((project, newest), bytes) in roots.projects.iter().zip(alone) {
-            let count = self.history(&objects, Some(*newest)).map_or(0, |history| history.len());
+            let count = objects.history(Some(*newest), &roots.ends).map_or(0, |history| history.len());
             holdings.projects.insert(project.clone(), (count, bytes));
         }
         Ok(holdings)

@@ -95,6 +95,10 @@ impl Layout {
         self.store.join("objects/pack")
     }
 
+    pub(super) fn object_info(&self) -> PathBuf {
+        self.store.join("objects/info")
+    }
+
     pub(super) fn shallow(&self) -> PathBuf {
         self.store.join("shallow")
     }
@@ -105,6 +109,11 @@ impl Layout {
 
     pub(super) fn ref_name(project: &ProjectId) -> String {
         format!("refs/hermes/{project}")
+    }
+
+    /// The directory of the projects' refs.
+    pub(super) fn references(&self) -> PathBuf {
+        self.store.join("refs/hermes")
     }
 
     pub(super) fn reference(&self, project: &ProjectId) -> PathBuf {

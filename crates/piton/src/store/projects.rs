@@ -39,7 +39,9 @@ impl Record {
         set.entry("created_at").or_insert_with(|| now.clone());
         set.insert("last_touch".to_owned(), now);
         if let Some(around) = dir.parent().and_then(|parent| parent.metadata().ok()) {
-            set.insert("parent_device".to_owned(), around.dev().into());
+            // Where a disk is mounted right here, the place may vanish with it: then no device is the right one.
+            let device = dir.metadata().map_or(around.dev(), |own| own.dev());
+            set.insert("parent_device".to_owned(), device.into());
         }
     }
 
@@ -59,7 +61,7 @@ impl Record {
         Some(PathBuf::from(OsString::from_vec(bytes))).filter(|dir| dir.is_absolute())
     }
 
-    /// The device of the directory around it when it was last used.
+    /// The device that the directory around it must be on for a missing directory to be a deleted one.
     pub(crate) fn parent_device(&self) -> Option<u64> {
         self.0.get("parent_device")?.as_u64()
     }

@@ -33,25 +33,15 @@ pub(super) struct Mark {
 /// Everything that names an object.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Roots {
+    /// Where histories end. Read before the names: a take moves its ref first and cuts afterwards, so that an end which is
+    /// newer than the name would lie outside the history, and the walk would run past the real one.
+    pub(super) ends: HashSet<CheckpointId>,
     /// The newest checkpoints.
     pub(super) projects: BTreeMap<ProjectId, CheckpointId>,
-    /// What else is named: by refs of other people, or by a restore that was cut short.
+    /// What else is named: by refs of other people, a restore that was cut short.
     pub(super) others: Vec<ObjectId>,
-    /// What stock git's logs of refs name. It may be gone already.
-    logged: Vec<ObjectId>,
-}
-
-impl Roots {
-    /// All that must be there, and of what the logs name all that is.
-    pub(super) fn all(&self, objects: &Objects) -> Vec<ObjectId> {
-        self.projects.values().copied().chain(self.others(objects)).collect()
-    }
-
-    /// The same without the projects.
-    pub(super) fn others(&self, objects: &Objects) -> Vec<ObjectId> {
-        let logged = self.logged.iter().filter(|id| objects.has(**id));
-        self.others.iter().chain(logged).copied().collect()
-    }
+    /// What stock git's logs name. It may be gone: git itself lets go of it after a while.
+    pub(super) logged: Vec<ObjectId>,
 }
 
 impl Store {
@@ -61,7 +51,7 @@ impl Store {
     }
 
     pub(super) fn roots(&self) -> Result<Roots> {
-        let mut roots = Roots::default();
+        let mut roots = Roots { ends: self.boundary()?, ..Roots::default() };
         for (name, id) in self.all_refs()? {
             match name.strip_prefix("refs/hermes/").and_then(ProjectId::parse) {
                 Some(project) => drop(roots.projects.insert(project, id)),
@@ -80,17 +70,38 @@ impl Store {
                 roots.others.extend([intent.target, intent.safety]);
             }
         }
-        let mut open = vec![(self.layout.store().join("logs"), 0)];
-        while let Some((path, depth)) = open.pop() {
-            if path.is_dir() && depth < REF_DEPTH_MAX {
-                open.extend(fsx::names_in(&path)?.into_iter().map(|name| (path.join(name), depth + 1)));
-                continue;
-            }
-            let text = fsx::read_small(&path, NAMES_BYTES_MAX)?.unwrap_or_default();
-            let ids = text.split(|byte| *byte == b'\n').flat_map(|line| [line.get(..40), line.get(41..81)]);
-            roots.logged.extend(ids.flatten().filter_map(ObjectId::from_hex));
-        }
+        roots.logged = self.logged()?;
         Ok(roots)
+    }
+
+    /// What the logs of refs name, those of our own refs apart: what is dropped there is dropped for good.
+    fn logged(&self) -> Result<Vec<ObjectId>> {
+        let mut logged = Vec::new();
+        for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with("logs/refs/hermes/")) {
+            let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
+            for line in text.split(|byte| *byte == b'\n') {
+                let ids = [line.get(..40), line.get(41..81)].into_iter().flatten();
+                logged.extend(ids.filter_map(ObjectId::from_hex));
+            }
+        }
+        Ok(logged)
+    }
+
+    /// The files below a directory of the store, by their names in it.
+    fn files_below(&self, dir: &str) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        let mut open = vec![(dir.to_owned(), 0)];
+        while let Some((dir, depth)) = open.pop() {
+            for name in fsx::names_in(&self.layout.store().join(&dir))? {
+                let name = format!("{dir}/{}", name.to_string_lossy());
+                if !self.layout.store().join(&name).is_dir() {
+                    files.push(name);
+                } else if depth < REF_DEPTH_MAX {
+                    open.push((name, depth + 1));
+                }
+            }
+        }
+        Ok(files)
     }
 
     /// Every ref by its name. Those in files of their own come before the packed ones.
@@ -118,26 +129,15 @@ impl Store {
             }
         }
         let mut stand = RefsAsTheyStand { refs: packed.clone(), packed, garbage: BTreeSet::new() };
-        let mut open = vec![("refs".to_owned(), 0)];
-        while let Some((dir, depth)) = open.pop() {
-            for name in fsx::names_in(&self.layout.store().join(&dir))? {
-                let name = format!("{dir}/{}", name.to_string_lossy());
-                let path = self.layout.store().join(&name);
-                if path.is_dir() {
-                    if depth < REF_DEPTH_MAX {
-                        open.push((name, depth + 1));
-                    }
-                } else if !name.ends_with(".lock") {
-                    let Some(text) = fsx::read_small(&path, NAMES_BYTES_MAX)? else { continue };
-                    let text = text.trim_ascii();
-                    match ObjectId::from_hex(text) {
-                        Some(id) => drop(stand.refs.insert(name, id)),
-                        None if text.starts_with(b"ref: ") && !name.starts_with("refs/hermes/") => {}
-                        None => {
-                            stand.refs.remove(&name);
-                            stand.garbage.insert(name);
-                        }
-                    }
+        for name in self.files_below("refs")?.into_iter().filter(|name| !name.ends_with(".lock")) {
+            let Some(text) = fsx::read_small(&self.layout.store().join(&name), NAMES_BYTES_MAX)? else { continue };
+            let text = text.trim_ascii();
+            match ObjectId::from_hex(text) {
+                Some(id) => drop(stand.refs.insert(name, id)),
+                None if text.starts_with(b"ref: ") && !name.starts_with("refs/hermes/") => {}
+                None => {
+                    stand.refs.remove(&name);
+                    stand.garbage.insert(name);
                 }
             }
         }
@@ -168,6 +168,20 @@ pub(super) struct Reach {
 impl Reach {
     pub(super) fn new(boundary: HashSet<CheckpointId>) -> Self {
         Self { marks: HashMap::new(), boundary, missing: Vec::new(), buffer: Vec::new() }
+    }
+
+    /// Marks everything that can be reached from what is named.
+    pub(super) fn all_roots(&mut self, objects: &Objects, roots: &Roots) {
+        roots.projects.values().for_each(|id| self.all_from(objects, *id, NEVER));
+        self.other_roots(objects, roots);
+    }
+
+    /// The same without the projects.
+    pub(super) fn other_roots(&mut self, objects: &Objects, roots: &Roots) {
+        roots.others.iter().for_each(|id| self.all_from(objects, *id, NEVER));
+        let missing = self.missing.len();
+        roots.logged.iter().for_each(|id| self.all_from(objects, *id, NEVER));
+        self.missing.truncate(missing);
     }
 
     /// Marks one commit and all that its tree holds, but not those before it.

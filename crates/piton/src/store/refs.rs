@@ -15,7 +15,7 @@ use tempfile::TempPath;
 
 use super::layout::Layout;
 use super::lock::Exclusive;
-use super::{Checkpoint, ProjectLock, Store, lock};
+use super::{ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -80,8 +80,10 @@ impl Store {
         fsx::sync_dir(self.layout.reference(project).parent().expect("a ref is below refs/hermes"))
     }
 
-    /// Drops all checkpoints before `end`, which becomes the end of the history. No id and no date changes. `behind` are
-    /// those that are dropped.
+    /// Drops all checkpoints before `end`, which becomes the end of the history. No id and no date changes.
+    ///
+    /// The end that the history had stays on record: a branch that somebody made with stock git may still lead there, or
+    /// another project's history. A collection forgets it when nothing does.
     ///
     /// All projects share the file, so that its own lock comes last in the order of locks.
     pub(crate) fn cut_before(
@@ -89,14 +91,9 @@ impl Store {
         _held: &ProjectLock,
         project: &ProjectId,
         end: CheckpointId,
-        behind: &[Checkpoint],
         now: Moment,
     ) -> Result<()> {
-        // The end that the history had is behind the new one. Only a checkpoint of ours is certain to be in no other
-        // project's history: stock git's may be.
-        let is_behind = |id: &CheckpointId| behind.iter().any(|one| one.id == *id && one.facts.files.is_some());
         self.rewrite_boundary(project.as_str(), now, |ends| {
-            ends.retain(|id| !is_behind(id));
             ends.insert(end);
         })
     }
@@ -178,6 +175,7 @@ impl Store {
             fsx::remove_file(&lock)?;
             return Err(moved_meanwhile("cut the history"));
         }
+        self.remove_commit_graph()?;
         // An empty one means to stock git that there is none.
         let moved = if ends.is_empty() {
             fsx::remove_file(&path)?;
@@ -246,6 +244,16 @@ impl Store {
         Err(Error::new(ErrorKind::Busy, "move the project's ref")
             .because(format!("another program holds {}", lock.display()))
             .with_hint("try again; a lock that nobody holds is taken over after ten minutes"))
+    }
+
+    /// Removes locks that killed processes left, and that nobody may come to take over: stock git would wait for them for
+    /// ever. Whoever calls this knows that no living process of ours is at work.
+    pub(super) fn remove_stale_locks(&self, now: Moment) -> Result<()> {
+        let refs = self.layout.references();
+        let names = fsx::names_in(&refs)?;
+        let refs = names.iter().filter(|name| name.as_encoded_bytes().ends_with(b".lock")).map(|name| refs.join(name));
+        let all = [self.layout.shallow(), self.layout.packed_refs()].map(|path| path.with_added_extension("lock"));
+        all.into_iter().chain(refs).filter(|lock| is_stale(lock, now)).try_for_each(|lock| fsx::remove_file(&lock))
     }
 
     /// The checkpoints whose parents were dropped: a history ends there.

@@ -87,10 +87,11 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut seen = HashSet::new();
-        for (project, newest) in self.newest_of_all()? {
+        let roots = self.roots()?;
+        for (project, newest) in roots.projects {
             let place =
                 self.record(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());
-            for checkpoint in self.history(&objects, Some(newest))? {
+            for checkpoint in objects.history(Some(newest), &roots.ends)? {
                 look_for(&objects, checkpoint.tree, &mut seen, &mut |path, id| {
                     if let Some(found) = left.get_mut(&id).filter(|found| found.is_empty()) {
                         let path = String::from_utf8_lossy(path);

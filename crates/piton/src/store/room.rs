@@ -6,13 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::gc::{Aim, Collection, Watch};
+use super::gc::{Aim, Collection, Watch, is_old};
 use super::lock::GcLock;
-use super::packs::Pack;
 use super::reach::{NEVER, Rank, Reach, Roots};
 use super::{Checkpoint, Objects, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{CheckpointId, ProjectId};
+use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
 /// What comes free is known but for a few bytes (blocks, deltas that lose their base): the rest is made up for in a second
@@ -48,18 +47,21 @@ impl Store {
         watch: &Watch,
     ) -> Result<RoomMade> {
         let mut dropped = 0;
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             let size = self.recount()?;
             let Some(lacking) = size.saturating_add(bytes).checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
                 return Ok(RoomMade::Enough { dropped });
             };
+            if round == 0 && self.tidy_up(held, now)? {
+                continue;
+            }
             let objects = self.objects(&StoreLock::none())?;
             let roots = self.roots()?;
-            let histories = self.histories(&objects, &roots)?;
+            let histories = histories(&objects, &roots)?;
             let order = self.drop_order(&histories)?;
             let mut reach = self.rank(&objects, &roots, &histories, &order)?;
             drop(objects);
-            let Some(count) = how_many(&self.packs()?, &reach, order.len(), lacking) else {
+            let Some(count) = how_many(&self.all_held(&reach, now)?, &reach, order.len(), lacking) else {
                 return Ok(RoomMade::Impossible);
             };
             if !self.drop_all(&histories, &order[..count], now)? {
@@ -68,7 +70,8 @@ impl Store {
             dropped += count as u64;
             let first_kept = Rank::try_from(count).unwrap_or(NEVER);
             reach.marks.retain(|_, mark| mark.rank >= first_kept);
-            Collection { store: self, held, reach, now, watch, even_young: true }.run(Aim::Free(lacking))?;
+            Collection { store: self, held, reach, now, watch, is_urgent: true, even_young: false }
+                .run(Aim::Free(lacking))?;
         }
         Err(Error::new(ErrorKind::Busy, "make room in the store")
             .because("other processes write to it all the time")
@@ -77,25 +80,35 @@ impl Store {
 
     /// What the oldest checkpoints would have to go for, if the store were to shrink to `bytes_max`: how many of each
     /// project. `None` where that is not to be had.
-    pub(crate) fn would_drop(&self, bytes_max: u64) -> Result<Option<BTreeMap<ProjectId, usize>>> {
+    pub(crate) fn would_drop(&self, bytes_max: u64, now: Moment) -> Result<Option<BTreeMap<ProjectId, usize>>> {
         let Some(lacking) = self.count_bytes()?.checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
             return Ok(Some(BTreeMap::new()));
         };
         let held = self.share()?;
         let objects = self.objects(&held)?;
         let roots = self.roots()?;
-        let histories = self.histories(&objects, &roots)?;
+        let histories = histories(&objects, &roots)?;
         let order = self.drop_order(&histories)?;
         let reach = self.rank(&objects, &roots, &histories, &order)?;
-        let count = how_many(&self.packs()?, &reach, order.len(), lacking);
+        let count = how_many(&self.all_held(&reach, now)?, &reach, order.len(), lacking);
         Ok(count.map(|count| counted(&order[..count])))
     }
 
-    fn histories(&self, objects: &Objects, roots: &Roots) -> Result<Histories> {
-        let history = |(project, newest): (&ProjectId, &CheckpointId)| {
-            Ok((project.clone(), self.history(objects, Some(*newest))?))
-        };
-        roots.projects.iter().map(history).collect()
+    /// Every object in every place where it is, with what it takes there. What stock git is about to name is not counted:
+    /// it neither goes nor has to.
+    fn all_held(&self, reach: &Reach, now: Moment) -> Result<Vec<(ObjectId, u64)>> {
+        let packs = self.packs()?;
+        let packed = packs.iter().flat_map(|pack| &pack.entries).map(|entry| (entry.id, entry.bytes()));
+        let loose = self.loose_objects()?.into_iter();
+        let loose = loose.filter(|(id, path)| reach.marks.contains_key(id) || is_old(path, now));
+        Ok(packed.chain(loose.map(|(id, path)| (id, Self::bytes_of(&path)))).collect())
+    }
+
+    /// Removes what killed processes left; `false` where others are at work, whose files these may be.
+    fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<bool> {
+        let Some(_alone) = self.exclude(held)? else { return Ok(false) };
+        self.remove_left_overs(now, false)?;
+        Ok(true)
     }
 
     /// All that may go, in the order in which it goes: the oldest of each project, then the next of each.
@@ -115,10 +128,8 @@ impl Store {
 
     /// Marks everything with the number of the checkpoint with which it goes.
     fn rank(&self, objects: &Objects, roots: &Roots, histories: &Histories, order: &[Droppable<'_>]) -> Result<Reach> {
-        let mut reach = Reach::new(self.boundary()?);
-        for id in roots.others(objects) {
-            reach.all_from(objects, id, NEVER);
-        }
+        let mut reach = Reach::new(roots.ends.clone());
+        reach.other_roots(objects, roots);
         let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
         let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
         kept.for_each(|one| reach.commit_alone(objects, one.id, NEVER));
@@ -139,12 +150,19 @@ impl Store {
                 return Ok(false);
             }
             let history = &histories[&project];
-            let (kept, behind) = history.split_at(history.len() - count);
+            let kept = &history[..history.len() - count];
             let end = kept.last().expect("the newest is never dropped").id;
-            self.cut_before(&locked, &project, end, behind, now)?;
+            self.cut_before(&locked, &project, end, now)?;
         }
         Ok(true)
     }
+}
+
+fn histories(objects: &Objects, roots: &Roots) -> Result<Histories> {
+    let history = |(project, newest): (&ProjectId, &CheckpointId)| {
+        Ok((project.clone(), objects.history(Some(*newest), &roots.ends)?))
+    };
+    roots.projects.iter().map(history).collect()
 }
 
 fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
@@ -156,15 +174,15 @@ fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
 }
 
 /// How many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
-fn how_many(packs: &[Pack], reach: &Reach, droppable: usize, lacking: u64) -> Option<usize> {
+fn how_many(held: &[(ObjectId, u64)], reach: &Reach, droppable: usize, lacking: u64) -> Option<usize> {
     let mut freed = vec![0; droppable];
     let mut free_anyway = 0;
     let mut seen = std::collections::HashSet::new();
-    for entry in packs.iter().flat_map(|pack| &pack.entries) {
-        match reach.marks.get(&entry.id).filter(|_| seen.insert(entry.id)) {
-            None => free_anyway += entry.bytes(),
+    for (id, bytes) in held {
+        match reach.marks.get(id).filter(|_| seen.insert(*id)) {
+            None => free_anyway += bytes,
             Some(mark) if mark.rank == NEVER => {}
-            Some(mark) => freed[mark.rank as usize] += entry.bytes(),
+            Some(mark) => freed[mark.rank as usize] += bytes,
         }
     }
     let mut sum: u64 = free_anyway;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use super::{Store, lock};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 
 /// File systems give space in blocks, of this size nearly everywhere.
@@ -74,7 +74,11 @@ impl Store {
     }
 
     fn note_size(&self, bytes: u64) -> Result<()> {
-        fsx::replace(&self.layout.size(), format!("{bytes}\n").as_bytes(), Durability::Rebuildable)
+        match fsx::replace(&self.layout.size(), format!("{bytes}\n").as_bytes(), Durability::Rebuildable) {
+            // Whoever gives space back must not fail for want of it. Without a note everything is counted.
+            Err(error) if error.kind() == ErrorKind::Full => fsx::remove_file(&self.layout.size()),
+            noted => noted,
+        }
     }
 }
 

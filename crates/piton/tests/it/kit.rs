@@ -9,6 +9,8 @@ use piton::{
 };
 use testkit::Sandbox;
 
+pub(crate) use testkit::Dice;
+
 /// A time for `now` that is certainly not later than any call.
 pub(crate) fn now() -> Moment {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
@@ -87,28 +89,6 @@ pub(crate) fn newest(sandbox: &Sandbox) -> Checkpoint {
 /// The name of the sandbox's project in the store.
 pub(crate) fn project_id(sandbox: &Sandbox) -> String {
     Project::at(&sandbox.project(), None).expect("a project").id().to_string()
-}
-
-/// Random numbers that are the same in each run.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number below `sides`.
-    pub(crate) fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).expect("31 bits") % sides
-    }
-
-    /// One of them.
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.roll(from.len())]
-    }
 }
 
 /// How many cases a random test tries: its default, or what the environment variable says.

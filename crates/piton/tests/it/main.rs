@@ -1,5 +1,6 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
+mod cap;
 mod compat;
 mod damaged;
 mod diff;
@@ -23,6 +24,7 @@ mod scope;
 mod session;
 mod session_pyyaml;
 mod session_versions;
+mod stock;
 mod store;
 mod take;
 mod tidy;

@@ -55,6 +55,7 @@ fn what_was_dropped_is_given_back_by_git_and_the_rest_stays() {
     let (dir, other) = (sandbox.project(), sandbox.other_project("other"));
     let ids = take_many(&sandbox, &dir, 9, 3);
     let others = take_many(&sandbox, &other, 5, 2);
+    crate::upkeep::collect(&sandbox);
     let ends = fs::read_to_string(sandbox.store().join("shallow")).expect("a boundary");
     let mut expected = [ids[2].as_str(), others[1].as_str()];
     expected.sort_unstable();

@@ -1,6 +1,5 @@
 //! A store that stays small: collections, roll-up, deltas, the limit on its size.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -35,26 +34,12 @@ pub(crate) fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
     packs.filter(|path| path.extension().is_some_and(|end| end == "pack")).collect()
 }
 
-/// What all files below the store take, in blocks.
-pub(crate) fn store_bytes(sandbox: &Sandbox) -> u64 {
-    let mut bytes = 0;
-    testkit::walk(&sandbox.store(), &mut |path| {
-        let found = path.symlink_metadata().expect("a file");
-        bytes += if found.is_dir() { 0 } else { found.len().next_multiple_of(4096) };
-    });
-    bytes
-}
-
 /// Text that looks like a program, of about that many lines.
 fn source(dice: &mut Dice, lines: usize) -> String {
     const WORDS: [&str; 12] =
         ["let", "fn", "match", "store", "pack", "index", "self", "return", "if", "else", "Vec::new()", "=>"];
     let line = |dice: &mut Dice| (0..4 + dice.roll(6)).map(|_| dice.pick(&WORDS)).collect::<Vec<_>>().join(" ");
     (0..lines).map(|number| format!("    {} // {number}\n", line(dice))).collect()
-}
-
-fn noise(dice: &mut Dice, bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|_| u8::try_from(dice.roll(256)).expect("a byte")).collect()
 }
 
 /// A project of source files, some of which change before each take.
@@ -80,7 +65,7 @@ fn a_collection_keeps_every_checkpoint_byte_for_byte_and_stock_git_agrees() {
     let settings = Settings { max_snapshots: 10, ..Settings::default() };
     for _ in 0..45 {
         change(&sandbox.project(), &mut dice, 8, 6);
-        fs::write(sandbox.project().join("noise"), noise(&mut dice, 3000)).expect("a file");
+        fs::write(sandbox.project().join("noise"), dice.noise(3000)).expect("a file");
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
     }
     let ids = ids_of(&sandbox, &sandbox.project());
@@ -177,32 +162,6 @@ fn after_500_takes_the_store_is_about_as_small_as_stock_git_makes_it() {
     assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
 }
 
-/// The oldest-first rule, as a model that knows what each take brought: how many checkpoints could be kept at best.
-#[test]
-fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
-    let sandbox = Sandbox::new();
-    let mut dice = Dice::new(4);
-    let dirs: Vec<_> = (0..10).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
-    let settings = Settings { max_snapshots: 1000, max_total_size_mb: 4, ..Settings::default() };
-    let bytes_max = settings.total_bytes_max().expect("a limit");
-    let mut newest = BTreeMap::new();
-    for number in 0..crate::kit::cases("PITON_CAP_TAKES", 250) {
-        let dir = &dirs[dice.roll(dirs.len())];
-        let bytes = 2_000 + dice.roll(60_000);
-        fs::write(dir.join(format!("f{}", dice.roll(4))), noise(&mut dice, bytes)).expect("a file");
-        let report = take_with(&sandbox, dir, &settings);
-        newest.insert(dir.clone(), taken(&report));
-        let size = store_bytes(&sandbox);
-        assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
-        for (dir, id) in &newest {
-            assert_eq!(ids_of(&sandbox, dir).first(), Some(id), "take {number}: the newest of {}", dir.display());
-        }
-    }
-    let size = store_bytes(&sandbox);
-    assert!(size * 10 > bytes_max * 9, "{size} bytes of {bytes_max}: more was dropped than had to be");
-    sandbox.assert_store_is_whole();
-}
-
 #[test]
 fn a_checkpoint_that_is_larger_than_the_limit_is_declined_and_nothing_is_dropped_for_it() {
     let sandbox = Sandbox::new();
@@ -213,7 +172,7 @@ fn a_checkpoint_that_is_larger_than_the_limit_is_declined_and_nothing_is_dropped
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
     }
     let ids = ids_of(&sandbox, &sandbox.project());
-    fs::write(sandbox.project().join("large"), noise(&mut dice, 2 << 20)).expect("a file");
+    fs::write(sandbox.project().join("large"), dice.noise(2 << 20)).expect("a file");
     let report = take_with(&sandbox, &sandbox.project(), &settings);
     assert_eq!(report.outcome, Outcome::Skipped(WhySkipped::StoreFull));
     assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);

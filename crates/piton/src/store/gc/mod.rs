@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::lock::{Exclusive, GcLock};
-use super::pack::SealedPack;
+use super::pack::{PACK_BYTES_MAX, SealedPack};
 use super::packs::Pack;
-use super::reach::{NEVER, Reach};
+use super::reach::Reach;
 use super::{Objects, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -72,6 +72,8 @@ pub(super) struct Collection<'a> {
     pub(super) reach: Reach,
     pub(super) now: Moment,
     pub(super) watch: &'a Watch,
+    /// Whether it goes on where others wait.
+    pub(super) is_urgent: bool,
     /// Whether what stock git wrote a moment ago may go, too.
     pub(super) even_young: bool,
 }
@@ -80,10 +82,8 @@ impl Store {
     /// Everything that can be reached now.
     pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
         let roots = self.roots()?;
-        let mut reach = Reach::new(self.boundary()?);
-        for id in roots.all(objects) {
-            reach.all_from(objects, id, NEVER);
-        }
+        let mut reach = Reach::new(roots.ends.clone());
+        reach.all_roots(objects, &roots);
         Ok(reach)
     }
 
@@ -93,7 +93,7 @@ impl Store {
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
         drop(objects);
-        Collection { store: self, held, reach, now, watch, even_young: false }.run(aim)
+        Collection { store: self, held, reach, now, watch, is_urgent: false, even_young: false }.run(aim)
     }
 }
 
@@ -101,7 +101,7 @@ impl Store {
     /// Removes every byte that nothing refers to, however much has to be written anew for it.
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
-        let collection = Collection { store: self, held, reach, now, watch, even_young: true };
+        let collection = Collection { store: self, held, reach, now, watch, is_urgent: true, even_young: true };
         if collection.run(Aim::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
@@ -126,7 +126,8 @@ impl Collection<'_> {
         self.watch.total.store(total, Ordering::Relaxed);
         let mut no_space = None;
         for group in &groups {
-            if self.is_over() {
+            // A group that could not be unlinked stands there twice: one at a time is enough.
+            if done.left_some || self.is_over() {
                 done.left_some = true;
                 break;
             }
@@ -139,7 +140,14 @@ impl Collection<'_> {
             let bytes = group.packs.iter().map(|at| packs[*at].bytes).sum();
             self.watch.done.fetch_add(bytes, Ordering::Relaxed);
         }
-        self.sweep(&packs, &homes, &loose, aim, &mut done)?;
+        let mut packed: HashSet<ObjectId> = homes.into_keys().collect();
+        if matches!(aim, Aim::All | Aim::Every) {
+            match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
+                Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
+                result => result?,
+            }
+        }
+        self.sweep(&loose, &packed, &mut done)?;
         done.bytes_freed = before.saturating_sub(self.store.recount()?);
         match no_space {
             Some(error) if done.bytes_freed == 0 => Err(error),
@@ -150,7 +158,7 @@ impl Collection<'_> {
 
     /// Whether to end soon: somebody said so, or a take that needs room waits.
     fn is_over(&self) -> bool {
-        self.watch.stop.load(Ordering::Relaxed) || !self.even_young && self.store.somebody_waits()
+        self.watch.stop.load(Ordering::Relaxed) || !self.is_urgent && self.store.somebody_waits()
     }
 
     /// In which pack each object that must stay is to be found: one that stock git keeps, else the newest.
@@ -237,6 +245,7 @@ impl Collection<'_> {
             behind.filter(|(id, _)| !moved.contains(id) && homes.get(id).is_none_or(|home| group.packs.contains(home)));
         // A pack is named by its contents: one that is rescued whole takes its own place.
         let rescued = self.rescue(packs, behind.collect())?;
+        self.store.remove_overviews()?;
         for pack in left.into_iter().filter(|at| !rescued.contains(&packs[**at].name)) {
             self.store.unlink_pack(&packs[*pack].name)?;
             done.packs_removed += 1;
@@ -249,10 +258,7 @@ impl Collection<'_> {
         for attempt in 0..TRIES_MAX {
             if let Some(alone) = self.store.exclude(self.held)? {
                 let fresh = self.store.objects(&StoreLock::none())?;
-                let roots = self.store.roots()?;
-                for id in roots.all(&fresh) {
-                    self.reach.all_from(&fresh, id, NEVER);
-                }
+                self.reach.all_roots(&fresh, &self.store.roots()?);
                 self.reach.check_whole()?;
                 return Ok(Some(alone));
             }
@@ -277,42 +283,67 @@ impl Collection<'_> {
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
 
-    /// Objects in files of their own go into a pack; those that nothing refers to, and what killed processes left, go.
-    fn sweep(
+    /// Objects in files of their own go into packs, one after the other.
+    fn pack_loose(
         &mut self,
         packs: &[Pack],
-        homes: &HashMap<ObjectId, usize>,
         loose: &HashMap<ObjectId, PathBuf>,
-        aim: Aim,
+        packed: &mut HashSet<ObjectId>,
         done: &mut Collected,
     ) -> Result<()> {
-        let mut packed: HashSet<ObjectId> = homes.keys().copied().collect();
-        if matches!(aim, Aim::All | Aim::Every) && !loose.is_empty() {
-            let is_needed = |id: &&ObjectId| self.reach.marks.contains_key(id) && !homes.contains_key(id);
-            let needed: Vec<_> = loose.keys().filter(is_needed).copied().collect();
-            if !needed.is_empty() {
-                let objects = &self.store.objects(&StoreLock::none())?;
-                let (marks, places) = (&self.reach.marks, HashMap::new());
-                let moving =
-                    Moving { packs, objects, marks, places, loose: needed.clone(), is_over: &|| self.is_over() };
-                if let Some(sealed) = moving.write(&self.store.layout.packs(), true)? {
-                    SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
-                    done.packs_written += 1;
-                    packed.extend(needed);
-                }
-            }
+        let marks = &self.reach.marks;
+        let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !packed.contains(id)).collect();
+        needed.sort_by_key(|id| (marks[id].kind as u8, marks[id].name, marks[id].order));
+        let mut bytes = 0;
+        let batches: Vec<Vec<ObjectId>> = needed
+            .chunk_by(|id, _| {
+                bytes += Store::bytes_of(&loose[id]);
+                let fits = bytes < PACK_BYTES_MAX;
+                bytes *= u64::from(fits);
+                fits
+            })
+            .map(|batch| batch.iter().map(|id| **id).collect())
+            .collect();
+        for batch in batches {
+            let objects = &self.store.objects(&StoreLock::none())?;
+            let (marks, places) = (&self.reach.marks, HashMap::new());
+            let moving = Moving { packs, objects, marks, places, loose: batch.clone(), is_over: &|| self.is_over() };
+            let Some(sealed) = moving.write(&self.store.layout.packs(), true)? else {
+                done.left_some = true;
+                break;
+            };
+            SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            done.packs_written += 1;
+            packed.extend(&batch);
+            let Some(_alone) = self.alone()? else {
+                done.left_some = true;
+                break;
+            };
+            batch.iter().try_for_each(|id| fsx::remove_file(&loose[id]))?;
         }
+        Ok(())
+    }
+
+    /// Removes objects in files of their own that are in a pack as well or that nothing refers to, and what killed
+    /// processes left.
+    fn sweep(
+        &mut self,
+        loose: &HashMap<ObjectId, PathBuf>,
+        packed: &HashSet<ObjectId>,
+        done: &mut Collected,
+    ) -> Result<()> {
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());
         };
-        for (id, path) in loose {
-            let is_dead = !self.reach.marks.contains_key(id) && (self.even_young || self.is_old(path));
-            if is_dead || packed.contains(id) {
-                fsx::remove_file(path)?;
-            }
+        let is_dead =
+            |id: &ObjectId, path: &Path| !self.reach.marks.contains_key(id) && (self.even_young || self.is_old(path));
+        let goes: Vec<_> = loose.iter().filter(|(id, path)| is_dead(id, path) || packed.contains(id)).collect();
+        if !goes.is_empty() {
+            self.store.remove_overviews()?;
         }
-        self.store.sweep_packs(self.now, self.even_young)
+        goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
+        self.store.remove_left_overs(self.now, self.even_young)
     }
 
     fn is_old(&self, path: &Path) -> bool {
@@ -327,28 +358,43 @@ impl Collection<'_> {
     }
 }
 
-fn is_old(path: &Path, now: Moment) -> bool {
+/// Whether a file was written so long ago that whoever did has ended.
+pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
+}
+
+fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
+    for name in fsx::names_in(dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+        let path = dir.join(name);
+        if path.is_dir() {
+            std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+        } else {
+            fsx::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Stock git makes its packs read-only; ours are their owner's to write.
+fn is_writable(path: &Path) -> bool {
+    sys::stat_path(path).is_ok_and(|stat| stat.mode & 0o200 != 0)
 }
 
 impl Store {
     /// Removes a pack. Readers that have it open keep it; those that come after see the others.
     fn unlink_pack(&self, name: &Path) -> Result<()> {
-        // What stock git made over several packs would name one that is gone.
-        for over_all in ["multi-pack-index", "multi-pack-index.d"] {
-            let path = self.layout.packs().join(over_all);
-            if path.is_dir() {
-                std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
-            } else {
-                fsx::remove_file(&path)?;
-            }
-        }
-        for name in fsx::names_in(&self.layout.packs())? {
-            if name.as_encoded_bytes().starts_with(b"multi-pack-index-") {
-                fsx::remove_file(&self.layout.packs().join(name))?;
-            }
-        }
         PACK_FILES.iter().try_for_each(|ending| fsx::remove_file(&name.with_added_extension(ending)))
+    }
+
+    /// Removes what stock git made over several packs and over all commits: it would name what is about to go.
+    fn remove_overviews(&self) -> Result<()> {
+        remove_beginning_with("multi-pack-index", &self.layout.packs())?;
+        self.remove_commit_graph()
+    }
+
+    /// Removes what stock git made over all commits, before a history is cut or commits go. Git can make it again.
+    pub(super) fn remove_commit_graph(&self) -> Result<()> {
+        remove_beginning_with("commit-graph", &self.layout.object_info())
     }
 
     /// Objects in files of their own: what stock git wrote.
@@ -366,23 +412,24 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes what lies among the packs and belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
-    fn sweep_packs(&self, now: Moment, even_young: bool) -> Result<()> {
-        let dir = self.layout.packs();
-        let names = fsx::names_in(&dir)?;
+    /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
+    pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
-        for name in names {
-            let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
-            let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
-            // Stock git's temporary names have more to them.
-            let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
-            let has_no_idx =
-                path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
-            if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
-                fsx::remove_file(&path)?;
+        for dir in self.layout.with_temporaries() {
+            for name in fsx::names_in(&dir)? {
+                let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
+                let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
+                // Stock git's temporary names have more to them.
+                let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
+                let has_no_idx =
+                    path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
+                let is_ours = is_ours || has_no_idx && is_writable(&path);
+                if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
+                    fsx::remove_file(&path)?;
+                }
             }
         }
-        Ok(())
+        self.remove_stale_locks(now)
     }
 
     /// What a file takes; 0 where there is none.
@@ -407,6 +454,40 @@ mod tests {
         id
     }
 
+    /// Takes that come after the names were read move the ends of histories away from under them.
+    #[test]
+    fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let dir = temp.path().join("project");
+        std::fs::create_dir(&dir).expect("a directory");
+        let project = Project::at(&dir, None).expect("a project");
+        let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+        for contents in ["one", "two", "three", "four"] {
+            take(&store, &project, contents);
+        }
+        let held = store.lock_gc().expect("a lock");
+        let watch = Watch::default();
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        let roots = store.roots().expect("names");
+        let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
+        let mut reach = Reach::new(roots.ends.clone());
+        reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
+        let collection = Collection {
+            store: &store,
+            held: &held,
+            reach,
+            now: NOW,
+            watch: &watch,
+            is_urgent: true,
+            even_young: true,
+        };
+        collection.run(Aim::All).expect("all that is named is there");
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
+        let objects = store.objects(&StoreLock::none()).expect("objects");
+        assert_eq!(store.history_of(&objects, project.id()).expect("a history").len(), 2);
+    }
+
     /// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the
     /// newest checkpoint is dead to it, and so is the one whose contents a take has found again.
     #[test]
@@ -429,8 +510,15 @@ mod tests {
             let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
             ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
             let watch = Watch::default();
-            let collection =
-                Collection { store: &store, held: &held, reach, now: NOW, watch: &watch, even_young: true };
+            let collection = Collection {
+                store: &store,
+                held: &held,
+                reach,
+                now: NOW,
+                watch: &watch,
+                is_urgent: true,
+                even_young: true,
+            };
             let done = collection.run(aim).expect("a collection");
             assert!(!done.left_some);
             let objects = store.objects(&StoreLock::none()).expect("objects");

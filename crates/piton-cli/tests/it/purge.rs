@@ -1,0 +1,180 @@
+//! Taking a path out of every checkpoint: its contents are gone from every byte of the store, and all else stays.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::Value;
+use testkit::{Dice, Held, Sandbox};
+
+use crate::kit::{ids, in_dir, piton, run, take_works};
+
+const SECRET: &str = "correct-horse-battery-staple";
+
+/// The places in the store where these bytes are: in files as they are, and in objects.
+fn found(sandbox: &Sandbox, wanted: &[u8]) -> Vec<String> {
+    let holds = |bytes: &[u8]| bytes.windows(wanted.len()).any(|window| window == wanted);
+    let mut found = Vec::new();
+    testkit::walk(&sandbox.base(), &mut |path| {
+        if path.is_file() && holds(&fs::read(path).expect("a file")) {
+            found.push(path.display().to_string());
+        }
+    });
+    let all = sandbox.store_git(&["cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)"]);
+    for line in String::from_utf8(all).expect("text").lines() {
+        let (id, kind) = line.split_once(' ').expect("two words");
+        if holds(&sandbox.store_git(&["cat-file", kind, id])) {
+            found.push(line.to_owned());
+        }
+    }
+    found
+}
+
+fn secret(dice: &mut Dice) -> Vec<u8> {
+    // Large enough to be a delta's base, and never the same.
+    let mut text: Vec<u8> = (0..200).flat_map(|line| format!("key {line} = {}\n", dice.roll(9)).into_bytes()).collect();
+    text.extend(SECRET.as_bytes());
+    text.extend(format!("-{}\n", dice.roll(1 << 30)).as_bytes());
+    text
+}
+
+/// Takes with a secret file that changes, among others that do not hold it; the ids, newest first.
+fn takes(sandbox: &Sandbox, count: usize) -> Vec<String> {
+    let mut dice = Dice::new(7);
+    for number in 0..count {
+        sandbox.write("dir/keys", secret(&mut dice));
+        sandbox.write("dir/other", format!("other {}", number / 2));
+        sandbox.write("a.txt", format!("{}{number}", "a line\n".repeat(100)));
+        piton(sandbox, ["take", "--json", "-m", &format!("take {number}")]).done();
+    }
+    ids(sandbox)
+}
+
+fn without_secret(held: BTreeMap<Vec<u8>, Held>) -> BTreeMap<Vec<u8>, Held> {
+    held.into_iter().filter(|(path, _)| path != b"dir/keys").collect()
+}
+
+/// What a list says, ids apart.
+fn told(sandbox: &Sandbox) -> Vec<(Value, Value, Value)> {
+    let list = piton(sandbox, ["rollback", "--json"]).done().json();
+    let line = |one: &Value| (one["time"].clone(), one["reason"].clone(), one["kind"].clone());
+    list.as_array().expect("a list").iter().map(line).collect()
+}
+
+#[test]
+fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
+    // As takes leave it; cut; deltas upon the secret; packed refs.
+    for case in 0..5 {
+        let sandbox = Sandbox::new();
+        let before_all = takes(&sandbox, if case == 1 { 25 } else { 6 });
+        match case {
+            2 => drop(piton(&sandbox, ["prune", "--json"]).done()),
+            3 => drop(sandbox.store_git(&["repack", "-adf", "--depth=50", "--window=50", "-q"])),
+            4 => {
+                sandbox.store_git(&["pack-refs", "--all"]);
+                sandbox.store_git(&["multi-pack-index", "write"]);
+                let pack = &sandbox.store().join("objects/pack");
+                let name = fs::read_dir(pack)
+                    .expect("packs")
+                    .flatten()
+                    .find(|entry| entry.path().extension().is_some_and(|end| end == "pack"));
+                fs::write(name.expect("a pack").path().with_extension("keep"), "").expect("a file");
+            }
+            _ => {}
+        }
+        assert!(!found(&sandbox, SECRET.as_bytes()).is_empty());
+        let (held, times): (Vec<_>, _) = (before_all.iter().map(|id| sandbox.held_by(id)).collect(), told(&sandbox));
+        let report = piton(&sandbox, ["purge", "--json", "-y", "dir/keys"]).done().json();
+        sandbox.assert_store_is_whole();
+        assert_eq!(found(&sandbox, SECRET.as_bytes()), [""; 0], "case {case}");
+        let after_all = ids(&sandbox);
+        assert_eq!(told(&sandbox), times, "case {case}");
+        let pairs = report["rewritten"].as_array().expect("a list");
+        let rewritten: BTreeMap<&str, &str> = pairs
+            .iter()
+            .map(|pair| (pair["old"].as_str().expect("an id"), pair["new"].as_str().expect("an id")))
+            .collect();
+        for ((old, new), held) in before_all.iter().zip(&after_all).zip(held) {
+            assert_eq!(rewritten[old.as_str()], new);
+            assert!(sandbox.held_by(new) == without_secret(held), "case {case}: {new}");
+        }
+        assert_eq!((before_all.len(), report["gone"].as_u64()), (after_all.len(), Some(after_all.len() as u64)));
+        assert_eq!(report["still_held"], Value::Array(Vec::new()));
+        // The file itself is still there, and the next take keeps it again.
+        assert!(sandbox.path("dir/keys").exists());
+        let again = take_works(&sandbox);
+        assert_eq!(ids(&sandbox)[0], again);
+    }
+}
+
+#[test]
+fn checkpoints_before_the_first_that_held_it_keep_their_ids() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = one");
+    let first = take_works(&sandbox);
+    sandbox.tree("a.txt = two\n dir/keys = correct-horse-battery-staple");
+    take_works(&sandbox);
+    let report = piton(&sandbox, ["purge", "--json", "-y", "dir"]).done().json();
+    assert_eq!(report["rewritten"].as_array().map(Vec::len), Some(1));
+    assert_eq!(ids(&sandbox)[1], first);
+    assert_eq!(found(&sandbox, SECRET.as_bytes()), [""; 0]);
+}
+
+#[test]
+fn a_path_that_no_checkpoint_holds_is_not_found_and_nothing_changes() {
+    let sandbox = Sandbox::new();
+    let before = takes(&sandbox, 3);
+    assert!(piton(&sandbox, ["purge", "-y", "nowhere"]).failed(4).stderr.contains("no checkpoint of this project"));
+    assert!(piton(&sandbox, ["purge", "-y", "../other"]).failed(2).stderr.contains("cannot use the path"));
+    piton(&sandbox, ["purge", "--dry-run", "dir/keys"]).done();
+    assert_eq!(piton(&sandbox, ["purge", "dir/keys"]).code(), 1, "nobody agreed");
+    assert_eq!(ids(&sandbox), before);
+}
+
+#[test]
+fn the_same_contents_elsewhere_are_reported_and_stay() {
+    let sandbox = Sandbox::new();
+    let other = sandbox.other_project("other");
+    sandbox.tree("keys = correct-horse-battery-staple\n a.txt");
+    fs::write(other.join("copy"), SECRET).expect("a file");
+    take_works(&sandbox);
+    let kept = run(in_dir(&sandbox, &other).args(["take", "--json"])).done().json()["id"].clone();
+    let ran = piton(&sandbox, ["purge", "--json", "-y", "keys"]);
+    assert_eq!(ran.code(), 3, "{ran:?}");
+    let report = ran.json();
+    let place = report["still_held"][0]["place"].as_str().expect("a place").to_owned();
+    assert!(place.starts_with("copy in checkpoint ") && place.ends_with("/other"), "{place}");
+    assert_eq!(report["gone"], 0);
+    assert_eq!(sandbox.held_by(kept.as_str().expect("an id"))[&b"copy"[..]], Held::File(false, SECRET.into()));
+}
+
+#[test]
+fn a_purge_waits_for_a_restore_that_was_cut_short() {
+    let sandbox = Sandbox::new();
+    let before = takes(&sandbox, 3);
+    let project = sandbox.store_git(&["for-each-ref", "--format=%(refname:lstrip=2)"]);
+    let intents = sandbox.store().join("restores");
+    fs::create_dir_all(&intents).expect("a directory");
+    let intent = intents.join(format!("{}.json", String::from_utf8_lossy(&project).trim()));
+    let text = serde_json::json!({"target": before[1], "safety": before[0], "paths": []}).to_string();
+    fs::write(&intent, text).expect("a file");
+    let ran = piton(&sandbox, ["purge", "-y", "dir/keys"]).failed(5);
+    assert!(ran.stderr.contains("a restore of this project was cut short"), "{ran:?}");
+    assert_eq!(ids(&sandbox), before);
+    fs::remove_file(intent).expect("a file");
+    piton(&sandbox, ["purge", "-y", "dir/keys"]).done();
+}
+
+#[test]
+fn undo_and_restore_go_on_after_a_purge() {
+    let sandbox = Sandbox::new();
+    takes(&sandbox, 3);
+    let now = testkit::files_in(&sandbox.project());
+    piton(&sandbox, ["restore", "3", "-y"]).done();
+    piton(&sandbox, ["purge", "-y", "dir/keys"]).done();
+    piton(&sandbox, ["undo", "-y"]).done();
+    let after = testkit::files_in(&sandbox.project());
+    // What was purged cannot come back, and what is there instead is not touched without a checkpoint of it.
+    assert_eq!(without_secret(after), without_secret(now));
+    sandbox.assert_store_is_whole();
+    take_works(&sandbox);
+}

@@ -1,0 +1,103 @@
+//! The limit on the size of the store: it holds after each take, and no more goes than must. `PITON_CAP_TAKES` and
+//! `PITON_CAP_MB` set how many takes, and the limit.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use piton::{Settings, Store, Watch, maintain};
+use testkit::{Sandbox, space};
+
+use crate::kit::{Dice, cases, now, take_at, take_with, taken};
+use crate::upkeep::{ids_of, store_of};
+
+/// Everything that was ever taken, in a store without a limit, as stock git sees it.
+struct Shadow {
+    base: PathBuf,
+    /// The checkpoints in the order in which they were taken: project, commit.
+    taken: Vec<(PathBuf, String)>,
+}
+
+impl Shadow {
+    fn new(sandbox: &Sandbox) -> Self {
+        Self { base: sandbox.root().join("shadow"), taken: Vec::new() }
+    }
+
+    fn take(&mut self, dir: &Path) {
+        let settings =
+            Settings { max_snapshots: u64::MAX, max_total_size_mb: 0, auto_prune: false, ..Settings::default() };
+        self.taken.push((dir.to_owned(), taken(&take_at(&self.base, dir, &settings, now()))));
+        let store = Store::open_existing(&self.base).expect("a base").expect("a store");
+        maintain(&store, &settings, now(), &Watch::default()).expect("maintenance");
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let output = testkit::git().env("GIT_DIR", self.base.join("store")).args(args).output().expect("git runs");
+        assert!(output.status.success(), "{args:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// How many checkpoints could be there if the objects of all of them came to no more than `bytes_max`, the newest of
+    /// each project and then the youngest of all.
+    fn best(&self, bytes_max: u64) -> usize {
+        let all = self.git(&["cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objectsize:disk)"]);
+        let sizes: HashMap<&str, u64> = all
+            .lines()
+            .map(|line| line.split_once(' ').expect("two words"))
+            // An idx says where each object is: its id, its checksum, its offset.
+            .map(|(id, bytes)| (id, bytes.parse::<u64>().expect("a number") + 28))
+            .collect();
+        let newest: BTreeMap<_, _> = self.taken.iter().map(|(dir, id)| (dir, id)).collect();
+        let is_newest = |id: &String| newest.values().any(|newest| *newest == id);
+        let (first, others): (Vec<_>, Vec<_>) = self.taken.iter().map(|(_, id)| id).rev().partition(|id| is_newest(id));
+        let (mut held, mut bytes) = (HashSet::new(), 0);
+        let fits = first.into_iter().chain(others).take_while(|id| {
+            let tree = self.git(&["ls-tree", "-r", "-t", "--format=%(objectname)", id]);
+            let root = self.git(&["rev-parse", &format!("{id}^{{tree}}")]);
+            let objects = tree.lines().chain([root.trim(), id.as_str()]).map(str::to_owned);
+            bytes += objects.filter(|id| held.insert(id.clone())).map(|id| sizes[id.as_str()]).sum::<u64>();
+            bytes <= bytes_max
+        });
+        fits.count()
+    }
+}
+
+#[test]
+fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(4);
+    let mut shadow = Shadow::new(&sandbox);
+    let dirs: Vec<_> = (0..10).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
+    let max_total_size_mb = cases("PITON_CAP_MB", 4);
+    let settings = Settings { max_snapshots: 100_000, max_total_size_mb, ..Settings::default() };
+    let bytes_max = settings.total_bytes_max().expect("a limit");
+    let mut newest = BTreeMap::new();
+    for number in 0..cases("PITON_CAP_TAKES", 200) {
+        let dir = &dirs[dice.roll(dirs.len())];
+        let bytes = 2_000 + dice.roll(60_000);
+        fs::write(dir.join(format!("f{}", dice.roll(4))), dice.noise(bytes)).expect("a file");
+        shadow.take(dir);
+        newest.insert(dir.clone(), taken(&take_with(&sandbox, dir, &settings)));
+        // As the command does after each take.
+        maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+        let size = space::bytes_below(&sandbox.store());
+        assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
+        for (dir, id) in &newest {
+            assert_eq!(ids_of(&sandbox, dir).first(), Some(id), "take {number}: the newest of {}", dir.display());
+        }
+    }
+    sandbox.assert_store_is_whole();
+    let size = space::bytes_below(&sandbox.store());
+    assert!(size * 10 > bytes_max * 9, "{size} bytes of {bytes_max}: more was dropped than had to be");
+    let kept: usize = dirs.iter().map(|dir| ids_of(&sandbox, dir).len()).sum();
+    let besides = size - space::bytes_below(&sandbox.store().join("objects"));
+    let best = shadow.best(bytes_max - besides);
+    // Straight to stderr: it is the figure that a long run is for.
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} takes at {max_total_size_mb} MB: {kept} are kept, {best} could be",
+        shadow.taken.len()
+    );
+    assert!(kept * 10 >= best * 9, "{kept} are kept, and {best} could be");
+}
