@@ -181,6 +181,11 @@ impl Layout {
         self.store.join("locks").join(name)
     }
 
+    /// Those of the directories below into which nobody writes without holding `store`.
+    pub(super) fn with_temporaries_of_lockers(&self) -> [PathBuf; 5] {
+        ["", "objects/pack", "indexes", "projects", "restores"].map(|dir| self.store.join(dir))
+    }
+
     /// The directories in which a process that is killed may leave temporary files.
     pub(super) fn with_temporaries(&self) -> [PathBuf; 8] {
         ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]

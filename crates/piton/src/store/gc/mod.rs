@@ -415,7 +415,7 @@ impl Store {
     /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
     pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
-        for dir in self.layout.with_temporaries() {
+        for dir in self.layout.with_temporaries_of_lockers() {
             for name in fsx::names_in(&dir)? {
                 let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
                 let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
