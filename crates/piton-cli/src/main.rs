@@ -4,6 +4,7 @@ mod cli;
 mod cmd;
 mod context;
 mod output;
+mod picker;
 mod progress;
 mod upkeep;
 
