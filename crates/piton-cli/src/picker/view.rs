@@ -173,9 +173,9 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let fade = if state.is_stale() { DIM } else { Style::new() };
     let first = state.first_file();
     let width = usize::from(parts.files.width.saturating_sub(1));
-    let files = (first..).zip(patch.files.iter().skip(first)).map(|(at, file)| {
-        marked(file_line(file, width, look), at == state.file).patch_style(fade)
-    });
+    let files = (first..)
+        .zip(patch.files.iter().skip(first))
+        .map(|(at, file)| marked(file_line(file, width, look), at == state.file).patch_style(fade));
     put_lines(frame, files, parts.files);
     let lines = patch.lines(state.line, usize::from(parts.lines.height));
     let lines = lines.map(|(text, kind)| Line::styled(skipped(text, state.column), look.line(kind).patch(fade)));
