@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod kit;
 mod memory;
+mod picker;
 mod restore;
 mod restore_kill;
 mod restore_kit;
