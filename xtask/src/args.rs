@@ -9,6 +9,7 @@ use crate::trees::Size;
 
 pub(crate) const HELP: &str = "\
 cargo xtask bench [OPTIONS]    measure piton beside other tools
+cargo xtask picture [PITON]    draw docs/picker.svg from a real run of PITON (default: built from this workspace)
 cargo xtask statwalk DIR       stat everything below DIR with two threads, print how many
 
 Options of bench:

@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if options.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn build_piton() -> Result<PathBuf> {
+pub(crate) fn build_piton() -> Result<PathBuf> {
     eprintln!("building piton");
     let root = workspace_root();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
