@@ -182,7 +182,9 @@ impl State {
     }
 
     fn selected_path(&self) -> Option<Vec<u8>> {
-        self.current().and_then(|(_, patch)| patch.files.get(self.file)?.path.clone())
+        let (_, patch) = self.current()?;
+        let file = patch.files.get(self.file)?;
+        Some(file.path.clone().unwrap_or_else(|| file.name.clone().into_bytes()))
     }
 
     fn plan(&mut self, only_look: bool, path: Option<Vec<u8>>) -> Vec<Action> {

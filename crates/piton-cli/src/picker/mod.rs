@@ -24,9 +24,7 @@ use piton::RestoreOutcome;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
-use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
-};
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::Size;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -72,15 +70,15 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
 
 fn run(look: &Look, workers: &Workers, events: &Receiver<Event>) -> io::Result<State> {
     let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
-    let (width, height) = size()?;
-    let mut state = State::new(Size { width, height });
+    let mut state = State::new(terminal.size()?);
     workers.ask(Action::List);
     loop {
-        // The drawing is cut to the size that the terminal has by now; a change of it is an event of its own.
         terminal.draw(|frame| view::draw(frame, &state, look))?;
-        // All that has happened meanwhile goes into one drawing.
         let Ok(event) = events.recv() else { return Ok(state) };
-        for event in [event].into_iter().chain(events.try_iter()) {
+        // All that has happened meanwhile goes into one drawing. The size is asked for: it may have changed before
+        // anybody listened.
+        let size = Event::Resized(terminal.size()?);
+        for event in [event].into_iter().chain(events.try_iter()).chain([size]) {
             for action in state.update(event) {
                 if action == Action::Quit {
                     return Ok(state);

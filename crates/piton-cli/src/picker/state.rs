@@ -131,7 +131,7 @@ impl Overlay {
         match self {
             Self::Help => HELP.len(),
             Self::Trouble(trouble) => trouble.message.lines().count(),
-            Self::Plan(planned, Stage::Look) => planned.lines.len(),
+            Self::Plan(planned, Stage::Look) => planned.lines.len() + planned.others.len(),
             Self::Plan(..) | Self::Prompt(..) => 0,
         }
     }

@@ -122,6 +122,15 @@ fn opening_asks_for_the_diff_of_the_newest_and_the_counts_of_what_is_on_the_scre
 }
 
 #[test]
+fn what_must_be_said_about_the_project_is_said() {
+    let mut state = State::new(Size { width: 120, height: 35 });
+    state.update(Event::Listed(Ok((rows(1), Some("A restore was cut short".to_owned())))));
+    assert!(drawn(&state).contains("A restore was cut short"));
+    state.update(Event::Listed(Ok((rows(1), None))));
+    assert!(drawn(&state).contains("A restore was cut short"), "a new list says nothing of it");
+}
+
+#[test]
 fn counts_are_asked_for_once_and_again_where_the_window_moves() {
     let (mut state, _) = opened(120, 13, rows(200));
     let change = Change { files: 1, insertions: 2, deletions: 3 };

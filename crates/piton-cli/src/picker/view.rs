@@ -234,7 +234,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
             let title = format!(" Plan for {} ({}) ", planned.target.short(), planned.reason);
             let close = if planned.changes > 0 { "Enter restores, Esc closes" } else { "nothing to do, Esc closes" };
             let nothing = planned.lines.is_empty().then_some("  the files are as they were");
-            let mut lines = planned.lines.iter().map(String::as_str).chain(nothing);
+            let mut lines = planned.lines.iter().chain(&planned.others).map(String::as_str).chain(nothing);
             draw_tall(frame, &title, &mut lines, &format!("{}: {close}", amount(planned)), state);
         }
         Overlay::Plan(planned, Stage::Confirm) => {
@@ -243,13 +243,14 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         }
         Overlay::Plan(planned, Stage::Others) => {
             let others = planned.others.join("\n");
-            let words = format!("{others}\n\nTake that back, too? y/n");
+            // The question first: of a long list a small screen shows the beginning.
+            let words = format!("Take that back, too? y/n\n\n{others}");
             draw_words(frame, " Other sessions ", &words, look.colour(Color::Red), 0);
         }
         Overlay::Trouble(trouble) => {
             let hint = trouble.hint.as_ref().map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
             let words = format!("{}{hint}", trouble.message);
-            draw_words(frame, " Error (Esc closes) ", &words, look.colour(Color::Red), state.overlay_line);
+            draw_words(frame, " Attention (Esc closes) ", &words, look.colour(Color::Red), state.overlay_line);
         }
         Overlay::Prompt(asked, text) => {
             let before = match asked {
