@@ -51,6 +51,7 @@ const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
+/// The terminal may have another size by now than the state has heard of: every widget keeps to what there is.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, look: &Look) {
     draw_list(frame, state, look);
     draw_diff(frame, state, look);
@@ -60,17 +61,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, look: &Look) {
     }
 }
 
-/// The terminal may have become smaller since the state heard of its size.
-fn put(frame: &mut Frame<'_>, widget: impl Widget, area: Rect) {
-    let area = area.intersection(frame.area());
-    if !area.is_empty() {
-        frame.render_widget(widget, area);
-    }
-}
-
 fn put_lines<'a>(frame: &mut Frame<'_>, lines: impl Iterator<Item = Line<'a>>, area: Rect) {
     for (y, line) in (area.y..area.bottom()).zip(lines) {
-        put(frame, line, Rect { y, height: 1, ..area });
+        frame.render_widget(line, Rect { y, height: 1, ..area });
     }
 }
 
@@ -101,7 +94,7 @@ fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {
     }
     title += &format!(" in {} ", look.dir);
     let title = clipped(&title, usize::from(areas.list.width.saturating_sub(2)));
-    put(frame, framed(title, state.focus == Focus::List, look), areas.list);
+    frame.render_widget(framed(title, state.focus == Focus::List, look), areas.list);
     let rows = areas.rows();
     let with_session = list.has_sessions();
     let lines = list.window(usize::from(rows.height)).map(|(row, is_selected)| {
@@ -110,7 +103,7 @@ fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {
     put_lines(frame, lines, rows);
     if shown == 0 {
         let words = if all == 0 { "No checkpoints" } else { "No checkpoint is left by the filters (Esc drops them)" };
-        put(frame, Paragraph::new(words).wrap(Wrap { trim: true }), rows);
+        frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), rows);
     }
 }
 
@@ -151,7 +144,7 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let (areas, parts) = (state.areas(), state.diff_areas());
     let title = if state.is_stale() { " comparing ... " } else { " since then (what a restore takes back) " };
     let title = clipped(title, usize::from(areas.diff.width.saturating_sub(2)));
-    put(frame, framed(title, state.focus == Focus::Diff, look), areas.diff);
+    frame.render_widget(framed(title, state.focus == Focus::Diff, look), areas.diff);
     let Some(row) = state.list.selected() else { return };
     let who = row.who.as_ref().map(|who| format!("  [{who}]")).unwrap_or_default();
     let what = Line::from(vec![
@@ -167,7 +160,7 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let Some(patch) = state.patch() else {
         // The whole message: the line above may be too short for it.
         let hint = state.shown.as_ref().and_then(|(_, patch)| patch.as_ref().err()?.hint.clone()).unwrap_or_default();
-        put(frame, Paragraph::new(format!("{words}\n\n{hint}")).wrap(Wrap { trim: false }), parts.lines);
+        frame.render_widget(Paragraph::new(format!("{words}\n\n{hint}")).wrap(Wrap { trim: false }), parts.lines);
         return;
     };
     let fade = if state.is_stale() { DIM } else { Style::new() };
@@ -221,7 +214,7 @@ fn draw_bottom(frame: &mut Frame<'_>, state: &State, look: &Look) {
         (_, "") => Line::styled(HINTS, DIM),
         (_, status) => Line::styled(plain(status), look.colour(Color::Green).patch(BOLD)),
     };
-    put(frame, line, state.areas().bottom);
+    frame.render_widget(line, state.areas().bottom);
 }
 
 fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &Look) {
@@ -258,12 +251,12 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
                 Asked::File => "File: ",
             };
             let area = state.areas().bottom;
-            put(frame, Clear, area);
+            frame.render_widget(Clear, area);
             // Of a long text the end is what is being typed.
             let room = usize::from(area.width).saturating_sub(before.len() + 1);
             let text = plain(text);
             let hidden = text.width().saturating_sub(room);
-            put(frame, Line::styled(format!("{before}{}█", skipped(&text, hidden)), BOLD), area);
+            frame.render_widget(Line::styled(format!("{before}{}█", skipped(&text, hidden)), BOLD), area);
         }
     }
 }
@@ -296,9 +289,9 @@ fn draw_tall(frame: &mut Frame<'_>, title: &str, lines: &mut dyn Iterator<Item =
     let widest = lines.iter().copied().chain([title, below]).map(UnicodeWidthStr::width).max().unwrap_or(0);
     let (width, rows) = (as_u16(widest + 4), as_u16(lines.len() + 4));
     let area = centred(frame.area(), width, rows);
-    put(frame, Clear, area);
+    frame.render_widget(Clear, area);
     let title = clipped(title, usize::from(area.width.saturating_sub(2)));
-    put(frame, Block::bordered().title(Line::styled(title, BOLD)), area);
+    frame.render_widget(Block::bordered().title(Line::styled(title, BOLD)), area);
     let inner = inside(area);
     let text = lines.into_iter().map(Line::raw).chain([Line::raw(""), Line::styled(below.to_owned(), DIM)]);
     put_lines(frame, text, Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner });
@@ -312,12 +305,12 @@ fn draw_words(frame: &mut Frame<'_>, title: &str, words: &str, style: Style, fro
     // Words are not broken, so that a line may hold less than it has room for.
     let rows: usize = words.lines().skip(from).map(|line| (line.width() * 5 / 4).div_ceil(room).max(1)).sum();
     let area = centred(screen, width, as_u16(rows + 2));
-    put(frame, Clear, area);
-    put(frame, Block::bordered().border_style(style).title(Line::styled(title.to_owned(), BOLD)), area);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Block::bordered().border_style(style).title(Line::styled(title.to_owned(), BOLD)), area);
     let inner = inside(area);
     let text: Vec<_> = words.lines().skip(from).take(usize::from(inner.height)).map(plain).collect();
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    put(frame, Paragraph::new(text.join("\n")).wrap(Wrap { trim: false }), inner);
+    frame.render_widget(Paragraph::new(text.join("\n")).wrap(Wrap { trim: false }), inner);
 }
 
 fn as_u16(count: usize) -> u16 {
