@@ -1,6 +1,7 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take. `statwalk` is one of these tools: it lives here so that it can be timed
+//! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take,
+//! `picture` draws the picker. `statwalk` is one of the tools to measure with: it lives here so that it can be timed
 //! as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
@@ -11,6 +12,7 @@ mod contestants;
 mod extras;
 mod machine;
 mod measure;
+mod picture;
 mod report;
 mod seed;
 mod soak;
@@ -50,6 +52,11 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         (Some("space"), _) => space::run(rest),
         (Some("statwalk"), [directory]) => {
             println!("{}", statwalk::walk(Path::new(directory))?);
+            Ok(ExitCode::SUCCESS)
+        }
+        (Some("picture"), rest) => {
+            let piton = rest.first().map_or_else(bench::build_piton, |piton| Ok(piton.into()))?;
+            picture::run(&piton)?;
             Ok(ExitCode::SUCCESS)
         }
         (Some("help" | "--help" | "-h"), _) => help(),

@@ -7,6 +7,7 @@ mod context;
 mod hook;
 mod install;
 mod output;
+mod picker;
 mod progress;
 mod upkeep;
 

@@ -151,6 +151,12 @@ impl Output {
         !self.is_json && !self.is_quiet && io::stderr().is_terminal()
     }
 
+    /// Whether somebody sits before a terminal that can be drawn on.
+    pub(crate) fn has_screen(&self) -> bool {
+        let can_draw = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+        can_draw && !self.is_json && !self.is_quiet && io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
     /// Says what went wrong; the exit code that goes with it.
     pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
         if error.is::<PartlyDone>() {

@@ -97,6 +97,21 @@ impl History {
         Ok(files.into_iter().map(|file| file.path).collect())
     }
 
+    /// What each checkpoint holds at `path`, newest first: the mode and the id of a file, a link or a directory. Two that
+    /// are equal hold the same there.
+    pub fn versions(&self, path: &[u8]) -> Result<Vec<Option<(u32, ObjectId)>>> {
+        let version = |checkpoint: &Checkpoint| {
+            let mut found = Some((EntryMode::Dir, checkpoint.tree));
+            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+                let Some((EntryMode::Dir, tree)) = found else { return Ok(None) };
+                let entry = self.objects.tree(tree)?.into_iter().find(|entry| entry.name == name);
+                found = entry.map(|entry| (entry.mode, entry.id));
+            }
+            Ok(found.map(|(mode, id)| (mode.octal(), id)))
+        };
+        self.checkpoints.iter().map(version).collect()
+    }
+
     /// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
     /// one, else an id.
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {

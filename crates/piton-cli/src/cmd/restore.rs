@@ -66,7 +66,7 @@ pub(crate) struct Redo {
     how: How,
 }
 
-#[derive(Debug, Args, Clone)]
+#[derive(Debug, Args, Clone, Default, PartialEq, Eq)]
 pub(crate) struct How {
     /// Say what would be done, and do nothing
     #[arg(long)]
@@ -199,13 +199,26 @@ fn prepare<'a>(
     Restore::prepare(store, project, to, options, &context.settings, Context::now(), progress)
 }
 
-fn shown(path: &[u8]) -> String {
+pub(crate) fn shown(path: &[u8]) -> String {
     plain(&String::from_utf8_lossy(path))
 }
 
 fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
-    let plan = planned.plan();
-    let target = planned.target();
+    let (plan, target) = (planned.plan(), planned.target());
+    let mut lines = plan_lines(plan);
+    let all = lines.len();
+    lines.truncate(lines_max);
+    lines.extend(planned.others().iter().map(other_line));
+    if all > lines_max {
+        lines.push(format!("  ... and {} more", all - lines_max));
+    }
+    let count = count(plan);
+    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
+    [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// What it will do, one thing a line.
+pub(crate) fn plan_lines(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(plan.removed().map(|path| format!("  remove  {}", shown(path))));
     lines.extend(plan.moved_aside().iter().map(|(path, to)| format!("  aside   {} -> {}", shown(path), shown(to))));
@@ -218,19 +231,11 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     lines.extend(made.iter().map(|path| format!("  mkdir   {}/", shown(path))));
     lines.extend(dropped.iter().map(|path| format!("  rmdir   {}/ (if nothing is left in it)", shown(path))));
     lines.extend(plan.left().iter().map(|left| format!("  LEFT    {}: {}", shown(&left.path), left.why)));
-    let all = lines.len();
-    lines.truncate(lines_max);
-    lines.extend(planned.others().iter().map(other_line));
-    if all > lines_max {
-        lines.push(format!("  ... and {} more", all - lines_max));
-    }
-    let count = count(plan);
-    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
-    [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
+    lines
 }
 
 /// What another session did and what goes with it.
-fn other_line(other: &OtherWork) -> String {
+pub(crate) fn other_line(other: &OtherWork) -> String {
     let agent = other.agent.as_deref().map(|agent| format!("{} ", plain(agent))).unwrap_or_default();
     let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
     let more = if other.paths.len() > names.len() { ", ..." } else { "" };
@@ -257,11 +262,11 @@ fn count(plan: &Plan) -> String {
     }
 }
 
-fn files(count: usize) -> String {
+pub(crate) fn files(count: usize) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
-fn report_text(report: &RestoreReport) -> String {
+pub(crate) fn report_text(report: &RestoreReport) -> String {
     let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
     if report.outcome == RestoreOutcome::NothingToDo {
         return format!("Nothing to do: the files are as they were at {target}");

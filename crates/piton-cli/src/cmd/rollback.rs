@@ -14,12 +14,13 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::output::{Output, local, plain};
+use crate::picker;
 
 /// List the checkpoints of this project, or go back to one of them
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton rollback                 list the checkpoints
+  piton rollback                 pick a checkpoint on the screen; piped, the list
   piton rollback 2               restore checkpoint 2
   piton rollback 2 src/main.rs   restore one file from it
   piton rollback diff 2          what changed since
@@ -38,11 +39,21 @@ pub(crate) struct Rollback {
 
 pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow::Result<()> {
     match (args.what.as_deref(), args.rest.split_first()) {
+        (None, _) if output.has_screen() && args.how == How::default() && has_checkpoints(context)? => {
+            picker::open(context, output)
+        }
         (None, _) => list(context, output),
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
     }
+}
+
+/// Whether there is anything to pick.
+fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
+    let Some(store) = context.existing_store()? else { return Ok(false) };
+    let project = context.project(Some(&store))?;
+    Ok(!History::of(&store, &project)?.checkpoints().is_empty())
 }
 
 /// What to type next, as a chat or a terminal shows it.
@@ -88,13 +99,13 @@ fn as_line(listed: &Listed, with_session: bool) -> String {
 const SESSION_CHARS: usize = 8;
 
 /// The agent and the beginning of its session's name.
-fn who(checkpoint: &Checkpoint) -> Option<String> {
+pub(crate) fn who(checkpoint: &Checkpoint) -> Option<String> {
     let origin = &checkpoint.facts.origin;
     let session: String = origin.session.as_deref().map(plain)?.chars().take(SESSION_CHARS).collect();
     Some(origin.agent.as_deref().map_or_else(|| session.clone(), |agent| format!("{} {session}", plain(agent))))
 }
 
-fn counts(change: &Change) -> String {
+pub(crate) fn counts(change: &Change) -> String {
     match change {
         Change { files: 0, .. } => String::new(),
         Change { files: 1, insertions, deletions } => format!("  (1 file, +{insertions}/-{deletions})"),

@@ -15,6 +15,7 @@ mod install;
 mod install_shapes;
 mod kit;
 mod memory;
+mod picker;
 mod prune;
 mod purge;
 mod restore;

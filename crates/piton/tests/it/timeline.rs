@@ -8,7 +8,7 @@ use piton::{
 };
 use testkit::Sandbox;
 
-use crate::kit::{now, take_for, taken};
+use crate::kit::{now, take, take_for, taken};
 use crate::upkeep::store_of;
 
 /// A checkpoint before a turn of a session, and then its work: one file.
@@ -110,4 +110,32 @@ fn checkpoints_of_all_sessions_stand_in_one_list() {
     let history = History::of(&store_of(&sandbox), &project).expect("a history");
     let sessions = history.checkpoints().iter().map(|one| one.facts.origin.session.clone().expect("a session"));
     assert_eq!(sessions.collect::<Vec<_>>(), ["one", "two", "one", "two", "one"]);
+}
+
+/// Whoever looks for the checkpoints in which a file changed compares these; git knows them, too.
+#[test]
+fn the_versions_of_a_path_are_those_that_git_finds() {
+    let sandbox = Sandbox::new();
+    let trees = ["dir/sub/a = one\n b = one", "*dir/sub/a = one", "dir/sub/a = two\n c", "b = two"];
+    let mut checkpoints: Vec<_> = trees
+        .iter()
+        .map(|tree| {
+            sandbox.tree(tree);
+            taken(&take(&sandbox))
+        })
+        .collect();
+    checkpoints.reverse();
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let history = History::of(&store_of(&sandbox), &project).expect("a history");
+    for path in ["dir/sub/a", "dir/sub", "dir", "b", "c", "b/x", "nothing", "dir/nothing"] {
+        let versions = history.versions(path.as_bytes()).expect("versions");
+        let shown = versions.iter().map(|version| version.map(|(mode, id)| format!("{mode:06o} {id}")));
+        let by_git = checkpoints.iter().map(|checkpoint| {
+            let line = sandbox.store_git(&["ls-tree", checkpoint, path]);
+            let line = String::from_utf8(line).expect("text");
+            let words: Vec<_> = line.split_whitespace().collect();
+            (!words.is_empty()).then(|| format!("{} {}", words[0], words[2]))
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), by_git.collect::<Vec<_>>(), "{path}");
+    }
 }

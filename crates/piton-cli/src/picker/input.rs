@@ -1,0 +1,300 @@
+//! What keys and the mouse mean.
+
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+use ratatui::layout::Position;
+
+use super::layout::Focus;
+use super::list::FileFilter;
+use super::state::{Action, Asked, Busy, Deed, Overlay, Planned, Stage, State, Trouble};
+
+/// All keys, for `?`.
+pub(super) const HELP: &[(&str, &str)] = &[
+    ("j k, arrows", "up and down: checkpoints, or files in the right pane"),
+    ("g G, Home End", "first and last"),
+    ("Tab", "the other pane"),
+    ("PgUp PgDn, J K", "scroll what changed; Left Right: sideways"),
+    ("n N", "next and previous file"),
+    ("Enter r", "restore everything to this checkpoint"),
+    ("o", "restore only the selected file"),
+    ("p", "the plan: what a restore would do"),
+    ("u", "undo the last restore; twice is redo"),
+    ("/", "only reasons with this text, or ids that begin with it"),
+    ("f", "only checkpoints that have to do with this file"),
+    ("s", "only this session, the next one, all"),
+    ("R", "read everything again"),
+    ("Esc", "close this, drop the filters, leave"),
+    ("q", "leave"),
+    ("mouse", "click selects, wheel scrolls"),
+];
+
+const WHEEL_LINES: isize = 3;
+const SIDEWAYS_COLUMNS: usize = 8;
+
+impl State {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Vec<Action> {
+        if key.kind == KeyEventKind::Release {
+            return Vec::new();
+        }
+        if is_control(key, 'c') {
+            return self.quit();
+        }
+        match self.overlay.take() {
+            None => self.pane_key(key),
+            Some(Overlay::Prompt(asked, text)) => self.prompt_key(key, asked, text),
+            Some(overlay) if self.scrolls_overlay(key) => self.keep(overlay),
+            Some(Overlay::Plan(planned, stage)) => self.plan_key(key, planned, stage),
+            Some(overlay) => match key.code {
+                KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q' | '?') => Vec::new(),
+                _ => self.keep(overlay),
+            },
+        }
+    }
+
+    fn plan_key(&mut self, key: KeyEvent, planned: Planned, stage: Stage) -> Vec<Action> {
+        let next = match (key.code, stage) {
+            (KeyCode::Esc | KeyCode::Char('q'), Stage::Look) => return Vec::new(),
+            (KeyCode::Enter | KeyCode::Char('r'), Stage::Look) if planned.changes > 0 => Stage::Confirm,
+            (KeyCode::Char('p'), Stage::Confirm) => Stage::Look,
+            (KeyCode::Char('y' | 'Y'), Stage::Confirm) if !planned.others.is_empty() => Stage::Others,
+            (KeyCode::Char('y' | 'Y'), Stage::Confirm | Stage::Others) => {
+                self.busy = Some(Busy::Restoring);
+                return vec![Action::Do(planned, stage == Stage::Others)];
+            }
+            (KeyCode::Esc | KeyCode::Char('n' | 'N' | 'q'), Stage::Confirm | Stage::Others) => {
+                "Nothing was done".clone_into(&mut self.status);
+                return Vec::new();
+            }
+            _ => return self.keep(Overlay::Plan(planned, stage)),
+        };
+        self.open(Overlay::Plan(planned, next));
+        Vec::new()
+    }
+
+    /// The overlay stays.
+    fn keep(&mut self, overlay: Overlay) -> Vec<Action> {
+        self.overlay = Some(overlay);
+        Vec::new()
+    }
+
+    /// Whether a key moves the text of the overlay; it is moved then.
+    fn scrolls_overlay(&mut self, key: KeyEvent) -> bool {
+        let page = usize::from(self.size.height / 2).max(1);
+        self.overlay_line = match key.code {
+            KeyCode::Down | KeyCode::Char('j') => self.overlay_line + 1,
+            KeyCode::Up | KeyCode::Char('k') => self.overlay_line.saturating_sub(1),
+            KeyCode::PageDown => self.overlay_line + page,
+            KeyCode::PageUp => self.overlay_line.saturating_sub(page),
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            _ => return false,
+        };
+        true
+    }
+
+    fn quit(&mut self) -> Vec<Action> {
+        if self.busy == Some(Busy::Restoring) {
+            "A restore is under way; it is soon done".clone_into(&mut self.status);
+            return Vec::new();
+        }
+        vec![Action::Quit]
+    }
+
+    fn pane_key(&mut self, key: KeyEvent) -> Vec<Action> {
+        if let Some(actions) = self.moves(key) {
+            return actions;
+        }
+        match key.code {
+            KeyCode::Char('q') => return self.quit(),
+            KeyCode::Esc => {
+                // A plan that nobody waits for any more.
+                let was_planning = matches!(self.busy, Some(Busy::Planning(_)));
+                if was_planning {
+                    self.busy = None;
+                }
+                return if was_planning || self.list.clear_filters() { Vec::new() } else { self.quit() };
+            }
+            KeyCode::Char('?') => self.open(Overlay::Help),
+            KeyCode::Char('/') => {
+                let text = self.list.text().to_owned();
+                self.open(Overlay::Prompt(Asked::Text, text));
+            }
+            KeyCode::Char('f') => {
+                let known = self.list.file().map(|file| file.path.clone());
+                let path = known.or_else(|| self.selected_path()).unwrap_or_default();
+                self.open(Overlay::Prompt(Asked::File, String::from_utf8_lossy(&path).into_owned()));
+            }
+            KeyCode::Char('s') if self.list.has_sessions() => self.list.next_session(),
+            KeyCode::Char('s') => "There is only one session".clone_into(&mut self.status),
+            KeyCode::Char('R') => return vec![Action::List],
+            KeyCode::Enter | KeyCode::Char('r') => return self.plan(false, None),
+            KeyCode::Char('p') => return self.plan(true, None),
+            KeyCode::Char('o') => return self.plan_file(),
+            KeyCode::Char('u') => return self.begin(Deed { to: None, path: None, only_look: false }),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// The keys that move something; none if this is none of them.
+    fn moves(&mut self, key: KeyEvent) -> Option<Vec<Action>> {
+        let in_list = self.focus == Focus::List;
+        let (list_page, page) = (signed(self.list_height()), signed(usize::from(self.diff_areas().lines.height)));
+        let shows_diff = !self.areas().diff.is_empty();
+        match key.code {
+            KeyCode::Tab | KeyCode::BackTab => {
+                self.focus = if in_list { Focus::Diff } else { Focus::List };
+            }
+            KeyCode::Down | KeyCode::Char('j') if in_list => self.list.move_by(1),
+            KeyCode::Up | KeyCode::Char('k') if in_list => self.list.move_by(-1),
+            KeyCode::Home | KeyCode::Char('g') if in_list => self.list.select(0),
+            KeyCode::End | KeyCode::Char('G') if in_list => self.list.select(usize::MAX),
+            KeyCode::PageDown if !shows_diff => self.list.move_by(list_page),
+            KeyCode::PageUp if !shows_diff => self.list.move_by(-list_page),
+            KeyCode::Down | KeyCode::Char('j' | 'n') => self.select_file(self.file + 1),
+            KeyCode::Up | KeyCode::Char('k' | 'N') => self.select_file(self.file.saturating_sub(1)),
+            KeyCode::Home | KeyCode::Char('g') => self.scroll_by(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.scroll_by(isize::MAX),
+            KeyCode::PageDown => self.scroll_by(page.max(1)),
+            KeyCode::PageUp => self.scroll_by(-page.max(1)),
+            KeyCode::Char('J') => self.scroll_by(1),
+            KeyCode::Char('K') => self.scroll_by(-1),
+            KeyCode::Right => self.column = (self.column + SIDEWAYS_COLUMNS).min(4096),
+            KeyCode::Left => self.column = self.column.saturating_sub(SIDEWAYS_COLUMNS),
+            _ => return None,
+        }
+        Some(Vec::new())
+    }
+
+    fn scroll_by(&mut self, lines: isize) {
+        let line = self.line.saturating_add_signed(lines).min(self.last_line());
+        if line != self.line {
+            self.line = line;
+            self.file = self.patch().map_or(0, |patch| patch.file_at(line));
+        }
+    }
+
+    fn select_file(&mut self, file: usize) {
+        let Some(patch) = self.patch() else { return };
+        let file = file.min(patch.files.len().saturating_sub(1));
+        let line = patch.files.get(file).map_or(0, |file| file.at);
+        (self.file, self.line, self.column) = (file, line.min(self.last_line()), 0);
+    }
+
+    fn selected_path(&self) -> Option<Vec<u8>> {
+        let (_, patch) = self.current()?;
+        let file = patch.files.get(self.file)?;
+        Some(file.path.clone().unwrap_or_else(|| file.name.clone().into_bytes()))
+    }
+
+    fn plan(&mut self, only_look: bool, path: Option<Vec<u8>>) -> Vec<Action> {
+        let Some(row) = self.list.selected() else { return Vec::new() };
+        let to = Some(row.id);
+        self.begin(Deed { to, path, only_look })
+    }
+
+    fn plan_file(&mut self) -> Vec<Action> {
+        let Some((id, patch)) = self.current() else { return Vec::new() };
+        match patch.files.get(self.file) {
+            None => "No file differs from this checkpoint".clone_into(&mut self.status),
+            Some(file) if file.path.is_none() => {
+                let message = format!("cannot restore {} from {}: it held no such file", file.name, id.short());
+                let hint = Some("restoring everything (r) removes what was made since".to_owned());
+                self.open(Overlay::Trouble(Trouble { message, hint }));
+            }
+            Some(file) => {
+                let path = file.path.clone();
+                return self.plan(false, path);
+            }
+        }
+        Vec::new()
+    }
+
+    fn begin(&mut self, deed: Deed) -> Vec<Action> {
+        if self.busy.is_some() {
+            return Vec::new();
+        }
+        self.status.clear();
+        self.busy = Some(Busy::Planning(deed.clone()));
+        vec![Action::Plan(deed)]
+    }
+
+    fn prompt_key(&mut self, key: KeyEvent, asked: Asked, mut text: String) -> Vec<Action> {
+        match key.code {
+            KeyCode::Enter => return self.prompted(asked, &text),
+            KeyCode::Esc => {
+                // What is typed takes effect at once, so it ends with the typing.
+                if asked == Asked::Text {
+                    self.list.set_text("");
+                }
+                return Vec::new();
+            }
+            KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => text.clear(),
+            KeyCode::Char(typed) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
+                text.push(typed);
+            }
+            _ => {}
+        }
+        if asked == Asked::Text {
+            self.list.set_text(&text);
+        }
+        self.keep(Overlay::Prompt(asked, text))
+    }
+
+    fn prompted(&mut self, asked: Asked, text: &str) -> Vec<Action> {
+        match (asked, piton::parse_path(text.as_bytes())) {
+            (Asked::Text, _) => self.list.set_text(text),
+            (Asked::File, _) if text.is_empty() => self.list.set_file(None),
+            (Asked::File, Ok(path)) => {
+                self.list.set_file(Some(FileFilter { path: path.clone(), ids: None }));
+                return vec![Action::Find(path)];
+            }
+            (Asked::File, Err(bad)) => {
+                let message = format!("cannot use the path {text:?}: {bad}");
+                let hint = Some("paths are relative to the project".to_owned());
+                self.open(Overlay::Trouble(Trouble { message, hint }));
+            }
+        }
+        Vec::new()
+    }
+
+    pub(super) fn mouse(&mut self, mouse: MouseEvent) -> Vec<Action> {
+        let at = Position::new(mouse.column, mouse.row);
+        let (areas, parts) = (self.areas(), self.diff_areas());
+        let wheel = match mouse.kind {
+            MouseEventKind::ScrollDown => WHEEL_LINES,
+            MouseEventKind::ScrollUp => -WHEEL_LINES,
+            MouseEventKind::Down(MouseButton::Left) => 0,
+            _ => return Vec::new(),
+        };
+        match (&self.overlay, wheel) {
+            (None, 0) if areas.rows().contains(at) => {
+                self.focus = Focus::List;
+                let place = self.list.top + usize::from(at.y - areas.rows().y);
+                if place < self.list.counts().1 {
+                    self.list.select(place);
+                }
+            }
+            (None, 0) if areas.diff.contains(at) => {
+                self.focus = Focus::Diff;
+                if parts.files.contains(at) {
+                    self.select_file(self.first_file() + usize::from(at.y - parts.files.y));
+                }
+            }
+            (None, 0) => {}
+            (None, lines) if areas.list.contains(at) => self.list.scroll_by(lines, self.list_height()),
+            (None, lines) => self.scroll_by(lines),
+            (Some(_), lines) => self.overlay_line = self.overlay_line.saturating_add_signed(lines),
+        }
+        Vec::new()
+    }
+}
+
+fn is_control(key: KeyEvent, character: char) -> bool {
+    key.code == KeyCode::Char(character) && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
+fn signed(count: usize) -> isize {
+    isize::try_from(count).unwrap_or(isize::MAX)
+}

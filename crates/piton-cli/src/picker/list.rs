@@ -1,0 +1,179 @@
+//! The list of checkpoints: which of them are shown, which one is selected, and which part is on the screen.
+
+use std::collections::HashSet;
+
+use piton::{Change, Checkpoint, CheckpointId};
+
+use crate::cmd::rollback::who;
+use crate::output::{local, plain};
+
+/// One checkpoint, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) id: CheckpointId,
+    /// Counted from 1, the newest.
+    pub(super) number: usize,
+    pub(super) when: String,
+    pub(super) reason: String,
+    /// The agent and its session.
+    pub(super) who: Option<String>,
+    pub(super) session: Option<String>,
+    /// What changed against the one before it, as soon as that is known.
+    pub(super) change: Option<Change>,
+}
+
+impl Row {
+    pub(super) fn new(number: usize, checkpoint: &Checkpoint) -> Self {
+        Self {
+            id: checkpoint.id,
+            number,
+            when: local(checkpoint.time).date_and_time(),
+            reason: plain(&checkpoint.reason),
+            who: who(checkpoint),
+            session: checkpoint.facts.origin.session.clone(),
+            change: None,
+        }
+    }
+}
+
+/// Which checkpoints have to do with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileFilter {
+    pub(super) path: Vec<u8>,
+    /// Not known yet: all are shown.
+    pub(super) ids: Option<HashSet<CheckpointId>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct List {
+    rows: Vec<Row>,
+    /// The places in `rows` of those that the filters leave.
+    shown: Vec<usize>,
+    /// The place in `shown`.
+    selected: usize,
+    pub(super) top: usize,
+    text: String,
+    file: Option<FileFilter>,
+    session: Option<String>,
+}
+
+impl List {
+    /// Takes a new list. What was selected stays selected, and what was counted need not be counted again.
+    pub(super) fn set_rows(&mut self, mut rows: Vec<Row>) {
+        let known: std::collections::HashMap<_, _> = self.rows.iter().map(|row| (row.id, row.change)).collect();
+        // The oldest has nothing before it to be compared with, and a prune makes another one the oldest.
+        let oldest = rows.last().map(|row| row.id);
+        for row in &mut rows {
+            row.change = known.get(&row.id).copied().flatten().filter(|_| Some(row.id) != oldest);
+        }
+        let selected = self.selected().map(|row| row.id);
+        self.rows = rows;
+        self.refilter(selected);
+    }
+
+    pub(super) fn set_change(&mut self, id: CheckpointId, change: Change) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.id == id) {
+            row.change = Some(change);
+        }
+    }
+
+    pub(super) fn selected(&self) -> Option<&Row> {
+        self.shown.get(self.selected).map(|at| &self.rows[*at])
+    }
+
+    /// How many there are, and how many of them are shown.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.rows.len(), self.shown.len())
+    }
+
+    /// The part that is on a screen of this many rows, each with whether it is selected.
+    pub(super) fn window(&self, height: usize) -> impl Iterator<Item = (&Row, bool)> {
+        let end = self.shown.len().min(self.top + height);
+        (self.top.min(end)..end).map(|at| (&self.rows[self.shown[at]], at == self.selected))
+    }
+
+    pub(super) fn has_sessions(&self) -> bool {
+        self.sessions().len() > 1
+    }
+
+    pub(super) fn move_by(&mut self, rows: isize) {
+        self.select(self.selected.saturating_add_signed(rows));
+    }
+
+    /// Selects the one at this place among those that are shown, or the last.
+    pub(super) fn select(&mut self, place: usize) {
+        self.selected = place.min(self.shown.len().saturating_sub(1));
+    }
+
+    /// Moves what is on the screen, and the selection with it only where it would be off the screen.
+    pub(super) fn scroll_by(&mut self, rows: isize, height: usize) {
+        self.top = self.top.saturating_add_signed(rows).min(self.shown.len().saturating_sub(height));
+        self.select(self.selected.clamp(self.top, self.top + height.max(1) - 1));
+    }
+
+    /// Makes the selection stand on the screen.
+    pub(super) fn show_selected(&mut self, height: usize) {
+        let height = height.max(1);
+        self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(height));
+        self.top = self.top.min(self.shown.len().saturating_sub(height));
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn set_text(&mut self, text: &str) {
+        text.clone_into(&mut self.text);
+        self.refilter(self.selected().map(|row| row.id));
+    }
+
+    pub(super) fn file(&self) -> Option<&FileFilter> {
+        self.file.as_ref()
+    }
+
+    pub(super) fn set_file(&mut self, file: Option<FileFilter>) {
+        self.file = file;
+        self.refilter(self.selected().map(|row| row.id));
+    }
+
+    pub(super) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// All, then the session of the newest checkpoint, then the next one, and all again.
+    pub(super) fn next_session(&mut self) {
+        let sessions = self.sessions();
+        let place = self.session.as_ref().and_then(|now| sessions.iter().position(|one| *one == now));
+        let next = place.map_or(0, |place| place + 1);
+        self.session = sessions.get(next).map(|session| (*session).clone());
+        self.refilter(self.selected().map(|row| row.id));
+    }
+
+    /// Whether there was a filter to take away.
+    pub(super) fn clear_filters(&mut self) -> bool {
+        let selected = self.selected().map(|row| row.id);
+        let had_any = !self.text.is_empty() || self.file.is_some() || self.session.is_some();
+        (self.text, self.file, self.session) = Default::default();
+        self.refilter(selected);
+        had_any
+    }
+
+    /// The sessions, that of the newest checkpoint first.
+    fn sessions(&self) -> Vec<&String> {
+        let mut seen = HashSet::new();
+        self.rows.iter().filter_map(|row| row.session.as_ref()).filter(|session| seen.insert(*session)).collect()
+    }
+
+    fn refilter(&mut self, selected: Option<CheckpointId>) {
+        let text = self.text.to_lowercase();
+        let is_shown = |row: &Row| {
+            let has_text = row.reason.to_lowercase().contains(&text) || row.id.to_string().starts_with(&text);
+            let has_session = self.session.is_none() || self.session == row.session;
+            let ids = self.file.as_ref().and_then(|file| file.ids.as_ref());
+            has_text && has_session && ids.is_none_or(|ids| ids.contains(&row.id))
+        };
+        self.shown = (0..self.rows.len()).filter(|at| is_shown(&self.rows[*at])).collect();
+        let place = selected.and_then(|id| self.shown.iter().position(|at| self.rows[*at].id == id));
+        self.select(place.unwrap_or(0));
+    }
+}

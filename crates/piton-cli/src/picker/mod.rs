@@ -1,0 +1,148 @@
+//! The picker: all checkpoints on one screen, with what changed since each, and the way back.
+//!
+//! `state` decides, `view` draws, `work` asks the library; this file owns the terminal and carries events and actions
+//! between them. Whatever ends the picker, the terminal is as it was before.
+
+mod input;
+mod layout;
+mod list;
+mod patch;
+mod state;
+mod view;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use anyhow::{Context as _, bail};
+use piton::RestoreOutcome;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::{cursor, execute};
+use ratatui::layout::Size;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use self::state::{Action, Event, State};
+use self::view::Look;
+use self::work::{Ground, Workers};
+use crate::context::Context;
+use crate::output::{Output, PartlyDone};
+use crate::upkeep;
+
+/// Shows the checkpoints of the project until the user leaves.
+pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
+    let store = context.store_with_checkpoints()?;
+    let project = context.project(Some(&store))?;
+    let look = Look::new(output.has_colours(), project.dir());
+    let ground = Arc::new(Ground { store, project, settings: context.settings.clone() });
+    let (sender, events) = channel();
+    let state = {
+        let _screen = Screen::enter().context("cannot use the terminal")?;
+        listen(&sender).context("cannot start a thread")?;
+        let workers = Workers::start(&ground, &sender).context("cannot start a thread")?;
+        run(&look, &workers, &events).context("cannot draw on the terminal")?
+    };
+    // What was done is still to be read when the screen is gone.
+    state.done.iter().for_each(|done| output.text(done.line()));
+    if !state.done.is_empty() {
+        upkeep::start_if_due(&ground.store, &context.settings, context.config.as_deref());
+    }
+    if let Some(why) = state.gone {
+        bail!("cannot go on: {why}");
+    }
+    if let Some(signal) = state.signal {
+        // Whoever sent it sees that the process ended by it.
+        signal_hook::low_level::emulate_default_handler(signal).context("cannot end by a signal")?;
+    }
+    match state.done.last() {
+        Some(done) if done.outcome == RestoreOutcome::Partly => Err(PartlyDone.into()),
+        _ => Ok(()),
+    }
+}
+
+fn run(look: &Look, workers: &Workers, events: &Receiver<Event>) -> io::Result<State> {
+    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    let mut state = State::new(terminal.size()?);
+    workers.ask(Action::List);
+    loop {
+        terminal.draw(|frame| view::draw(frame, &state, look))?;
+        let Ok(event) = events.recv() else { return Ok(state) };
+        // All that has happened meanwhile goes into one drawing. The size is asked for: it may have changed before
+        // anybody listened.
+        let size = Event::Resized(terminal.size()?);
+        for event in [event].into_iter().chain(events.try_iter()).chain([size]) {
+            for action in state.update(event) {
+                if action == Action::Quit {
+                    return Ok(state);
+                }
+                workers.ask(action);
+            }
+        }
+    }
+}
+
+/// Keys, the mouse and signals, each waited for in a thread. They end with the process.
+fn listen(sender: &Sender<Event>) -> io::Result<()> {
+    let events = sender.clone();
+    thread::Builder::new().name("picker: keys".to_owned()).spawn(move || {
+        loop {
+            let event = match event::read() {
+                Ok(event::Event::Key(key)) => Event::Key(key),
+                Ok(event::Event::Mouse(mouse)) => Event::Mouse(mouse),
+                Ok(event::Event::Resize(width, height)) => Event::Resized(Size { width, height }),
+                Ok(_) => continue,
+                Err(_) => Event::Gone("the terminal is gone"),
+            };
+            let is_last = matches!(event, Event::Gone(_));
+            if events.send(event).is_err() || is_last {
+                return;
+            }
+        }
+    })?;
+    let events = sender.clone();
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread::Builder::new().name("picker: signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            let _ = events.send(Event::Signal(signal));
+        }
+    })?;
+    Ok(())
+}
+
+/// The terminal, as long as it is ours.
+struct Screen;
+
+impl Screen {
+    fn enter() -> io::Result<Self> {
+        // A panic prints its words before the stack unwinds: they belong on the user's own screen.
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+        enable_raw_mode()?;
+        let screen = Self;
+        execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, cursor::Hide)?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Makes the terminal what it was. Twice is the same as once, and one that is gone needs nothing.
+fn give_back() {
+    let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+    let _ = disable_raw_mode();
+}

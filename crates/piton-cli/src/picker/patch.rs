@@ -1,0 +1,247 @@
+//! What changed since a checkpoint, as lines to scroll through: made once, by a worker, and only looked at after that.
+
+use piton::{Diff, DiffStatus, FileDiff};
+
+use crate::output::plain;
+
+/// More lines nobody scrolls through, and they take memory.
+const LINES_MAX: usize = 200_000;
+/// More of one line is on no screen.
+const LINE_BYTES_MAX: usize = 4096;
+const TEXT_BYTES_MAX: usize = 64 << 20;
+const TAB: &str = "    ";
+
+/// What a line of a diff is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineKind {
+    /// About a file.
+    Head,
+    /// Where in the file.
+    Hunk,
+    /// In the files as they are, and not in the checkpoint.
+    Added,
+    /// In the checkpoint, and not in the files as they are.
+    Removed,
+    /// The same in both.
+    Same,
+    /// Words of ours.
+    Note,
+}
+
+/// One file that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PatchFile {
+    /// Its name for people.
+    pub(super) name: String,
+    /// What the checkpoint holds of it, to be restored by itself. None for one that it does not hold.
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) insertions: u64,
+    pub(super) deletions: u64,
+    pub(super) is_binary: bool,
+    pub(super) status: DiffStatus,
+    /// Its first line.
+    pub(super) at: usize,
+}
+
+/// What changed since a checkpoint.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Patch {
+    text: String,
+    /// Where each line ends in the text, and what it is.
+    lines: Vec<(usize, LineKind)>,
+    /// In the order of their lines.
+    pub(super) files: Vec<PatchFile>,
+}
+
+impl Patch {
+    pub(super) fn new(diff: &Diff) -> Self {
+        let mut patch = Self { files: files(diff), ..Self::default() };
+        let mut headers = Vec::new();
+        let mut last_header: &[u8] = b"";
+        let mut place = Place::Head;
+        let mut unshown = 0_usize;
+        for line in diff.patch.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            let starts_file = line.starts_with(b"diff --git ");
+            // A file that became a link is two parts of a patch, and one change.
+            if starts_file && line != last_header {
+                last_header = line;
+                headers.push(patch.lines.len());
+            }
+            let (kind, next) = place.read(line);
+            place = next;
+            match kind {
+                None => {}
+                Some(_) if patch.lines.len() >= LINES_MAX || patch.text.len() >= TEXT_BYTES_MAX => unshown += 1,
+                Some(LineKind::Note) => patch.push("binary contents differ", LineKind::Note),
+                Some(kind) => patch.push(&shown(line), kind),
+            }
+        }
+        if unshown > 0 {
+            let end = patch.lines.len();
+            patch.push(&format!("... and {unshown} more lines: `piton diff` has them all"), LineKind::Note);
+            headers.iter_mut().for_each(|at| *at = (*at).min(end));
+        }
+        for (file, at) in patch.files.iter_mut().zip(headers) {
+            file.at = at;
+        }
+        patch.text.shrink_to_fit();
+        patch
+    }
+
+    fn push(&mut self, line: &str, kind: LineKind) {
+        self.text.push_str(line);
+        self.lines.push((self.text.len(), kind));
+    }
+
+    /// How many lines it has.
+    pub(super) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// These lines, as far as there are any.
+    pub(super) fn lines(&self, from: usize, count: usize) -> impl Iterator<Item = (&str, LineKind)> {
+        let end = self.lines.len().min(from.saturating_add(count));
+        (from.min(end)..end).map(|at| {
+            let start = at.checked_sub(1).map_or(0, |before| self.lines[before].0);
+            let (end, kind) = self.lines[at];
+            (&self.text[start..end], kind)
+        })
+    }
+
+    /// The file that this line is about.
+    pub(super) fn file_at(&self, line: usize) -> usize {
+        self.files.partition_point(|file| file.at <= line).saturating_sub(1)
+    }
+
+    /// Lines added and removed.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        self.files.iter().fold((0, 0), |(plus, minus), file| (plus + file.insertions, minus + file.deletions))
+    }
+}
+
+/// The files in the order in which a patch has them: those that were moved first, each kind by path.
+fn files(diff: &Diff) -> Vec<PatchFile> {
+    let is_moved = |file: &&FileDiff| file.status == DiffStatus::Renamed;
+    let ordered = diff.files.iter().filter(is_moved).chain(diff.files.iter().filter(|file| !is_moved(file)));
+    let name = |path: &[u8]| plain(&String::from_utf8_lossy(path));
+    let file = |file: &FileDiff| PatchFile {
+        name: match &file.old_path {
+            Some(old) => format!("{} => {}", name(old), name(&file.path)),
+            None => name(&file.path),
+        },
+        path: match file.status {
+            DiffStatus::Added => None,
+            _ => Some(file.old_path.as_ref().unwrap_or(&file.path).clone()),
+        },
+        insertions: file.insertions,
+        deletions: file.deletions,
+        is_binary: file.is_binary,
+        status: file.status,
+        at: 0,
+    };
+    ordered.map(file).collect()
+}
+
+/// Where in a patch a line stands: `--- x` is the name of a file before the first hunk, and a line of it after that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Head,
+    Hunk,
+    Binary,
+}
+
+impl Place {
+    /// What a line is, if it is shown, and where the next one stands.
+    fn read(self, line: &[u8]) -> (Option<LineKind>, Self) {
+        // No line of a hunk begins with a letter, and none of a binary patch has a space.
+        if line.starts_with(b"diff --git ") {
+            return (Some(LineKind::Head), Self::Head);
+        }
+        match (self, line.first()) {
+            (Self::Head, _) if line == b"GIT binary patch" => (Some(LineKind::Note), Self::Binary),
+            (Self::Binary, _) => (None, Self::Binary),
+            (_, Some(b'@')) => (Some(LineKind::Hunk), Self::Hunk),
+            // Ids of contents tell people nothing.
+            (Self::Head, _) if line.starts_with(b"index ") => (None, Self::Head),
+            (Self::Head, _) => (Some(LineKind::Head), Self::Head),
+            (Self::Hunk, Some(b'+')) => (Some(LineKind::Added), self),
+            (Self::Hunk, Some(b'-')) => (Some(LineKind::Removed), self),
+            (Self::Hunk, _) => (Some(LineKind::Same), self),
+        }
+    }
+}
+
+/// A line as a terminal may show it.
+fn shown(line: &[u8]) -> String {
+    let line = &line[..line.len().min(LINE_BYTES_MAX)];
+    plain(&String::from_utf8_lossy(line).replace('\t', TAB).replace('\r', "␍"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, status: DiffStatus) -> FileDiff {
+        let old_path = (status == DiffStatus::Renamed).then(|| b"old".to_vec());
+        FileDiff { path: path.into(), old_path, status, insertions: 1, deletions: 2, is_binary: false }
+    }
+
+    fn kinds(patch: &Patch) -> Vec<LineKind> {
+        patch.lines(0, usize::MAX).map(|(_, kind)| kind).collect()
+    }
+
+    #[test]
+    fn a_line_that_looks_like_a_header_is_read_by_where_it_stands() {
+        let text = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n--- x\n+++ y\n same\n";
+        let patch = Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: text.to_vec() });
+        use LineKind::{Added, Head, Hunk, Removed, Same};
+        assert_eq!(kinds(&patch), [Head, Head, Head, Hunk, Removed, Added, Same]);
+    }
+
+    #[test]
+    fn files_begin_where_the_patch_has_them() {
+        let text = "diff --git a/old b/z\nsimilarity index 100%\n\
+                    diff --git a/a b/a\ndeleted file mode 100644\n\
+                    diff --git a/a b/a\nnew file mode 120000\n\
+                    diff --git a/b b/b\nGIT binary patch\nliteral 3\ndiff--git\n\ndiff --git a/c b/c\nold mode 1\n";
+        let files = vec![
+            file("a", DiffStatus::Modified),
+            file("b", DiffStatus::Modified),
+            file("c", DiffStatus::Added),
+            file("z", DiffStatus::Renamed),
+        ];
+        let patch = Patch::new(&Diff { files, patch: text.into() });
+        let at: Vec<_> = patch.files.iter().map(|file| (file.name.as_str(), file.at)).collect();
+        assert_eq!(at, [("old => z", 0), ("a", 2), ("b", 6), ("c", 8)]);
+        assert_eq!(patch.lines(7, 1).next(), Some(("binary contents differ", LineKind::Note)));
+        assert_eq!((patch.file_at(0), patch.file_at(5), patch.file_at(7), patch.file_at(99)), (0, 1, 2, 3));
+        let paths: Vec<_> = patch.files.iter().map(|file| file.path.as_deref()).collect();
+        assert_eq!(paths, [Some(&b"old"[..]), Some(b"a"), Some(b"b"), None]);
+        assert_eq!(patch.totals(), (4, 8));
+    }
+
+    #[test]
+    fn what_is_held_has_a_limit() {
+        let mut text = b"diff --git a/x b/x\n@@ -0,0 +1 @@\n".to_vec();
+        text.extend(b"+a\n".repeat(LINES_MAX));
+        text.extend(b"diff --git a/y b/y\n");
+        let files = vec![file("x", DiffStatus::Modified), file("y", DiffStatus::Modified)];
+        let patch = Patch::new(&Diff { files, patch: text });
+        assert_eq!(patch.len(), LINES_MAX + 1);
+        let (last, _) = patch.lines(LINES_MAX, 9).next().expect("the last line");
+        assert_eq!(last, "... and 3 more lines: `piton diff` has them all");
+        assert_eq!(patch.files[1].at, LINES_MAX);
+        let long = [b"diff --git a/x b/x\n@@ @@\n+", "é".repeat(5000).as_bytes()].concat();
+        let patch = Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: long });
+        assert!(patch.lines(2, 1).next().expect("a line").0.len() <= LINE_BYTES_MAX + 2);
+    }
+
+    #[test]
+    fn nothing_of_a_file_moves_the_cursor() {
+        let text = b"diff --git a/x b/x\n@@ -1 +1 @@\n+\ta\x1b[2J\r\n".to_vec();
+        let patch = Patch::new(&Diff { files: vec![file("x\n\x1b", DiffStatus::Modified)], patch: text });
+        assert_eq!(patch.lines(2, 1).next(), Some(("+    a\u{fffd}[2J␍", LineKind::Added)));
+        assert_eq!(patch.files[0].name, "x \u{fffd}");
+    }
+}

@@ -1,0 +1,348 @@
+//! Draws the state. It changes nothing, and of long lists and diffs it looks only at what is on the screen.
+
+use std::path::Path;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
+
+use super::input::HELP;
+use super::layout::{Focus, centred, inside, overlay_height};
+use super::list::Row;
+use super::patch::{LineKind, Patch, PatchFile};
+use super::state::{Asked, Busy, Overlay, Planned, Stage, State};
+use crate::cmd::restore::{files, shown};
+use crate::cmd::rollback::counts;
+use crate::output::plain;
+
+const HINTS: &str = "Enter restore  o one file  p plan  u undo  / f s filter  Tab pane  ? help  q leave";
+
+/// How things look.
+pub(super) struct Look {
+    has_colours: bool,
+    dir: String,
+}
+
+impl Look {
+    pub(super) fn new(has_colours: bool, dir: &Path) -> Self {
+        Self { has_colours, dir: plain(&dir.display().to_string()) }
+    }
+
+    fn colour(&self, colour: Color) -> Style {
+        if self.has_colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn line(&self, kind: LineKind) -> Style {
+        match kind {
+            LineKind::Head => Style::new().add_modifier(Modifier::BOLD),
+            LineKind::Hunk => self.colour(Color::Cyan),
+            LineKind::Added => self.colour(Color::Green),
+            LineKind::Removed => self.colour(Color::Red),
+            LineKind::Same => Style::new(),
+            LineKind::Note => self.colour(Color::Yellow),
+        }
+    }
+}
+
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
+/// The terminal may have another size by now than the state has heard of: every widget keeps to what there is.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, look: &Look) {
+    draw_list(frame, state, look);
+    draw_diff(frame, state, look);
+    draw_bottom(frame, state, look);
+    if let Some(overlay) = &state.overlay {
+        draw_overlay(frame, overlay, state, look);
+    }
+}
+
+fn put_lines<'a>(frame: &mut Frame<'_>, lines: impl Iterator<Item = Line<'a>>, area: Rect) {
+    for (y, line) in (area.y..area.bottom()).zip(lines) {
+        frame.render_widget(line, Rect { y, height: 1, ..area });
+    }
+}
+
+fn framed<'a>(title: String, has_focus: bool, look: &Look) -> Block<'a> {
+    let style = if has_focus { look.colour(Color::Cyan).patch(BOLD) } else { DIM };
+    Block::bordered().border_style(style).title(Line::styled(title, BOLD))
+}
+
+/// One of several, and whether it is the one that is selected: that is seen without colours, too.
+fn marked(mut line: Line<'_>, is_selected: bool) -> Line<'_> {
+    line.spans.insert(0, Span::raw(if is_selected { ">" } else { " " }));
+    if is_selected { line.patch_style(SELECTED) } else { line }
+}
+
+fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {
+    let (areas, list) = (state.areas(), &state.list);
+    let (all, shown) = list.counts();
+    let mut title = if all == shown { format!(" {all} checkpoints") } else { format!(" {shown} of {all} checkpoints") };
+    if !list.text().is_empty() {
+        title += &format!(", text {:?}", list.text());
+    }
+    if let Some(file) = list.file() {
+        let name = String::from_utf8_lossy(&file.path);
+        title += &format!(", file {}{}", plain(&name), if file.ids.is_none() { " ..." } else { "" });
+    }
+    if let Some(session) = list.session() {
+        title += &format!(", session {}", plain(session));
+    }
+    title += &format!(" in {} ", look.dir);
+    let title = clipped(&title, usize::from(areas.list.width.saturating_sub(2)));
+    frame.render_widget(framed(title, state.focus == Focus::List, look), areas.list);
+    let rows = areas.rows();
+    let with_session = list.has_sessions();
+    let lines = list.window(usize::from(rows.height)).map(|(row, is_selected)| {
+        marked(row_line(row, with_session, usize::from(rows.width.saturating_sub(1)), look), is_selected)
+    });
+    put_lines(frame, lines, rows);
+    if shown == 0 {
+        let words = if all == 0 { "No checkpoints" } else { "No checkpoint is left by the filters (Esc drops them)" };
+        frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), rows);
+    }
+}
+
+/// ` 1 4270a8c  2026-03-16 04:36  before patch  [claude 0123abcd]      (1 file, +1/-0)`, as far as there is room.
+fn row_line<'a>(row: &Row, with_session: bool, width: usize, look: &Look) -> Line<'a> {
+    let when = match width {
+        0..40 => "",
+        40..64 => row.when.get(5..).unwrap_or_default(),
+        _ => &row.when,
+    };
+    let gap = if when.is_empty() { " " } else { "  " };
+    let head = format!("{:>3} ", row.number);
+    let change = row.change.as_ref().map(|change| match width {
+        0..64 if change.files > 0 => format!("  +{}/-{}", change.insertions, change.deletions),
+        _ => counts(change),
+    });
+    let change = change.unwrap_or_default();
+    let who = row.who.as_ref().filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
+    let fixed = head.len() + 7 + gap.len() + when.len() + if when.is_empty() { 0 } else { 2 };
+    let room = width.saturating_sub(fixed + change.width());
+    let reason = clipped(&row.reason, room.saturating_sub(who.width()).max(room / 2));
+    let who = clipped(&who, room.saturating_sub(reason.width()));
+    let fill = " ".repeat(room.saturating_sub(reason.width() + who.width()));
+    let after_when = if when.is_empty() { "" } else { "  " };
+    Line::from(vec![
+        Span::raw(head),
+        Span::styled(row.id.short(), look.colour(Color::Yellow)),
+        Span::raw(gap),
+        Span::styled(format!("{when}{after_when}"), DIM),
+        Span::raw(reason),
+        Span::styled(who, look.colour(Color::Magenta)),
+        Span::raw(fill),
+        Span::styled(change, DIM),
+    ])
+}
+
+fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
+    let (areas, parts) = (state.areas(), state.diff_areas());
+    let title = if state.is_stale() { " comparing ... " } else { " since then (what a restore takes back) " };
+    let title = clipped(title, usize::from(areas.diff.width.saturating_sub(2)));
+    frame.render_widget(framed(title, state.focus == Focus::Diff, look), areas.diff);
+    let Some(row) = state.list.selected() else { return };
+    let who = row.who.as_ref().map(|who| format!("  [{who}]")).unwrap_or_default();
+    let what = Line::from(vec![
+        Span::styled(row.id.short(), look.colour(Color::Yellow)),
+        Span::raw(format!("  {}  {}{who}", row.when, row.reason)),
+    ]);
+    let words = match &state.shown {
+        None => String::new(),
+        Some((_, Ok(patch))) => summary(patch),
+        Some((_, Err(trouble))) => trouble.message.clone(),
+    };
+    put_lines(frame, [what, Line::styled(words.clone(), BOLD)].into_iter(), parts.head);
+    let Some(patch) = state.patch() else {
+        // The whole message: the line above may be too short for it.
+        let hint = state.shown.as_ref().and_then(|(_, patch)| patch.as_ref().err()?.hint.clone()).unwrap_or_default();
+        frame.render_widget(Paragraph::new(format!("{words}\n\n{hint}")).wrap(Wrap { trim: false }), parts.lines);
+        return;
+    };
+    let fade = if state.is_stale() { DIM } else { Style::new() };
+    let first = state.first_file();
+    let width = usize::from(parts.files.width.saturating_sub(1));
+    let files = (first..)
+        .zip(patch.files.iter().skip(first))
+        .map(|(at, file)| marked(file_line(file, width, look), at == state.file).patch_style(fade));
+    put_lines(frame, files, parts.files);
+    let lines = patch.lines(state.line, usize::from(parts.lines.height));
+    let lines = lines.map(|(text, kind)| Line::styled(skipped(text, state.column), look.line(kind).patch(fade)));
+    put_lines(frame, lines, parts.lines);
+}
+
+fn summary(patch: &Patch) -> String {
+    let (plus, minus) = patch.totals();
+    match patch.files.len() {
+        0 => "Nothing differs".to_owned(),
+        count => format!("{} changed, +{plus}/-{minus}", files(count)),
+    }
+}
+
+/// ` src/main.rs                 +4/-2`
+fn file_line<'a>(file: &PatchFile, width: usize, look: &Look) -> Line<'a> {
+    let mark = match file.status {
+        piton::DiffStatus::Added => "A ",
+        piton::DiffStatus::Deleted => "D ",
+        piton::DiffStatus::Modified => "M ",
+        piton::DiffStatus::Renamed => "R ",
+    };
+    let (plus, minus) = match file.is_binary {
+        true => ("binary".to_owned(), String::new()),
+        false => (format!("+{}", file.insertions), format!("/-{}", file.deletions)),
+    };
+    let room = width.saturating_sub(mark.len() + plus.len() + minus.len() + 1);
+    let name = clipped(&file.name, room);
+    let fill = " ".repeat(room.saturating_sub(name.width()) + 1);
+    Line::from(vec![
+        Span::styled(mark, look.colour(Color::Yellow)),
+        Span::raw(name),
+        Span::raw(fill),
+        Span::styled(plus, look.colour(Color::Green)),
+        Span::styled(minus, look.colour(Color::Red)),
+    ])
+}
+
+fn draw_bottom(frame: &mut Frame<'_>, state: &State, look: &Look) {
+    let line = match (&state.busy, state.status.as_str()) {
+        (Some(Busy::Planning(_)), _) => Line::styled("Looking what that would change ...", BOLD),
+        (Some(Busy::Restoring), "") => Line::styled("Restoring ...", BOLD),
+        (_, "") => Line::styled(HINTS, DIM),
+        (_, status) => Line::styled(plain(status), look.colour(Color::Green).patch(BOLD)),
+    };
+    frame.render_widget(line, state.areas().bottom);
+}
+
+fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &Look) {
+    match overlay {
+        Overlay::Help => {
+            let lines = HELP.iter().map(|(keys, what)| format!("{keys:<16}{what}"));
+            draw_tall(frame, " Keys ", &mut lines.collect::<Vec<_>>().iter().map(String::as_str), "Esc closes", state);
+        }
+        Overlay::Plan(planned, Stage::Look) => {
+            let title = format!(" Plan for {} ({}) ", planned.target.short(), planned.reason);
+            let close = if planned.changes > 0 { "Enter restores, Esc closes" } else { "nothing to do, Esc closes" };
+            let nothing = planned.lines.is_empty().then_some("  the files are as they were");
+            let mut lines = planned.lines.iter().chain(&planned.others).map(String::as_str).chain(nothing);
+            draw_tall(frame, &title, &mut lines, &format!("{}: {close}", amount(planned)), state);
+        }
+        Overlay::Plan(planned, Stage::Confirm) => {
+            let question = format!("{}. y/n\n\np shows the plan; undo goes back", question(planned));
+            draw_words(frame, " Restore? ", &question, look.colour(Color::Yellow), 0);
+        }
+        Overlay::Plan(planned, Stage::Others) => {
+            let others = planned.others.join("\n");
+            // The question first: of a long list a small screen shows the beginning.
+            let words = format!("Take that back, too? y/n\n\n{others}");
+            draw_words(frame, " Other sessions ", &words, look.colour(Color::Red), 0);
+        }
+        Overlay::Trouble(trouble) => {
+            let hint = trouble.hint.as_ref().map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
+            let words = format!("{}{hint}", trouble.message);
+            draw_words(frame, " Attention (Esc closes) ", &words, look.colour(Color::Red), state.overlay_line);
+        }
+        Overlay::Prompt(asked, text) => {
+            let before = match asked {
+                Asked::Text => "Reason or id: ",
+                Asked::File => "File: ",
+            };
+            let area = state.areas().bottom;
+            frame.render_widget(Clear, area);
+            // Of a long text the end is what is being typed.
+            let room = usize::from(area.width).saturating_sub(before.len() + 1);
+            let text = plain(text);
+            let hidden = text.width().saturating_sub(room);
+            frame.render_widget(Line::styled(format!("{before}{}█", skipped(&text, hidden)), BOLD), area);
+        }
+    }
+}
+
+/// `Restore src/main.rs from 4270a8c: 3 files written, 1 removed`
+fn question(planned: &Planned) -> String {
+    let short = planned.target.short();
+    let what = match (&planned.deed.path, planned.deed.to) {
+        (Some(path), _) => format!("Restore {} from {short}", shown(path)),
+        (None, Some(_)) => format!("Restore to {short}"),
+        (None, None) => format!("Undo: back to {short} ({})", planned.reason),
+    };
+    format!("{what}: {}", amount(planned))
+}
+
+fn amount(planned: &Planned) -> String {
+    let Planned { written, removed, changes, left, .. } = planned;
+    let more = match changes - written - removed {
+        0 => String::new(),
+        more => format!(", {more} other changes"),
+    };
+    let left = if *left > 0 { format!(", {left} left as they are") } else { String::new() };
+    format!("{} written, {removed} removed{more}{left}", files(*written))
+}
+
+/// Lines to scroll through, of which only those on the screen are looked at.
+fn draw_tall(frame: &mut Frame<'_>, title: &str, lines: &mut dyn Iterator<Item = &str>, below: &str, state: &State) {
+    let height = overlay_height(state.size);
+    let lines: Vec<_> = lines.skip(state.overlay_line).take(height).collect();
+    let widest = lines.iter().copied().chain([title, below]).map(UnicodeWidthStr::width).max().unwrap_or(0);
+    let (width, rows) = (as_u16(widest + 4), as_u16(lines.len() + 4));
+    let area = centred(frame.area(), width, rows);
+    frame.render_widget(Clear, area);
+    let title = clipped(title, usize::from(area.width.saturating_sub(2)));
+    frame.render_widget(Block::bordered().title(Line::styled(title, BOLD)), area);
+    let inner = inside(area);
+    let text = lines.into_iter().map(Line::raw).chain([Line::raw(""), Line::styled(below.to_owned(), DIM)]);
+    put_lines(frame, text, Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner });
+}
+
+/// A few words, wrapped.
+fn draw_words(frame: &mut Frame<'_>, title: &str, words: &str, style: Style, from: usize) {
+    let screen = frame.area();
+    let width = screen.width.min(72);
+    let room = usize::from(width.saturating_sub(4)).max(1);
+    // Words are not broken, so that a line may hold less than it has room for.
+    let rows: usize = words.lines().skip(from).map(|line| (line.width() * 5 / 4).div_ceil(room).max(1)).sum();
+    let area = centred(screen, width, as_u16(rows + 2));
+    frame.render_widget(Clear, area);
+    frame.render_widget(Block::bordered().border_style(style).title(Line::styled(title.to_owned(), BOLD)), area);
+    let inner = inside(area);
+    let text: Vec<_> = words.lines().skip(from).take(usize::from(inner.height)).map(plain).collect();
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    frame.render_widget(Paragraph::new(text.join("\n")).wrap(Wrap { trim: false }), inner);
+}
+
+fn as_u16(count: usize) -> u16 {
+    u16::try_from(count).unwrap_or(u16::MAX)
+}
+
+/// As much of a text as there is room for.
+fn clipped(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut room = columns.saturating_sub(1);
+    let fits = text.chars().take_while(|character| {
+        let width = character.width().unwrap_or(0);
+        let fits = width <= room;
+        room = room.saturating_sub(width);
+        fits
+    });
+    let mut clipped: String = fits.collect();
+    if columns > 0 {
+        clipped.push('…');
+    }
+    clipped
+}
+
+/// A text without its first columns.
+fn skipped(text: &str, columns: usize) -> &str {
+    let mut skip = columns;
+    let start = text.char_indices().find(|(_, character)| {
+        let is_start = skip == 0;
+        skip = skip.saturating_sub(character.width().unwrap_or(0));
+        is_start
+    });
+    start.map_or(if columns == 0 { text } else { "" }, |(at, _)| &text[at..])
+}

@@ -1,0 +1,264 @@
+//! The threads that talk to the library, so that keys never wait for it. Each does one kind of work, and of several
+//! requests of that kind only the newest counts: an older one is stopped, or never begun.
+//!
+//! Locks of the store are held while one request is worked on, and never while somebody thinks.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use piton::{
+    CheckpointId, Error, ErrorKind, History, Progress, Project, Restore, RestoreOptions, RestoreTo, Settings, Store,
+    diff,
+};
+
+use super::list::Row;
+use super::patch::Patch;
+use super::state::{Action, Deed, Done, Event, Planned, Trouble};
+use crate::cmd::restore::{other_line, plan_lines, report_text};
+use crate::context::Context;
+use crate::output::plain;
+
+/// How many versions of a file are compared with the one that is there now. A checkpoint with yet another version is
+/// shown, whether it differs or not.
+const VERSIONS_COMPARED_MAX: usize = 8;
+
+/// What all workers work on.
+pub(super) struct Ground {
+    pub(super) store: Store,
+    pub(super) project: Project,
+    pub(super) settings: Settings,
+}
+
+/// Where requests are left.
+pub(super) struct Workers {
+    list: Arc<Slot<()>>,
+    counts: Arc<Slot<Vec<CheckpointId>>>,
+    diffs: Arc<Slot<CheckpointId>>,
+    finds: Arc<Slot<Vec<u8>>>,
+    deeds: Arc<Slot<Order>>,
+}
+
+enum Order {
+    Plan(Deed),
+    Do(Planned, bool),
+}
+
+impl Workers {
+    pub(super) fn start(ground: &Arc<Ground>, events: &Sender<Event>) -> std::io::Result<Self> {
+        Ok(Self {
+            list: start("list", ground, events, |ground, (), _, send| send(Event::Listed(list(ground))))?,
+            counts: start("counts", ground, events, count)?,
+            diffs: start("diff", ground, events, |ground, id, progress, send| {
+                if let Some(patch) = unless_stopped(compare(ground, id, progress)) {
+                    send(Event::Compared(id, patch));
+                }
+            })?,
+            finds: start("find", ground, events, |ground, path: Vec<u8>, progress, send| {
+                if let Some(found) = unless_stopped(find(ground, &path, progress)) {
+                    send(Event::Found(path, found));
+                }
+            })?,
+            deeds: start("restore", ground, events, |ground, order, progress, send| {
+                send(match order {
+                    Order::Plan(deed) => Event::Planned(deed.clone(), plan(ground, &deed, progress)),
+                    Order::Do(planned, across) => Event::Done(restore(ground, &planned, across, progress)),
+                });
+            })?,
+        })
+    }
+
+    /// Has it done. Whoever asks for `Quit` asks somebody else.
+    pub(super) fn ask(&self, action: Action) {
+        match action {
+            Action::List => self.list.put(()),
+            Action::Count(ids) => self.counts.put(ids),
+            Action::Compare(id) => self.diffs.put(id),
+            Action::Find(path) => self.finds.put(path),
+            Action::Plan(deed) => self.deeds.put(Order::Plan(deed)),
+            Action::Do(planned, across) => self.deeds.put(Order::Do(planned, across)),
+            Action::Quit => {}
+        }
+    }
+}
+
+/// The newest request of one kind.
+struct Slot<T> {
+    wanted: Mutex<(Option<T>, Arc<Progress>)>,
+    bell: Condvar,
+}
+
+impl<T> Slot<T> {
+    fn new() -> Self {
+        Self { wanted: Mutex::default(), bell: Condvar::new() }
+    }
+
+    /// Leaves a request, and stops what is under way.
+    fn put(&self, request: T) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.1.stop.store(true, Ordering::Relaxed);
+        wanted.0 = Some(request);
+        self.bell.notify_one();
+    }
+
+    /// Waits for a request.
+    fn take(&self) -> (T, Arc<Progress>) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(request) = wanted.0.take() {
+                wanted.1 = Arc::default();
+                return (request, Arc::clone(&wanted.1));
+            }
+            wanted = self.bell.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Says so when the thread that holds it ends by a panic.
+struct Alarm(Sender<Event>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::Gone("a thread of the picker ended"));
+    }
+}
+
+fn start<T: Send + 'static>(
+    name: &str,
+    ground: &Arc<Ground>,
+    events: &Sender<Event>,
+    work: impl Fn(&Ground, T, &Progress, &dyn Fn(Event)) + Send + 'static,
+) -> std::io::Result<Arc<Slot<T>>> {
+    let slot = Arc::new(Slot::new());
+    let (ground, events, requests) = (Arc::clone(ground), events.clone(), Arc::clone(&slot));
+    thread::Builder::new().name(format!("picker: {name}")).spawn(move || {
+        let _alarm = Alarm(events.clone());
+        let send = |event| {
+            // Nobody listens any more: the process is about to end.
+            let _ = events.send(event);
+        };
+        loop {
+            let (request, progress) = requests.take();
+            work(&ground, request, &progress, &send);
+        }
+    })?;
+    Ok(slot)
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self { message: plain(&error.to_string()), hint: error.hint().map(plain) }
+    }
+}
+
+/// What a newer request has stopped is no answer.
+fn unless_stopped<T>(result: piton::Result<T>) -> Option<Result<T, Trouble>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Stopped => None,
+        result => Some(result.map_err(Trouble::from)),
+    }
+}
+
+fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
+    let history = History::of(&ground.store, &ground.project)?;
+    let rows = (1..).zip(history.checkpoints()).map(|(number, checkpoint)| Row::new(number, checkpoint)).collect();
+    let intent = ground.store.interrupted_restore(ground.project.id())?;
+    let notice = intent.map(|intent| {
+        let short = intent.target.short();
+        format!("A restore to {short} was cut short: `piton restore --continue` or `piton restore --abort`")
+    });
+    Ok((rows, notice))
+}
+
+/// What cannot be counted has no counts, and says so when it is compared or restored.
+fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dyn Fn(Event)) {
+    let Ok(history) = History::of(&ground.store, &ground.project) else { return };
+    for id in ids {
+        if progress.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(checkpoint) = history.checkpoints().iter().find(|one| one.id == id)
+            && let Ok(listed) = history.listed(checkpoint)
+        {
+            send(Event::Counted(id, listed.change));
+        }
+    }
+}
+
+fn compare(ground: &Ground, id: CheckpointId, progress: &Progress) -> piton::Result<Patch> {
+    let Ground { store, project, settings } = ground;
+    let diff = diff(store, project, (&id.to_string(), None), &[], settings, progress)?;
+    Ok(Patch::new(&diff))
+}
+
+/// The checkpoints in which the file changed against the one before, and those that differ in it from what is there now.
+fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<HashSet<CheckpointId>> {
+    let Ground { store, project, settings } = ground;
+    let history = History::of(store, project)?;
+    let versions = history.versions(path)?;
+    let ids: Vec<_> = history.checkpoints().iter().map(|checkpoint| checkpoint.id).collect();
+    // Comparing takes the locks by itself.
+    drop(history);
+    let paths = [path.to_vec()];
+    let mut seen = HashSet::new();
+    let distinct = versions.iter().zip(&ids).filter(|(version, _)| seen.insert(**version));
+    let mut now = None;
+    for (version, id) in distinct.take(VERSIONS_COMPARED_MAX) {
+        if diff(store, project, (&id.to_string(), None), &paths, settings, progress)?.files.is_empty() {
+            now = Some(*version);
+            break;
+        }
+    }
+    let has_to_do = |at: &usize| {
+        let is_changed = versions.get(at + 1).is_some_and(|before| *before != versions[*at]);
+        is_changed || now != Some(versions[*at])
+    };
+    Ok((0..ids.len()).filter(has_to_do).map(|at| ids[at]).collect())
+}
+
+fn prepare<'a>(
+    ground: &'a Ground,
+    deed: &Deed,
+    (is_dry, across_sessions): (bool, bool),
+    progress: &Progress,
+) -> piton::Result<Restore<'a>> {
+    let id = deed.to.map(|id| id.to_string());
+    let to = id.as_deref().map_or(RestoreTo::Undo, RestoreTo::Named);
+    let paths: Vec<_> = deed.path.iter().cloned().collect();
+    let options = RestoreOptions { paths: &paths, across_sessions, is_dry, ..RestoreOptions::default() };
+    Restore::prepare(&ground.store, &ground.project, to, options, &ground.settings, Context::now(), progress)
+}
+
+fn describe(deed: &Deed, prepared: &Restore<'_>) -> Planned {
+    let (plan, target) = (prepared.plan(), prepared.target());
+    Planned {
+        deed: deed.clone(),
+        target: target.id,
+        reason: plain(&target.reason),
+        written: plan.written().count(),
+        removed: plan.removed().count(),
+        left: plan.left().len(),
+        changes: plan.changes(),
+        lines: plan_lines(plan),
+        others: prepared.others().iter().map(other_line).collect(),
+    }
+}
+
+fn plan(ground: &Ground, deed: &Deed, progress: &Progress) -> Result<Planned, Trouble> {
+    Ok(describe(deed, &prepare(ground, deed, (true, false), progress)?))
+}
+
+/// Does what was agreed to, and nothing else.
+fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<Done, Trouble> {
+    let prepared = prepare(ground, &agreed.deed, (false, across), progress)?;
+    if describe(&agreed.deed, &prepared) != *agreed {
+        return Err(Error::new(ErrorKind::Busy, "restore")
+            .because("the files or the checkpoints changed meanwhile; nothing was touched")
+            .with_hint("ask again: the new plan says what changes")
+            .into());
+    }
+    let report = prepared.apply()?;
+    Ok(Done { outcome: report.outcome, text: report_text(&report) })
+}
