@@ -10,6 +10,9 @@ use crate::trees::Size;
 pub(crate) const HELP: &str = "\
 cargo xtask bench [OPTIONS]    measure piton beside other tools
 cargo xtask statwalk DIR       stat everything below DIR with two threads, print how many
+cargo xtask deps               check licences, versions and sources of all crates in piton by deny.toml
+cargo xtask deps --write       the same, and write crates/piton-cli/THIRD-PARTY.md
+cargo xtask deps --texts FILE  the same, and collect the texts of the licences in FILE
 
 Options of bench:
   --piton PATH    the piton to measure (default: built from this workspace)

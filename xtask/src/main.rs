@@ -1,13 +1,14 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
 //! `bench` measures piton beside other tools. `statwalk` is one of these tools: it lives here so that it can be timed
-//! as a process of its own.
+//! as a process of its own. `deps` checks what piton is made of.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
 mod bars;
 mod bench;
 mod contestants;
+mod deps;
 mod extras;
 mod machine;
 mod measure;
@@ -48,6 +49,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             println!("{}", statwalk::walk(Path::new(directory))?);
             Ok(ExitCode::SUCCESS)
         }
+        (Some("deps"), _) => deps::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),
         _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
     }

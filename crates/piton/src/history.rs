@@ -208,9 +208,8 @@ fn not_found(checkpoints: &[Checkpoint], name: &str) -> Error {
         1 => "this project has 1 checkpoint".to_owned(),
         count => format!("this project has {count} checkpoints"),
     };
-    Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}"))
-        .because(there_are)
-        .with_hint("`piton rollback` lists the checkpoints")
+    let hint = if checkpoints.is_empty() { "`piton take` takes one" } else { "`piton rollback` lists the checkpoints" };
+    Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}")).because(there_are).with_hint(hint)
 }
 
 fn ambiguous<'a>(name: &str, candidates: impl Iterator<Item = &'a Checkpoint>) -> Error {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::Ordering;
 
-use anyhow::bail;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
@@ -18,17 +18,19 @@ use super::completions::checkpoints;
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, PartlyDone, plain};
+use crate::fit::counted;
+use crate::output::{BAD, Declined, ID, MINUS, Output, PLUS, PartlyDone, plain};
 use crate::progress::watch;
-use crate::upkeep;
+use crate::{interrupt, upkeep};
 
 /// Make files equal to a checkpoint again
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton restore 1                  everything, as it was at the newest checkpoint
+  piton restore 1                  everything, as it was at the newest one
   piton restore 4f2a src/main.rs   one file
   piton restore 2 --dry-run        only say what would be done
+  piton restore --continue         finish what was cut short
 
 The files as they are now are saved first: `piton undo` brings them back.
 
@@ -147,7 +149,7 @@ pub(crate) fn restore(
         // Nobody waits for the store while somebody thinks about the answer.
         drop(planned);
         if changes > 0 && !output.confirmed("Restore? [y/N] ")? {
-            bail!("declined; nothing was touched");
+            return Err(Declined("nothing was touched", None).into());
         }
         agreed = Some(target);
     }
@@ -161,6 +163,10 @@ pub(crate) fn restore(
                     .because("another checkpoint was taken meanwhile; nothing was touched")
                     .with_hint("look at the list again"));
             }
+            // From here on it goes on to its end.
+            if progress.stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
+            }
             restore.apply()
         })
     };
@@ -169,7 +175,7 @@ pub(crate) fn restore(
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
             if !output.confirmed("Take that back, too? [y/N] ")? {
-                bail!("declined; nothing was touched");
+                return Err(Declined("nothing was touched", None).into());
             }
             apply(RestoreOptions { across_sessions: true, ..options })?
         }
@@ -182,6 +188,9 @@ pub(crate) fn restore(
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report));
     output.text(&report_text(&report));
+    if interrupt::caught().is_some() {
+        output.hint("it was too late to stop");
+    }
     match report.outcome {
         RestoreOutcome::Partly => Err(PartlyDone.into()),
         _ => Ok(()),
@@ -207,17 +216,17 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     let plan = planned.plan();
     let target = planned.target();
     let mut lines = Vec::new();
-    lines.extend(plan.removed().map(|path| format!("  remove  {}", shown(path))));
+    lines.extend(plan.removed().map(|path| format!("  {MINUS}remove{MINUS:#}  {}", shown(path))));
     lines.extend(plan.moved_aside().iter().map(|(path, to)| format!("  aside   {} -> {}", shown(path), shown(to))));
     lines.extend(plan.written().map(|(path, is_new)| {
         let verb = if is_new { "create" } else { "write " };
-        format!("  {verb}  {}", shown(path))
+        format!("  {PLUS}{verb}{PLUS:#}  {}", shown(path))
     }));
     lines.extend(plan.remoded().map(|(path, mode)| format!("  mode    {} to {mode:o}", shown(path))));
     let (made, dropped) = plan.directories();
     lines.extend(made.iter().map(|path| format!("  mkdir   {}/", shown(path))));
     lines.extend(dropped.iter().map(|path| format!("  rmdir   {}/ (if nothing is left in it)", shown(path))));
-    lines.extend(plan.left().iter().map(|left| format!("  LEFT    {}: {}", shown(&left.path), left.why)));
+    lines.extend(plan.left().iter().map(|left| format!("  {BAD}LEFT{BAD:#}    {}: {}", shown(&left.path), left.why)));
     let all = lines.len();
     lines.truncate(lines_max);
     lines.extend(planned.others().iter().map(other_line));
@@ -225,7 +234,7 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
         lines.push(format!("  ... and {} more", all - lines_max));
     }
     let count = count(plan);
-    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
+    let headline = format!("Plan for {ID}{}{ID:#} ({}): {count}", target.id.short(), plain(&target.reason));
     [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
@@ -235,7 +244,7 @@ fn other_line(other: &OtherWork) -> String {
     let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
     let more = if other.paths.len() > names.len() { ", ..." } else { "" };
     format!(
-        "  ALSO TAKES BACK later work of {agent}session {}: {} ({}{more})",
+        "  {BAD}ALSO TAKES BACK{BAD:#} later work of {agent}session {}: {} ({}{more})",
         plain(&other.session),
         files(other.paths.len()),
         names.join(", ")
@@ -258,11 +267,11 @@ fn count(plan: &Plan) -> String {
 }
 
 fn files(count: usize) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+    counted(count, "file")
 }
 
 fn report_text(report: &RestoreReport) -> String {
-    let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
+    let target = format!("{ID}{}{ID:#} ({})", report.target.id.short(), plain(&report.target.reason));
     if report.outcome == RestoreOutcome::NothingToDo {
         return format!("Nothing to do: the files are as they were at {target}");
     }
@@ -283,7 +292,10 @@ fn report_text(report: &RestoreReport) -> String {
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
     if let Some(safety) = report.safety {
-        lines.push(format!("What there was before is saved as {}: `piton undo` goes back to it", safety.short()));
+        lines.push(format!(
+            "What there was before is saved as {ID}{}{ID:#}: `piton undo` goes back to it",
+            safety.short()
+        ));
     }
     lines.join("\n")
 }

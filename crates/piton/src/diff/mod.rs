@@ -140,7 +140,9 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
                 .because("there are more files in scope than max_files allows")
                 .with_hint("raise max_files in the configuration"));
         }
-        SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "compare").because("it was stopped")),
+        SurveyEnd::Stopped => {
+            return Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written"));
+        }
     };
     let dir = ground.project.dir();
     let root = Dir::open(dir).map_err(|error| Error::io("open", dir, error))?;

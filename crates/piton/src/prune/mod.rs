@@ -8,6 +8,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
@@ -114,12 +115,15 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 
 /// Prunes by these rules, and gives back the space. Declines as busy where another process is doing so.
 pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    let held = store.lock_gc()?;
+    let held = store.lock_gc_until(Some(&watch.stop))?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     for dropping in plan(policy, &inventory, now.as_secs_f64()) {
+        if watch.stop.load(Ordering::Relaxed) {
+            break;
+        }
         let dropped = match &dropping.what {
             Goes::Project(id) => {
                 let known = inventory.projects.iter().find(|project| project.id == *id);

@@ -143,8 +143,9 @@ impl<'a> Restore<'a> {
         now: Moment,
         progress: &Progress,
     ) -> Result<Self> {
-        let held = store.share()?;
-        let locked = if options.is_dry { None } else { Some(store.lock_project(&held, project.id())?) };
+        let stop = Some(&progress.stop);
+        let held = store.share_until(stop)?;
+        let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
         let objects = store.objects(&held)?;
         let checkpoints = store.history(&objects, store.newest(project.id())?)?;
         let intent = store.interrupted_restore(project.id())?;
@@ -159,7 +160,9 @@ impl<'a> Restore<'a> {
             SurveyEnd::TooManyFiles => {
                 return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
             }
-            SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "restore").because("it was stopped")),
+            SurveyEnd::Stopped => {
+                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
+            }
         };
         let others = match verb {
             // What is cut short has been agreed to.
@@ -383,10 +386,14 @@ fn resolve(
         }
         (RestoreTo::Undo | RestoreTo::Redo, None) => {
             let last = checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
-            let last = last.ok_or_else(|| nothing("undo", "nothing was restored in this project"))?;
+            let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
+            let last = last.ok_or_else(|| {
+                nothing(verb, "nothing was restored in this project")
+                    .with_hint("`piton rollback` lists the checkpoints, `piton restore N` goes back to one")
+            })?;
             let restoring = last.facts.restoring.as_ref();
             if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
-                return Err(nothing("redo", "the last restore was no undo"));
+                return Err(nothing("redo", "the last restore was no undo").with_hint("`piton undo` takes it back"));
             }
             let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
             let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
