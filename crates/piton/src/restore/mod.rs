@@ -63,6 +63,34 @@ pub struct RestoreOptions<'a> {
 }
 
 /// A restore that is planned and not yet begun. No other process changes the project's checkpoints while it is held.
+///
+/// ```
+/// use piton::{Restore, RestoreOptions, RestoreTo};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// std::fs::write(code.join("main.rs"), "oops")?;
+/// std::fs::write(code.join("new.rs"), "made since")?;
+/// let options = RestoreOptions::default();
+/// let restore = Restore::prepare(&store, &project, RestoreTo::Named("1"), options, &settings, now, &progress)?;
+/// assert_eq!(restore.plan().changes(), 2); // nothing is done yet
+/// let report = restore.apply()?;
+/// assert_eq!((report.written, report.removed), (vec![b"main.rs".to_vec()], vec![b"new.rs".to_vec()]));
+///
+/// // What there was before is safe, and comes back the same way.
+/// Restore::prepare(&store, &project, RestoreTo::Undo, options, &settings, now, &progress)?.apply()?;
+/// assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "oops");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Restore<'a> {
     store: &'a Store,
     project: &'a Project,
