@@ -13,6 +13,9 @@ cargo xtask soak [--minutes N] take, collect and restore at once, killing all of
 cargo xtask space [--mb N]     how much extra room a prune of a store of that size needs (default: 1024)
 cargo xtask picture [PITON]    draw docs/picker.svg from a real run of PITON (default: built from this workspace)
 cargo xtask statwalk DIR       stat everything below DIR with two threads, print how many
+cargo xtask deps               check licences, versions and sources of all crates in piton by deny.toml
+cargo xtask deps --write       the same, and write crates/piton-cli/THIRD-PARTY.md
+cargo xtask deps --texts FILE  the same, and collect the texts of the licences in FILE
 
 Options of bench:
   --piton PATH    the piton to measure (default: built from this workspace)

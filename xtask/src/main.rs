@@ -1,14 +1,15 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
 //! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take,
-//! `picture` draws the picker. `statwalk` is one of the tools to measure with: it lives here so that it can be timed
-//! as a process of its own.
+//! `picture` draws the picker, `deps` checks what piton is made of. `statwalk` is one of the tools to measure with: it
+//! lives here so that it can be timed as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
 mod bars;
 mod bench;
 mod contestants;
+mod deps;
 mod extras;
 mod machine;
 mod measure;
@@ -59,6 +60,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             picture::run(&piton)?;
             Ok(ExitCode::SUCCESS)
         }
+        (Some("deps"), _) => deps::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),
         _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
     }

@@ -8,11 +8,20 @@ use crate::cmd;
 
 /// Shown below every help text.
 pub(crate) const EXIT_CODES: &str = "\
-Exit codes: 0 done, 1 error or declined, 2 usage or could not, 3 partly done, 4 not found, 5 busy";
+Exit codes: 0 done, 1 error or declined, 2 usage or could not,
+            3 partly done, 4 not found, 5 busy, 130 stopped by Ctrl-C";
+
+/// Shown below the help of piton itself.
+const START: &str = "\
+Examples:
+  piton install claude   hook an agent up: its work can be undone from then on
+  piton rollback         the checkpoints of this project
+  piton rollback 1       back to the newest of them
+  piton undo             back to before that";
 
 /// The undo layer for coding agents: checkpoints of a working directory, and the way back to any of them
 #[derive(Debug, Parser)]
-#[command(name = "piton", version, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "piton", version, after_help = format!("{START}\n\n{EXIT_CODES}"))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -22,6 +31,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub(crate) struct Global {
     /// Run as if started in DIR
     #[arg(short = 'C', value_name = "DIR", global = true)]
@@ -35,10 +45,10 @@ pub(crate) struct Global {
     /// Print JSON for programs
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print errors only
+    /// Print errors and warnings only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Print everything that was left out, too
+    /// Print more: everything that was left out, what a checkpoint holds, what each project takes
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
     /// Print without colours

@@ -43,14 +43,21 @@ impl Context {
 
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = Self::home();
-        let here = env::current_dir().context("cannot find the current directory, which may have been deleted");
+        let here = env::current_dir().map_err(|error| {
+            let why =
+                if error.kind() == std::io::ErrorKind::NotFound { "it is gone".to_owned() } else { error.to_string() };
+            Error::new(ErrorKind::Io, "find the current directory, which may have been deleted")
+                .because(why)
+                .with_hint("go to a directory that is there, or name one with `-C DIR`")
+        });
         let dir = match &global.dir {
             Some(dir) if dir.is_absolute() => dir.clone(),
             Some(dir) => here?.join(dir),
             None => here?,
         };
         if !dir.is_dir() {
-            bail!("cannot use {}: there is no such directory", dir.display());
+            let error = Error::new(ErrorKind::Io, "use").with_path(&dir).because("there is no such directory");
+            return Err(error.with_hint("`-C` takes a directory that is there").into());
         }
         let base = base(global, home.as_deref())?;
         let settings = settings(home.as_deref())?;
@@ -240,7 +247,7 @@ fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Re
     let (settings, problems, unread) = read_settings(global, home);
     for (source, problem) in problems {
         if problem.is_error {
-            bail!("cannot use the configuration {source}: {problem}");
+            bail!("cannot use the configuration {source}: {problem}\nhint: mend it there, or with `piton config set`");
         }
         output.warn(&format!("{source}: {problem}"));
     }

@@ -11,10 +11,19 @@ use piton::{Error, ErrorKind, Moment};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::interrupt;
 
-const BAD: Style = AnsiColor::Red.on_default().bold();
-const WARN: Style = AnsiColor::Yellow.on_default().bold();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
+/// The name of a checkpoint.
+pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
+pub(crate) const PLUS: Style = AnsiColor::Green.on_default();
+pub(crate) const MINUS: Style = AnsiColor::Red.on_default();
+/// Who is at work.
+pub(crate) const WHO: Style = AnsiColor::Cyan.on_default();
+/// What is there for those who look for it.
+pub(crate) const FAINT: Style = Style::new().dimmed();
 
 /// How to print.
 pub(crate) struct Output {
@@ -112,13 +121,26 @@ impl Output {
         }
         self.prompt(question);
         let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
+        if io::stdin().lock().read_line(&mut answer)? == 0 {
+            // Nobody typed the end of the line.
+            self.prompt("\n");
+        }
         Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
     }
 
     /// Whether what goes to stdout may have colours.
     pub(crate) fn has_colours(&self) -> bool {
         AutoStream::new(io::stdout(), self.choice).current_choice() != ColorChoice::Never
+    }
+
+    /// How wide the terminal is that stdout goes to. What goes to a file or a program has no width, and is never cut.
+    pub(crate) fn columns(&self) -> Option<usize> {
+        if !io::stdout().is_terminal() {
+            return None;
+        }
+        let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let real = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+        named.or_else(real).filter(|columns| *columns > 0)
     }
 
     /// Prints something long: through the user's pager on a terminal, straight otherwise.
@@ -173,7 +195,8 @@ impl Output {
         };
         let kind = ours.map(Error::kind);
         if self.is_json {
-            let word = kind.map_or("usage", ErrorKind::word);
+            let other = if error.is::<Declined>() { "declined" } else { "other" };
+            let word = kind.map_or(other, ErrorKind::word);
             self.json(&json!({"error": {"kind": word, "message": plain(&message), "hint": own_hint}}));
         } else {
             self.to_stderr(&format!("{BAD}error:{BAD:#} {}", plain(&message)));
@@ -186,6 +209,7 @@ impl Output {
             Some(ErrorKind::NotFound) => 4,
             Some(ErrorKind::Busy) => 5,
             Some(ErrorKind::Invalid | ErrorKind::Ambiguous) => 2,
+            Some(ErrorKind::Stopped) => interrupt::exit_code(),
             _ => 1,
         })
     }
@@ -227,6 +251,19 @@ impl std::fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
+/// Whoever was asked did not agree: what became of it, and how not to be asked.
+#[derive(Debug)]
+pub(crate) struct Declined(pub(crate) &'static str, pub(crate) Option<&'static str>);
+
+impl std::fmt::Display for Declined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "declined; {}", self.0)?;
+        self.1.map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
+impl std::error::Error for Declined {}
+
 fn split_hint(message: &str) -> (String, Option<String>) {
     match message.split_once("\nhint: ") {
         Some((message, hint)) => (message.to_owned(), Some(hint.to_owned())),
@@ -240,7 +277,11 @@ fn write_to(mut out: impl io::Write, text: &str) -> io::Result<()> {
 
 /// What clap has to say: help and versions are answers, the rest is wrong usage.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    let wants_json = std::env::args_os().any(|arg| arg == "--json");
+    let has = |names: &[&str]| std::env::args_os().any(|arg| names.iter().any(|name| arg == *name));
+    let wants_json = has(&["--json"]);
+    if error.kind() == clap::error::ErrorKind::DisplayVersion {
+        return version(wants_json, has(&["--verbose", "-v"]));
+    }
     if error.use_stderr() && wants_json {
         let text = error.render().to_string();
         let message = text.trim().trim_start_matches("error: ");
@@ -250,6 +291,22 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// What this program is and, for those who ask, what it is made of.
+fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
+    const PARTS: &str = include_str!("../THIRD-PARTY.md");
+    let (name, version) = (env!("CARGO_BIN_NAME"), env!("CARGO_PKG_VERSION"));
+    let mut text = format!("{name} {version}");
+    if wants_json {
+        text = json!({"name": name, "version": version, "licence": env!("CARGO_PKG_LICENSE")}).to_string();
+    } else if is_verbose {
+        let parts = PARTS.split_once("\n\n").map_or(PARTS, |(_, parts)| parts);
+        text = format!("{text}\nLicence: {}\n\n{}", env!("CARGO_PKG_LICENSE"), parts.trim_end());
+    }
+    // A reader that has gone away has seen enough.
+    let _ = write_to(io::stdout(), &text);
+    ExitCode::SUCCESS
 }
 
 /// Text from a store or a file name, for a terminal: control characters could move the cursor or do worse.

@@ -1,4 +1,5 @@
 //! How far a take or work on the store has come, for somebody who waits at a terminal. Silent for the first half second.
+//! Ctrl-C ends it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use piton::{Progress, Watch};
 
+use crate::interrupt::stoppable;
 use crate::output::Output;
 
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -14,13 +16,20 @@ const TICK: Duration = Duration::from_millis(100);
 /// Runs a take or a restore, and shows how it goes on.
 pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
-    show_meanwhile(output, |elapsed| take_line(&progress, elapsed), || work(&progress))
+    show_meanwhile(output, |elapsed| take_line(&progress, elapsed), || stoppable(&progress.stop, || work(&progress)))
 }
 
 /// Runs work on the store, and shows how it goes on.
 pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
     let watch = Watch::default();
-    show_meanwhile(output, |elapsed| store_line(&watch, elapsed), || work(&watch))
+    show_meanwhile(output, |elapsed| store_line(&watch, elapsed), || stoppable(&watch.stop, || work(&watch)))
+}
+
+/// The same for work that is worse half done than not begun: it goes on to its end.
+pub(crate) fn watch_to_the_end<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
+    let watch = Watch::default();
+    let unheard = AtomicBool::new(false);
+    show_meanwhile(output, |elapsed| store_line(&watch, elapsed), || stoppable(&unheard, || work(&watch)))
 }
 
 fn show_meanwhile<T>(output: &Output, line: impl Fn(Duration) -> String + Sync, work: impl FnOnce() -> T) -> T {

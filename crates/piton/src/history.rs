@@ -39,6 +39,28 @@ pub struct Listed {
 }
 
 /// The checkpoints of a project, newest first.
+///
+/// ```
+/// use piton::{History};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// let history = History::of(&store, &project)?;
+/// for listed in history.list()? {
+///     println!("{:>3}. {}  {}", listed.number, listed.checkpoint.id.short(), listed.checkpoint.reason);
+/// }
+/// assert_eq!(history.files(history.find("1")?)?, [b"main.rs"]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct History {
     checkpoints: Vec<Checkpoint>,
     objects: Objects,
@@ -223,9 +245,8 @@ fn not_found(checkpoints: &[Checkpoint], name: &str) -> Error {
         1 => "this project has 1 checkpoint".to_owned(),
         count => format!("this project has {count} checkpoints"),
     };
-    Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}"))
-        .because(there_are)
-        .with_hint("`piton rollback` lists the checkpoints")
+    let hint = if checkpoints.is_empty() { "`piton take` takes one" } else { "`piton rollback` lists the checkpoints" };
+    Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}")).because(there_are).with_hint(hint)
 }
 
 fn ambiguous<'a>(name: &str, candidates: impl Iterator<Item = &'a Checkpoint>) -> Error {

@@ -4,18 +4,26 @@
 //! outside of them, which stock git can read. The library asks nobody but its caller: it reads no environment, no clock
 //! and no terminal, and starts no process.
 //!
-//! ```no_run
-//! use piton::{CheckpointKind, Moment, Progress, Project, Request, Settings, Store, take};
-//! # fn main() -> piton::Result<()> {
+//! ```
+//! use piton::{CheckpointKind, History, Moment, Outcome, Progress, Project, Request, Settings, Store, take};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let temp = tempfile::tempdir()?;
+//! # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+//! # std::fs::create_dir(&code)?;
+//! # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
 //! # let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
-//! let store = Store::open_or_create("/home/you/.hermes/checkpoints".as_ref(), now)?;
-//! let project = Project::at("/home/you/code".as_ref(), Some("/home/you".as_ref()))?;
+//! let store = Store::open_or_create(&base, now)?; // ~/.hermes/checkpoints, say
+//! let project = Project::at(&code, None)?;
 //! let request = Request { reason: "before patch".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
 //! let report = take(&store, &project, &request, &Settings::default(), now, &Progress::default())?;
-//! println!("{:?}: {} files", report.outcome, report.files);
+//! assert!(matches!(report.outcome, Outcome::Taken(_)));
+//! assert_eq!(History::of(&store, &project)?.checkpoints()[0].reason, "before patch");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`take()`] takes a checkpoint, [`History`] lists them, [`diff()`] compares, [`Restore`] goes back, [`prune()`] keeps the
+//! store small, and [`Manager`] does all of it for an agent, one checkpoint a turn.
 //!
 //! Two sides never meet: `worktree` touches the user's files and knows no git objects, `store` touches the store and
 //! knows no user's files. The verbs carry plain data between them.

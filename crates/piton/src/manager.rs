@@ -48,6 +48,28 @@ const MISSES_MAX: u64 = 3;
 const PARENTS_MAX: usize = 8;
 
 /// Takes checkpoints for one agent.
+///
+/// ```
+/// use piton::{Manager, RestoreOptions, RestoreTo, Settings};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// let mut manager = Manager::new(&base, None, Settings { enabled: true, ..Settings::default() }).for_agent("mine");
+/// manager.new_turn("session 1", now); // at each prompt
+/// let ensured = manager.ensure_checkpoint(&code, "before write_file", now); // before each tool; never fails the tool
+/// assert!(ensured.checkpoint().is_some());
+/// std::fs::write(code.join("main.rs"), "what the tool wrote")?;
+/// let again = manager.ensure_checkpoint(&code, "before patch", now);
+/// assert!(again.checkpoint().is_none(), "one a turn");
+///
+/// manager.restore(&code, RestoreTo::Named("1"), RestoreOptions::default(), now)?;
+/// assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "fn main() {}\n");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Manager {
     base: PathBuf,

@@ -126,6 +126,27 @@ impl Report {
 /// Takes a checkpoint of a project.
 ///
 /// `now` must not be later than the call: a file that changed after it is read again next time.
+///
+/// ```
+/// use piton::{Outcome, Progress, Request, Settings, take};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// let request = Request { reason: "before patch".to_owned(), ..Request::default() };
+/// let (settings, progress) = (Settings { enabled: true, ..Settings::default() }, Progress::default());
+/// let first = take(&store, &project, &request, &settings, now, &progress)?;
+/// let Outcome::Taken(id) = first.outcome else { panic!("{first:?}") };
+/// // Nothing changed: the same checkpoint still holds the files as they are.
+/// let again = take(&store, &project, &request, &settings, now, &progress)?;
+/// assert_eq!(again.outcome, Outcome::Unchanged(id));
+/// # Ok(())
+/// # }
+/// ```
 pub fn take(
     store: &Store,
     project: &Project,

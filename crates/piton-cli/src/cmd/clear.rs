@@ -6,15 +6,18 @@ use serde_json::json;
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{CouldNot, Output, bytes};
+use crate::fit::counted;
+use crate::output::{CouldNot, Declined, Output, bytes};
 
 /// Remove all checkpoints of all projects
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-Says what goes, asks, and removes it. Session records and your projects are not touched.
+Says what goes, asks, and removes it. Session records and your projects are
+not touched.
 
-Example:
+Examples:
   piton clear
+  piton clear --force
 
 {EXIT_CODES}"))]
 pub(crate) struct Clear {
@@ -37,9 +40,10 @@ pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::R
     let status = Status::of(&store, None)?;
     let checkpoints: usize = status.projects.iter().map(|project| project.checkpoints).sum();
     output.text(&format!(
-        "This removes {checkpoints} checkpoints of {} projects and {} legacy archives ({}) from {}",
-        status.projects.len(),
-        status.archives.len(),
+        "This removes {} of {} and {} ({}) from {}",
+        counted(checkpoints, "checkpoint"),
+        counted(status.projects.len(), "project"),
+        counted(status.archives.len(), "legacy archive"),
         bytes(status.store_bytes + status.legacy_bytes),
         context.base.display(),
     ));
@@ -70,7 +74,7 @@ fn confirm(force: bool, output: &Output) -> anyhow::Result<()> {
     if force || output.confirmed("Remove? [y/N] ")? {
         return Ok(());
     }
-    anyhow::bail!("declined; nothing was removed\nhint: `--force` does not ask")
+    Err(Declined("nothing was removed", Some("`--force` does not ask")).into())
 }
 
 fn report(removed: piton::Result<u64>, output: &Output) -> anyhow::Result<()> {

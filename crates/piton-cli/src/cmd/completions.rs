@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory as _, ValueEnum};
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use piton::History;
+use serde_json::json;
 
 use crate::cli::{Cli, EXIT_CODES, Global};
 use crate::context::Context;
@@ -19,8 +20,8 @@ pub(crate) const VARIABLE: &str = "PITON_COMPLETE";
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  source <(piton completions bash)                                     in ~/.bashrc
-  source <(piton completions zsh)                                      in ~/.zshrc, after compinit
+  source <(piton completions bash)   in ~/.bashrc
+  source <(piton completions zsh)    in ~/.zshrc, after compinit
   piton completions fish > ~/.config/fish/completions/piton.fish
 
 {EXIT_CODES}"))]
@@ -42,12 +43,16 @@ enum Shell {
 Examples:
   piton man | man -l -
   piton man --dir ~/.local/share/man/man1
+  piton man --markdown > REFERENCE.md
 
 {EXIT_CODES}"))]
 pub(crate) struct Man {
     /// Write one page for each command into this directory
     #[arg(long = "dir", value_name = "DIR")]
     into: Option<PathBuf>,
+    /// Print everything about all commands as Markdown
+    #[arg(long, conflicts_with = "into")]
+    markdown: bool,
 }
 
 pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
@@ -58,25 +63,35 @@ pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
     };
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "piton", "piton", "piton", &mut script)?;
-    output.data(&script);
+    say("script", &script, output);
     Ok(())
 }
 
 pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
     match &args.into {
+        None if args.markdown => say("page", super::reference::page(Cli::command()).as_bytes(), output),
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-            output.data(&page);
+            say("page", &page, output);
         }
         Some(dir) => {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
             clap_mangen::generate_to(Cli::command(), dir)
                 .with_context(|| format!("cannot write manual pages to {}", dir.display()))?;
+            output.json(&json!({"dir": dir.to_string_lossy()}));
             output.text(&format!("Wrote the manual pages to {}", dir.display()));
         }
     }
     Ok(())
+}
+
+/// Text that is for a program anyhow.
+fn say(key: &str, text: &[u8], output: &Output) {
+    output.json(&json!({key: String::from_utf8_lossy(text)}));
+    if !output.is_json {
+        output.data(text);
+    }
 }
 
 /// The checkpoints of the project in the current directory: numbers, with reasons to tell them by.

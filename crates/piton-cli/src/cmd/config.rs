@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use piton::{Error, ErrorKind, Settings};
 use serde_json::{Map, Value, json};
@@ -17,9 +18,9 @@ use crate::output::{Output, plain};
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton config                        every setting, its value, and where that is from
+  piton config                        every setting, and where it is from
   piton config set max_snapshots 50   keeps comments and order of the file
-  piton config init                   writes a commented section with the defaults
+  piton config init                   writes a section with the defaults
 
 {EXIT_CODES}"))]
 pub(crate) struct ConfigArgs {
@@ -30,19 +31,29 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Print the value of one setting
+    #[command(after_help = format!("Example:\n  piton config get max_snapshots\n\n{EXIT_CODES}"))]
     Get {
         /// Which
+        #[arg(value_parser = key(), hide_possible_values = true)]
         key: String,
     },
     /// Change one setting in the configuration file
+    #[command(after_help = format!("\
+Examples:
+  piton config set max_snapshots 50
+  piton config set exclude 'data/,*.sqlite'
+
+{EXIT_CODES}"))]
     Set {
         /// Which
+        #[arg(value_parser = key(), hide_possible_values = true)]
         key: String,
         /// What to; items of a list are separated by commas
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
     /// Write a commented section with the defaults into the configuration file
+    #[command(after_help = format!("Example:\n  piton config init\n\n{EXIT_CODES}"))]
     Init,
 }
 
@@ -103,7 +114,6 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
 }
 
 fn get(key: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let key = known(key)?;
     let value = context.settings.get(key);
     output.json(&json!({"key": key, "value": value}));
     output.text(&shown(&value));
@@ -111,7 +121,6 @@ fn get(key: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
 }
 
 fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let key = known(key)?;
     let mut settings = Settings::default();
     if let Err(problem) = settings.set_text(key, text) {
         return Err(Error::new(ErrorKind::Invalid, format!("set {key}")).because(problem.what).into());
@@ -203,12 +212,10 @@ fn variable(key: &str) -> String {
     format!("PITON_{}", key.to_ascii_uppercase())
 }
 
-fn known(key: &str) -> anyhow::Result<&'static str> {
-    let key = key.replace('-', "_");
-    Settings::KEYS.iter().find(|known| **known == key).copied().ok_or_else(|| {
-        let error = Error::new(ErrorKind::Invalid, format!("find the setting {key:?}"));
-        error.because("there is none of that name").with_hint(format!("there are {}", Settings::KEYS.join(", "))).into()
-    })
+/// The name of a setting, as the file has it or with dashes.
+fn key() -> impl TypedValueParser<Value = String> {
+    let names = Settings::KEYS.map(|key| PossibleValue::new(key).alias(key.replace('_', "-")));
+    PossibleValuesParser::new(names).map(|name| name.replace('-', "_"))
 }
 
 /// The settings that a file has, the short form included.

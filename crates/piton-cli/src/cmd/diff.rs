@@ -13,7 +13,8 @@ use super::completions::checkpoints;
 use super::restore::parse_paths;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, plain};
+use crate::fit;
+use crate::output::{MINUS, Output, PLUS, plain};
 use crate::progress::watch;
 
 /// Show what changed since a checkpoint, or between two
@@ -67,7 +68,11 @@ pub(crate) fn show(
         output.text("Nothing differs");
         return Ok(());
     }
-    output.page(&[summary(&diff).as_bytes(), b"\n", &coloured(&diff.patch, output.has_colours())].concat());
+    let mut summary = summary(&diff);
+    if !output.has_colours() {
+        summary = anstream::adapter::strip_str(&summary).to_string();
+    }
+    output.page(&[summary.as_bytes(), b"\n", &coloured(&diff.patch, output.has_colours())].concat());
     Ok(())
 }
 
@@ -92,11 +97,11 @@ fn summary(diff: &Diff) -> String {
         let path = plain(&String::from_utf8_lossy(&file.path));
         file.old_path.as_ref().map_or(path.clone(), |old| format!("{} => {path}", plain(&String::from_utf8_lossy(old))))
     };
-    let width = diff.files.iter().map(|file| name(file).chars().count()).max().unwrap_or(0).min(60);
+    let width = diff.files.iter().map(|file| fit::columns(&name(file))).max().unwrap_or(0).min(60);
     let mut text = String::new();
     for file in &diff.files {
         let marks = if file.is_binary { "Bin".to_owned() } else { bar(file.insertions, file.deletions) };
-        let _ = writeln!(text, " {:width$} | {marks}", name(file));
+        let _ = writeln!(text, " {} | {marks}", fit::padded(&name(file), width));
     }
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     let (plus, minus) = totals(diff);
@@ -111,7 +116,7 @@ fn bar(plus: u64, minus: u64) -> String {
     let total = plus + minus;
     let scaled = |count: u64| if total <= WIDTH { count } else { (count * WIDTH).div_ceil(total) };
     let marks = |mark: &str, count: u64| mark.repeat(usize::try_from(scaled(count)).unwrap_or(0));
-    format!("{total} {}{}", marks("+", plus), marks("-", minus))
+    format!("{total} {PLUS}{}{PLUS:#}{MINUS}{}{MINUS:#}", marks("+", plus), marks("-", minus))
 }
 
 pub(super) fn coloured(patch: &[u8], has_colours: bool) -> Vec<u8> {

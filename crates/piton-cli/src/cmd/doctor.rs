@@ -22,7 +22,14 @@ const DISK_BYTES_MIN: u64 = 200 << 20;
 
 /// Is everything protected? Fires a test event through each hook, and says how to mend what is wrong
 #[derive(Debug, Args)]
-#[command(after_help = format!("Exits with 0 if all is well, and with 1 if something is wrong.\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("\
+Exits with 0 if all is well, and with 1 if something is wrong.
+
+Examples:
+  piton doctor
+  piton doctor --no-fire
+
+{EXIT_CODES}"))]
 pub(crate) struct Doctor {
     /// Do not call the hooks
     #[arg(long)]
@@ -332,9 +339,12 @@ fn as_text(problems: &[Problem], agents: &[Checked]) -> String {
             lines.push(format!("  {who}{}", plain(&problem.what)));
             lines.extend((!problem.hint.is_empty()).then(|| format!("    {}", plain(&problem.hint))));
         }
+    }
+    let shown: Vec<_> = agents.iter().filter(|checked| checked.is_found || checked.is_installed).collect();
+    if !all.is_empty() && !shown.is_empty() {
         lines.push(String::new());
     }
-    for checked in agents.iter().filter(|checked| checked.is_found || checked.is_installed) {
+    for checked in shown {
         let mut words = vec![if checked.is_installed { "hooked up".to_owned() } else { "not hooked up".to_owned() }];
         words.extend(checked.notes.iter().filter(|note| *note != "not hooked up").cloned());
         if let Some(event) = &checked.last_event {

@@ -13,11 +13,17 @@ use crate::output;
 /// What an agent calls before it acts: event on stdin, answer on stdout
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Agents: claude codex gemini cursor opencode hermes qwen crush copilot, and plain for others, which send
-  {\"event\": \"prompt\" or \"before_tool\" or \"session_start\", \"cwd\": ..., \"session_id\": ..., \"turn_id\": ...,
-   \"prompt\": ..., \"tool_name\": ..., \"tool_input\": {\"path\": ...} or {\"command\": ...}}
+Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot,
+and plain for others, which send this on stdin:
+  {\"event\": \"prompt\" or \"before_tool\" or \"session_start\",
+   \"cwd\": ..., \"session_id\": ..., \"turn_id\": ..., \"prompt\": ...,
+   \"tool_name\": ..., \"tool_input\": {\"path\": ...} or {\"command\": ...}}
 
-Whatever goes wrong the exit code is 0 and the agent goes on; `piton status` shows what was missed.")]
+Example:
+  echo '{\"event\": \"prompt\", \"cwd\": \"/home/you/code\"}' | piton hook plain
+
+Exit codes: 0, whatever goes wrong: the agent goes on, and `piton status`
+            shows what was missed. With --fail-closed: 2 stops the tool")]
 pub(crate) struct Hook {
     /// Who calls
     #[arg(value_name = "AGENT")]
@@ -45,13 +51,18 @@ pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     }
     let agent = std::env::args_os().find_map(|arg| Agent::parse(arg.to_str()?));
     let words = error.to_string();
-    let complaint =
-        format!("`piton hook` was called with wrong arguments: {}", words.lines().next().unwrap_or_default());
+    let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));
     let Ok(cli) = Cli::try_parse_from(["piton", "hook", "plain"]) else {
         return ExitCode::SUCCESS;
     };
     let agent = agent.unwrap_or(Agent::Plain);
     say(&Call { agent, event: None, global: &cli.global, fail_closed: false, complaint: Some(complaint) })
+}
+
+/// What clap says is wrong, on one line.
+fn first_words(error: &str) -> String {
+    let lines = error.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());
+    lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the command line means a hook, right or wrong.

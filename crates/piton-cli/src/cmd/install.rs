@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use piton::{Error, ErrorKind, Store, unified_diff};
 use serde_json::{Value, json};
 
@@ -19,17 +20,18 @@ use crate::output::{Output, PartlyDone, plain};
 /// Hook agents up, so that their work can be undone
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot
+Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot.
+Anything else can call `piton hook plain`: see its help.
 
 Examples:
-  piton install claude codex     for all projects of this user
-  piton install claude --project only in this project
-  piton install gemini --dry-run show what would change
+  piton install claude codex       for all projects of this user
+  piton install claude --project   only in this project
+  piton install gemini --dry-run   show what would change
 
 {EXIT_CODES}"))]
 pub(crate) struct Install {
     /// Which agents
-    #[arg(value_name = "AGENT", required = true, value_parser = agent)]
+    #[arg(value_name = "AGENT", required = true, value_parser = agent(), hide_possible_values = true)]
     agents: Vec<Agent>,
     /// Only for this project, in its own configuration
     #[arg(long)]
@@ -44,10 +46,10 @@ pub(crate) struct Install {
 
 /// Take out what `piton install` put in
 #[derive(Debug, Args)]
-#[command(after_help = format!("Example:\n  piton uninstall claude\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("Examples:\n  piton uninstall claude\n  piton uninstall claude --dry-run\n\n{EXIT_CODES}"))]
 pub(crate) struct Uninstall {
     /// Which agents
-    #[arg(value_name = "AGENT", required = true, value_parser = agent)]
+    #[arg(value_name = "AGENT", required = true, value_parser = agent(), hide_possible_values = true)]
     agents: Vec<Agent>,
     /// From the configuration of this project
     #[arg(long)]
@@ -58,12 +60,9 @@ pub(crate) struct Uninstall {
 }
 
 /// An agent that can be installed.
-fn agent(name: &str) -> Result<Agent, String> {
-    let known = Agent::parse(name).filter(|agent| *agent != Agent::Plain);
-    known.ok_or_else(|| {
-        let names: Vec<_> = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain).map(Agent::name).collect();
-        format!("piton knows {}; anything else can call `piton hook plain`", names.join(", "))
-    })
+fn agent() -> impl TypedValueParser<Value = Agent> {
+    let names = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain).map(Agent::name);
+    PossibleValuesParser::new(names).map(|name| Agent::parse(&name).unwrap_or(Agent::Plain))
 }
 
 pub(crate) fn run(args: &Install, context: &Context, output: &Output) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ pub(crate) mod hook;
 pub(crate) mod install;
 pub(crate) mod prune;
 pub(crate) mod purge;
+pub(crate) mod reference;
 pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod rollback;

@@ -6,15 +6,17 @@ use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, PartlyDone, bytes, plain};
+use crate::fit::counted;
+use crate::interrupt;
+use crate::output::{Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
 
 /// Drop projects that are gone or not used any more, keep the store within its limit, give back the space
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton prune --dry-run              only say what would go
-  piton prune --retention-days 3     projects that were not used for three days go, too
+  piton prune --dry-run            only say what would go
+  piton prune --retention-days 3   projects not used for three days go, too
 
 {EXIT_CODES}"))]
 pub(crate) struct Prune {
@@ -60,6 +62,10 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     output.text(&report_text(&report));
     for problem in &report.problems {
         output.warn(problem);
+    }
+    if interrupt::caught().is_some() {
+        output.warn("stopped; what was done so far is kept");
+        return Err(Said(interrupt::exit_code()).into());
     }
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
@@ -109,7 +115,11 @@ fn plan_text(plan: &PrunePlan) -> String {
         plan.drops.iter().map(|drop| format!("  {:<7} {}", why(drop.why), what(&drop.what, plan))).collect();
     match &plan.over_size {
         Some(counts) => lines.extend(counts.iter().map(|(id, count)| {
-            format!("  size    {} (its {count} oldest checkpoints)", what(&Goes::Project(id.clone()), plan))
+            format!(
+                "  size    {} (the oldest: {})",
+                what(&Goes::Project(id.clone()), plan),
+                counted(*count, "checkpoint")
+            )
         })),
         None => lines.push("  The newest checkpoints alone are larger than the limit: nothing more can go".to_owned()),
     }

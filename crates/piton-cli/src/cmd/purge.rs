@@ -9,17 +9,20 @@ use serde_json::{Value, json};
 use super::restore::parse_paths;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, PartlyDone, bytes, plain};
-use crate::progress::watch_store;
+use crate::fit::counted;
+use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
+use crate::progress::watch_to_the_end;
 
 /// Take a file out of every checkpoint of this project, for good: when a secret got in
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-This rewrites history, the only command that does: checkpoints that held the file get new ids, which are listed. The file
-itself stays where it is. Keep it out of later checkpoints with `exclude:` in the configuration or with .gitignore.
+This rewrites history, the only command that does: checkpoints that held the
+file get new ids, which are listed. The file itself stays where it is. Keep it
+out of later checkpoints with `exclude:` in the configuration or .gitignore.
 
-Example:
+Examples:
   piton purge config/keys.json
+  piton purge secrets/ --dry-run
 
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
@@ -46,16 +49,21 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     if checkpoints > 0 {
         let names = shown.iter().map(|path| format!("  {path}")).collect::<Vec<_>>().join("\n");
         output.text(&format!(
-            "This takes out of {checkpoints} checkpoints, which get new ids, and cannot be undone:\n{names}"
+            "This takes out of {}, and cannot be undone:\n{names}",
+            if checkpoints == 1 {
+                "1 checkpoint, which gets a new id".to_owned()
+            } else {
+                format!("{checkpoints} checkpoints, which get new ids")
+            }
         ));
     }
     if args.dry_run {
         return Ok(());
     }
     if checkpoints > 0 && !args.yes && !output.confirmed("Purge? [y/N] ")? {
-        anyhow::bail!("declined; nothing was changed\nhint: `--yes` does not ask");
+        return Err(Declined("nothing was changed", Some("`--yes` does not ask")).into());
     }
-    let report = watch_store(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
+    let report = watch_to_the_end(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
     output.json(&as_json(&report));
     output.text(&as_text(&report));
     for (id, place) in &report.still_held {
@@ -67,13 +75,15 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
 
 fn as_text(report: &PurgeReport) -> String {
     let mut lines = vec![format!(
-        "Purged: {} contents are gone from {} checkpoints, {} came free",
-        report.gone,
-        report.rewritten.len(),
+        "Purged: {} gone from {}, {} came free",
+        if report.gone == 1 { "1 content is".to_owned() } else { format!("{} contents are", report.gone) },
+        counted(report.rewritten.len(), "checkpoint"),
         bytes(report.bytes_freed)
     )];
     lines.push("Checkpoints with new ids:".to_owned());
-    lines.extend(report.rewritten.iter().map(|(old, new)| format!("  {} is now {}", old.short(), new.short())));
+    lines.extend(
+        report.rewritten.iter().map(|(old, new)| format!("  {} is now {ID}{}{ID:#}", old.short(), new.short())),
+    );
     lines.join("\n")
 }
 

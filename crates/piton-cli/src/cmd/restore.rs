@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::Ordering;
 
-use anyhow::bail;
 use clap::Args;
 use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
@@ -18,17 +18,19 @@ use super::completions::checkpoints;
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, PartlyDone, plain};
+use crate::fit::counted;
+use crate::output::{BAD, Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
-use crate::upkeep;
+use crate::{interrupt, upkeep};
 
 /// Make files equal to a checkpoint again
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton restore 1                  everything, as it was at the newest checkpoint
+  piton restore 1                  everything, as it was at the newest one
   piton restore 4f2a src/main.rs   one file
   piton restore 2 --dry-run        only say what would be done
+  piton restore --continue         finish what was cut short
 
 The files as they are now are saved first: `piton undo` brings them back.
 
@@ -147,7 +149,7 @@ pub(crate) fn restore(
         // Nobody waits for the store while somebody thinks about the answer.
         drop(planned);
         if changes > 0 && !output.confirmed("Restore? [y/N] ")? {
-            bail!("declined; nothing was touched");
+            return Err(Declined("nothing was touched", None).into());
         }
         agreed = Some(target);
     }
@@ -161,6 +163,10 @@ pub(crate) fn restore(
                     .because("another checkpoint was taken meanwhile; nothing was touched")
                     .with_hint("look at the list again"));
             }
+            // From here on it goes on to its end.
+            if progress.stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
+            }
             restore.apply()
         })
     };
@@ -169,7 +175,7 @@ pub(crate) fn restore(
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
             if !output.confirmed("Take that back, too? [y/N] ")? {
-                bail!("declined; nothing was touched");
+                return Err(Declined("nothing was touched", None).into());
             }
             apply(RestoreOptions { across_sessions: true, ..options })?
         }
@@ -182,6 +188,9 @@ pub(crate) fn restore(
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report));
     output.text(&report_text(&report));
+    if interrupt::caught().is_some() {
+        output.hint("it was too late to stop");
+    }
     match report.outcome {
         RestoreOutcome::Partly => Err(PartlyDone.into()),
         _ => Ok(()),
@@ -240,7 +249,7 @@ pub(crate) fn other_line(other: &OtherWork) -> String {
     let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
     let more = if other.paths.len() > names.len() { ", ..." } else { "" };
     format!(
-        "  ALSO TAKES BACK later work of {agent}session {}: {} ({}{more})",
+        "  {BAD}ALSO TAKES BACK{BAD:#} later work of {agent}session {}: {} ({}{more})",
         plain(&other.session),
         files(other.paths.len()),
         names.join(", ")
@@ -263,7 +272,7 @@ fn count(plan: &Plan) -> String {
 }
 
 pub(crate) fn files(count: usize) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+    counted(count, "file")
 }
 
 pub(crate) fn report_text(report: &RestoreReport) -> String {

@@ -13,7 +13,8 @@ use super::restore::How;
 use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, local, plain};
+use crate::fit::{self, wrapped};
+use crate::output::{ID, MINUS, Output, PLUS, WHO, local, plain};
 use crate::picker;
 
 /// List the checkpoints of this project, or go back to one of them
@@ -57,10 +58,25 @@ fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
 }
 
 /// What to type next, as a chat or a terminal shows it.
-const NEXT: &str = "
-  /rollback <N>             restore to checkpoint N
-  /rollback diff <N>        preview changes since checkpoint N
-  /rollback <N> <file>      restore a single file from checkpoint N";
+const NEXT: [(&str, &str); 3] = [
+    ("/rollback <N>", "restore to checkpoint N"),
+    ("/rollback diff <N>", "preview changes since checkpoint N"),
+    ("/rollback <N> <file>", "restore a single file from checkpoint N"),
+];
+/// The longest line of it.
+const NEXT_COLUMNS: usize = 67;
+
+fn next_lines(columns: Option<usize>) -> String {
+    let is_narrow = columns.is_some_and(|columns| columns < NEXT_COLUMNS);
+    let line = |(typed, does): (&str, &str)| {
+        if is_narrow {
+            format!("  {typed}\n{}", wrapped(does, "      ", columns))
+        } else {
+            format!("  {typed:<26}{does}")
+        }
+    };
+    NEXT.map(line).join("\n")
+}
 
 fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.existing_store()?;
@@ -76,23 +92,57 @@ fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let dir = plain(&project.dir().display().to_string());
     if list.is_empty() {
         output.text(&format!("No checkpoints found for {dir}"));
-        output.hint("`piton take` takes one");
+        output.hint(if project.is_too_broad() {
+            "none are taken of / and of home directories: go into a project, or name one with `-C DIR`"
+        } else {
+            "`piton take` takes one"
+        });
         return Ok(());
     }
     let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
-    let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1)).collect();
-    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n{NEXT}", lines.join("\n")));
+    let columns = output.columns();
+    let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
+    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n\n{}", lines.join("\n"), next_lines(columns)));
     Ok(())
 }
 
+/// A reason has at least so many columns; before that, what follows it is left out.
+const REASON_COLUMNS_MIN: usize = 12;
+
 /// `  1. 4270a8c  2026-03-16 04:36  before patch  (1 file, +1/-0)`
 ///
-/// Where several agents or sessions are at work, it says which.
-fn as_line(listed: &Listed, with_session: bool) -> String {
+/// Where several agents or sessions are at work, it says which. In a terminal it is one line.
+fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> String {
     let Listed { number, checkpoint, change } = listed;
     let when = local(checkpoint.time).date_and_time();
     let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
-    format!("{number:>3}. {}  {when}  {}{}{who}", checkpoint.id.short(), plain(&checkpoint.reason), counts(change))
+    let (mut counts, mut who, mut reason) = (counts(change), who, plain(&checkpoint.reason));
+    if let Some(columns) = columns {
+        let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
+        let room = columns.saturating_sub(fit::columns(&start));
+        let mut wanted = fit::columns(&reason).min(REASON_COLUMNS_MIN);
+        for after in [&mut counts, &mut who] {
+            wanted += fit::columns(after);
+            if wanted > room {
+                wanted -= fit::columns(after);
+                after.clear();
+            }
+        }
+        reason = fit::cut(&reason, room.saturating_sub(fit::columns(&counts) + fit::columns(&who)));
+    }
+    let counts = coloured(&counts);
+    format!("{number:>3}. {ID}{}{ID:#}  {when}  {reason}{counts}{WHO}{who}{WHO:#}", checkpoint.id.short())
+}
+
+/// Counts of lines in the colours of a diff.
+fn coloured(counts: &str) -> String {
+    let Some((start, plus, minus)) = counts.split_once('+').and_then(|(start, rest)| {
+        let (plus, rest) = rest.split_once("/-")?;
+        Some((start, plus, rest.strip_suffix(')')?))
+    }) else {
+        return counts.to_owned();
+    };
+    format!("{start}{PLUS}+{plus}{PLUS:#}/{MINUS}-{minus}{MINUS:#})")
 }
 
 /// How many characters of a session's name tell it from the others.

@@ -16,12 +16,13 @@ use crate::output::{Output, plain};
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  echo 'task: fix the login' | piton session write 20261115-login
-  echo '{{\"progress\": [{{\"step\": \"tests\", \"status\": \"done\"}}]}}' | piton session update 20261115-login
-  piton session read 20261115-login --resume
+  echo 'task: fix the login' | piton session write login
+  echo 'progress: [{{step: tests, status: done}}]' | piton session update login
+  piton session read login --resume
 
-A record is a YAML file in the base. `task` must be there; piton knows of status, progress,
-state, decisions, blocked and unresolved; all other keys are kept as they are.
+A record is a YAML file in the base. `task` must be there; piton knows of
+status, progress, state, decisions, blocked and unresolved; all other keys are
+kept as they are.
 
 {EXIT_CODES}"))]
 pub(crate) struct Session {
@@ -43,7 +44,7 @@ enum Verb {
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
-  echo 'task: fix the login' | piton session write 20261115-login
+  echo 'task: fix the login' | piton session write login
 
 {EXIT_CODES}"))]
 struct Write {
@@ -59,7 +60,7 @@ struct Write {
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
-  piton session read 20261115-login --resume
+  piton session read login --resume
 
 {EXIT_CODES}"))]
 struct Read {
@@ -75,9 +76,10 @@ struct Read {
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Example:
-  echo 'progress: [{{step: tests, status: done, result: all pass}}]' | piton session update 20261115-login
+  echo 'progress: [{{step: tests, status: done}}]' | piton session update login
 
-`progress` and `decisions` are added to, `state` is merged key by key, every other key is replaced.
+`progress` and `decisions` are added to, `state` is merged key by key, every
+other key is replaced.
 
 {EXIT_CODES}"))]
 struct Update {
@@ -91,7 +93,7 @@ struct Update {
 
 /// Remove a record; one that is not there is fine
 #[derive(Debug, Args)]
-#[command(after_help = format!("Example:\n  piton session delete 20261115-login\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("Example:\n  piton session delete login\n\n{EXIT_CODES}"))]
 struct Delete {
     /// The record's name
     #[arg(value_name = "ID", allow_hyphen_values = true)]
@@ -109,8 +111,8 @@ struct List {}
 Example:
   piton session gc --max-age-days 30
 
-A file that cannot be read as a record is put aside as ID.yaml.damaged-TIME, and removed as
-many days later.
+A file that cannot be read as a record is put aside as ID.yaml.damaged-TIME,
+and removed as many days later.
 
 {EXIT_CODES}"))]
 struct Gc {
@@ -143,6 +145,9 @@ pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow:
             let ids = sessions.list()?;
             output.json(&json!({"ids": ids.iter().map(SessionId::as_str).collect::<Vec<_>>()}));
             ids.iter().for_each(|id| output.text(id.as_str()));
+            if ids.is_empty() && !output.is_json {
+                output.hint("there are no session records; `piton session write ID` writes one");
+            }
         }
         Verb::Gc(args) => {
             let collected = sessions.collect_garbage(args.max_age_days, Context::now())?;

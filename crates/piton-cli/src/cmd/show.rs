@@ -9,11 +9,12 @@ use super::completions::checkpoints;
 use super::take::skipped_json;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, local, plain};
+use crate::fit::counted;
+use crate::output::{ID, MINUS, Output, PLUS, local, plain};
 
 /// Show one checkpoint: why and when it was taken, what it holds, what it left out
 #[derive(Debug, Args)]
-#[command(after_help = format!("Example:\n  piton show 1\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("Examples:\n  piton show 1\n  piton show 4f2a --verbose   with the names of all files\n\n{EXIT_CODES}"))]
 pub(crate) struct Show {
     /// Its number in `piton rollback`, or the beginning of its id
     #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
 fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbose: bool) -> String {
     let facts = &checkpoint.facts;
     let mut lines = vec![
-        format!("Checkpoint {}  {}", listed.number, checkpoint.id),
+        format!("Checkpoint {}  {ID}{}{ID:#}", listed.number, checkpoint.id),
         format!("Reason:    {}", plain(&checkpoint.reason)),
         format!("Time:      {}", local(checkpoint.time).date_and_time()),
         format!("Kind:      {}", facts.kind.word()),
@@ -67,9 +68,18 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
     let change = listed.change;
     lines.push(format!("Files:     {}", grouped(files.len() as u64)));
-    lines.push(format!("Changed:   {} files, +{}/-{}", change.files, change.insertions, change.deletions));
+    let files_changed = counted(usize::try_from(change.files).unwrap_or(usize::MAX), "file");
+    let (plus, minus) = (change.insertions, change.deletions);
+    lines.push(format!("Changed:   {files_changed}, {PLUS}+{plus}{PLUS:#}/{MINUS}-{minus}{MINUS:#}"));
     if !facts.empty_dirs.is_empty() {
-        lines.push(format!("Empty:     {} directories", grouped(facts.empty_dirs.len() as u64)));
+        lines.push(format!(
+            "Empty:     {}",
+            if facts.empty_dirs.len() == 1 {
+                "1 directory".to_owned()
+            } else {
+                format!("{} directories", grouped(facts.empty_dirs.len() as u64))
+            }
+        ));
     }
     if !facts.skipped.is_empty() {
         lines.push("Left out:".to_owned());

@@ -6,11 +6,18 @@ use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, bytes, plain};
+use crate::fit::{counted, cut_start, padded, wrapped};
+use crate::output::{BAD, Output, WARN, bytes, plain};
 
 /// Show the store: what it takes, for which projects, and what is wrong
 #[derive(Debug, Args)]
-#[command(after_help = format!("Example:\n  piton status --limit 5\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("\
+Examples:
+  piton status
+  piton status --limit 5
+  piton status --verbose   with what each project alone takes
+
+{EXIT_CODES}"))]
 pub(crate) struct StatusArgs {
     /// How many projects to show; 0 is all
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -23,8 +30,12 @@ impl Default for StatusArgs {
     }
 }
 
-/// How wide a directory may be in the table.
+/// How wide a directory may be in the table, and must be in a narrow terminal for a table to make sense.
 const DIR_COLUMNS: usize = 60;
+const DIR_COLUMNS_MIN: usize = 24;
+/// What stands beside it, with the widest state.
+const BESIDE_COLUMNS: usize = 33;
+const ALONE_COLUMNS: usize = 11;
 
 pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.existing_store()?;
@@ -44,15 +55,36 @@ pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyh
     problems.extend(context.problems());
     output.json(&as_json(&status, &problems));
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
-    output.text(&as_text(&status, &problems, limit, Context::now()));
+    let look = Look { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
+    output.text(&as_text(&status, &problems, &look));
     Ok(())
 }
 
-fn as_text(status: &Status, problems: &[StatusProblem], limit: usize, now: Moment) -> String {
+/// How the store is shown.
+struct Look {
+    limit: usize,
+    now: Moment,
+    /// How wide the terminal is.
+    columns: Option<usize>,
+    /// With what each project alone takes.
+    with_alone: bool,
+}
+
+impl Look {
+    /// How wide directories are in the table; nothing if there is no room for one.
+    fn dir_columns(&self) -> Option<usize> {
+        let beside = BESIDE_COLUMNS + if self.with_alone { ALONE_COLUMNS } else { 0 };
+        let room = self.columns.map_or(DIR_COLUMNS, |columns| columns.saturating_sub(beside));
+        (room >= DIR_COLUMNS_MIN).then_some(room.min(DIR_COLUMNS))
+    }
+}
+
+fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
     let mut lines = Vec::new();
     for problem in problems {
-        lines.push(format!("! {}", plain(&problem.what)));
-        lines.push(format!("  {}", plain(&problem.hint)));
+        let what = wrapped(&plain(&problem.what), "  ", look.columns);
+        lines.push(format!("{BAD}!{BAD:#} {BAD}{}{BAD:#}", what.trim_start()));
+        lines.push(wrapped(&plain(&problem.hint), "  ", look.columns));
     }
     if !problems.is_empty() {
         lines.push(String::new());
@@ -67,20 +99,20 @@ fn as_text(status: &Status, problems: &[StatusProblem], limit: usize, now: Momen
     lines.push(format!("Projects:        {}", status.projects.len()));
     if !status.projects.is_empty() {
         lines.push(String::new());
-        lines.push(format!(
-            "  {:<DIR_COLUMNS$}  {:>7}  {:>9}  {:>10}  STATE",
-            "WORKDIR", "COMMITS", "ALONE", "LAST TOUCH"
-        ));
-        lines.extend(status.projects.iter().take(limit).map(|project| as_line(project, now)));
-        if status.projects.len() > limit {
-            lines.push(format!("  ... and {} more (--limit 0 shows all)", status.projects.len() - limit));
+        lines.extend(look.dir_columns().map(|columns| look.heading(columns)));
+        lines.extend(status.projects.iter().take(look.limit).map(|project| look.line(project)));
+        if status.projects.len() > look.limit {
+            lines.push(format!("  ... and {} more (--limit 0 shows all)", status.projects.len() - look.limit));
         }
     }
     if !status.archives.is_empty() {
         lines.push(String::new());
         lines.push(format!("Legacy archives ({}):", status.archives.len()));
         lines.extend(
-            status.archives.iter().map(|archive| format!("  {:<46}  {}", plain(&archive.name), bytes(archive.bytes))),
+            status
+                .archives
+                .iter()
+                .map(|archive| format!("  {:<43}  {:>10}", plain(&archive.name), bytes(archive.bytes))),
         );
         lines.push(String::new());
         lines.push("Clear with: piton clear-legacy".to_owned());
@@ -88,27 +120,35 @@ fn as_text(status: &Status, problems: &[StatusProblem], limit: usize, now: Momen
     lines.join("\n")
 }
 
-fn as_line(status: &ProjectStatus, now: Moment) -> String {
-    let project = &status.project;
-    let dir = project.dir.as_ref().map_or_else(|| "(unknown)".to_owned(), |dir| plain(&dir.display().to_string()));
-    let length = dir.chars().count();
-    let dir = match length.checked_sub(DIR_COLUMNS) {
-        Some(over) if over > 0 => {
-            dir.chars().skip(over + 1).fold("…".to_owned(), |text, character| text + &character.to_string())
+impl Look {
+    fn heading(&self, dir_columns: usize) -> String {
+        let alone = if self.with_alone { "      ALONE" } else { "" };
+        format!("  {:<dir_columns$}  {:>7}{alone}  {:>12}  STATE", "WORKDIR", "COMMITS", "LAST TOUCH")
+    }
+
+    fn line(&self, status: &ProjectStatus) -> String {
+        let project = &status.project;
+        let dir = project.dir.as_ref().map_or_else(|| "(unknown)".to_owned(), |dir| plain(&dir.display().to_string()));
+        let state = match project.presence {
+            Presence::There => "live".to_owned(),
+            Presence::Gone => format!("{WARN}orphan{WARN:#}"),
+            Presence::Unknown => format!("{WARN}unseen{WARN:#}"),
+        };
+        let touched = project.last_touch.map_or_else(|| "—".to_owned(), |at| age(self.now.as_secs_f64() - at));
+        let alone = bytes(status.bytes_alone);
+        match self.dir_columns() {
+            Some(columns) => {
+                let dir = padded(&cut_start(&dir, columns), columns);
+                let alone = if self.with_alone { format!("  {alone:>9}") } else { String::new() };
+                format!("  {dir}  {:>7}{alone}  {touched:>12}  {state}", status.checkpoints)
+            }
+            None => {
+                let dir = cut_start(&dir, self.columns.unwrap_or(usize::MAX).saturating_sub(2));
+                let alone = if self.with_alone { format!(", {alone} alone") } else { String::new() };
+                format!("  {dir}\n    {}{alone}, {touched}, {state}", counted(status.checkpoints, "checkpoint"))
+            }
         }
-        _ => dir,
-    };
-    let state = match project.presence {
-        Presence::There => "live",
-        Presence::Gone => "orphan",
-        Presence::Unknown => "unseen",
-    };
-    let touched = project.last_touch.map_or_else(|| "—".to_owned(), |at| age(now.as_secs_f64() - at));
-    format!(
-        "  {dir:<DIR_COLUMNS$}  {:>7}  {:>9}  {touched:>10}  {state}",
-        status.checkpoints,
-        bytes(status.bytes_alone)
-    )
+    }
 }
 
 fn age(secs: f64) -> String {

@@ -3,18 +3,25 @@
 use std::time::Instant;
 
 use clap::Args;
-use piton::{CheckpointKind, Origin, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take};
+use piton::{
+    CheckpointKind, Error, ErrorKind, Origin, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take,
+};
 use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::output::{Output, local, plain};
+use crate::output::{FAINT, ID, Output, local, plain};
 use crate::progress::watch;
-use crate::upkeep;
+use crate::{interrupt, upkeep};
 
 /// Take a checkpoint now
 #[derive(Debug, Args)]
-#[command(after_help = format!("Example:\n  piton take -m \"before the big rename\"\n\n{EXIT_CODES}"))]
+#[command(after_help = format!("\
+Examples:
+  piton take
+  piton take -m \"before the big rename\"
+
+{EXIT_CODES}"))]
 pub(crate) struct Take {
     /// Why it is taken
     #[arg(short = 'm', long = "reason", value_name = "REASON", default_value = "manual")]
@@ -38,6 +45,10 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     };
     let settings = &context.settings;
     let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
+    if report.outcome == Outcome::Skipped(WhySkipped::Deadline) && interrupt::caught().is_some() {
+        let error = Error::new(ErrorKind::Stopped, "take a checkpoint");
+        return Err(error.because("stopped; nothing was written").into());
+    }
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     output.json(&as_json(&report, elapsed_ms));
@@ -46,17 +57,20 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     }
     let headline = match report.outcome {
         Outcome::Taken(id) => format!(
-            "Taken: {}  {}  {}  ({} of {}, {elapsed_ms} ms)",
+            "Taken: {ID}{}{ID:#}  {}  {}  ({} of {}, {elapsed_ms} ms)",
             id.short(),
             local(now).date_and_time(),
             plain(&args.reason),
             files(report.files),
             plain(&project.dir().display().to_string()),
         ),
-        Outcome::Unchanged(id) => format!("Unchanged since {} ({})", id.short(), files(report.files)),
+        Outcome::Unchanged(id) => format!("Unchanged since {ID}{}{ID:#} ({})", id.short(), files(report.files)),
         Outcome::Skipped(why) => format!("Not taken: {}", explain(why, settings)),
     };
     output.text(&headline);
+    if let Outcome::Skipped(why) = report.outcome {
+        output.hint(next(why));
+    }
     print_left_out(&report, output);
     if report.unprotected {
         output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
@@ -85,6 +99,23 @@ fn explain(why: WhySkipped, settings: &Settings) -> String {
     }
 }
 
+/// What to do about it.
+fn next(why: WhySkipped) -> &'static str {
+    match why {
+        WhySkipped::Disabled => "`piton config set enabled true` turns them on",
+        WhySkipped::TooBroad => "go into a project, or name one with `-C DIR`",
+        WhySkipped::AlreadyThisTurn => "the next prompt has its own",
+        WhySkipped::Empty => "`piton take --verbose` shows what was left out, and why",
+        WhySkipped::TooManyFiles => {
+            "leave directories out with .gitignore or `exclude`, or raise the limit with `piton config set max_files N`"
+        }
+        WhySkipped::Deadline => "try again, or raise deadline_ms",
+        WhySkipped::StoreFull => {
+            "`piton status` shows what takes the space; `piton config set max_total_size_mb N` raises the limit"
+        }
+    }
+}
+
 /// What the rules leave out by design is for those who ask.
 fn print_left_out(report: &Report, output: &Output) {
     let is_shown = |skipped: &&Skipped| output.is_verbose || skipped.why != piton::SkipReason::GitDir;
@@ -93,7 +124,7 @@ fn print_left_out(report: &Report, output: &Output) {
         return;
     }
     let lines_max = if output.is_verbose { usize::MAX } else { LINES_MAX };
-    let mut lines = vec!["Left out:".to_owned()];
+    let mut lines = vec![format!("{FAINT}Left out:{FAINT:#}")];
     // What a user would not expect comes first.
     let (surprises, others): (Vec<&Skipped>, Vec<_>) = shown.iter().partition(|skipped| skipped.why.is_a_surprise());
     lines.extend(

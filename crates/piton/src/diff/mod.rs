@@ -89,6 +89,27 @@ struct Changed {
 
 /// Compares the checkpoint `from` with the checkpoint `to`, or with the files as they are. Only what is one of `paths`
 /// or in it, if there are any.
+///
+/// ```
+/// use piton::{diff};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// std::fs::write(code.join("main.rs"), "fn main() { todo!() }\n")?;
+/// let since = diff(&store, &project, ("1", None), &[], &settings, &progress)?;
+/// assert_eq!((since.files.len(), since.files[0].insertions, since.files[0].deletions), (1, 1, 1));
+/// assert!(String::from_utf8_lossy(&since.patch).contains("+fn main() { todo!() }"));
+/// # Ok(())
+/// # }
+/// ```
 pub fn diff(
     store: &Store,
     project: &Project,
@@ -97,7 +118,7 @@ pub fn diff(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Diff> {
-    let held = store.share()?;
+    let held = store.share_until(Some(&progress.stop))?;
     let objects = store.objects(&held)?;
     let checkpoints = store.history_of(&objects, project.id())?;
     let from = history::find(&checkpoints, from)?;
@@ -140,7 +161,9 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
                 .because("there are more files in scope than max_files allows")
                 .with_hint("raise max_files in the configuration"));
         }
-        SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "compare").because("it was stopped")),
+        SurveyEnd::Stopped => {
+            return Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written"));
+        }
     };
     let dir = ground.project.dir();
     let root = Dir::open(dir).map_err(|error| Error::io("open", dir, error))?;

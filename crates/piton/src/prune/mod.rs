@@ -8,6 +8,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
@@ -115,14 +116,38 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 }
 
 /// Prunes by these rules, and gives back the space. Declines as busy where another process is doing so.
+///
+/// ```
+/// use piton::{Policy, Watch, plan_prune, prune};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// let policy = Policy::from(&settings);
+/// assert!(plan_prune(&store, &policy, now)?.drops.is_empty()); // looks only
+/// let report = prune(&store, &policy, now, &Watch::default())?;
+/// assert_eq!((report.scanned, report.deleted_orphan, report.deleted_stale), (1, 0, 0));
+/// # Ok(())
+/// # }
+/// ```
 pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    let held = store.lock_gc()?;
+    let held = store.lock_gc_until(Some(&watch.stop))?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     report.problems.extend(store.finish_removal().err().map(|error| error.to_string()));
     for dropping in plan(policy, &inventory, now.as_secs_f64()) {
+        if watch.stop.load(Ordering::Relaxed) {
+            break;
+        }
         let dropped = match &dropping.what {
             Goes::Project(id) => {
                 let known = inventory.projects.iter().find(|project| project.id == *id);

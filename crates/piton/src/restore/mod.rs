@@ -63,6 +63,34 @@ pub struct RestoreOptions<'a> {
 }
 
 /// A restore that is planned and not yet begun. No other process changes the project's checkpoints while it is held.
+///
+/// ```
+/// use piton::{Restore, RestoreOptions, RestoreTo};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// std::fs::write(code.join("main.rs"), "oops")?;
+/// std::fs::write(code.join("new.rs"), "made since")?;
+/// let options = RestoreOptions::default();
+/// let restore = Restore::prepare(&store, &project, RestoreTo::Named("1"), options, &settings, now, &progress)?;
+/// assert_eq!(restore.plan().changes(), 2); // nothing is done yet
+/// let report = restore.apply()?;
+/// assert_eq!((report.written, report.removed), (vec![b"main.rs".to_vec()], vec![b"new.rs".to_vec()]));
+///
+/// // What there was before is safe, and comes back the same way.
+/// Restore::prepare(&store, &project, RestoreTo::Undo, options, &settings, now, &progress)?.apply()?;
+/// assert_eq!(std::fs::read_to_string(code.join("main.rs"))?, "oops");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Restore<'a> {
     store: &'a Store,
     project: &'a Project,
@@ -143,8 +171,9 @@ impl<'a> Restore<'a> {
         now: Moment,
         progress: &Progress,
     ) -> Result<Self> {
-        let held = store.share()?;
-        let locked = if options.is_dry { None } else { Some(store.lock_project(&held, project.id())?) };
+        let stop = Some(&progress.stop);
+        let held = store.share_until(stop)?;
+        let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
         let objects = store.objects(&held)?;
         let checkpoints = store.history_of(&objects, project.id())?;
         let intent = store.interrupted_restore(project.id())?;
@@ -159,7 +188,9 @@ impl<'a> Restore<'a> {
             SurveyEnd::TooManyFiles => {
                 return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
             }
-            SurveyEnd::Stopped => return Err(Error::new(ErrorKind::Stopped, "restore").because("it was stopped")),
+            SurveyEnd::Stopped => {
+                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
+            }
         };
         let others = match verb {
             // What is cut short has been agreed to.
@@ -383,10 +414,14 @@ fn resolve(
         }
         (RestoreTo::Undo | RestoreTo::Redo, None) => {
             let last = checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
-            let last = last.ok_or_else(|| nothing("undo", "nothing was restored in this project"))?;
+            let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
+            let last = last.ok_or_else(|| {
+                nothing(verb, "nothing was restored in this project")
+                    .with_hint("`piton rollback` lists the checkpoints, `piton restore N` goes back to one")
+            })?;
             let restoring = last.facts.restoring.as_ref();
             if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
-                return Err(nothing("redo", "the last restore was no undo"));
+                return Err(nothing("redo", "the last restore was no undo").with_hint("`piton undo` takes it back"));
             }
             let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
             let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };

@@ -204,7 +204,7 @@ fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) ->
     }
     if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
         return Err(Error::new(ErrorKind::Stopped, format!("lock {what}"))
-            .because("another process holds it, and the time is up"));
+            .because("another process holds it, and the wait was cut short"));
     }
     Err(Error::new(ErrorKind::Busy, format!("lock {what}"))
         .because(format!("another process has held it for {} seconds", WAIT_MS_MAX / 1000))

@@ -1,0 +1,102 @@
+//! Text that fits a terminal: by the columns that it takes there, not by bytes or characters.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// How many columns the text takes. It must have no colours in it.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
+}
+
+/// The beginning of the text, with `…` where something is missing.
+pub(crate) fn cut(text: &str, columns_max: usize) -> String {
+    if columns(text) <= columns_max {
+        return text.to_owned();
+    }
+    let mut taken = 0;
+    let fits = |character: &char| {
+        taken += character.width().unwrap_or(0);
+        taken < columns_max
+    };
+    let start: String = text.chars().take_while(fits).collect();
+    if columns_max == 0 { String::new() } else { format!("{}…", start.trim_end()) }
+}
+
+/// The end of the text, with `…` where something is missing: of a path, that is what tells it from others.
+pub(crate) fn cut_start(text: &str, columns_max: usize) -> String {
+    if columns(text) <= columns_max {
+        return text.to_owned();
+    }
+    let mut taken = 0;
+    let fits = |character: &char| {
+        taken += character.width().unwrap_or(0);
+        taken < columns_max
+    };
+    let end: Vec<char> = text.chars().rev().take_while(fits).collect();
+    if columns_max == 0 { String::new() } else { "…".chars().chain(end.into_iter().rev()).collect() }
+}
+
+/// The text and as many spaces as it lacks.
+pub(crate) fn padded(text: &str, columns_min: usize) -> String {
+    format!("{text}{}", " ".repeat(columns_min.saturating_sub(columns(text))))
+}
+
+/// The text in lines that begin with `indent`, broken between words. A word that is too long has a line of its own.
+/// Without a limit it is one line.
+pub(crate) fn wrapped(text: &str, indent: &str, columns_max: Option<usize>) -> String {
+    let Some(columns_max) = columns_max else { return format!("{indent}{text}") };
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && columns(indent) + columns(&line) + 1 + columns(word) > columns_max {
+            lines.push(format!("{indent}{line}"));
+            line = String::new();
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(format!("{indent}{line}"));
+    lines.join("\n")
+}
+
+/// `1 file`, `2 files`: a noun with a plural by `s`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", piton::grouped(count as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_by_the_columns_that_it_takes() {
+        assert_eq!(cut("before patch", 12), "before patch");
+        assert_eq!(cut("before patch", 9), "before p…");
+        assert_eq!(cut("before patch", 8), "before…", "no space before what is missing");
+        assert_eq!(cut("変更前のファイル", 8), "変更前…", "each of them takes two columns");
+        assert_eq!(cut("e\u{301}tude", 3), "e\u{301}t…", "an accent takes none");
+        assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".to_owned(), String::new()));
+        assert_eq!(cut_start("/home/you/code", 6), "…/code");
+        assert_eq!(cut_start("/home/変更前", 6), "…更前", "a half character is none");
+        for text in ["before patch", "変更前のファイル", "e\u{301}tude", "a変b更c前d"] {
+            for columns_max in 0..20 {
+                assert!(columns(&cut(text, columns_max)) <= columns_max, "{text} {columns_max}");
+                assert!(columns(&cut_start(text, columns_max)) <= columns_max, "{text} {columns_max}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_line_up_whatever_the_characters() {
+        assert_eq!(padded("変更", 6), "変更  ");
+        assert_eq!(padded("abcdef", 3), "abcdef");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", "  ", Some(9)), "  one two\n  three");
+        assert_eq!(wrapped("averyverylongword x", "", Some(5)), "averyverylongword\nx");
+        assert_eq!(wrapped("one two three", "  ", None), "  one two three");
+    }
+}

@@ -1,0 +1,257 @@
+//! How the command behaves where something is not as it should be: each a sentence that says what to do next. And that a
+//! signal ends it cleanly.
+
+use std::fs::{self, File};
+use std::os::unix::fs::chown;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use testkit::{Sandbox, clean_command, wait_for_maintenance};
+
+use crate::kit::{Ran, assert_store_is_complete, command, ids, in_dir, piton, run, take_works};
+use crate::transcript::in_terminal;
+
+/// Some checkpoint of a file, and the file changed since.
+fn with_checkpoint() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = one\\n");
+    take_works(&sandbox);
+    sandbox.tree("a.txt = two\\n");
+    sandbox
+}
+
+#[test]
+fn a_rollback_where_nothing_is_kept_says_where_to_go() {
+    let sandbox = with_checkpoint();
+    for dir in [sandbox.home(), "/".into()] {
+        let list = run(in_dir(&sandbox, &dir).arg("rollback")).done();
+        assert!(list.stderr.contains("go into a project, or name one with `-C DIR`"), "{list:?}");
+        let taken = run(in_dir(&sandbox, &dir).arg("take")).done();
+        assert!(taken.stderr.contains("go into a project, or name one with `-C DIR`"), "{taken:?}");
+    }
+    let other = sandbox.other_project("other");
+    let list = run(in_dir(&sandbox, &other).arg("rollback")).done();
+    assert_eq!(list.stderr, "hint: `piton take` takes one\n");
+    let ran = run(in_dir(&sandbox, &other).args(["rollback", "1"])).failed(4);
+    assert!(ran.stderr.ends_with("this project has no checkpoints\nhint: `piton take` takes one\n"), "{ran:?}");
+}
+
+#[test]
+fn a_rollback_in_a_deleted_directory_says_where_to_go() {
+    let sandbox = with_checkpoint();
+    let gone = sandbox.other_project("gone");
+    let line = format!("rmdir {} && exec {} rollback", gone.display(), crate::kit::PITON);
+    let mut shell = clean_command("sh");
+    let ran = run(shell.env("HOME", sandbox.home()).current_dir(&gone).args(["-c", &line])).failed(1);
+    assert!(ran.stderr.contains("hint: go to a directory that is there, or name one with `-C DIR`"), "{ran:?}");
+    assert!(!ran.stderr.contains("os error"), "{ran:?}");
+}
+
+#[test]
+fn a_store_that_is_busy_damaged_or_not_ours_is_told_from_one_that_is_missing() {
+    let sandbox = with_checkpoint();
+    let missing = sandbox.root().join("missing");
+    let ran = run(command(&sandbox).args(["rollback", "1", "--base"]).arg(&missing)).failed(4);
+    assert!(ran.stderr.contains("there is no store in ") && ran.stderr.contains("hint: `piton take` "), "{ran:?}");
+
+    let name = String::from_utf8(sandbox.store_git(&["for-each-ref", "--format=%(refname)"])).expect("a name");
+    let place = sandbox.store().join(name.trim());
+    let lock = place.with_extension("lock");
+    let held = File::create(&lock).expect("a lock");
+    let ran = piton(&sandbox, ["rollback", "1"]).failed(5);
+    assert!(ran.stderr.contains("hint: "), "{ran:?}");
+    assert_eq!(piton(&sandbox, ["rollback", "1", "--json"]).json()["error"]["kind"], "busy");
+    assert_eq!(fs::read(sandbox.path("a.txt")).expect("a file"), b"two\n", "nothing was touched");
+    drop(held);
+    fs::remove_file(&lock).expect("a lock");
+
+    let good = fs::read(&place).expect("a ref");
+    fs::write(&place, "garbage\n").expect("a ref");
+    for args in [&["rollback"][..], &["rollback", "1"], &["take"], &["diff"]] {
+        let ran = piton(&sandbox, args).failed(1);
+        assert!(ran.stderr.contains("it names no checkpoint\nhint: "), "{ran:?}");
+    }
+    assert_eq!(piton(&sandbox, ["rollback", "--json"]).json()["error"]["kind"], "damaged");
+    fs::write(&place, good).expect("a ref");
+
+    // Only root can give things away.
+    if rustix::process::geteuid().is_root() {
+        chown(sandbox.base(), Some(65534), None).expect("root may");
+        for args in [&["rollback"][..], &["rollback", "1"], &["take"], &["status"]] {
+            let ran = piton(&sandbox, args).failed(1);
+            assert!(ran.stderr.contains("it belongs to another user\nhint: choose a base of your own"), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_agrees_to_is_declined_in_both_forms() {
+    let sandbox = with_checkpoint();
+    for args in [&["clear"][..], &["purge", "a.txt"]] {
+        let ran = piton(&sandbox, args);
+        assert_eq!(ran.code(), 1, "{ran:?}");
+        assert!(ran.stderr.contains("\nerror: declined; nothing was "), "on a line of its own: {ran:?}");
+        let ran = piton(&sandbox, args.iter().chain(&["--json"]));
+        assert_eq!((ran.code(), &ran.json()["error"]["kind"]), (1, &json!("declined")), "{ran:?}");
+    }
+    assert_eq!(ids(&sandbox).len(), 1);
+}
+
+#[test]
+fn colours_are_for_terminals_unless_somebody_says_otherwise() {
+    let sandbox = with_checkpoint();
+    let piped = |variables: &[(&str, &str)]| {
+        let list = run(command(&sandbox).arg("rollback").envs(variables.iter().copied())).done();
+        list.stdout.contains('\u{1b}')
+    };
+    assert!(!piped(&[]) && piped(&[("CLICOLOR_FORCE", "1")]));
+    assert!(!piped(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+    let shown =
+        |variables: &[(&str, &str)], line: &str| Some(in_terminal(&sandbox, 80, line, variables)?.contains('␛'));
+    let Some(by_itself) = shown(&[], "rollback") else { return };
+    assert!(by_itself && shown(&[], "diff") == Some(true));
+    for off in [("NO_COLOR", "1"), ("CLICOLOR", "0"), ("TERM", "dumb")] {
+        for line in ["rollback", "diff", "status"] {
+            assert_eq!(shown(&[off], line), Some(false), "{off:?} {line}");
+        }
+    }
+    assert_eq!(shown(&[], "rollback --no-color"), Some(false));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let sandbox = with_checkpoint();
+    for line in ["rollback", "--help", "man", "status --json", "--version --verbose", "diff"] {
+        let shell = format!("{} {line} | true; echo ${{PIPESTATUS[0]}} >&2", crate::kit::PITON);
+        let mut bash = clean_command("bash");
+        let ran = run(bash.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &shell]));
+        assert_eq!(ran.stderr, "0\n", "{line}");
+    }
+}
+
+/// Starts it, and waits until it would be told of a signal.
+fn start(command: &mut Command) -> Child {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let status = format!("/proc/{}/status", child.id());
+    let is_armed = || {
+        let status = fs::read_to_string(&status).expect("it is still there");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
+        u64::from_str_radix(caught.trim(), 16).expect("a mask") & 1 << (Signal::INT.as_raw() - 1) != 0
+    };
+    while !is_armed() {
+        std::thread::yield_now();
+    }
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let id = Pid::from_raw(i32::try_from(child.id()).expect("a process")).expect("a process");
+    kill_process(id, signal).expect("a process");
+}
+
+fn end(child: Child) -> Ran {
+    child.wait_with_output().expect("it ends").into()
+}
+
+/// Another process has the store to itself.
+fn store_lock(sandbox: &Sandbox, name: &str) -> File {
+    wait_for_maintenance(&sandbox.root());
+    let lock = File::open(sandbox.store().join("locks").join(name)).expect("a lock");
+    lock.lock().expect("nobody else has it");
+    lock
+}
+
+#[test]
+fn a_signal_ends_whoever_waits() {
+    let sandbox = with_checkpoint();
+    for (which, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for (lock, args, words) in [
+            ("store", &["take"][..], "error: cannot take a checkpoint: stopped; nothing was written\n"),
+            ("store", &["restore", "1"], "error: cannot lock the store: another process holds it"),
+            ("store", &["diff"], "error: cannot "),
+            ("gc", &["prune"], "error: cannot lock the collection: another process holds it"),
+        ] {
+            let held = store_lock(&sandbox, lock);
+            let child = start(command(&sandbox).args(args));
+            signal(&child, which);
+            let ran = end(child);
+            drop(held);
+            assert_eq!(ran.code(), code, "{args:?} {ran:?}");
+            assert!(ran.stderr.starts_with(words), "{args:?} {ran:?}");
+        }
+    }
+    let held = store_lock(&sandbox, "store");
+    let child = start(command(&sandbox).args(["take", "--json"]));
+    signal(&child, Signal::INT);
+    assert_eq!(end(child).json()["error"]["kind"], "stopped");
+    drop(held);
+    assert_eq!(fs::read(sandbox.path("a.txt")).expect("a file"), b"two\n");
+    assert_eq!(ids(&sandbox).len(), 1);
+    take_works(&sandbox);
+}
+
+#[test]
+fn the_second_signal_does_not_wait() {
+    let sandbox = with_checkpoint();
+    // A purge goes on to its end; it waits for this lock here.
+    let held = store_lock(&sandbox, "gc");
+    let child = start(command(&sandbox).args(["purge", "a.txt", "--yes"]));
+    let is_alive = |child: &Child| {
+        fs::read_to_string(format!("/proc/{}/stat", child.id())).is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    while is_alive(&child) {
+        signal(&child, Signal::INT);
+        std::thread::yield_now();
+    }
+    let ran = end(child);
+    drop(held);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ran.status), Some(2), "{ran:?}");
+    assert_eq!(ids(&sandbox).len(), 1);
+}
+
+/// In the middle of reading files: what was written so far is gone again.
+#[test]
+fn a_signal_leaves_nothing_of_a_take_behind() {
+    let sandbox = with_checkpoint();
+    for n in 0..400 {
+        let file = File::create(sandbox.path(format!("{n}.bin"))).expect("a file");
+        file.set_len(5 << 20).expect("a file without blocks");
+    }
+    let child = start(command(&sandbox).arg("take"));
+    while sandbox.temporary_files().is_empty() {
+        assert!(fs::metadata(format!("/proc/{}/fd", child.id())).is_ok(), "it ended before it could be stopped");
+        std::thread::yield_now();
+    }
+    signal(&child, Signal::INT);
+    let ran = end(child);
+    assert_eq!(ran.code(), 130, "{ran:?}");
+    assert_eq!(ran.stderr, "error: cannot take a checkpoint: stopped; nothing was written\n");
+    assert_eq!(sandbox.temporary_files(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(ids(&sandbox).len(), 1);
+    assert_store_is_complete(&sandbox);
+    sandbox.assert_store_is_whole();
+}
+
+/// Shells have what runs in the background ignore Ctrl-C.
+#[test]
+fn a_signal_that_is_to_be_ignored_is_ignored() {
+    let sandbox = with_checkpoint();
+    let held = store_lock(&sandbox, "store");
+    let line = format!("trap '' INT; exec {} take", crate::kit::PITON);
+    let mut shell = clean_command("sh");
+    shell.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &line]);
+    let child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let catches_term = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it is still there");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask").trim().to_owned();
+        u64::from_str_radix(&caught, 16).expect("a mask") & 1 << (Signal::TERM.as_raw() - 1) != 0
+    };
+    while !catches_term() {
+        std::thread::yield_now();
+    }
+    signal(&child, Signal::INT);
+    drop(held);
+    let ran = end(child).done();
+    assert!(ran.stdout.starts_with("Taken: "), "{ran:?}");
+}

@@ -1,0 +1,282 @@
+//! What the command says, as text that is the same in every run: commands and answers, one after the other, compared with a
+//! file. `PITON_UPDATE_SNAPSHOTS=1` writes the files anew; the difference is then for the eye.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use testkit::{Sandbox, clean_command};
+
+use crate::kit::{PITON, Ran};
+
+/// A sandbox, and what was said in it so far.
+pub(crate) struct Transcript {
+    pub(crate) sandbox: Sandbox,
+    text: String,
+    /// The names of checkpoints, in the order in which they were seen.
+    ids: Vec<String>,
+}
+
+impl Transcript {
+    pub(crate) fn new() -> Self {
+        Self { sandbox: Sandbox::new(), text: String::new(), ids: Vec::new() }
+    }
+
+    /// The command with nothing in its environment but a home: no search path, no agents.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = clean_command(PITON);
+        command.env("HOME", self.sandbox.home()).env("TZ", "UTC").env("PATH", "").env("TMPDIR", self.sandbox.root());
+        command.current_dir(self.sandbox.project()).args(words(line));
+        command
+    }
+
+    /// Runs it, and notes what it says.
+    pub(crate) fn piton(&mut self, line: &str) -> &mut Self {
+        let command = self.command(line);
+        self.run(line, command, "")
+    }
+
+    /// The same with something on stdin.
+    pub(crate) fn piton_with(&mut self, line: &str, stdin: &str) -> &mut Self {
+        let command = self.command(line);
+        self.run(line, command, stdin)
+    }
+
+    /// The same in another directory.
+    pub(crate) fn piton_in(&mut self, dir: &Path, line: &str) -> &mut Self {
+        let mut command = self.command(line);
+        command.current_dir(dir);
+        self.run(line, command, "")
+    }
+
+    /// The same with a variable set.
+    pub(crate) fn piton_where(&mut self, name: &str, value: &str, line: &str) -> &mut Self {
+        let mut command = self.command(line);
+        command.env(name, value);
+        self.run(&format!("{name}={value} {line}"), command, "")
+    }
+
+    fn run(&mut self, line: &str, mut command: Command, stdin: &str) -> &mut Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        // One that does not read is no failure.
+        let _ = child.stdin.take().expect("a pipe").write_all(stdin.as_bytes());
+        let ran = Ran::from(child.wait_with_output().expect("the program ends"));
+        let stdout = match serde_json::from_str::<Value>(&ran.stdout) {
+            Ok(value) if line.contains("--json") => {
+                serde_json::to_string_pretty(&steady_json(value)).expect("JSON") + "\n"
+            }
+            _ => ran.stdout.clone(),
+        };
+        self.note(line, &stdout, &ran.stderr, ran.code());
+        self
+    }
+
+    /// Notes what a command said.
+    pub(crate) fn note(&mut self, line: &str, stdout: &str, stderr: &str, code: i32) {
+        let _ = writeln!(self.text, "$ {line}");
+        let (stdout, stderr) = (self.steady(stdout), self.steady(stderr));
+        for line in stdout.lines() {
+            let _ = writeln!(self.text, "{}", line.trim_end());
+        }
+        for line in stderr.lines() {
+            let _ = writeln!(self.text, "!  {}", line.trim_end());
+        }
+        let _ = writeln!(self.text, "[{code}]\n");
+    }
+
+    /// Compares everything with what it should be.
+    #[track_caller]
+    pub(crate) fn check(&self, name: &str) {
+        compare(&format!("{name}.txt"), &self.text);
+    }
+
+    /// Without what differs from run to run.
+    fn steady(&mut self, text: &str) -> String {
+        let root = self.sandbox.root().display().to_string();
+        let text = text.replace(&root, "/ROOT").replace(PITON, "/BIN/piton");
+        let text = dates(&text);
+        let text = self.names(&text);
+        ages_and_sizes(&text)
+    }
+
+    /// Ids of checkpoints by their order, projects by a word.
+    fn names(&mut self, text: &str) -> String {
+        let mut steady = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find(|letter: char| letter.is_ascii_alphanumeric()) {
+            let end =
+                rest[start..].find(|letter: char| !letter.is_ascii_alphanumeric()).map_or(rest.len(), |at| start + at);
+            let word = &rest[start..end];
+            steady.push_str(&rest[..start]);
+            let is_hex = word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+            match word.len() {
+                7 | 40 if is_hex => steady.push_str(&self.name(word)),
+                16 if is_hex => steady.push_str("<PROJECT>"),
+                _ => steady.push_str(word),
+            }
+            rest = &rest[end..];
+        }
+        steady + rest
+    }
+
+    fn name(&mut self, id: &str) -> String {
+        let short = &id[..7];
+        let at = self.ids.iter().position(|known| known == short).unwrap_or_else(|| {
+            self.ids.push(short.to_owned());
+            self.ids.len() - 1
+        });
+        if id.len() == 7 { format!("<ID-{:02}>", at + 1) } else { format!("<FULL-ID-{:02}>", at + 1) }
+    }
+}
+
+/// Compares text with the file of that name.
+#[track_caller]
+pub(crate) fn compare(name: &str, text: &str) {
+    let path = dir().join(name);
+    if std::env::var_os("PITON_UPDATE_SNAPSHOTS").is_some() {
+        fs::create_dir_all(path.parent().expect("a directory")).expect("directories");
+        fs::write(&path, text).expect("a file");
+        return;
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_default();
+    let differs = text.lines().zip(wanted.lines()).position(|(is, was)| is != was);
+    let at = differs.unwrap_or_else(|| text.lines().count().min(wanted.lines().count()));
+    let line = |text: &str| text.lines().nth(at).unwrap_or("(the end)").to_owned();
+    assert!(
+        text == wanted,
+        "{} line {} was\n  {}\nand is\n  {}\nPITON_UPDATE_SNAPSHOTS=1 writes it anew; all of it is now:\n{text}",
+        path.display(),
+        at + 1,
+        line(&wanted),
+        line(text),
+    );
+}
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots")
+}
+
+/// Splits a line as a shell does where there is nothing but single quotes.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (at, part) in line.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// Numbers in JSON that differ from run to run.
+fn steady_json(value: Value) -> Value {
+    let is_unsteady =
+        |key: &str| key.contains("bytes") || ["elapsed_ms", "created_at", "last_touch", "mtime"].contains(&key);
+    match value {
+        Value::Object(map) => {
+            let steady = |(key, value): (String, Value)| {
+                let value = match value {
+                    Value::Number(_) if is_unsteady(&key) => Value::from("<NUMBER>"),
+                    other => steady_json(other),
+                };
+                (key, value)
+            };
+            Value::Object(map.into_iter().map(steady).collect())
+        }
+        Value::Array(list) => list.into_iter().map(steady_json).collect(),
+        other => other,
+    }
+}
+
+/// `2026-03-16 04:36`, and as RFC 3339 has it, with a time of their own.
+fn dates(text: &str) -> String {
+    let shape = |bytes: &[u8], shape: &str| {
+        bytes.len() >= shape.len()
+            && bytes.iter().zip(shape.bytes()).all(|(byte, sign)| match sign {
+                b'0' => byte.is_ascii_digit(),
+                sign => *byte == sign,
+            })
+    };
+    let mut steady = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("20") {
+        let bytes = &rest.as_bytes()[start..];
+        steady.push_str(&rest[..start]);
+        let length = if shape(bytes, "0000-00-00 00:00") {
+            steady.push_str("2026-01-02 03:04");
+            16
+        } else if shape(bytes, "0000-00-00T00:00:00") {
+            steady.push_str("2026-01-02T03:04:05");
+            let more = bytes[19..].iter().take_while(|byte| byte.is_ascii_digit() || b".+-:Z".contains(byte)).count();
+            steady.push('Z');
+            19 + more
+        } else {
+            steady.push_str("20");
+            2
+        };
+        rest = &rest[start + length..];
+    }
+    steady + rest
+}
+
+/// How old something is, how large, how long it took.
+fn ages_and_sizes(text: &str) -> String {
+    let number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && !word.is_empty();
+    let line = |line: &str| {
+        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        for at in 1..words.len() {
+            let (before, word) = (words[at - 1].clone(), words[at].clone());
+            let unit = word.trim_matches(|letter: char| !letter.is_ascii_alphabetic());
+            let bare = before.trim_start_matches('(').to_owned();
+            if ["B", "KB", "MB"].contains(&unit) && number(&bare) && bare != "0" {
+                words[at - 1] = before.replace(&bare, "<SIZE>");
+                words[at] = word.replace(unit, "");
+            } else if unit == "ms" && number(&bare) {
+                words[at - 1] = before.replace(&bare, "<N>");
+            } else if unit == "ago" && before.ends_with(['s', 'm', 'h']) && number(&before[..before.len() - 1]) {
+                words[at - 1] = "0s".to_owned();
+            }
+        }
+        let line = words.join(" ");
+        // What stands in a column has another width with another number in it.
+        match line.split_once("<SIZE>") {
+            Some((start, end)) => format!("{} <SIZE>{end}", start.trim_end()),
+            None => line,
+        }
+    };
+    let lines: Vec<_> = text.lines().map(line).collect();
+    let end = if text.ends_with('\n') { "\n" } else { "" };
+    lines.join("\n") + end
+}
+
+/// What a terminal of so many columns is shown, escape sequences as `␛`. Nothing where there is no `script`.
+pub(crate) fn in_terminal(sandbox: &Sandbox, columns: usize, line: &str, variables: &[(&str, &str)]) -> Option<String> {
+    if !testkit::has_program("script") {
+        return None;
+    }
+    let mut command = clean_command("script");
+    command.env("HOME", sandbox.home()).env("TZ", "UTC").env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
+    command.envs(variables.iter().copied()).current_dir(sandbox.project());
+    let inner = format!("stty cols {columns}; exec {PITON} {line} </dev/null");
+    let output = command.args(["-q", "-e", "-c", &inner, "/dev/null"]).output().expect("script runs");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    Some(text.replace("\r\n", "\n").replace('\u{1b}', "␛"))
+}
+
+impl Transcript {
+    /// Notes what a terminal of so many columns is shown.
+    pub(crate) fn terminal(&mut self, columns: usize, line: &str) -> Option<&mut Self> {
+        let shown = in_terminal(&self.sandbox, columns, line, &[])?;
+        self.note(&format!("{line}   ({columns} columns)"), &shown, "", 0);
+        Some(self)
+    }
+}

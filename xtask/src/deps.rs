@@ -1,0 +1,236 @@
+//! What piton is made of: every crate in the program, its licence and its source, against the rules in `deny.toml`; and
+//! the list of them in `crates/piton-cli/THIRD-PARTY.md`.
+//!
+//! cargo-deny does the same and more. It takes minutes to build, and this takes none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::args::workspace_root;
+
+const LIST: &str = "crates/piton-cli/THIRD-PARTY.md";
+const HEAD: &str = "\
+# What piton is made of
+
+Every crate in the program `piton` that is not its own, with its licence, as `cargo xtask deps --write` finds them.
+
+";
+
+/// A crate in the program.
+struct Part {
+    name: String,
+    version: String,
+    licence: String,
+    source: Option<String>,
+    home: String,
+    dir: String,
+}
+
+/// Checks the rules and the list; with `--write`, writes the list. `--texts FILE` collects the texts of the licences, for
+/// whoever passes the program on.
+pub(crate) fn run(arguments: &[std::ffi::OsString]) -> Result<ExitCode> {
+    let root = workspace_root();
+    let parts = parts(&root)?;
+    let rules: toml::Table = fs::read_to_string(root.join("deny.toml"))?.parse().context("cannot read deny.toml")?;
+    let mut wrong = Vec::new();
+    check_licences(&parts, &strings(&rules, "licenses", "allow"), &mut wrong);
+    check_versions(&parts, &rules, &mut wrong);
+    check_sources(&parts, &strings(&rules, "sources", "allow-registry"), &mut wrong);
+    match arguments {
+        [] => {
+            let there = fs::read_to_string(root.join(LIST)).unwrap_or_default();
+            if there != list(&parts) {
+                wrong.push(format!("{LIST} is not up to date: `cargo xtask deps --write`"));
+            }
+        }
+        [write] if write == "--write" => fs::write(root.join(LIST), list(&parts))?,
+        [texts, file] if texts == "--texts" => fs::write(file, all_texts(&parts))?,
+        _ => bail!("deps takes nothing, --write or --texts FILE"),
+    }
+    for line in &wrong {
+        eprintln!("error: {line}");
+    }
+    ensure!(wrong.is_empty(), "the rules of deny.toml do not hold");
+    println!("{} crates, all within the rules of deny.toml", parts.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything that is linked into the program: what builds and tests it stays outside. `cargo metadata` alone would name
+/// crates of features that nobody asked for, too.
+fn parts(root: &Path) -> Result<Vec<Part>> {
+    let tree =
+        ["tree", "--locked", "--package=piton-cli", "--edges=normal,no-proc-macro", "--prefix=none", "--format={p}"];
+    let tree = String::from_utf8(cargo(root, &tree)?).context("cannot read what cargo tree says")?;
+    let linked: BTreeSet<(&str, &str)> = tree.lines().filter_map(name_and_version).collect();
+    let metadata = cargo(root, &["metadata", "--locked", "--format-version=1"])?;
+    let metadata: Value = serde_json::from_slice(&metadata).context("cannot read what cargo metadata says")?;
+    let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
+    let part = |package: &Value| Part {
+        name: text(package, "name"),
+        version: text(package, "version"),
+        licence: text(package, "license"),
+        source: package["source"].as_str().map(str::to_owned),
+        home: text(package, "repository"),
+        dir: text(package, "manifest_path").trim_end_matches("Cargo.toml").to_owned(),
+    };
+    let mut parts: Vec<_> = metadata["packages"].as_array().into_iter().flatten().map(part).collect();
+    parts.retain(|part| part.source.is_some() && linked.contains(&(&part.name, &part.version)));
+    parts.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    ensure!(parts.len() > 20, "the dependencies are not found any more");
+    Ok(parts)
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let output = cargo.args(arguments).current_dir(root).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr));
+    Ok(output.stdout)
+}
+
+/// Of `name v1.2.3 (*)`.
+fn name_and_version(line: &str) -> Option<(&str, &str)> {
+    let mut words = line.split(' ');
+    Some((words.next()?, words.next()?.strip_prefix('v')?))
+}
+
+fn strings(rules: &toml::Table, section: &str, key: &str) -> BTreeSet<String> {
+    let list = rules.get(section).and_then(|section| section.get(key)).and_then(toml::Value::as_array);
+    list.into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
+}
+
+/// The crates that a list of `{ crate = "name@version", ... }` names.
+fn crates(rules: &toml::Table, key: &str) -> BTreeSet<String> {
+    let list = rules.get("bans").and_then(|section| section.get(key)).and_then(toml::Value::as_array);
+    let name = |one: &toml::Value| one.get("crate").and_then(|name| name.as_str()).map(str::to_owned);
+    list.into_iter().flatten().filter_map(name).collect()
+}
+
+fn check_licences(parts: &[Part], allowed: &BTreeSet<String>, wrong: &mut Vec<String>) {
+    for part in parts {
+        if !is_allowed(&part.licence, allowed) {
+            wrong.push(format!("{} {} has the licence {:?}", part.name, part.version, part.licence));
+        }
+    }
+}
+
+fn check_versions(parts: &[Part], rules: &toml::Table, wrong: &mut Vec<String>) {
+    let (denied, skipped) = (crates(rules, "deny"), crates(rules, "skip"));
+    for part in parts.iter().filter(|part| denied.contains(&part.name)) {
+        wrong.push(format!("{} must not be part of piton", part.name));
+    }
+    for pair in parts.windows(2).filter(|pair| pair[0].name == pair[1].name) {
+        let is_skipped = pair.iter().any(|part| skipped.contains(&format!("{}@{}", part.name, part.version)));
+        if !is_skipped {
+            wrong.push(format!("{} is there twice: {} and {}", pair[0].name, pair[0].version, pair[1].version));
+        }
+    }
+}
+
+fn check_sources(parts: &[Part], allowed: &BTreeSet<String>, wrong: &mut Vec<String>) {
+    for part in parts {
+        let source = part.source.as_deref().unwrap_or_default();
+        if !source.strip_prefix("registry+").is_some_and(|registry| allowed.contains(registry)) {
+            wrong.push(format!("{} {} is from {source:?}", part.name, part.version));
+        }
+    }
+}
+
+/// Whether an SPDX expression can be met with what is allowed. An older form has `/` for `OR`.
+fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut rest = &words[..];
+    !words.is_empty() && any_of(&mut rest, allowed) && rest.is_empty()
+}
+
+fn any_of(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
+    let mut is_met = all_of(words, allowed);
+    while let Some((&"OR", rest)) = words.split_first() {
+        *words = rest;
+        is_met |= all_of(words, allowed);
+    }
+    is_met
+}
+
+fn all_of(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
+    let mut is_met = one(words, allowed);
+    while let Some((&"AND", rest)) = words.split_first() {
+        *words = rest;
+        is_met &= one(words, allowed);
+    }
+    is_met
+}
+
+fn one(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
+    match **words {
+        ["(", ..] => {
+            *words = &words[1..];
+            let is_met = any_of(words, allowed);
+            let is_closed = words.first() == Some(&")");
+            *words = words.get(1..).unwrap_or_default();
+            is_met && is_closed
+        }
+        [name, "WITH", exception, ..] => {
+            *words = &words[3..];
+            allowed.contains(&format!("{name} WITH {exception}"))
+        }
+        [name, ..] => {
+            *words = &words[1..];
+            allowed.contains(name)
+        }
+        [] => false,
+    }
+}
+
+fn list(parts: &[Part]) -> String {
+    let mut text = format!("{HEAD}| crate | version | licence | from |\n|---|---|---|---|\n");
+    for part in parts {
+        let _ = writeln!(text, "| {} | {} | {} | {} |", part.name, part.version, part.licence, part.home);
+    }
+    text
+}
+
+/// The texts of the licences as the crates carry them, each text once.
+fn all_texts(parts: &[Part]) -> String {
+    let mut holders: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for part in parts {
+        for entry in fs::read_dir(&part.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().to_uppercase();
+            let is_text =
+                ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"].iter().any(|word| name.starts_with(word));
+            if let Some(text) = is_text.then(|| fs::read_to_string(entry.path()).ok()).flatten() {
+                holders.entry(text).or_default().push(format!("{} {}", part.name, part.version));
+            }
+        }
+    }
+    let mut all = String::new();
+    for (text, crates) in holders {
+        let _ = write!(all, "{}\n\n{}\n\n{}\n\n", crates.join(", "), text.trim(), "=".repeat(78));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_read_as_spdx_has_them() {
+        let allowed = ["MIT", "Zlib", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned).into();
+        for met in
+            ["MIT", "GPL-3.0 OR MIT", "MIT/Apache-2.0", "(MIT OR GPL-3.0) AND Zlib", "Apache-2.0 WITH LLVM-exception"]
+        {
+            assert!(is_allowed(met, &allowed), "{met}");
+        }
+        for unmet in ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT AND GPL-3.0) OR GPL-2.0", "Apache-2.0", "(MIT", "MIT MIT"]
+        {
+            assert!(!is_allowed(unmet, &allowed), "{unmet}");
+        }
+    }
+}
