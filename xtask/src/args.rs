@@ -10,6 +10,7 @@ use crate::trees::Size;
 pub(crate) const HELP: &str = "\
 cargo xtask bench [OPTIONS]    measure piton beside other tools
 cargo xtask statwalk DIR       stat everything below DIR with two threads, print how many
+cargo xtask powercut [OPTIONS] cut the power of piton at random moments and look what is left (--help)
 
 Options of bench:
   --piton PATH    the piton to measure (default: built from this workspace)

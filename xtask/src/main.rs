@@ -1,7 +1,7 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
 //! `bench` measures piton beside other tools. `statwalk` is one of these tools: it lives here so that it can be timed
-//! as a process of its own.
+//! as a process of its own. `powercut` cuts the power of piton and looks what is left.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
@@ -11,6 +11,7 @@ mod contestants;
 mod extras;
 mod machine;
 mod measure;
+mod powercut;
 mod report;
 mod seed;
 mod statwalk;
@@ -44,6 +45,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             Some(options) => bench::run(&options),
             None => help(),
         },
+        (Some("powercut"), _) => powercut::run(rest),
         (Some("statwalk"), [directory]) => {
             println!("{}", statwalk::walk(Path::new(directory))?);
             Ok(ExitCode::SUCCESS)
