@@ -117,6 +117,27 @@ impl Drop for Mounted {
     }
 }
 
+/// Where the kernel tells one run of the machine from the next.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// After a cut the machine starts anew. Of all that changes with it, programs can see this.
+pub(super) struct NextBoot;
+
+impl NextBoot {
+    pub(super) fn begin(dir: &Path) -> Result<Self> {
+        let name = dir.join("boot_id");
+        fs::write(&name, "00000000-0000-4000-8000-000000000000\n")?;
+        measure::run(Command::new("mount").arg("--bind").arg(name).arg(BOOT_ID))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for NextBoot {
+    fn drop(&mut self) {
+        let _ = measure::output(Command::new("umount").arg(BOOT_ID));
+    }
+}
+
 /// Waits for the process that a take may leave running. No others are to be seen: this runs in a space of its own.
 fn wait_for_maintenance() -> Result<()> {
     let is_at_work = |process: fs::DirEntry| {
