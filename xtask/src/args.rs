@@ -16,6 +16,7 @@ cargo xtask statwalk DIR       stat everything below DIR with two threads, print
 cargo xtask deps               check licences, versions and sources of all crates in piton by deny.toml
 cargo xtask deps --write       the same, and write crates/piton-cli/THIRD-PARTY.md
 cargo xtask deps --texts FILE  the same, and collect the texts of the licences in FILE
+cargo xtask powercut [OPTIONS] cut the power of piton at random moments and look what is left (--help)
 
 Options of bench:
   --piton PATH    the piton to measure (default: built from this workspace)

@@ -1,8 +1,8 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
 //! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take,
-//! `picture` draws the picker, `deps` checks what piton is made of. `statwalk` is one of the tools to measure with: it
-//! lives here so that it can be timed as a process of its own.
+//! `powercut` cuts the power of piton and looks what is left, `picture` draws the picker, `deps` checks what piton is made
+//! of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
@@ -14,6 +14,7 @@ mod extras;
 mod machine;
 mod measure;
 mod picture;
+mod powercut;
 mod report;
 mod seed;
 mod soak;
@@ -51,6 +52,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         },
         (Some("soak"), _) => soak::run(rest),
         (Some("space"), _) => space::run(rest),
+        (Some("powercut"), _) => powercut::run(rest),
         (Some("statwalk"), [directory]) => {
             println!("{}", statwalk::walk(Path::new(directory))?);
             Ok(ExitCode::SUCCESS)

@@ -78,6 +78,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
             cache,
             same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
             hidden_rules: &hidden_rules,
+            believed_before_nanos: believed_before_nanos(ground.record),
             file_bytes_max: settings.file_bytes_max(),
             files_max: settings.files_max(),
             threads: threads::cores(),
@@ -117,6 +118,20 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
     let index_is_current = unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
     Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, rules: scope.sum(), index_is_current }))
+}
+
+/// After this long everything that was written to a file is on the disk. The kernel writes it back after half a minute,
+/// after ten where it saves power.
+const WRITTEN_BACK_SECS: i64 = 60 * 60;
+
+/// Up to when the index is to be believed. If the power failed, the time of a file may be on the disk without what was
+/// written to it then: the index knows the file as it was in memory, and the file system says that it has not changed.
+fn believed_before_nanos(record: &Record) -> i128 {
+    match record.index_boot() {
+        Some((boot, _)) if sys::boot_id().is_some_and(|now| now == boot) => i128::MAX,
+        Some((_, written)) => i128::from(written.saturating_sub(WRITTEN_BACK_SECS)) * 1_000_000_000,
+        None => i128::MIN,
+    }
 }
 
 fn forget_missing(manifest: &mut Manifest, objects: &Objects) {

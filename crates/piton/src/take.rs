@@ -21,6 +21,7 @@ use crate::store::{
     RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::sys;
 use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{index_bytes_max, write_index};
@@ -398,6 +399,7 @@ impl Keep<'_> {
         if let Ok(checksum) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
             record.set_index_and_rules(checksum.to_string(), survey.rules.to_string(), hidden);
+            record.set_index_boot(sys::boot_id().unwrap_or_default(), self.now);
         }
     }
 }

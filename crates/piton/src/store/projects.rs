@@ -89,6 +89,16 @@ impl Record {
         noted.into_iter().flatten().filter_map(text).collect()
     }
 
+    /// Which run of the machine that index was written in, and when, in seconds.
+    pub(crate) fn index_boot(&self) -> Option<(&str, i64)> {
+        Some((self.0.get("index_boot")?.as_str()?, self.0.get("index_time")?.as_i64()?))
+    }
+
+    pub(crate) fn set_index_boot(&mut self, boot: String, now: Moment) {
+        self.0.insert("index_boot".to_owned(), boot.into());
+        self.0.insert("index_time".to_owned(), now.secs.into());
+    }
+
     pub(crate) fn set_index_and_rules(&mut self, index: String, rules: String, hidden: BTreeMap<String, String>) {
         self.0.insert("index".to_owned(), index.into());
         self.0.insert("rules".to_owned(), rules.into());

@@ -1,7 +1,13 @@
-//! What this process and its neighbours are.
+//! What this process, its neighbours and the machine are.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+/// The name of this run of the machine, from its start to the next. Where the system has none, nobody can tell.
+pub(crate) fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
 
 /// Who this process acts as.
 pub(crate) fn effective_uid() -> u32 {

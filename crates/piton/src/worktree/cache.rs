@@ -4,6 +4,8 @@
 //!   would have said otherwise had it changed since. (An entry that could not promise the second was written with the
 //!   size 0, as git does, so that it agrees with nothing.)
 //! - C2. An index that piton did not write is not believed: only ours has C1.
+//! - C3. If the power may have failed since, an entry is believed only where the file had changed so long before that its
+//!   contents were on the disk.
 
 use super::index::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};

@@ -28,6 +28,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) same_rules: bool,
     /// What [`Manifest::hidden_rules`] gave for that scan.
     pub(crate) hidden_rules: &'a BTreeMap<String, String>,
+    /// What either says of a file that changed at this time or later is not believed.
+    pub(crate) believed_before_nanos: i128,
     /// Larger files are left out.
     pub(crate) file_bytes_max: u64,
     /// With more files than that the scan ends. None is no limit.
@@ -254,6 +256,10 @@ impl Work<'_> {
         listing.run(task.at, node, found, scratch)
     }
 
+    fn is_believed(&self, stat: &Stat) -> bool {
+        stat.ctime.as_nanos() < self.scan.believed_before_nanos
+    }
+
     fn hidden_rules(&self, dir: &[u8]) -> Option<&str> {
         self.scan.hidden_rules.get(&relpath::escape(dir)).map(String::as_str)
     }
@@ -335,6 +341,7 @@ impl<'a> Listing<'a> {
             && match (has_gitignore, known) {
                 (false, known) => known.is_none() && work.hidden_rules(&task.path).is_none(),
                 (true, known) => dir.stat_at(c".gitignore").is_ok_and(|stat| match known {
+                    _ if !work.is_believed(&stat) => false,
                     Some(known) => known.entry.agrees_with(&stat),
                     None => work.hidden_rules(&task.path).is_some_and(|noted| has_fingerprint(&stat, noted)),
                 }),
@@ -444,7 +451,8 @@ impl<'a> Listing<'a> {
             }
             Kind::File | Kind::Link => {}
         }
-        let id = cached.filter(|cached| cached.entry.agrees_with(&stat)).map(|cached| cached.entry.id);
+        let agrees = |cached: &&CachedFile<'_>| self.work.is_believed(&stat) && cached.entry.agrees_with(&stat);
+        let id = cached.filter(agrees).map(|cached| cached.entry.id);
         let mut target = None;
         if stat.kind == Kind::Link && id.is_none() {
             match self.dir.read_link(name) {

@@ -1,0 +1,222 @@
+//! What is asked of a disk after a cut: is everything there that must be, and does the work go on?
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Error, Result, ensure};
+
+use super::model::{Demand, Files, History, difference, files_in};
+use super::work::{Piton, held, said};
+use crate::measure;
+use crate::text::Random;
+
+/// What was found on one disk.
+#[derive(Default)]
+pub(super) struct Verdict {
+    /// Checkpoints that were reported as taken and are not there, or not with what they held.
+    pub(super) lost: Vec<String>,
+    /// The store is not whole, or a command does not work.
+    pub(super) broken: Vec<String>,
+    /// Files of the user's are not as they must be.
+    pub(super) wrong: Vec<String>,
+    /// Restores that were cut short and then finished, or taken back.
+    pub(super) finished: u64,
+    pub(super) taken_back: u64,
+}
+
+impl Verdict {
+    pub(super) fn is_good(&self) -> bool {
+        self.lost.is_empty() && self.broken.is_empty() && self.wrong.is_empty()
+    }
+
+    pub(super) fn complaints(&self) -> impl Iterator<Item = String> {
+        let kinds = [("lost", &self.lost), ("broken", &self.broken), ("files", &self.wrong)];
+        kinds.into_iter().flat_map(|(kind, all)| all.iter().map(move |one| format!("{kind}: {one}")))
+    }
+}
+
+pub(super) struct Check<'a> {
+    pub(super) piton: &'a Piton,
+    pub(super) history: &'a History,
+    /// How long the log was at the cut.
+    pub(super) log_bytes: u64,
+    pub(super) random: &'a mut Random,
+    pub(super) verdict: Verdict,
+}
+
+impl Check<'_> {
+    /// Looks at everything, then goes on as a user would.
+    pub(super) fn run(mut self) -> Result<Verdict> {
+        let history = self.history;
+        let demands = history.demands(self.log_bytes);
+        // Before the first checkpoint was reported there may be half a store: the next take makes the rest.
+        let is_made = demands.iter().any(|demand| !demand.must_have.is_empty());
+        if is_made {
+            self.ask_git("after the cut")?;
+            self.command("plain", &["status"])?;
+        }
+        for demand in &demands {
+            self.look_at_files(demand)?;
+            if is_made && demand.before.files.is_some() {
+                self.look_at_list(demand)?;
+            }
+        }
+        self.compare_contents(&demands)?;
+        for demand in &demands {
+            if demand.before.files.is_some() && demand.after.files.is_some() {
+                self.go_on(demand)?;
+            }
+        }
+        let has_store = self.piton.store().join("HEAD").exists();
+        if has_store && self.verdict.is_good() {
+            self.ask_git("after it went on")?;
+        }
+        Ok(self.verdict)
+    }
+
+    fn ask_git(&mut self, when: &str) -> Result<()> {
+        let output = measure::output(self.piton.git().args(["fsck", "--full", "--strict", "--no-dangling"]))?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() || text.contains("error") || text.contains("missing") {
+            self.verdict.broken.push(format!("git fsck {when}: {}", said(&output)));
+        }
+        Ok(())
+    }
+
+    /// Runs a command that must work; what it said besides.
+    fn command(&mut self, project: &str, args: &[&str]) -> Result<Option<String>> {
+        let output = self.piton.run(project, args, &[])?;
+        if output.status.success() {
+            return Ok(Some(String::from_utf8_lossy(&output.stderr).into_owned()));
+        }
+        self.verdict.broken.push(format!("piton {} in {project}: {}", args.join(" "), said(&output)));
+        Ok(None)
+    }
+
+    fn differs(&self, project: &str, want: Option<&Files>) -> Result<Option<String>> {
+        let now = files_in(&self.piton.root.join(project))?;
+        Ok(match (&now, want) {
+            (None, None) => None,
+            (Some(now), Some(want)) => Some(difference(now, want)).filter(|difference| !difference.is_empty()),
+            (Some(_), None) => Some("the directory is there again".to_owned()),
+            (None, Some(_)) => Some("the directory is gone".to_owned()),
+        })
+    }
+
+    /// The user's files: nobody but a restore may have touched them.
+    fn look_at_files(&mut self, demand: &Demand<'_>) -> Result<()> {
+        let project = demand.before.name;
+        if !demand.is_known || demand.in_restore {
+            return Ok(());
+        }
+        if let Some(difference) = self.differs(project, demand.before.files.as_deref())? {
+            self.verdict.wrong.push(format!("{project}, in no restore: {difference}"));
+        }
+        Ok(())
+    }
+
+    fn look_at_list(&mut self, demand: &Demand<'_>) -> Result<()> {
+        let project = demand.before.name;
+        let Some(warnings) = self.command(project, &["rollback"])? else { return Ok(()) };
+        let listed = self.piton.list(project)?;
+        let missing = demand.must_have.iter().filter(|id| !listed.iter().any(|one| one == *id));
+        self.verdict.lost.extend(missing.map(|id| format!("{project} {id} is not in its list")));
+        let is_cut_short = warnings.contains("cut short");
+        if is_cut_short && demand.in_restore {
+            return self.end_restore(demand);
+        }
+        if is_cut_short {
+            self.verdict.wrong.push(format!("{project}: a restore is said to be cut short, and none was under way"));
+        } else if demand.in_restore && demand.is_known {
+            let (before, after) = (demand.before.files.as_deref(), demand.after.files.as_deref());
+            if let (Some(one), Some(_)) = (self.differs(project, before)?, self.differs(project, after)?) {
+                self.verdict.wrong.push(format!("{project}, half restored, and nobody says so: {one}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with a restore that was cut short, or back.
+    fn end_restore(&mut self, demand: &Demand<'_>) -> Result<()> {
+        let goes_on = self.random.below(2) == 0;
+        let (flag, want) =
+            if goes_on { ("--continue", &demand.after.files) } else { ("--abort", &demand.before.files) };
+        let project = demand.before.name;
+        if self.command(project, &["restore", "-y", flag])?.is_none() {
+            return Ok(());
+        }
+        *(if goes_on { &mut self.verdict.finished } else { &mut self.verdict.taken_back }) += 1;
+        if let Some(difference) = self.differs(project, want.as_deref())? {
+            self.verdict.wrong.push(format!("{project} after restore {flag}: {difference}"));
+        }
+        Ok(())
+    }
+
+    /// Reads every file of every checkpoint that must be there, with stock git.
+    fn compare_contents(&mut self, demands: &[Demand<'_>]) -> Result<()> {
+        let ids = demands.iter().flat_map(|demand| demand.must_have.iter());
+        let wanted: Vec<_> = ids.flat_map(|id| held(&self.history.contents, id)).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut git = self.piton.git();
+        git.args(["cat-file", "--batch"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut git = git.spawn().context("cannot start git")?;
+        let mut questions = git.stdin.take().context("a pipe")?;
+        let mut answers = BufReader::new(git.stdout.take().context("a pipe")?);
+        let mut lost = BTreeSet::new();
+        for (name, bytes) in wanted {
+            let id = name.split(':').next().unwrap_or_default().to_owned();
+            let asked = questions.write_all(format!("{name}\n").as_bytes()).map_err(Error::from);
+            match asked.and_then(|()| read(&mut answers)) {
+                Ok(Some(found)) if found == bytes => {}
+                Ok(_) => drop(lost.insert(format!("{id} does not hold what it held"))),
+                Err(_) => {
+                    lost.insert(format!("{id} cannot be read by git"));
+                    break;
+                }
+            }
+        }
+        drop(questions);
+        git.wait()?;
+        self.verdict.lost.extend(lost);
+        Ok(())
+    }
+
+    /// The next take works, and a checkpoint from before the cut comes back.
+    fn go_on(&mut self, demand: &Demand<'_>) -> Result<()> {
+        let project = demand.before.name;
+        if self.command(project, &["take", "-m", "after the cut"])?.is_none() {
+            return Ok(());
+        }
+        let ids: Vec<_> = demand.must_have.iter().copied().collect();
+        let listed = self.piton.list(project)?;
+        // The take may have dropped the oldest.
+        let ids: Vec<_> = ids.into_iter().filter(|id| listed.iter().any(|one| one == id)).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let id = ids[self.random.below(ids.len())];
+        if self.command(project, &["restore", "-y", id])?.is_some()
+            && let Some(difference) = self.differs(project, self.history.contents.get(id).map(AsRef::as_ref))?
+        {
+            self.verdict.wrong.push(format!("{project} restored to {id}: {difference}"));
+        }
+        Ok(())
+    }
+}
+
+/// One answer of `git cat-file --batch`; `None` where git has no such object.
+fn read(answers: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
+    let mut line = String::new();
+    ensure!(answers.read_line(&mut line)? > 0, "git says nothing");
+    if line.trim_end().ends_with("missing") {
+        return Ok(None);
+    }
+    let size = line.trim_end().rsplit(' ').next().unwrap_or_default().parse()?;
+    let mut bytes = vec![0; size];
+    answers.read_exact(&mut bytes)?;
+    answers.read_exact(&mut [0])?;
+    Ok(Some(bytes))
+}

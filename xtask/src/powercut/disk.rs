@@ -1,0 +1,200 @@
+//! Disks in files: file systems on them, the mount, and the recorder of writes.
+//!
+//! The recorder is `qemu-storage-daemon`. It shows the disk as one file through FUSE, the kernel mounts that file, and
+//! every write and every flush that the file system asks for goes into a log, in this order. The device mapper, which has
+//! a recorder of its own, is not to be had everywhere.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::measure;
+
+/// The smallest that XFS can be made with.
+const DISK_BYTES: u64 = 320 << 20;
+const START_MAX: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileSystem {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl FileSystem {
+    pub(super) const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    pub(super) fn maker(self) -> &'static str {
+        match self {
+            Self::Ext4 => "mkfs.ext4",
+            Self::Xfs => "mkfs.xfs",
+            Self::Btrfs => "mkfs.btrfs",
+        }
+    }
+
+    fn make(self, disk: &Path) -> Result<()> {
+        let mut command = Command::new(self.maker());
+        match self {
+            // Nothing is put off until after the mount: that would be noise in the log.
+            Self::Ext4 => command.args(["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+            Self::Xfs => command.args(["-q", "-f"]),
+            Self::Btrfs => command.args(["-q", "-f"]),
+        };
+        measure::run(command.arg(disk)).map(drop)
+    }
+
+    fn mount_options(self) -> &'static str {
+        match self {
+            Self::Ext4 | Self::Xfs => "loop",
+            Self::Btrfs => "loop,nodiscard",
+        }
+    }
+
+    /// What mends a disk that does not mount.
+    fn mender(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 => &["fsck.ext4", "-f", "-y"],
+            Self::Xfs => &["xfs_repair", "-L"],
+            Self::Btrfs => &["btrfs", "rescue", "zero-log"],
+        }
+    }
+
+    /// Tries to make a disk mount that did not.
+    pub(super) fn mend(self, disk: &Path) {
+        let [program, args @ ..] = self.mender() else { return };
+        let _ = measure::output(Command::new(program).args(args).arg(disk));
+    }
+}
+
+/// An empty disk with a file system on it.
+pub(super) fn make(file_system: FileSystem, path: &Path) -> Result<()> {
+    File::create(path)?.set_len(DISK_BYTES)?;
+    file_system.make(path)
+}
+
+/// A mounted disk, unmounted in the end.
+pub(super) struct Mounted(PathBuf);
+
+impl Mounted {
+    pub(super) fn mount(file_system: FileSystem, disk: &Path, at: &Path) -> Result<Self> {
+        if file_system == FileSystem::Btrfs {
+            // The kernel remembers the disk of the last state under the same name.
+            let _ = measure::output(Command::new("btrfs").args(["device", "scan", "--forget"]));
+        }
+        let mut command = Command::new("mount");
+        command.args(["-t", file_system.name(), "-o", file_system.mount_options()]).args([disk, at]);
+        measure::run(&mut command)?;
+        Ok(Self(at.to_owned()))
+    }
+
+    /// Everything that was written so far is on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
+    }
+
+    pub(super) fn unmount(self) -> Result<()> {
+        wait_for_maintenance()?;
+        measure::run(Command::new("umount").arg(&self.0))?;
+        std::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = measure::output(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
+/// Where the kernel tells one run of the machine from the next.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// After a cut the machine starts anew. Of all that changes with it, programs can see this.
+pub(super) struct NextBoot;
+
+impl NextBoot {
+    pub(super) fn begin(dir: &Path) -> Result<Self> {
+        let name = dir.join("boot_id");
+        fs::write(&name, "00000000-0000-4000-8000-000000000000\n")?;
+        measure::run(Command::new("mount").arg("--bind").arg(name).arg(BOOT_ID))?;
+        Ok(Self)
+    }
+}
+
+impl Drop for NextBoot {
+    fn drop(&mut self) {
+        let _ = measure::output(Command::new("umount").arg(BOOT_ID));
+    }
+}
+
+/// Waits for the process that a take may leave running. No others are to be seen: this runs in a space of its own.
+fn wait_for_maintenance() -> Result<()> {
+    let is_at_work = |process: fs::DirEntry| {
+        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        command.split(|byte| *byte == 0).any(|word| word == b"maintain")
+    };
+    while fs::read_dir("/proc")?.flatten().any(is_at_work) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Shows a disk as a file, and logs what is written to it.
+pub(super) struct Recorder {
+    daemon: Child,
+    pub(super) shown: PathBuf,
+    pub(super) log: PathBuf,
+}
+
+impl Recorder {
+    pub(super) fn start(disk: &Path, dir: &Path) -> Result<Self> {
+        let (shown, log, said) = (dir.join("shown"), dir.join("log"), dir.join("recorder.said"));
+        File::create(&shown)?;
+        File::create(&log)?;
+        let mut command = Command::new("qemu-storage-daemon");
+        for (name, path) in [("disk", disk), ("log", &log)] {
+            command.arg("--blockdev").arg(format!("driver=file,node-name={name},filename={}", path.display()));
+        }
+        command.args(["--blockdev", "driver=blklogwrites,node-name=logged,file=disk,log=log,log-sector-size=512"]);
+        let export = "type=fuse,id=shown,node-name=logged,writable=on,growable=off,mountpoint=";
+        command.arg("--export").arg(format!("{export}{}", shown.display()));
+        command.stdin(Stdio::null()).stdout(File::create(&said)?).stderr(File::options().append(true).open(&said)?);
+        let daemon = command.spawn().context("cannot start qemu-storage-daemon")?;
+        let mut recorder = Self { daemon, shown, log };
+        let begun = Instant::now();
+        // It is there when it has the size of the disk.
+        while fs::metadata(&recorder.shown).map_or(0, |found| found.len()) != DISK_BYTES {
+            if recorder.daemon.try_wait()?.is_some() || begun.elapsed() > START_MAX {
+                let said = fs::read_to_string(&said).unwrap_or_default();
+                bail!("qemu-storage-daemon shows no disk: {}", said.trim().lines().next().unwrap_or("it says nothing"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(recorder)
+    }
+
+    /// How long the log is by now.
+    pub(super) fn log_bytes(&self) -> Result<u64> {
+        Ok(fs::metadata(&self.log)?.len())
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // Nothing is under way any more: the disk is unmounted, or the run has failed.
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = measure::output(Command::new("umount").arg("-l").arg(&self.shown));
+    }
+}

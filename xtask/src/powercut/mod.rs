@@ -1,0 +1,305 @@
+//! Power cuts: what is left of a store, and of the user's files, when the power fails at any moment.
+//!
+//! Real processes of piton's work on a real file system whose disk is recorded write by write. Then disks are put together
+//! that a cut could have left, and each is mounted and looked at: every checkpoint that was reported as taken is there,
+//! the store is whole, a restore that was cut short can be finished or taken back, nothing else was touched.
+//!
+//! All of it happens in a mount and process space of its own and in memory: a run that is killed leaves nothing behind.
+
+mod check;
+mod disk;
+mod model;
+mod options;
+mod work;
+mod writes;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+
+use self::check::{Check, Verdict};
+use self::disk::{FileSystem, Mounted, NextBoot, Recorder};
+use self::model::History;
+use self::options::Options;
+use self::work::Piton;
+use self::writes::{Replay, WriteLog, copy_sparse};
+use crate::args::workspace_root;
+use crate::text::Random;
+
+/// Where the rest of a run is done.
+const INSIDE: &str = "--inside";
+/// How many cuts one recording is good for. Each has other work in it.
+const CUTS_PER_RECORDING: usize = 150;
+/// How many bad states are shown in full.
+const SHOWN_MAX: usize = 10;
+
+/// What was found on one file system.
+#[derive(Default)]
+struct Figures {
+    states: u64,
+    whole: u64,
+    lost: u64,
+    broken: u64,
+    wrong: u64,
+    finished: u64,
+    taken_back: u64,
+    /// Disks that mounted only after the file system's own repair, or not at all: that is none of piton's doing.
+    refused: u64,
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let (is_inside, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first == INSIDE => (true, rest),
+        _ => (false, arguments),
+    };
+    let Some(mut options) = options::parse(arguments)? else {
+        print!("{}", options::HELP);
+        return Ok(ExitCode::SUCCESS);
+    };
+    if is_inside {
+        return inside(&options);
+    }
+    if let Some(missing) = missing(&options) {
+        return decline(&missing, &options);
+    }
+    let program = match &options.piton {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
+        None => build(options.is_self_test)?,
+    };
+    options.piton = Some(program);
+    let work = workspace_root().join("target/powercut/disks");
+    fs::create_dir_all(&work)?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe()?);
+    let status = command.args(["powercut", INSIDE]).args(options.as_arguments()).status();
+    let code = status.context("cannot start unshare")?.code();
+    Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// What this machine lacks, if anything can be told beforehand.
+fn missing(options: &Options) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("only root can mount".to_owned());
+    }
+    let devices = ["/dev/loop-control", "/dev/fuse"].map(Path::new);
+    if let Some(device) = devices.into_iter().find(|device| !device.exists()) {
+        return Some(format!("there is no {}", device.display()));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    let makers = options.file_systems.iter().map(|file_system| file_system.maker());
+    let mut programs = ["qemu-storage-daemon", "unshare", "mount", "umount", "git"].into_iter().chain(makers);
+    programs.find(|program| !is_there(program)).map(|program| format!("{program} is not installed"))
+}
+
+fn decline(why: &str, options: &Options) -> Result<ExitCode> {
+    ensure!(!options.is_required, "no power can be cut here: {why}");
+    println!("skipped: no power can be cut here: {why}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds piton; for the self-test one that forgets to sync directories, and well away from the real one.
+fn build(is_self_test: bool) -> Result<PathBuf> {
+    eprintln!("building piton");
+    let root = workspace_root();
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let lossy = target.join("powercut/lossy");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "-p", "piton-cli"]).current_dir(&root);
+    if is_self_test {
+        command.args(["--features", "piton/test-lose-syncs", "--target-dir"]).arg(&lossy);
+    } else {
+        command.arg("--release");
+    }
+    ensure!(command.status()?.success(), "piton does not build");
+    Ok(if is_self_test { lossy.join("debug/piton") } else { target.join("release/piton") })
+}
+
+/// The run itself, where nobody else sees its mounts and processes.
+fn inside(options: &Options) -> Result<ExitCode> {
+    let work = workspace_root().join("target/powercut/disks").canonicalize()?;
+    let tmpfs = Command::new("mount").args(["-t", "tmpfs", "-o", "size=75%", "tmpfs"]).arg(&work).output();
+    if !tmpfs.is_ok_and(|mounted| mounted.status.success()) {
+        return decline("nothing can be mounted", options);
+    }
+    let place = Place::make(&work, options)?;
+    // One try of everything that the machine must let us do.
+    if let Err(error) = place.record_nothing(options.file_systems[0]) {
+        return decline(&format!("{error:#}"), options);
+    }
+    println!("seed {}", options.seed);
+    println!("fs     states  whole   lost broken  files  finished  taken back  fs refused");
+    let mut is_bad = false;
+    let mut bad_states = 0;
+    for file_system in &options.file_systems {
+        let figures = place.run(*file_system, options).with_context(|| file_system.name())?;
+        let Figures { states, whole, lost, broken, wrong, finished, taken_back, refused } = figures;
+        let name = file_system.name();
+        println!(
+            "{name:<6} {states:>6} {whole:>6} {lost:>6} {broken:>6} {wrong:>6} {finished:>9} {taken_back:>11} \
+             {refused:>11}"
+        );
+        bad_states += states - whole - refused;
+        is_bad |= lost + broken + wrong > 0;
+    }
+    if options.is_self_test {
+        ensure!(is_bad, "directories were not synced, and nobody noticed: the check is worth nothing");
+        println!("self-test: {bad_states} states are bad without the syncs of directories, as they must be");
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Where the disks are, and the program that is under test.
+struct Place {
+    dir: PathBuf,
+    piton: Piton,
+    keep: Option<PathBuf>,
+}
+
+/// One recording.
+struct Recorded {
+    history: History,
+    log: WriteLog,
+}
+
+impl Place {
+    fn make(dir: &Path, options: &Options) -> Result<Self> {
+        let (home, root) = (dir.join("home"), dir.join("mnt"));
+        for dir in [&home, &root] {
+            fs::create_dir_all(dir)?;
+        }
+        let program = options.piton.clone().context("no program was named")?;
+        Ok(Self { dir: dir.to_owned(), piton: Piton { program, home, root }, keep: options.keep.clone() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Whether recording works here at all.
+    fn record_nothing(&self, file_system: FileSystem) -> Result<()> {
+        disk::make(file_system, &self.path("live"))?;
+        let recorder = Recorder::start(&self.path("live"), &self.dir)?;
+        Mounted::mount(file_system, &recorder.shown, &self.piton.root)?.unmount()
+    }
+
+    /// Does the work once, on a new disk. The disk as it was before is in `certain` afterwards.
+    fn record(&self, file_system: FileSystem, random: &mut Random) -> Result<Recorded> {
+        let (live, certain) = (self.path("live"), self.path("certain"));
+        disk::make(file_system, &live)?;
+        copy_sparse(&File::open(&live)?, &File::create(&certain)?)?;
+        let recorder = Recorder::start(&live, &self.dir)?;
+        let mounted = Mounted::mount(file_system, &recorder.shown, &self.piton.root)?;
+        let history = work::work(&self.piton, &mounted, &recorder, random)?;
+        mounted.unmount()?;
+        let log = WriteLog::read(&recorder.log)?;
+        Ok(Recorded { history, log })
+    }
+
+    fn run(&self, file_system: FileSystem, options: &Options) -> Result<Figures> {
+        let mut figures = Figures::default();
+        let mut random = Random::new(options.seed ^ (file_system as u64) << 56);
+        let mut left = options.states;
+        while left > 0 {
+            let recorded = self.record(file_system, &mut random).context("the work that is to be cut short")?;
+            let count = left.min(CUTS_PER_RECORDING);
+            let cuts = choose_cuts(&recorded, count, &mut random);
+            let mut replay = Replay::new(&recorded.log, &self.path("certain"))?;
+            let _after = NextBoot::begin(&self.dir)?;
+            for cut in cuts {
+                replay.cut(cut, &mut random, &self.path("state"))?;
+                self.judge(file_system, &recorded, cut, &mut random, &mut figures)?;
+            }
+            left -= count;
+        }
+        Ok(figures)
+    }
+
+    /// Mounts one state and looks at it.
+    fn judge(
+        &self,
+        file_system: FileSystem,
+        recorded: &Recorded,
+        cut: usize,
+        random: &mut Random,
+        figures: &mut Figures,
+    ) -> Result<()> {
+        let state = self.path("state");
+        let asis = self.keep.as_ref().map(|_| self.path("as-it-was"));
+        if let Some(asis) = &asis {
+            copy_sparse(&File::open(&state)?, &File::create(asis)?)?;
+        }
+        figures.states += 1;
+        let mut mounted = Mounted::mount(file_system, &state, &self.piton.root);
+        if mounted.is_err() {
+            figures.refused += 1;
+            file_system.mend(&state);
+            mounted = Mounted::mount(file_system, &state, &self.piton.root);
+        }
+        let Ok(mounted) = mounted else { return Ok(()) };
+        let log_bytes = recorded.log.requests[cut - 1].log_end;
+        let check =
+            Check { piton: &self.piton, history: &recorded.history, log_bytes, random, verdict: Verdict::default() };
+        let verdict = check.run()?;
+        mounted.unmount()?;
+        figures.whole += u64::from(verdict.is_good());
+        figures.lost += verdict.lost.len() as u64;
+        figures.broken += verdict.broken.len() as u64;
+        figures.wrong += verdict.wrong.len() as u64;
+        figures.finished += verdict.finished;
+        figures.taken_back += verdict.taken_back;
+        if !verdict.is_good() {
+            self.show(file_system, recorded, cut, &verdict, figures)?;
+        }
+        Ok(())
+    }
+
+    fn show(
+        &self,
+        file_system: FileSystem,
+        recorded: &Recorded,
+        cut: usize,
+        verdict: &Verdict,
+        figures: &Figures,
+    ) -> Result<()> {
+        let bad = figures.states - figures.whole;
+        if bad > SHOWN_MAX as u64 {
+            return Ok(());
+        }
+        let log_bytes = recorded.log.requests[cut - 1].log_end;
+        let step = recorded.history.under_way(log_bytes);
+        let (name, all) = (file_system.name(), recorded.log.requests.len());
+        eprintln!("{name}: cut after {cut} of {all} requests, during: {}", recorded.history.steps[step].what);
+        verdict.complaints().for_each(|complaint| eprintln!("  {complaint}"));
+        if let Some(keep) = &self.keep {
+            fs::create_dir_all(keep)?;
+            let to = keep.join(format!("{name}-{}", figures.states));
+            copy_sparse(&File::open(self.path("as-it-was"))?, &File::create(&to)?)?;
+            eprintln!("  the disk is kept as {}", to.display());
+        }
+        Ok(())
+    }
+}
+
+/// Where to cut, in order: at any request, and more often right after something was reported as done.
+fn choose_cuts(recorded: &Recorded, count: usize, random: &mut Random) -> Vec<usize> {
+    let (requests, steps) = (&recorded.log.requests, &recorded.history.steps);
+    let first = requests.partition_point(|request| request.log_end <= steps[0].log_end);
+    let mut cut = || {
+        let anywhere = random.between(first + 1, requests.len());
+        if random.below(3) > 0 {
+            return anywhere;
+        }
+        let step = &steps[random.below(steps.len())];
+        let reported = requests.partition_point(|request| request.log_end <= step.log_end);
+        (reported + random.below(4)).clamp(first + 1, requests.len())
+    };
+    let mut cuts: Vec<_> = (0..count).map(|_| cut()).collect();
+    cuts.sort_unstable();
+    cuts
+}

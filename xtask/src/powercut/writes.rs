@@ -1,0 +1,160 @@
+//! The log of writes, and the disks that a power cut can leave behind.
+//!
+//! The format is that of the kernel's dm-log-writes, written by QEMU's `blklogwrites`: a header of one sector, then for
+//! each request a sector that says what it is, and its bytes. What a flush returned for is on the disk. What was written
+//! since may be there or not, each request by itself, and of a long one any part: a disk promises no more than that one
+//! block of 4 KiB is written whole or not at all.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::fs::SeekFrom as Seek;
+
+use crate::text::Random;
+
+const MAGIC: u64 = 0x006a_7366_7773_6872;
+const SECTOR: u64 = 512;
+/// What a disk writes whole or not at all.
+const BLOCK: u64 = 4096;
+
+const FLUSH: u64 = 1;
+const FORCED: u64 = 2;
+const DISCARD: u64 = 4;
+
+/// One request to the disk.
+pub(super) struct Request {
+    /// Where its bytes are to go on the disk, and where they stand in the log.
+    disk_at: u64,
+    log_at: u64,
+    bytes: u64,
+    /// How long the log was with this request in it.
+    pub(super) log_end: u64,
+    flags: u64,
+}
+
+impl Request {
+    fn is_flush(&self) -> bool {
+        self.flags & FLUSH != 0
+    }
+
+    fn is_write(&self) -> bool {
+        self.bytes > 0 && self.flags & DISCARD == 0
+    }
+}
+
+/// All that was asked of a disk, in this order.
+pub(super) struct WriteLog {
+    file: File,
+    pub(super) requests: Vec<Request>,
+}
+
+impl WriteLog {
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let mut file = File::open(path)?;
+        let total = file.metadata()?.len();
+        let mut header = [0; SECTOR as usize];
+        file.read_exact(&mut header).context("the log of writes is empty")?;
+        ensure!(number(&header, 0) == MAGIC && number(&header, 8) == 1, "the log of writes has an unknown format");
+        let mut requests = Vec::new();
+        let mut at = SECTOR;
+        while at + SECTOR <= total {
+            file.seek(SeekFrom::Start(at))?;
+            file.read_exact(&mut header[..32])?;
+            let [disk_at, bytes] = [0, 8].map(|place| number(&header, place) * SECTOR);
+            let flags = number(&header, 16);
+            let stored = if flags & DISCARD == 0 { bytes } else { 0 };
+            let log_end = at + SECTOR + stored;
+            ensure!(log_end <= total, "the log of writes ends in the middle of a request");
+            requests.push(Request { disk_at, log_at: at + SECTOR, bytes, log_end, flags });
+            at = log_end;
+        }
+        Ok(Self { file, requests })
+    }
+
+    /// Puts some blocks of a request onto a disk.
+    fn apply(&self, request: &Request, disk: &File, mut is_lost: impl FnMut() -> bool) -> Result<()> {
+        let mut done = 0;
+        while done < request.bytes {
+            // Up to the next border of a block on the disk.
+            let size = (BLOCK - (request.disk_at + done) % BLOCK).min(request.bytes - done);
+            if !is_lost() {
+                let mut bytes = vec![0; usize::try_from(size)?];
+                self.file.read_exact_at(&mut bytes, request.log_at + done)?;
+                disk.write_all_at(&bytes, request.disk_at + done)?;
+            }
+            done += size;
+        }
+        Ok(())
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("a sector is longer"))
+}
+
+/// Goes through a log once, from its beginning, and makes disks that a cut can leave.
+pub(super) struct Replay<'a> {
+    log: &'a WriteLog,
+    /// The disk with everything that is certain so far.
+    certain: File,
+    certain_requests: usize,
+}
+
+impl<'a> Replay<'a> {
+    /// `disk` is as it was when the log began.
+    pub(super) fn new(log: &'a WriteLog, disk: &Path) -> Result<Self> {
+        let certain = File::options().read(true).write(true).open(disk)?;
+        Ok(Self { log, certain, certain_requests: 0 })
+    }
+
+    /// Makes the disk that is left if the power fails after so many requests: no fewer than the last time.
+    pub(super) fn cut(&mut self, requests: usize, random: &mut Random, to: &Path) -> Result<()> {
+        let seen = &self.log.requests[..requests];
+        let flushed = seen.iter().rposition(Request::is_flush).map_or(0, |at| at + 1);
+        while self.certain_requests < flushed {
+            let request = &seen[self.certain_requests];
+            if request.is_write() {
+                self.log.apply(request, &self.certain, || false)?;
+            }
+            self.certain_requests += 1;
+        }
+        let disk = File::options().read(true).write(true).create(true).truncate(true).open(to)?;
+        copy_sparse(&self.certain, &disk)?;
+        // In percent. All kept is the plain prefix; all lost is a disk with a large cache.
+        let lost_percent = [0, 5, 25, 50, 75, 95, 100][random.below(7)];
+        for request in seen[flushed..].iter().filter(|request| request.is_write()) {
+            if request.flags & FORCED != 0 {
+                self.log.apply(request, &disk, || false)?;
+                continue;
+            }
+            let is_torn = random.below(4) == 0;
+            let whole_is_lost = random.below(100) < lost_percent;
+            let mut is_lost = || if is_torn { random.below(100) < lost_percent } else { whole_is_lost };
+            self.log.apply(request, &disk, &mut is_lost)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies what a file holds and leaves its holes: most of a disk is empty.
+pub(super) fn copy_sparse(from: &File, to: &File) -> Result<()> {
+    let size = from.metadata()?.len();
+    to.set_len(size)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < size {
+        let Ok(start) = rustix::fs::seek(from, Seek::Data(at)) else { break };
+        let end = rustix::fs::seek(from, Seek::Hole(start))?;
+        at = start;
+        while at < end {
+            let want = usize::try_from(end - at)?.min(buffer.len());
+            from.read_exact_at(&mut buffer[..want], at)?;
+            to.write_all_at(&buffer[..want], at)?;
+            at += want as u64;
+        }
+    }
+    Ok(())
+}
