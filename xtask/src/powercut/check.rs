@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, Error, Result, ensure};
 
+use super::disk::wait_for_maintenance;
 use super::model::{Demand, Files, History, difference, files_in};
-use super::work::{Piton, held, said};
+use super::work::{Piton, SNAPSHOTS_MAX, held, ids_in, said};
 use crate::measure;
 use crate::text::Random;
 
@@ -76,6 +77,7 @@ impl Check<'_> {
     }
 
     fn ask_git(&mut self, when: &str) -> Result<()> {
+        wait_for_maintenance()?;
         let output = measure::output(self.piton.git().args(["fsck", "--full", "--strict", "--no-dangling"]))?;
         let text = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() || text.contains("error") || text.contains("missing") {
@@ -84,11 +86,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Runs a command that must work; what it said besides.
-    fn command(&mut self, project: &str, args: &[&str]) -> Result<Option<String>> {
+    /// Runs a command that must work.
+    fn command(&mut self, project: &str, args: &[&str]) -> Result<Option<Output>> {
         let output = self.piton.run(project, args, &[])?;
         if output.status.success() {
-            return Ok(Some(String::from_utf8_lossy(&output.stderr).into_owned()));
+            return Ok(Some(output));
         }
         self.verdict.broken.push(format!("piton {} in {project}: {}", args.join(" "), said(&output)));
         Ok(None)
@@ -118,11 +120,11 @@ impl Check<'_> {
 
     fn look_at_list(&mut self, demand: &Demand<'_>) -> Result<()> {
         let project = demand.before.name;
-        let Some(warnings) = self.command(project, &["rollback"])? else { return Ok(()) };
-        let listed = self.piton.list(project)?;
+        let Some(list) = self.command(project, &["rollback"])? else { return Ok(()) };
+        let listed = ids_in(&list)?;
         let missing = demand.must_have.iter().filter(|id| !listed.iter().any(|one| one == *id));
         self.verdict.lost.extend(missing.map(|id| format!("{project} {id} is not in its list")));
-        let is_cut_short = warnings.contains("cut short");
+        let is_cut_short = String::from_utf8_lossy(&list.stderr).contains("cut short");
         if is_cut_short && demand.in_restore {
             return self.end_restore(demand);
         }
@@ -147,7 +149,9 @@ impl Check<'_> {
             return Ok(());
         }
         *(if goes_on { &mut self.verdict.finished } else { &mut self.verdict.taken_back }) += 1;
-        if let Some(difference) = self.differs(project, want.as_deref())? {
+        if demand.is_end_known
+            && let Some(difference) = self.differs(project, want.as_deref())?
+        {
             self.verdict.wrong.push(format!("{project} after restore {flag}: {difference}"));
         }
         Ok(())
@@ -160,6 +164,7 @@ impl Check<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
+        wait_for_maintenance()?;
         let mut git = self.piton.git();
         git.args(["cat-file", "--batch"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut git = git.spawn().context("cannot start git")?;
@@ -190,10 +195,9 @@ impl Check<'_> {
         if self.command(project, &["take", "-m", "after the cut"])?.is_none() {
             return Ok(());
         }
-        let ids: Vec<_> = demand.must_have.iter().copied().collect();
-        let listed = self.piton.list(project)?;
-        // The take may have dropped the oldest.
-        let ids: Vec<_> = ids.into_iter().filter(|id| listed.iter().any(|one| one == id)).collect();
+        // This take, one that was under way, or a safety checkpoint may have pushed out the oldest.
+        let newest = demand.before.listed.iter().take(SNAPSHOTS_MAX - 3).map(String::as_str);
+        let ids: Vec<_> = newest.filter(|id| demand.must_have.contains(id)).collect();
         if ids.is_empty() {
             return Ok(());
         }

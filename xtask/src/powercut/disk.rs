@@ -138,8 +138,9 @@ impl Drop for NextBoot {
     }
 }
 
-/// Waits for the process that a take may leave running. No others are to be seen: this runs in a space of its own.
-fn wait_for_maintenance() -> Result<()> {
+/// Waits for the process that a take may leave running: stock git takes a pack that goes away while it reads for damage.
+/// No others are to be seen here, in a space of our own.
+pub(super) fn wait_for_maintenance() -> Result<()> {
     let is_at_work = |process: fs::DirEntry| {
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
         command.split(|byte| *byte == 0).any(|word| word == b"maintain")

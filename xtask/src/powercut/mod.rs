@@ -34,13 +34,15 @@ const INSIDE: &str = "--inside";
 /// How many cuts one recording is good for. Each has other work in it.
 const CUTS_PER_RECORDING: usize = 150;
 /// How many bad states are shown in full.
-const SHOWN_MAX: usize = 10;
+const SHOWN_MAX: u64 = 10;
 
 /// What was found on one file system.
 #[derive(Default)]
 struct Figures {
     states: u64,
     whole: u64,
+    /// Those with something lost, broken or wrong.
+    bad: u64,
     lost: u64,
     broken: u64,
     wrong: u64,
@@ -133,25 +135,23 @@ fn inside(options: &Options) -> Result<ExitCode> {
     }
     println!("seed {}", options.seed);
     println!("fs     states  whole   lost broken  files  finished  taken back  fs refused");
-    let mut is_bad = false;
     let mut bad_states = 0;
     for file_system in &options.file_systems {
         let figures = place.run(*file_system, options).with_context(|| file_system.name())?;
-        let Figures { states, whole, lost, broken, wrong, finished, taken_back, refused } = figures;
+        let Figures { states, whole, lost, broken, wrong, finished, taken_back, refused, .. } = figures;
         let name = file_system.name();
         println!(
             "{name:<6} {states:>6} {whole:>6} {lost:>6} {broken:>6} {wrong:>6} {finished:>9} {taken_back:>11} \
              {refused:>11}"
         );
-        bad_states += states - whole - refused;
-        is_bad |= lost + broken + wrong > 0;
+        bad_states += figures.bad;
     }
     if options.is_self_test {
-        ensure!(is_bad, "directories were not synced, and nobody noticed: the check is worth nothing");
+        ensure!(bad_states > 0, "directories were not synced, and nobody noticed: the check is worth nothing");
         println!("self-test: {bad_states} states are bad without the syncs of directories, as they must be");
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if bad_states > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Where the disks are, and the program that is under test.
@@ -248,6 +248,7 @@ impl Place {
         let verdict = check.run()?;
         mounted.unmount()?;
         figures.whole += u64::from(verdict.is_good());
+        figures.bad += u64::from(!verdict.is_good());
         figures.lost += verdict.lost.len() as u64;
         figures.broken += verdict.broken.len() as u64;
         figures.wrong += verdict.wrong.len() as u64;
@@ -267,8 +268,7 @@ impl Place {
         verdict: &Verdict,
         figures: &Figures,
     ) -> Result<()> {
-        let bad = figures.states - figures.whole;
-        if bad > SHOWN_MAX as u64 {
+        if figures.bad > SHOWN_MAX {
             return Ok(());
         }
         let log_bytes = recorded.log.requests[cut - 1].log_end;
@@ -286,18 +286,22 @@ impl Place {
     }
 }
 
-/// Where to cut, in order: at any request, and more often right after something was reported as done.
+/// Where to cut, in order: at any request, and more often right after something was reported as done, and in restores.
 fn choose_cuts(recorded: &Recorded, count: usize, random: &mut Random) -> Vec<usize> {
     let (requests, steps) = (&recorded.log.requests, &recorded.history.steps);
     let first = requests.partition_point(|request| request.log_end <= steps[0].log_end);
+    let seen_by_end_of = |step: usize| requests.partition_point(|request| request.log_end <= steps[step].log_end);
+    let restores: Vec<usize> = (1..steps.len()).filter(|step| steps[*step].touches.is_restore()).collect();
     let mut cut = || {
-        let anywhere = random.between(first + 1, requests.len());
-        if random.below(3) > 0 {
-            return anywhere;
-        }
-        let step = &steps[random.below(steps.len())];
-        let reported = requests.partition_point(|request| request.log_end <= step.log_end);
-        (reported + random.below(4)).clamp(first + 1, requests.len())
+        let cut = match random.below(4) {
+            0 => seen_by_end_of(random.below(steps.len())) + random.below(4),
+            1 if !restores.is_empty() => {
+                let step = restores[random.below(restores.len())];
+                random.between(seen_by_end_of(step - 1), seen_by_end_of(step))
+            }
+            _ => random.between(first + 1, requests.len()),
+        };
+        cut.clamp(first + 1, requests.len())
     };
     let mut cuts: Vec<_> = (0..count).map(|_| cut()).collect();
     cuts.sort_unstable();

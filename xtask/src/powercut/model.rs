@@ -32,6 +32,22 @@ pub(super) enum Touches {
     Edits(&'static str),
     /// It is being restored: all as before, or as after, or said to be cut short.
     Restores(&'static str),
+    /// The same for some of its files.
+    RestoresSome(&'static str),
+}
+
+impl Touches {
+    /// The project whose files it changes.
+    pub(super) fn project(self) -> Option<&'static str> {
+        match self {
+            Self::Nothing => None,
+            Self::Edits(project) | Self::Restores(project) | Self::RestoresSome(project) => Some(project),
+        }
+    }
+
+    pub(super) fn is_restore(self) -> bool {
+        matches!(self, Self::Restores(_) | Self::RestoresSome(_))
+    }
 }
 
 /// One thing that was done, by the user or by a process of piton's.
@@ -59,6 +75,9 @@ pub(super) struct Demand<'a> {
     /// Its files can be told: nobody was at work on them, and they were synced.
     pub(super) is_known: bool,
     pub(super) in_restore: bool,
+    /// What it must be like when that restore is finished or taken back can be told: it has to do with all files, or the
+    /// others are known.
+    pub(super) is_end_known: bool,
     /// The checkpoints that were reported as taken and that nothing may have dropped since.
     pub(super) must_have: BTreeSet<&'a str>,
 }
@@ -82,13 +101,15 @@ impl History {
         let before = if is_over { &step.then } else { &self.steps[at - 1].then };
         let mut demands = Vec::new();
         for (before, after) in before.iter().zip(&step.then) {
-            let is_edited = !is_over && step.touches == Touches::Edits(before.name);
+            let touches = if is_over { Touches::Nothing } else { step.touches };
+            let is_known = before.is_synced && touches != Touches::Edits(before.name);
             let kept = before.listed.iter().filter(|id| after.listed.contains(id));
             demands.push(Demand {
                 before,
                 after,
-                is_known: before.is_synced && !is_edited,
-                in_restore: !is_over && step.touches == Touches::Restores(before.name),
+                is_known,
+                in_restore: touches.is_restore() && touches.project() == Some(before.name),
+                is_end_known: is_known || touches == Touches::Restores(before.name),
                 must_have: kept.map(String::as_str).collect(),
             });
         }

@@ -21,6 +21,8 @@ use crate::measure::{self, isolated};
 use crate::text::Random;
 
 const PROJECTS: [&str; 3] = ["plain", "heavy", "passing"];
+/// Few, so that histories are cut often.
+pub(super) const SNAPSHOTS_MAX: usize = 8;
 /// Enough takes for more packs than maintenance leaves alone.
 const ROUNDS: usize = 36;
 /// When the project comes that is gone later.
@@ -42,7 +44,7 @@ impl Piton {
     /// Runs it in a project; the exit code is an answer.
     pub(super) fn run(&self, project: &str, args: &[&str], env: &[(&str, String)]) -> Result<Output> {
         let mut command = isolated(&self.program, &self.home);
-        command.env("TZ", "UTC").env("PITON_MAX_SNAPSHOTS", "8").env("PITON_AUTO_PRUNE", "false");
+        command.env("TZ", "UTC").env("PITON_MAX_SNAPSHOTS", SNAPSHOTS_MAX.to_string()).env("PITON_AUTO_PRUNE", "false");
         command.envs(env.iter().map(|(name, value)| (name, value)));
         command.arg("--json").arg("--base").arg(self.root.join("base"));
         command.arg("-C").arg(self.root.join(project)).args(args);
@@ -58,9 +60,9 @@ impl Piton {
 
     /// The ids of a project's checkpoints, newest first.
     pub(super) fn list(&self, project: &str) -> Result<Vec<String>> {
-        let list = self.json(project, &["rollback"])?;
-        let ids = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
-        Ok(ids.map(str::to_owned).collect())
+        let output = self.run(project, &["rollback"], &[])?;
+        ensure!(output.status.success(), "piton rollback: {}", said(&output));
+        ids_in(&output)
     }
 
     pub(super) fn git(&self) -> Command {
@@ -71,10 +73,17 @@ impl Piton {
     }
 }
 
+/// The ids in a list that was printed.
+pub(super) fn ids_in(printed: &Output) -> Result<Vec<String>> {
+    let list: Value = serde_json::from_slice(&printed.stdout).context("piton rollback prints no JSON")?;
+    let ids = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
+    Ok(ids.map(str::to_owned).collect())
+}
+
 /// What a process said, on one line.
 pub(super) fn said(output: &Output) -> String {
     let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().replace('\n', " "));
-    format!("{} {}", output.status, text.join(" "))
+    format!("{} {:.500}", output.status, text.join(" ").trim())
 }
 
 /// Does all of it.
@@ -143,7 +152,7 @@ impl Work<'_> {
         let log_end = self.recorder.log_bytes()?;
         for at in 0..self.now.len() {
             let name = self.now[at].name;
-            if matches!(touches, Touches::Edits(touched) | Touches::Restores(touched) if touched == name) {
+            if touches.project() == Some(name) {
                 self.now[at].files = files_in(&self.dir(name))?.map(Rc::new);
             }
             let is_there = self.now[at].files.is_some() && self.piton.store().exists();
@@ -239,7 +248,8 @@ impl Work<'_> {
             args.push(files[self.random.below(files.len())]);
         }
         let is_whole = args.len() == 3;
-        self.go_back(project, &args)?;
+        let touches = if is_whole { Touches::Restores(project) } else { Touches::RestoresSome(project) };
+        self.go_back(project, &args, touches)?;
         if is_whole {
             let now = self.project(project).files.clone().unwrap_or_default();
             let difference = difference(&now, &target);
@@ -249,10 +259,11 @@ impl Work<'_> {
     }
 
     fn undo(&mut self, project: &'static str, verb: &str) -> Result<()> {
-        self.go_back(project, &[verb, "-y"])
+        // What is undone may have been about some files.
+        self.go_back(project, &[verb, "-y"], Touches::RestoresSome(project))
     }
 
-    fn go_back(&mut self, project: &'static str, args: &[&str]) -> Result<()> {
+    fn go_back(&mut self, project: &'static str, args: &[&str], touches: Touches) -> Result<()> {
         let output = self.piton.run(project, args, &[])?;
         let done: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         // There may be nothing to undo.
@@ -265,7 +276,7 @@ impl Work<'_> {
             // It syncs the file system before it says so.
             self.now.iter_mut().for_each(|project| project.is_synced = true);
         }
-        self.note(&format!("{} in {project}", args[0]), Touches::Restores(project))
+        self.note(&format!("{} in {project}", args[0]), touches)
     }
 
     fn prune(&mut self) -> Result<()> {

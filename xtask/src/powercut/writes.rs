@@ -16,9 +16,11 @@ use rustix::fs::SeekFrom as Seek;
 use crate::text::Random;
 
 const MAGIC: u64 = 0x006a_7366_7773_6872;
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: usize = 512;
+const SECTOR: u64 = SECTOR_BYTES as u64;
 /// What a disk writes whole or not at all.
-const BLOCK: u64 = 4096;
+const BLOCK_BYTES: usize = 4096;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 const FLUSH: u64 = 1;
 const FORCED: u64 = 2;
@@ -55,7 +57,7 @@ impl WriteLog {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let mut file = File::open(path)?;
         let total = file.metadata()?.len();
-        let mut header = [0; SECTOR as usize];
+        let mut header = [0; SECTOR_BYTES];
         file.read_exact(&mut header).context("the log of writes is empty")?;
         ensure!(number(&header, 0) == MAGIC && number(&header, 8) == 1, "the log of writes has an unknown format");
         let mut requests = Vec::new();
@@ -157,4 +159,52 @@ pub(super) fn copy_sparse(from: &File, to: &File) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log of requests: where a block goes and what fills it, or a flush.
+    fn log_of(dir: &Path, requests: &[Option<(u64, u8)>]) -> WriteLog {
+        let sector = |numbers: &[u64]| {
+            let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            bytes.resize(SECTOR_BYTES, 0);
+            bytes
+        };
+        let mut log = sector(&[MAGIC, 1]);
+        for request in requests {
+            match request {
+                Some((block, byte)) => {
+                    log.extend(sector(&[block * 8, 8, 0, 0]));
+                    log.extend(vec![*byte; BLOCK_BYTES]);
+                }
+                None => log.extend(sector(&[0, 0, FLUSH, 0])),
+            }
+        }
+        std::fs::write(dir.join("log"), log).expect("a log");
+        WriteLog::read(&dir.join("log")).expect("a log")
+    }
+
+    #[test]
+    fn what_was_flushed_is_there_and_what_was_not_may_be() {
+        let dir = std::env::temp_dir().join(format!("xtask-writes-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let log = log_of(&dir, &[Some((0, 1)), Some((1, 1)), None, Some((1, 2)), Some((2, 2)), None, Some((3, 3))]);
+        let mut random = Random::new(1);
+        let mut found = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            File::create(dir.join("disk")).and_then(|disk| disk.set_len(4 * BLOCK)).expect("a disk");
+            let mut replay = Replay::new(&log, &dir.join("disk")).expect("a replay");
+            replay.cut(5, &mut random, &dir.join("state")).expect("a state");
+            let state = std::fs::read(dir.join("state")).expect("a state");
+            found.insert([0, 1, 2, 3].map(|block: usize| state[block * BLOCK_BYTES]));
+            replay.cut(7, &mut random, &dir.join("state")).expect("a later state");
+            let state = std::fs::read(dir.join("state")).expect("a state");
+            assert_eq!([0, 1, 2].map(|block: usize| state[block * BLOCK_BYTES]), [1, 2, 2]);
+        }
+        std::fs::remove_dir_all(&dir).expect("it is ours");
+        let possible = [[1, 1, 0, 0], [1, 1, 2, 0], [1, 2, 0, 0], [1, 2, 2, 0]];
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), possible);
+    }
 }

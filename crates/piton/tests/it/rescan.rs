@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use piton::{Outcome, Report, Settings};
+use piton::{CheckpointKind, Moment, Outcome, Progress, Project, Report, Request, Settings, Store};
 use testkit::{Sandbox, git};
 
-use crate::kit::{Dice, cases, left_out, next_tick, now, settled, take, take_at, taken};
+use crate::kit::{Dice, cases, left_out, next_tick, now, project_id, settled, take, take_at, taken};
 
 /// A project and its settings, both of which change from step to step.
 struct Twice {
@@ -260,4 +260,45 @@ fn a_file_emptied_right_after_a_take_is_seen() {
         let empty = taken(&take(&sandbox));
         assert_ne!(full, empty);
     }
+}
+
+/// How many bytes a take reads that trusts what is noted.
+fn bytes_read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
+    let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+    let progress = Progress::default();
+    piton::take(&store, &project, &request, &Settings::default(), now, &progress).expect("a take");
+    progress.bytes_to_read.into_inner()
+}
+
+/// Makes the project's record say that it was written in another run of the machine.
+fn start_machine_anew(sandbox: &Sandbox) {
+    let path = sandbox.store().join(format!("projects/{}.json", project_id(sandbox)));
+    let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("JSON");
+    assert!(record["index_boot"].is_string(), "{record}");
+    record["index_boot"] = "another".into();
+    fs::write(path, record.to_string()).expect("a record");
+}
+
+/// The power may have failed, and left the new times of a file with the old bytes.
+#[test]
+fn what_changed_lately_is_read_again_after_the_machine_was_started_anew() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 12345\n dir/b = 123");
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 8);
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "nothing changed");
+    start_machine_anew(&sandbox);
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 8, "the power may have failed");
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "once is enough");
+}
+
+#[test]
+fn what_changed_long_ago_is_believed_after_the_machine_was_started_anew() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 12345\n dir/b = 123");
+    let hours_later = |hours: i64| Moment { secs: now().secs + hours * 3600, ..now() };
+    assert_eq!(bytes_read_by_take(&sandbox, hours_later(2)), 8);
+    start_machine_anew(&sandbox);
+    assert_eq!(bytes_read_by_take(&sandbox, hours_later(3)), 0, "it was on the disk by then");
 }
