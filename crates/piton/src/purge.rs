@@ -49,7 +49,10 @@ fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
     }
 }
 
-fn paths_of(found: HashSet<(Vec<u8>, ObjectId)>) -> Vec<Vec<u8>> {
+/// Paths that are to go, each with contents that it had.
+type Found = HashSet<(Vec<u8>, ObjectId)>;
+
+fn paths_of(found: Found) -> Vec<Vec<u8>> {
     found.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
@@ -106,7 +109,7 @@ impl Purge<'_> {
     }
 
     /// Everything that is to go, with its contents, and the place of the oldest checkpoint that holds some of it.
-    fn find(&self, history: &[Checkpoint]) -> Result<(HashSet<(Vec<u8>, ObjectId)>, Option<usize>)> {
+    fn find(&self, history: &[Checkpoint]) -> Result<(Found, Option<usize>)> {
         let (mut found, mut oldest) = (HashSet::new(), None);
         for (at, checkpoint) in history.iter().enumerate() {
             let stripped = self.strip(checkpoint.tree, b"", None)?;

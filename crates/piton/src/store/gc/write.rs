@@ -24,6 +24,9 @@ const DELTA_BYTES: std::ops::Range<usize> = 50..16 << 20;
 /// A longer chain of deltas is a pack with a loop in it.
 const CHAIN_MAX: usize = 10_000;
 
+/// How long the chains of deltas are that hang on an object.
+type Heights = HashMap<ObjectId, u32>;
+
 /// An entry by its pack and its place there.
 type Place = (usize, usize);
 
@@ -120,9 +123,9 @@ impl Moving<'_> {
 
     /// Those that stand by themselves, those that are deltas of others that move along, and how long the chains are that
     /// hang on each.
-    fn sort_out(&self) -> Result<(Vec<Free>, Vec<Place>, HashMap<ObjectId, u32>)> {
+    fn sort_out(&self) -> Result<(Vec<Free>, Vec<Place>, Heights)> {
         let (mut free, mut bound) = (Vec::new(), Vec::new());
-        let mut heights: HashMap<ObjectId, u32> = HashMap::new();
+        let mut heights = Heights::new();
         let mut places: Vec<_> = self.places.iter().map(|(id, place)| (*place, *id)).collect();
         places.sort_unstable_by_key(|(place, _)| *place);
         // A delta comes after its base, so that going backwards each height is complete when it is passed on.
