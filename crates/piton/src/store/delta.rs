@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn long_copies_and_edges_come_back() {
-        let long: Vec<u8> = (0..400_000_u32).flat_map(|number| number.to_le_bytes()).collect();
+        let long: Vec<u8> = (0..400_000_u32).flat_map(u32::to_le_bytes).collect();
         let zeros = vec![0; 300_000];
         for (base, target) in [
             (&long[..], &long[..]),
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_small_change_is_a_small_delta() {
-        let base: Vec<u8> = (0..20_000_u32).flat_map(|number| number.to_le_bytes()).collect();
+        let base: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();
         let mut target = base.clone();
         target.splice(40_000..40_004, *b"changed");
         let delta = Base::new(base.clone()).delta_to(&target, 100).expect("within the limit");

@@ -32,7 +32,7 @@ impl Twice {
         let known = take_at(&sandbox.base(), &sandbox.project(), &self.settings.borrow(), settled());
         let fresh = sandbox.root().join("fresh");
         let _ = fs::remove_dir_all(&fresh);
-        piton::Store::open_or_create(&fresh, now()).expect("a store");
+        Store::open_or_create(&fresh, now()).expect("a store");
         fs::copy(self.exclude_list(), fresh.join("store/info/exclude")).expect("the list");
         let new = take_at(&fresh, &sandbox.project(), &self.settings.borrow(), now());
         assert_eq!(seen(&sandbox.base(), &known), seen(&fresh, &new), "after {after}");

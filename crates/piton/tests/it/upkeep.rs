@@ -176,7 +176,7 @@ fn a_checkpoint_that_is_larger_than_the_limit_is_declined_and_nothing_is_dropped
     let report = take_with(&sandbox, &sandbox.project(), &settings);
     assert_eq!(report.outcome, Outcome::Skipped(WhySkipped::StoreFull));
     assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
-    assert_eq!(sandbox.temporary_files(), [PathBuf::new(); 0]);
+    assert_eq!(sandbox.temporary_files(), Vec::<PathBuf>::new());
     fs::remove_file(sandbox.project().join("large")).expect("a file");
     fs::write(sandbox.project().join("small"), "again").expect("a file");
     taken(&take_with(&sandbox, &sandbox.project(), &settings));
