@@ -58,7 +58,7 @@ type EndState = (usize, usize, u64, Vec<PathBuf>);
 
 impl Case {
     /// Dead packs, packs of which some is dead, loose objects of stock git, packed refs, an orphan, a left-over.
-    fn new(args: &'static [&'static str], environment: Vec<(&'static str, &'static str)>) -> Self {
+    fn new(args: &'static [&'static str], environment: Vec<(&'static str, &'static str)>, noise_bytes: usize) -> Self {
         let sandbox = Sandbox::new();
         let mut dice = Dice::new(3);
         let gone = sandbox.other_project("gone");
@@ -66,7 +66,7 @@ impl Case {
         run(in_dir(&sandbox, &gone).args(["take", "--json"])).done();
         for number in 0..9 {
             sandbox.write("count", number.to_string());
-            sandbox.write("noise", dice.noise(3_000));
+            sandbox.write("noise", dice.noise(noise_bytes));
             sandbox.write("text", format!("{}{}", "a line of text\n".repeat(80), number));
             if number % 3 == 0 {
                 sandbox.write(format!("stays-{number}"), dice.noise(2_000));
@@ -196,7 +196,7 @@ const PRUNE: &[&str] = &["prune", "--json"];
 #[test]
 fn a_prune_may_be_killed_before_any_system_call_and_the_next_finishes_it() {
     if has_program("strace") {
-        let killed = Case::new(PRUNE, Vec::new()).sweep(kills);
+        let killed = Case::new(PRUNE, Vec::new(), 3_000).sweep(kills);
         assert!(killed >= 50, "only {killed} points");
     }
 }
@@ -204,7 +204,7 @@ fn a_prune_may_be_killed_before_any_system_call_and_the_next_finishes_it() {
 #[test]
 fn automatic_maintenance_may_be_killed_before_any_system_call() {
     if has_program("strace") {
-        let killed = Case::new(&["maintain", "--json"], Vec::new()).sweep(kills);
+        let killed = Case::new(&["maintain", "--json"], Vec::new(), 3_000).sweep(kills);
         assert!(killed >= 50, "only {killed} points");
     }
 }
@@ -214,10 +214,13 @@ fn a_take_that_makes_room_may_be_killed_before_any_system_call() {
     if !has_program("strace") {
         return;
     }
-    let mut case = Case::new(&["take", "--json"], vec![("PITON_MAX_TOTAL_SIZE_MB", "1")]);
+    let mut case = Case::new(&["take", "--json"], vec![("PITON_MAX_TOTAL_SIZE_MB", "1")], 40_000);
     let newest = crate::kit::ids(&case.sandbox)[0].clone();
     case.must_stay.retain(|id, _| *id == newest);
-    case.sandbox.write("large", Dice::new(9).noise(850_000));
+    // More than what is dead, and less than what all but the newest hold besides.
+    let room = (1 << 20) - testkit::space::bytes_below(&case.sandbox.store());
+    let length = usize::try_from(room + 260_000).expect("not that much");
+    case.sandbox.write("large", Dice::new(9).noise(length));
     fs::remove_file(case.sandbox.store().join("size")).expect("a note");
     // Maintenance beside it would be killed instead.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
@@ -234,7 +237,7 @@ fn a_take_that_makes_room_may_be_killed_before_any_system_call() {
 #[test]
 fn a_prune_survives_the_failure_of_any_call_that_writes() {
     if has_program("strace") {
-        let failed = Case::new(PRUNE, Vec::new()).sweep(failures);
+        let failed = Case::new(PRUNE, Vec::new(), 3_000).sweep(failures);
         assert!(failed >= 20, "only {failed} failures");
     }
 }
