@@ -24,7 +24,9 @@ use piton::RestoreOutcome;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, DisableMouseCapture, EnableMouseCapture};
-use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, is_raw_mode_enabled,
+};
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::Size;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -45,7 +47,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
     let ground = Arc::new(Ground { store, project, settings: context.settings.clone() });
     let (sender, events) = channel();
     let state = {
-        let _screen = Screen::enter().context("cannot use the terminal")?;
+        let _screen = Screen::enter(&sender).context("cannot use the terminal")?;
         listen(&sender).context("cannot start a thread")?;
         let workers = Workers::start(&ground, &sender).context("cannot start a thread")?;
         run(&look, &workers, &events).context("cannot draw on the terminal")?
@@ -55,7 +57,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
     if !state.done.is_empty() {
         upkeep::start_if_due(&ground.store, &context.settings, context.config.as_deref());
     }
-    if let Some(why) = state.gone {
+    if let Some(why) = &state.gone {
         bail!("cannot go on: {why}");
     }
     if let Some(signal) = state.signal {
@@ -99,7 +101,7 @@ fn listen(sender: &Sender<Event>) -> io::Result<()> {
                 Ok(event::Event::Mouse(mouse)) => Event::Mouse(mouse),
                 Ok(event::Event::Resize(width, height)) => Event::Resized(Size { width, height }),
                 Ok(_) => continue,
-                Err(_) => Event::Gone("the terminal is gone"),
+                Err(_) => Event::Gone("the terminal is gone".to_owned()),
             };
             let is_last = matches!(event, Event::Gone(_));
             if events.send(event).is_err() || is_last {
@@ -121,12 +123,17 @@ fn listen(sender: &Sender<Event>) -> io::Result<()> {
 struct Screen;
 
 impl Screen {
-    fn enter() -> io::Result<Self> {
-        // A panic prints its words before the stack unwinds: they belong on the user's own screen.
-        let before = std::panic::take_hook();
+    fn enter(events: &Sender<Event>) -> io::Result<Self> {
+        // The words of a panic come before the stack unwinds, and belong on the user's own screen. Those of another thread
+        // wait until this one has stopped drawing.
+        let (before, events, ours) = (std::panic::take_hook(), events.clone(), thread::current().id());
         std::panic::set_hook(Box::new(move |panic| {
-            give_back();
-            before(panic);
+            if thread::current().id() == ours {
+                give_back();
+                before(panic);
+            } else {
+                let _ = events.send(Event::Gone(panic.to_string()));
+            }
         }));
         enable_raw_mode()?;
         let screen = Self;
@@ -141,8 +148,11 @@ impl Drop for Screen {
     }
 }
 
-/// Makes the terminal what it was. Twice is the same as once, and one that is gone needs nothing.
+/// Makes the terminal what it was, once: a second time would move the cursor over what was printed since. One that is gone
+/// needs nothing.
 fn give_back() {
-    let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
-    let _ = disable_raw_mode();
+    if is_raw_mode_enabled().unwrap_or(false) {
+        let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+    }
 }

@@ -32,7 +32,7 @@ pub(super) enum Event {
     /// Somebody wants the process to end.
     Signal(i32),
     /// Something that nothing goes on without: the terminal, a thread.
-    Gone(&'static str),
+    Gone(String),
 }
 
 /// What to do about it.
@@ -165,7 +165,7 @@ pub(super) struct State {
     /// The signal that ends the process.
     pub(super) signal: Option<i32>,
     /// Why nothing goes on.
-    pub(super) gone: Option<&'static str>,
+    pub(super) gone: Option<String>,
     wanted: Option<CheckpointId>,
     counting: Vec<CheckpointId>,
 }

@@ -388,6 +388,8 @@ fn a_signal_lets_a_restore_finish_and_a_second_one_does_not() {
         assert_eq!(state.update(end), [Action::Quit]);
         assert_eq!(state.signal, Some(15));
     }
+    assert_eq!(state.update(Event::Gone("why".to_owned())), [Action::Quit]);
+    assert_eq!(state.gone.as_deref(), Some("why"));
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     keys(&mut state, "?");
     assert_eq!(state.update(Event::Key(control_c)), [Action::Quit]);

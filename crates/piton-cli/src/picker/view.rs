@@ -75,7 +75,11 @@ fn framed<'a>(title: String, has_focus: bool, look: &Look) -> Block<'a> {
 /// One of several, and whether it is the one that is selected: that is seen without colours, too.
 fn marked(mut line: Line<'_>, is_selected: bool) -> Line<'_> {
     line.spans.insert(0, Span::raw(if is_selected { ">" } else { " " }));
-    if is_selected { line.patch_style(SELECTED) } else { line }
+    if is_selected {
+        // One bar, not a patchwork of colours.
+        line.spans.iter_mut().for_each(|span| span.style = SELECTED);
+    }
+    line
 }
 
 fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {

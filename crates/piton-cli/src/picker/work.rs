@@ -116,15 +116,6 @@ impl<T> Slot<T> {
     }
 }
 
-/// Says so when the thread that holds it ends by a panic.
-struct Alarm(Sender<Event>);
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        let _ = self.0.send(Event::Gone("a thread of the picker ended"));
-    }
-}
-
 fn start<T: Send + 'static>(
     name: &str,
     ground: &Arc<Ground>,
@@ -134,7 +125,6 @@ fn start<T: Send + 'static>(
     let slot = Arc::new(Slot::new());
     let (ground, events, requests) = (Arc::clone(ground), events.clone(), Arc::clone(&slot));
     thread::Builder::new().name(format!("picker: {name}")).spawn(move || {
-        let _alarm = Alarm(events.clone());
         let send = |event| {
             // Nobody listens any more: the process is about to end.
             let _ = events.send(event);
