@@ -15,7 +15,8 @@ use crate::measure;
 
 /// The smallest that XFS can be made with.
 const DISK_BYTES: u64 = 320 << 20;
-const START_MAX: Duration = Duration::from_secs(20);
+/// How long to wait for what takes a moment.
+const WAIT_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileSystem {
@@ -105,7 +106,14 @@ impl Mounted {
 
     pub(super) fn unmount(self) -> Result<()> {
         wait_for_maintenance()?;
-        measure::run(Command::new("umount").arg(&self.0))?;
+        let begun = Instant::now();
+        // A process that ends loses its command line first, and lets go of its files after that.
+        while let Err(error) = measure::run(Command::new("umount").arg(&self.0)) {
+            if begun.elapsed() > WAIT_MAX {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::mem::forget(self);
         Ok(())
     }
@@ -176,7 +184,7 @@ impl Recorder {
         let begun = Instant::now();
         // It is there when it has the size of the disk.
         while fs::metadata(&recorder.shown).map_or(0, |found| found.len()) != DISK_BYTES {
-            if recorder.daemon.try_wait()?.is_some() || begun.elapsed() > START_MAX {
+            if recorder.daemon.try_wait()?.is_some() || begun.elapsed() > WAIT_MAX {
                 let said = fs::read_to_string(&said).unwrap_or_default();
                 bail!("qemu-storage-daemon shows no disk: {}", said.trim().lines().next().unwrap_or("it says nothing"));
             }
