@@ -99,7 +99,7 @@ impl Output {
 
     /// Says what to do next.
     pub(crate) fn hint(&self, text: &str) {
-        if !self.is_quiet {
+        if !self.is_quiet && !self.is_json {
             self.to_stderr(&format!("{HINT}hint:{HINT:#} {text}"));
         }
     }
@@ -307,6 +307,11 @@ fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
     // A reader that has gone away has seen enough.
     let _ = write_to(io::stdout(), &text);
     ExitCode::SUCCESS
+}
+
+/// The text in a colour; nothing where there is nothing.
+pub(crate) fn painted(text: &str, style: Style) -> String {
+    if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
 /// Text from a store or a file name, for a terminal: control characters could move the cursor or do worse.

@@ -72,7 +72,9 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
         let purge = Purge { objects: &objects, paths };
         let (found, first) = purge.find(&history)?;
         let Some(first) = first else {
-            return Err(Error::new(ErrorKind::NotFound, "purge").because("no checkpoint of this project holds it"));
+            return Err(Error::new(ErrorKind::NotFound, "purge")
+                .because("no checkpoint of this project holds it")
+                .with_hint("`piton show N --verbose` lists what a checkpoint holds"));
         };
         contents = found.iter().map(|(_, id)| *id).collect();
         report.paths = paths_of(found);

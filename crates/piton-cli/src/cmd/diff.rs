@@ -14,7 +14,7 @@ use super::restore::parse_paths;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit;
-use crate::output::{MINUS, Output, PLUS, plain};
+use crate::output::{MINUS, Output, PLUS, painted, plain};
 use crate::progress::watch;
 
 /// Show what changed since a checkpoint, or between two
@@ -116,7 +116,7 @@ fn bar(plus: u64, minus: u64) -> String {
     let total = plus + minus;
     let scaled = |count: u64| if total <= WIDTH { count } else { (count * WIDTH).div_ceil(total) };
     let marks = |mark: &str, count: u64| mark.repeat(usize::try_from(scaled(count)).unwrap_or(0));
-    format!("{total} {PLUS}{}{PLUS:#}{MINUS}{}{MINUS:#}", marks("+", plus), marks("-", minus))
+    format!("{total} {}{}", painted(&marks("+", plus), PLUS), painted(&marks("-", minus), MINUS))
 }
 
 pub(super) fn coloured(patch: &[u8], has_colours: bool) -> Vec<u8> {

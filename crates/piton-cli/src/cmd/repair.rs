@@ -15,8 +15,8 @@ use crate::progress::watch_store;
 #[command(after_help = format!(
     "Examples:\n  piton repair --dry-run\n  piton repair\n\n\
      Nothing is destroyed: what is taken out goes to <base>/store/repairs/<time>/.\n\
-     Exits with 0 if the store is whole and nothing is lost, with 3 if it is whole and something is lost,\n\
-     with 1 if it could not be made whole.\n\n{EXIT_CODES}"
+     Exits with 0 if the store is whole and nothing is lost, with 3 if it is whole\n\
+     and something is lost, with 1 if it could not be made whole.\n\n{EXIT_CODES}"
 ))]
 pub(crate) struct Repair {
     /// Only say what would be done

@@ -109,7 +109,10 @@ pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
     let parse = |path: &OsString| {
         parse_path(path.as_bytes()).map_err(|bad| {
             let shown = plain(&path.to_string_lossy());
-            Error::new(ErrorKind::Invalid, format!("use the path {shown:?}")).because(bad).into()
+            Error::new(ErrorKind::Invalid, format!("use the path {shown:?}"))
+                .because(bad)
+                .with_hint("paths are relative to the project, and inside of it")
+                .into()
         })
     };
     typed.iter().map(parse).collect()

@@ -14,8 +14,12 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit::{self, wrapped};
+<<<<<<< HEAD
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, plain};
 use crate::picker;
+=======
+use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
+>>>>>>> people
 
 /// List the checkpoints of this project, or go back to one of them
 #[derive(Debug, Args)]
@@ -131,7 +135,8 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
         reason = fit::cut(&reason, room.saturating_sub(fit::columns(&counts) + fit::columns(&who)));
     }
     let counts = coloured(&counts);
-    format!("{number:>3}. {ID}{}{ID:#}  {when}  {reason}{counts}{WHO}{who}{WHO:#}", checkpoint.id.short())
+    let (id, who) = (painted(&checkpoint.id.short(), ID), painted(&who, WHO));
+    format!("{number:>3}. {id}  {when}  {reason}{counts}{who}")
 }
 
 /// Counts of lines in the colours of a diff.

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow:
             let ids = sessions.list()?;
             output.json(&json!({"ids": ids.iter().map(SessionId::as_str).collect::<Vec<_>>()}));
             ids.iter().for_each(|id| output.text(id.as_str()));
-            if ids.is_empty() && !output.is_json {
+            if ids.is_empty() {
                 output.hint("there are no session records; `piton session write ID` writes one");
             }
         }

@@ -108,7 +108,7 @@ fn colours_are_for_terminals_unless_somebody_says_otherwise() {
     assert!(!piped(&[]) && piped(&[("CLICOLOR_FORCE", "1")]));
     assert!(!piped(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
     let shown =
-        |variables: &[(&str, &str)], line: &str| Some(in_terminal(&sandbox, 80, line, variables)?.contains('␛'));
+        |variables: &[(&str, &str)], line: &str| Some(in_terminal(&sandbox, 80, line, variables)?.contains('\u{1b}'));
     let Some(by_itself) = shown(&[], "rollback") else { return };
     assert!(by_itself && shown(&[], "diff") == Some(true));
     for off in [("NO_COLOR", "1"), ("CLICOLOR", "0"), ("TERM", "dumb")] {
@@ -130,16 +130,19 @@ fn a_reader_that_goes_away_is_no_error() {
     }
 }
 
+/// Whether a process that goes on would be told of a signal.
+fn catches(child: &Child, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("nobody has waited for it yet");
+    let value =
+        |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned();
+    assert!(!value("State:").starts_with('Z'), "it has ended");
+    u64::from_str_radix(&value("SigCgt:"), 16).expect("a mask") & 1 << (signal.as_raw() - 1) != 0
+}
+
 /// Starts it, and waits until it would be told of a signal.
 fn start(command: &mut Command) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
-    let status = format!("/proc/{}/status", child.id());
-    let is_armed = || {
-        let status = fs::read_to_string(&status).expect("it is still there");
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask");
-        u64::from_str_radix(caught.trim(), 16).expect("a mask") & 1 << (Signal::INT.as_raw() - 1) != 0
-    };
-    while !is_armed() {
+    while !catches(&child, Signal::TERM) {
         std::thread::yield_now();
     }
     child
@@ -214,14 +217,19 @@ fn the_second_signal_does_not_wait() {
 #[test]
 fn a_signal_leaves_nothing_of_a_take_behind() {
     let sandbox = with_checkpoint();
-    for n in 0..400 {
-        let file = File::create(sandbox.path(format!("{n}.bin"))).expect("a file");
-        file.set_len(5 << 20).expect("a file without blocks");
+    let mut random = 88_172_645_463_325_252_u64;
+    for n in 0..60 {
+        let words = (0..600_000).flat_map(|_| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random.to_le_bytes()
+        });
+        sandbox.write(format!("{n}.bin"), words.collect::<Vec<u8>>());
     }
     let child = start(command(&sandbox).arg("take"));
     while sandbox.temporary_files().is_empty() {
-        assert!(fs::metadata(format!("/proc/{}/fd", child.id())).is_ok(), "it ended before it could be stopped");
-        std::thread::yield_now();
+        assert!(catches(&child, Signal::INT));
     }
     signal(&child, Signal::INT);
     let ran = end(child);
@@ -241,15 +249,7 @@ fn a_signal_that_is_to_be_ignored_is_ignored() {
     let line = format!("trap '' INT; exec {} take", crate::kit::PITON);
     let mut shell = clean_command("sh");
     shell.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &line]);
-    let child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let catches_term = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it is still there");
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask").trim().to_owned();
-        u64::from_str_radix(&caught, 16).expect("a mask") & 1 << (Signal::TERM.as_raw() - 1) != 0
-    };
-    while !catches_term() {
-        std::thread::yield_now();
-    }
+    let child = start(&mut shell);
     signal(&child, Signal::INT);
     drop(held);
     let ran = end(child).done();

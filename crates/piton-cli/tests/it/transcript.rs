@@ -247,9 +247,12 @@ fn ages_and_sizes(text: &str) -> String {
             }
         }
         let line = words.join(" ");
-        // What stands in a column has another width with another number in it.
+        // What stands in a column has another width with another number in it, or in a directory of another length.
         match line.split_once("<SIZE>") {
             Some((start, end)) => format!("{} <SIZE>{end}", start.trim_end()),
+            None if line.ends_with(" live") || line.ends_with(" orphan") => {
+                line.split_whitespace().collect::<Vec<_>>().join("  ")
+            }
             None => line,
         }
     };
@@ -258,25 +261,37 @@ fn ages_and_sizes(text: &str) -> String {
     lines.join("\n") + end
 }
 
-/// What a terminal of so many columns is shown, escape sequences as `␛`. Nothing where there is no `script`.
+/// Colours as numbers in angles, so that they can be read: `‹33›`.
+fn colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let readable = |part: &str| match part.split_once('m') {
+        Some((code, rest)) => format!("‹{code}›{rest}"),
+        None => format!("‹?›{part}"),
+    };
+    parts.fold(first, |text, part| text + &readable(part))
+}
+
+/// What a terminal of so many columns is shown. Nothing where there is no `script`.
 pub(crate) fn in_terminal(sandbox: &Sandbox, columns: usize, line: &str, variables: &[(&str, &str)]) -> Option<String> {
     if !testkit::has_program("script") {
         return None;
     }
     let mut command = clean_command("script");
     command.env("HOME", sandbox.home()).env("TZ", "UTC").env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
+    command.env("PAGER", "cat");
     command.envs(variables.iter().copied()).current_dir(sandbox.project());
-    let inner = format!("stty cols {columns}; exec {PITON} {line} </dev/null");
+    let inner = format!("stty rows 24 cols {columns}; exec {PITON} {line} </dev/null");
     let output = command.args(["-q", "-e", "-c", &inner, "/dev/null"]).output().expect("script runs");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    Some(text.replace("\r\n", "\n").replace('\u{1b}', "␛"))
+    Some(text.replace("\r\n", "\n"))
 }
 
 impl Transcript {
     /// Notes what a terminal of so many columns is shown.
     pub(crate) fn terminal(&mut self, columns: usize, line: &str) -> Option<&mut Self> {
         let shown = in_terminal(&self.sandbox, columns, line, &[])?;
-        self.note(&format!("{line}   ({columns} columns)"), &shown, "", 0);
+        self.note(&format!("{line}   ({columns} columns)"), &colours(&shown), "", 0);
         Some(self)
     }
 }

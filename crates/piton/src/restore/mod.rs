@@ -401,7 +401,8 @@ fn resolve(
             Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone() })
         }
         (RestoreTo::Continue | RestoreTo::Abort, None) => {
-            Err(nothing("go on with a restore", "none was cut short in this project"))
+            Err(nothing("go on with a restore", "none was cut short in this project")
+                .with_hint("`piton restore N` begins one, `piton undo` takes the last one back"))
         }
         (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
             .because("an earlier one was cut short")
