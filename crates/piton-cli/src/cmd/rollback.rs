@@ -14,12 +14,8 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit::{self, wrapped};
-<<<<<<< HEAD
-use crate::output::{ID, MINUS, Output, PLUS, WHO, local, plain};
-use crate::picker;
-=======
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
->>>>>>> people
+use crate::picker;
 
 /// List the checkpoints of this project, or go back to one of them
 #[derive(Debug, Args)]
