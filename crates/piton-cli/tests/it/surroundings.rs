@@ -269,10 +269,11 @@ fn control_characters_do_not_reach_a_terminal() {
     sandbox.write("another", "change");
     for args in [
         "take -v -m \"$EVIL\"",
-        "rollback",
+        // The list: somebody who could type would get the picker.
+        "rollback < /dev/null",
         "show 1 -v",
         "show \"$EVIL\"",
-        "-C \"$EVIL.d\" rollback",
+        "-C \"$EVIL.d\" rollback < /dev/null",
         "-C \"$EVIL\" take",
     ] {
         let shown = on_a_terminal(&sandbox, args, &[("EVIL", evil)]);
