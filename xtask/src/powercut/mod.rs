@@ -15,6 +15,7 @@ mod writes;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -76,9 +77,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     fs::create_dir_all(&work)?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe()?);
-    let status = command.args(["powercut", INSIDE]).args(options.as_arguments()).status();
-    let code = status.context("cannot start unshare")?.code();
-    Ok(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    // In the place of this process: whoever kills it ends everything.
+    let error = command.args(["powercut", INSIDE]).args(options.as_arguments()).exec();
+    Err(error).context("cannot start unshare")
 }
 
 /// What this machine lacks, if anything can be told beforehand.

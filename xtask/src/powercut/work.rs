@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -28,6 +29,7 @@ const ROUNDS: usize = 36;
 /// When the project comes that is gone later.
 const PASSING_COMES: usize = 10;
 const ROUNDS_AT_LIMIT: usize = 6;
+const UNTIL_OLD: Duration = Duration::from_millis(110);
 
 /// The program under test, with everything on the disk that is cut off.
 pub(super) struct Piton {
@@ -206,6 +208,9 @@ impl Work<'_> {
             self.sync()?;
         } else {
             self.project(project).is_synced = false;
+            // What changed just before a scan is read again by the next one, whatever happens. Only what is older is
+            // looked up in the index.
+            std::thread::sleep(UNTIL_OLD);
         }
         let synced = if is_synced { "" } else { " and syncs nothing" };
         self.note(&format!("the user edits {project}{synced}"), Touches::Edits(project))
@@ -315,7 +320,7 @@ fn change_file(path: &Path, bytes: &[u8], how: usize) -> Result<()> {
             let _ = fs::remove_file(path);
             symlink("kept.ig", path)?;
         }
-        2 if is_file => {
+        2 | 7 if is_file => {
             // In its place, with the same length: only the time shows it.
             let file = File::options().read(true).write(true).open(path)?;
             let bytes = &bytes[..bytes.len().min(usize::try_from(file.metadata()?.len())?)];
