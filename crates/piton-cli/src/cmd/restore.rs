@@ -19,7 +19,7 @@ use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit::counted;
-use crate::output::{BAD, Declined, Output, PartlyDone, plain};
+use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
 use crate::{interrupt, upkeep};
 
@@ -252,7 +252,7 @@ pub(crate) fn other_line(other: &OtherWork) -> String {
     let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
     let more = if other.paths.len() > names.len() { ", ..." } else { "" };
     format!(
-        "  {BAD}ALSO TAKES BACK{BAD:#} later work of {agent}session {}: {} ({}{more})",
+        "  ALSO TAKES BACK later work of {agent}session {}: {} ({}{more})",
         plain(&other.session),
         files(other.paths.len()),
         names.join(", ")

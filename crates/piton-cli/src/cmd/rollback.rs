@@ -21,7 +21,7 @@ use crate::picker;
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
-  piton rollback                 pick a checkpoint on the screen; piped, the list
+  piton rollback                 pick a checkpoint; piped, the list
   piton rollback 2               restore checkpoint 2
   piton rollback 2 src/main.rs   restore one file from it
   piton rollback diff 2          what changed since

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::{Sandbox, clean_command, has_program};
+use testkit::{Sandbox, clean_command};
 
 use crate::kit::{in_dir, run};
 
@@ -52,8 +52,8 @@ fn every_shell_that_is_there_takes_its_script() {
         assert!(script.contains("piton"), "{shell}: {script}");
         let path = sandbox.root().join(shell);
         fs::write(&path, script).expect("a file");
-        if has_program(shell) {
-            let checked = clean_command(shell).arg("-n").arg(&path).output().expect("the shell runs");
+        // Only bash is everywhere.
+        if let Ok(checked) = clean_command(shell).arg("-n").arg(&path).output() {
             assert!(checked.status.success(), "{shell}: {}", String::from_utf8_lossy(&checked.stderr));
         }
     }
