@@ -192,27 +192,20 @@ impl<'a> Restore<'a> {
                 return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
             }
         };
+        // What is cut short has been agreed to.
         let others = match verb {
-            // What is cut short has been agreed to.
             None => Vec::new(),
             Some(_) => {
                 let own = options.session.or_else(|| session_of(&target, &checkpoints));
-                let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
-                let since: Vec<_> = checkpoints[..=place].iter().rev().cloned().collect();
-                others::others(&objects, &since, survey.tree(), own, &paths)?
+                others::others(&objects, &since(&target, &checkpoints), survey.tree(), own, &paths)?
             }
         };
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
-        let plan = Planner {
-            survey: &survey,
-            target: &target,
-            objects: &objects,
-            root: &root,
-            paths: &paths,
-            moves_aside: options.moves_uncovered_aside.then_some(&stamp),
-        }
-        .plan()?;
+        let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
+        let planner =
+            Planner { survey: &survey, target: &target, objects: &objects, root: &root, paths: &paths, moves_aside };
+        let plan = planner.plan()?;
         Ok(Self {
             store,
             project,
@@ -342,6 +335,12 @@ impl<'a> Restore<'a> {
             ..report(outcome, self.target, Some(safety), done.left)
         })
     }
+}
+
+/// The checkpoint and all that came after it, in the order of time.
+fn since(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Checkpoint> {
+    let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
+    checkpoints.iter().take(place + 1).rev().cloned().collect()
 }
 
 /// The session whose work is to be taken back: that of the checkpoint, or, of one that a restore took first, that of what

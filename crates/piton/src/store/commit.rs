@@ -364,6 +364,14 @@ pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
     std::str::from_utf8(named).ok().and_then(ProjectId::parse)
 }
 
+/// Whether these bytes are a commit.
+pub(super) fn makes_sense(bytes: &[u8]) -> bool {
+    let has = |name: &[u8]| {
+        bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty()).any(|line| line.starts_with(name))
+    };
+    bytes.starts_with(b"tree ") && parents_and_tree(bytes).0.is_some() && has(b"author ") && has(b"committer ")
+}
+
 impl Objects {
     pub(crate) fn checkpoint(&self, id: CheckpointId) -> Result<Checkpoint> {
         parse(id, &self.read(id, ObjectKind::Commit)?)
@@ -456,6 +464,16 @@ mod tests {
         assert_eq!(read.reason, "before terminal: x y");
         assert_eq!((read.tree, read.parent, read.time), (id, Some(id), time));
         assert_eq!(read.facts, facts);
+    }
+
+    #[test]
+    fn contents_of_a_file_do_not_pass_for_a_checkpoint() {
+        let text =
+            b"tree e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\nauthor A B <x> 5 -0200\ncommitter A B <x> 5 -0200\n\nr\n";
+        assert!(makes_sense(text));
+        for bytes in [&b"hello\n"[..], b"", b"tree of life\nauthor me\ncommitter me\n", &text[..60]] {
+            assert!(!makes_sense(bytes), "{}", String::from_utf8_lossy(bytes));
+        }
     }
 
     #[test]

@@ -123,14 +123,27 @@ pub(super) struct RawEntry<'a> {
 /// sense any more; a tree that fits its name does to the end.
 pub(super) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = RawEntry<'_>> {
     std::iter::from_fn(move || {
-        let space = bytes.iter().take(8).position(|byte| *byte == b' ')?;
-        let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..space]).ok()?, 8).ok()? & 0o170_000;
-        let rest = &bytes[space + 1..];
-        let end = rest.iter().position(|byte| *byte == 0)?;
-        let entry = RawEntry { mode, name: &rest[..end], id: ObjectId::read(&rest[end + 1..])? };
-        bytes = &rest[end + 1 + ID_BYTES..];
+        let (entry, rest) = first_entry(bytes)?;
+        bytes = rest;
         Some(entry)
     })
+}
+
+fn first_entry(bytes: &[u8]) -> Option<(RawEntry<'_>, &[u8])> {
+    let space = bytes.iter().take(8).position(|byte| *byte == b' ')?;
+    let mode = u32::from_str_radix(std::str::from_utf8(&bytes[..space]).ok()?, 8).ok()? & 0o170_000;
+    let rest = &bytes[space + 1..];
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let entry = RawEntry { mode, name: &rest[..end], id: ObjectId::read(&rest[end + 1..])? };
+    Some((entry, &rest[end + 1 + ID_BYTES..]))
+}
+
+/// Whether these bytes are a tree from beginning to end.
+pub(super) fn makes_sense(mut bytes: &[u8]) -> bool {
+    while let Some((_, rest)) = first_entry(bytes) {
+        bytes = rest;
+    }
+    bytes.is_empty()
 }
 
 /// One path that two trees do not agree on.

@@ -8,6 +8,7 @@ use super::super::copies::{Copies, Found, Place};
 use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, Why};
 use super::super::gc::PACK_FILES;
 use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackWriter, SealedPack, write_idx_of};
+use super::super::{commit, tree};
 use super::{Diagnosis, Mending};
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
@@ -94,6 +95,15 @@ impl<'a> Spare<'a> {
     }
 }
 
+fn makes_sense(kind: ObjectKind, bytes: &[u8]) -> bool {
+    match kind {
+        ObjectKind::Blob => true,
+        ObjectKind::Tree => tree::makes_sense(bytes),
+        ObjectKind::Commit => commit::makes_sense(bytes),
+        ObjectKind::Tag => bytes.starts_with(b"object "),
+    }
+}
+
 /// New packs for what is saved.
 struct Saving {
     dir: PathBuf,
@@ -127,14 +137,21 @@ impl Saving {
             return Ok(true);
         }
         let damaged = |why: Why| Error::damaged(format!("read the object {id}"), why.into_owned());
-        let (kind, size, deflated) = match decoder.whole(pack, start).map_err(damaged)? {
-            Some(whole) => whole,
-            None => {
+        let whole = decoder.whole(pack, start).map_err(damaged)?;
+        let is_file = whole.as_ref().is_some_and(|(kind, ..)| *kind == ObjectKind::Blob);
+        let (kind, size, deflated) = match whole {
+            Some(whole) if is_file => whole,
+            whole => {
                 let (kind, bytes) = decoder.object(pack, start, &|id| spare.find(id)).map_err(damaged)?;
+                // One bit can make a file's contents pass for a checkpoint. Nothing names such a thing, and stock git
+                // minds it.
+                if !makes_sense(kind, &bytes) {
+                    return Ok(false);
+                }
                 let mut deflated = Vec::new();
                 let done = self.deflater.deflate(&bytes, &mut deflated);
                 done.map_err(|error| Error::io("compress for", &self.dir, error))?;
-                (kind, bytes.len() as u64, deflated)
+                whole.unwrap_or((kind, bytes.len() as u64, deflated))
             }
         };
         let mut writer = self.writer.take().map_or_else(|| PackWriter::begin(&self.dir), Ok)?;
