@@ -17,9 +17,17 @@ pub(crate) fn store_of(sandbox: &Sandbox) -> Store {
 /// Prunes with rules that drop no project.
 pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
-    let report = prune(&store_of(sandbox), &policy, now(), &Watch::default()).expect("a prune");
-    assert_eq!(report.problems, [""; 0]);
-    report
+    let mut whole = PruneReport::default();
+    // Another test that starts a process has our locks in it for a moment: a collection gives way, and goes on next time.
+    for _ in 0..20 {
+        let report = prune(&store_of(sandbox), &policy, now(), &Watch::default()).expect("a prune");
+        assert_eq!(report.problems, [""; 0]);
+        whole = PruneReport { bytes_freed: whole.bytes_freed + report.bytes_freed, ..report };
+        if packs(sandbox).len() <= 1 {
+            break;
+        }
+    }
+    whole
 }
 
 pub(crate) fn ids_of(sandbox: &Sandbox, dir: &Path) -> Vec<String> {
@@ -123,7 +131,12 @@ fn packs_merge_when_there_are_many_and_only_then() {
     let done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
     assert_eq!((done, packs(&sandbox).len()), (Maintained::Nothing, 32));
     (32..40).for_each(take);
-    let done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+    let mut done = Maintained::Nothing;
+    for _ in 0..20 {
+        if packs(&sandbox).len() > 2 {
+            done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+        }
+    }
     assert!(matches!(done, Maintained::Tidied(_)), "{done:?}");
     assert!(packs(&sandbox).len() <= 2, "{}", packs(&sandbox).len());
     assert_eq!(ids_of(&sandbox, &sandbox.project()).len(), 40);
