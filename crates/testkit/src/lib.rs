@@ -146,6 +146,16 @@ impl Sandbox {
         fs::set_permissions(self.path(path), Permissions::from_mode(mode)).expect("permissions");
     }
 
+    /// A copy of a program in this directory of the sandbox. A process of its own writes it: a child that another thread
+    /// starts meanwhile would inherit a descriptor of ours, and nobody can run what somebody may still write to.
+    pub fn copy_of_program(&self, program: impl AsRef<Path>, dir: &str) -> PathBuf {
+        let dir = self.root().join(dir);
+        fs::create_dir_all(&dir).expect("a directory");
+        let copy = dir.join("piton");
+        assert!(clean_command("cp").arg(program.as_ref()).arg(&copy).status().expect("cp runs").success());
+        copy
+    }
+
     /// Builds a tree from text, one thing a line: `dir/`, `link -> target`, `file = contents`, `file` (its own name as
     /// contents), with `*` in front for an executable file. Leading spaces do not count.
     pub fn tree(&self, text: &str) {

@@ -250,8 +250,7 @@ fn unprivileged(sandbox: &Sandbox) -> Option<Command> {
         return None;
     }
     // The program and the sandbox have to be within reach for `nobody`.
-    let copy = sandbox.root().join("piton");
-    fs::copy(PITON, &copy).expect("a copy");
+    let copy = sandbox.copy_of_program(PITON, "");
     fs::set_permissions(sandbox.root(), Permissions::from_mode(0o755)).expect("permissions");
     clean_command("chown").arg("-R").arg("65534:65534").arg(sandbox.root()).status().expect("chown runs");
     let mut command = clean_command("setpriv");

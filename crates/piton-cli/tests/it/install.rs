@@ -317,7 +317,7 @@ fn a_piton_that_moved_is_put_right_in_place() {
         let before = tree(&sandbox.home());
         piton(&sandbox, ["install", agent]).done();
         let text = fs::read_to_string(sandbox.home().join(path)).expect("a file");
-        let moved = moved_to(&sandbox, "other place/it's here");
+        let moved = sandbox.copy_of_program(PITON, "other place/it's here");
         let from = |args: &[&str]| -> Ran {
             run(clean_command(&moved).env("HOME", sandbox.home()).current_dir(sandbox.project()).args(args))
         };
@@ -331,21 +331,12 @@ fn a_piton_that_moved_is_put_right_in_place() {
     }
 }
 
-/// A copy of the program in another place.
-fn moved_to(sandbox: &Sandbox, dir: &str) -> PathBuf {
-    let dir = sandbox.root().join(dir);
-    fs::create_dir_all(&dir).expect("a directory");
-    let path = dir.join("piton");
-    fs::hard_link(PITON, &path).or_else(|_| fs::copy(PITON, &path).map(|_| ())).expect("a copy");
-    path
-}
-
 /// Whatever the path of the program: a shell finds it by the command in the configuration.
 #[test]
 fn the_command_is_quoted_for_a_shell() {
     for dir in ["a b", "it's", "$HOME `x` \"y\"", "semi;colon&", "ü"] {
         let sandbox = enabled();
-        let moved = moved_to(&sandbox, dir);
+        let moved = sandbox.copy_of_program(PITON, dir);
         run(clean_command(&moved)
             .env("HOME", sandbox.home())
             .current_dir(sandbox.project())

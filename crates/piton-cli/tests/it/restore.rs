@@ -184,8 +184,7 @@ fn half_of_the_tree_read_only_is_partly_done_and_undone() {
         assert!(std::env::var_os("PITON_TEST_ALL").is_none(), "this needs the superuser and setpriv");
         return;
     }
-    let program = sandbox.root().join("piton");
-    fs::copy(env!("CARGO_BIN_EXE_piton"), &program).expect("a copy of the command");
+    let program = sandbox.copy_of_program(env!("CARGO_BIN_EXE_piton"), "");
     let run = |args: &[&str]| {
         let mut command = clean_command("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(args);

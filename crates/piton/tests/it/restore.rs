@@ -6,10 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use piton::{ErrorKind, RestoreOptions, RestoreOutcome, RestoreTo, Settings};
 use testkit::Sandbox;
 
-use crate::kit::{take, take_with, taken};
-use crate::restore_kit::{
-    assert_same, kind_of, left_by, listed, ran_as_ordinary_user, restore_between, restored, state_of, try_restore,
-};
+use crate::kit::{take, take_with, taken, without_roots_powers};
+use crate::restore_kit::{assert_same, kind_of, left_by, listed, restore_between, restored, state_of, try_restore};
 
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
 
@@ -160,7 +158,7 @@ fn files_with_two_names_are_restored_like_others() {
 
 #[test]
 fn read_only_directories_are_written_and_stay_read_only() {
-    if ran_as_ordinary_user("restore::read_only_directories_are_written_and_stay_read_only") {
+    if !without_roots_powers("restore::read_only_directories_are_written_and_stay_read_only") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -189,7 +187,7 @@ fn read_only_directories_are_written_and_stay_read_only() {
 
 #[test]
 fn a_path_in_a_read_only_directory_is_restored_and_the_directory_stays_so() {
-    if ran_as_ordinary_user("restore::a_path_in_a_read_only_directory_is_restored_and_the_directory_stays_so") {
+    if !without_roots_powers("restore::a_path_in_a_read_only_directory_is_restored_and_the_directory_stays_so") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -209,7 +207,7 @@ fn a_path_in_a_read_only_directory_is_restored_and_the_directory_stays_so() {
 
 #[test]
 fn a_project_that_is_read_only_itself_is_restored_and_stays_so() {
-    if ran_as_ordinary_user("restore::a_project_that_is_read_only_itself_is_restored_and_stays_so") {
+    if !without_roots_powers("restore::a_project_that_is_read_only_itself_is_restored_and_stays_so") {
         return;
     }
     let sandbox = Sandbox::new();

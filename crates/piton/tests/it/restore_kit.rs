@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use piton::{
     ErrorKind, History, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Settings,
     Store,
 };
-use testkit::{Sandbox, clean_command, has_program, walk};
+use testkit::{Sandbox, walk};
 
 use crate::kit::now;
 
@@ -121,34 +120,4 @@ pub(crate) fn listed(sandbox: &Sandbox) -> Vec<(String, String)> {
     let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
     let list = History::of(&store, &project).and_then(|history| history.list()).expect("a list");
     list.iter().map(|line| (line.checkpoint.id.to_string(), line.checkpoint.time.to_string())).collect()
-}
-
-/// The superuser may write everywhere, so what depends on permissions shows nothing there. Runs the test of this name
-/// once more as an ordinary user, and says that it has.
-pub(crate) fn ran_as_ordinary_user(test: &str) -> bool {
-    if fs::metadata("/proc/self").expect("this process").uid() != 0 {
-        return false;
-    }
-    if !has_program("setpriv") {
-        let _ = writeln!(std::io::stderr(), "skipped: {test} needs an ordinary user or setpriv");
-        return true;
-    }
-    let temp = Sandbox::new();
-    let program = temp.root().join("it");
-    fs::copy(std::env::current_exe().expect("this test"), &program).expect("a copy of it");
-    let own = temp.other_project("tmp");
-    for (path, mode) in [(temp.root(), 0o755), (program.clone(), 0o755), (own.clone(), 0o777)] {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
-    }
-    let output = clean_command("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(program)
-        .args(["--exact", test])
-        .current_dir(&own)
-        .env("TMPDIR", &own)
-        .output()
-        .expect("setpriv runs");
-    let words = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && words.contains("1 passed"), "as an ordinary user: {words}");
-    true
 }

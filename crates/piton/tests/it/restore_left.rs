@@ -6,9 +6,9 @@ use std::os::unix::fs::symlink;
 use piton::{ErrorKind, Progress, Project, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Settings, Store};
 use testkit::{Sandbox, git};
 
-use crate::kit::{now, take, take_with, taken};
+use crate::kit::{now, take, take_with, taken, without_roots_powers};
 use crate::restore_kit::{
-    State, assert_same, kind_of, left_by, pairs, ran_as_ordinary_user, restore_between, restored, state_of, try_restore,
+    State, assert_same, kind_of, left_by, pairs, restore_between, restored, state_of, try_restore,
 };
 
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
@@ -134,7 +134,7 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_left_and_named() {
-    if ran_as_ordinary_user("restore_left::a_file_that_cannot_be_read_is_left_and_named") {
+    if !without_roots_powers("restore_left::a_file_that_cannot_be_read_is_left_and_named") {
         return;
     }
     let sandbox = Sandbox::new();
