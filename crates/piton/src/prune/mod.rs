@@ -138,7 +138,7 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 /// # }
 /// ```
 pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    let held = store.lock_gc_until(Some(&watch.stop))?;
+    let held = store.lock_gc_after_others(&watch.stop)?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();

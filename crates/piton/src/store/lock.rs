@@ -33,6 +33,8 @@ const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
 /// Held by whoever answers a prompt in place of an agent. Comes before all others.
 const PROMPT: &str = "prompt";
 
+/// How often a lock that is not to be had is tried for. Whoever has waited for long must not be the last to notice.
+const PAUSE_MS_MAX: u64 = 4;
 /// How long a lock is waited for. Longer than any step under `store` exclusive or a project's lock should take.
 const WAIT_MS_MAX: u64 = 30_000;
 
@@ -138,6 +140,29 @@ impl Store {
         Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None)?.then_some(GcLock { _file: file }))
     }
 
+    /// Whether another process collects or makes room.
+    pub(super) fn somebody_collects(&self) -> Result<bool> {
+        Ok(self.try_lock_gc()?.is_none())
+    }
+
+    /// Becomes the one that collects, after everybody who is in a hurry, or until told to stop waiting.
+    pub(crate) fn lock_gc_after_others(&self, stop: &AtomicBool) -> Result<GcLock> {
+        const WHAT: &str = "the collection";
+        let file = self.lock_file(GC)?;
+        for _ in 0..WAIT_MS_MAX / PAUSE_MS_MAX {
+            wait_until(&file, Mode::Exclusive, WHAT, Some(stop))?;
+            if !self.somebody_waits() {
+                return Ok(GcLock { _file: file });
+            }
+            file.unlock().map_err(|error| Error::new(ErrorKind::Io, format!("unlock {WHAT}")).because(error))?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(stopped(WHAT));
+            }
+            std::thread::sleep(Duration::from_millis(PAUSE_MS_MAX));
+        }
+        Err(held_for_too_long(WHAT))
+    }
+
     /// Becomes the one that collects. A collection under way makes way.
     pub(crate) fn lock_gc(&self) -> Result<GcLock> {
         self.lock_gc_until(None)
@@ -203,12 +228,20 @@ fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) ->
         return Ok(());
     }
     if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-        return Err(Error::new(ErrorKind::Stopped, format!("lock {what}"))
-            .because("another process holds it, and the wait was cut short"));
+        return Err(stopped(what));
     }
-    Err(Error::new(ErrorKind::Busy, format!("lock {what}"))
+    Err(held_for_too_long(what))
+}
+
+fn stopped(what: &str) -> Error {
+    Error::new(ErrorKind::Stopped, format!("lock {what}"))
+        .because("another process holds it, and the wait was cut short")
+}
+
+fn held_for_too_long(what: &str) -> Error {
+    Error::new(ErrorKind::Busy, format!("lock {what}"))
         .because(format!("another process has held it for {} seconds", WAIT_MS_MAX / 1000))
-        .with_hint("see which piton process is still running, and try again"))
+        .with_hint("see which piton process is still running, and try again")
 }
 
 /// Waits for a lock; whether it was to be had.
@@ -230,8 +263,50 @@ fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64, stop: Opt
             Err(TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(pause_ms));
                 waited_ms += pause_ms;
-                pause_ms = (pause_ms * 2).min(16);
+                pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Room;
+    use crate::time::Moment;
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    fn store(temp: &tempfile::TempDir) -> Store {
+        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
+    }
+
+    #[test]
+    fn whoever_is_not_in_a_hurry_lets_others_collect_first() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let urgent = store.lock_file(URGENT).expect("a lock");
+        urgent.lock().expect("the lock");
+        let stop = AtomicBool::new(true);
+        let refused = store.lock_gc_after_others(&stop).expect_err("somebody is in a hurry");
+        assert_eq!(refused.kind(), ErrorKind::Stopped);
+        assert!(store.try_lock_gc().expect("a lock").is_some(), "nothing stays locked");
+        drop(urgent);
+        assert!(store.lock_gc_after_others(&stop).is_ok());
+    }
+
+    /// What a take made room for is its own, until it is done.
+    #[test]
+    fn room_that_somebody_makes_is_for_nobody_else() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let bytes_max = store.count_bytes().expect("a size") + 100_000;
+        // The note says that there is no room, and the files that there is.
+        store.reserve(90_000, 0, bytes_max, None).expect("a size");
+        let held = store.lock_gc().expect("a lock");
+        assert_eq!(store.reserve(50_000, 0, bytes_max, None).expect("a size"), Room::Lacking);
+        assert_eq!(store.reserve(50_000, 0, bytes_max, Some(&held)).expect("a size"), Room::Reserved);
+        drop(held);
+        assert_eq!(store.reserve(60_000, 0, bytes_max, None).expect("a size"), Room::Reserved);
     }
 }
