@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context as _, bail};
-use jiff::Zoned;
 use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store};
 
 use crate::cli::Global;
-use crate::output::Output;
+use crate::output::{Output, offset_secs};
 
 /// Warnings that are older are past.
 const WARNED_SECS: i64 = 24 * 60 * 60;
@@ -107,11 +106,11 @@ impl Context {
 
     /// The time, and the local zone.
     pub(crate) fn now() -> Moment {
-        let now = Zoned::now();
+        let now = jiff::Timestamp::now();
         Moment {
-            secs: now.timestamp().as_second(),
-            nanos: u32::try_from(now.timestamp().subsec_nanosecond()).unwrap_or(0),
-            offset_secs: now.offset().seconds(),
+            secs: now.as_second(),
+            nanos: u32::try_from(now.subsec_nanosecond()).unwrap_or(0),
+            offset_secs: offset_secs(now),
         }
     }
 

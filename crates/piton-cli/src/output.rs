@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use piton::{Error, ErrorKind, Moment};
 use serde_json::{Value, json};
@@ -339,7 +341,20 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// The same moment in the time zone of whoever reads it.
 pub(crate) fn local(moment: Moment) -> Moment {
-    let offset_secs = jiff::Timestamp::from_second(moment.secs)
-        .map_or(moment.offset_secs, |stamp| TimeZone::system().to_offset(stamp).seconds());
+    let offset_secs = Timestamp::from_second(moment.secs).map_or(moment.offset_secs, offset_secs);
     Moment { offset_secs, ..moment }
+}
+
+/// What the local time zone is ahead by at this time.
+pub(crate) fn offset_secs(at: Timestamp) -> i32 {
+    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    ZONE.get_or_init(local_zone).to_offset(at).seconds()
+}
+
+/// The zone by its data. Asked for the zone of the system, the library lists all zones there are first, to find the name of
+/// this one: that takes longer than a small checkpoint, and nobody needs the name.
+fn local_zone() -> TimeZone {
+    let by_data = || TimeZone::tzif("local", &std::fs::read("/etc/localtime").ok()?).ok();
+    let named = std::env::var_os("TZ");
+    named.is_none().then(by_data).flatten().unwrap_or_else(TimeZone::system)
 }
