@@ -50,10 +50,16 @@ impl Store {
     ) -> Result<bool> {
         let held = self.share()?;
         let locked = self.lock_project(&held, id)?;
-        let touched = self.record(id).last_touch();
+        let mut record = self.record(id);
+        let touched = record.last_touch();
         let is_used = touched.is_some() && touched != last_touch;
         if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
             return Ok(false);
+        }
+        // A record with an index and without a ref has lost it; whoever is killed here has not.
+        if record.index_and_rules().is_some() {
+            record.unset_index();
+            self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
         for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {

@@ -82,6 +82,11 @@ impl Record {
         Some((self.0.get("index")?.as_str()?, self.0.get("rules")?.as_str()?))
     }
 
+    /// As if no take of the project had come to its end.
+    pub(crate) fn unset_index(&mut self) {
+        self.0.shift_remove("index");
+    }
+
     /// What that scan noted of rules that are not in the index.
     pub(crate) fn hidden_rules(&self) -> BTreeMap<String, String> {
         let noted = self.0.get("hidden_rules").and_then(Value::as_object);
