@@ -12,6 +12,8 @@ use testkit::{Sandbox, clean_command, has_program, wait_for_maintenance};
 use crate::kit::{PITON, ids, piton};
 
 /// How long something may take to come on the screen before it counts as missing.
+/// Whoever looks without rest keeps the picker from drawing.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A terminal with the picker in it. What stood on the screen before is `BEFORE`; afterwards there are the exit code and
@@ -86,6 +88,7 @@ impl<'a> Terminal<'a> {
                 return screen;
             }
             assert!(began.elapsed() < PATIENCE, "no {what} on the screen:\n{screen}");
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -238,16 +241,16 @@ fn checkpoints_are_found_by_text_file_and_session() {
     let Some(terminal) = Terminal::picker(&sandbox) else { return };
     terminal.wait_for("[claude session-]");
     terminal.press(&["/", "s", "e", "c"]).wait_for("1 of 3 checkpoints");
-    terminal.press(&["Enter"]).press(&["Escape"]).wait_for(" 3 checkpoints");
+    terminal.press(&["Enter"]).press(&["Escape"]).wait_for("┌ 3 checkpoints");
     // In the second checkpoint a.txt changed; the third is as it is now, and the first is not.
     terminal.press(&["f"]).wait_for("File: ");
     terminal.press(&["C-u"]).press(&["-l", "a.txt"]).press(&["Enter"]);
     let screen = terminal.wait_for("2 of 3 checkpoints, file a.txt");
     assert!(screen.contains("first") && screen.contains("second") && !screen.contains("third"), "{screen}");
-    terminal.press(&["Escape"]).wait_for(" 3 checkpoints");
+    terminal.press(&["Escape"]).wait_for("┌ 3 checkpoints");
     terminal.press(&["s"]).wait_for("2 of 3 checkpoints, session session-one");
     terminal.press(&["s"]).wait_for("1 of 3 checkpoints, session session-two");
-    terminal.press(&["s"]).wait_for(" 3 checkpoints");
+    terminal.press(&["s"]).wait_for("┌ 3 checkpoints");
 }
 
 #[test]
