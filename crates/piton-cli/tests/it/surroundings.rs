@@ -101,6 +101,19 @@ fn a_base_that_holds_other_files_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_base_that_cannot_be_made_is_an_error() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    sandbox.link("link", "nowhere");
+    for base in ["/proc/x/y".into(), sandbox.path("link/x"), sandbox.path("a.txt/x"), "/dev/null".into()] {
+        let ran = run(command(&sandbox).arg("--base").arg(&base).arg("take")).failed(1);
+        assert!(ran.stderr.starts_with("error: cannot "), "{ran:?}");
+        let hook = run(command(&sandbox).arg("--base").arg(&base).args(["hook", "plain"]));
+        assert_eq!(hook.code(), 0, "{hook:?}");
+    }
+}
+
+#[test]
 fn without_a_home_the_base_must_be_given() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
