@@ -34,7 +34,25 @@ fn a_rollback_where_nothing_is_kept_says_where_to_go() {
     let list = run(in_dir(&sandbox, &other).arg("rollback")).done();
     assert_eq!(list.stderr, "hint: `piton take` takes one\n");
     let ran = run(in_dir(&sandbox, &other).args(["rollback", "1"])).failed(4);
-    assert!(ran.stderr.ends_with("this project has no checkpoints\nhint: `piton take` takes one\n"), "{ran:?}");
+    assert!(ran.stderr.contains("this project has no checkpoints\nhint: `piton status` lists the projects"), "{ran:?}");
+}
+
+#[test]
+fn a_diff_of_what_is_nowhere_is_not_told_as_no_difference() {
+    let sandbox = with_checkpoint();
+    sandbox.tree("new.txt\n dir/b.txt");
+    take_works(&sandbox);
+    for args in [&["diff", "1", "--", "b.txt"][..], &["rollback", "diff", "1", "2"], &["diff", "2", "1", "--", "di"]] {
+        let ran = piton(&sandbox, args).failed(4);
+        assert!(ran.stderr.contains("neither now nor in the checkpoint\nhint: "), "{ran:?}");
+        let json = piton(&sandbox, ["--json"].iter().chain(args));
+        assert_eq!((json.code(), &json.json()["error"]["kind"]), (4, &json!("not_found")), "{json:?}");
+    }
+    fs::remove_dir_all(sandbox.path("dir")).expect("a directory");
+    for paths in [&["a.txt"][..], &["new.txt"], &["dir"], &["a.txt", "dir/b.txt"]] {
+        piton(&sandbox, ["diff", "1", "--"].iter().chain(paths)).done();
+        piton(&sandbox, ["diff", "1", "1", "--"].iter().chain(paths)).done();
+    }
 }
 
 #[test]
