@@ -44,10 +44,9 @@ impl Context {
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = Self::home();
         let here = env::current_dir().map_err(|error| {
-            let why =
-                if error.kind() == std::io::ErrorKind::NotFound { "it is gone".to_owned() } else { error.to_string() };
-            Error::new(ErrorKind::Io, "find the current directory, which may have been deleted")
-                .because(why)
+            let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+            Error::new(ErrorKind::Io, "find the current directory")
+                .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })
                 .with_hint("go to a directory that is there, or name one with `-C DIR`")
         });
         let dir = match &global.dir {
@@ -264,7 +263,10 @@ fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String
                 problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
             }
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => unread = Some(anyhow::Error::new(error).context(format!("cannot read {}", path.display()))),
+            Err(error) => {
+                let hint = "`--config` and HERMES_HOME say which file is read";
+                unread = Some(Error::io("read", &path, error).with_hint(hint).into());
+            }
         }
     }
     for key in Settings::KEYS {
