@@ -209,11 +209,26 @@ fn a_reader_that_has_gone_away_is_no_error() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     take_works(&sandbox);
-    for args in [&["rollback"][..], &["rollback", "--json"], &["show", "1"], &["take"], &["--help"], &["show", "9"]] {
+    sandbox.tree("a.txt = changed");
+    for line in [
+        "rollback",
+        "rollback --json",
+        "show 1",
+        "diff",
+        "diff --json",
+        "status --json",
+        "man",
+        "completions bash",
+        "--version --verbose",
+        "--help",
+        "take",
+        "show 9",
+    ] {
+        let args: Vec<_> = line.split(' ').collect();
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let (quiet_reader, quiet_writer) = std::io::pipe().expect("a pipe");
         drop((reader, quiet_reader));
-        let status = command(&sandbox).args(args).stdout(writer).stderr(quiet_writer).status().expect("it runs");
+        let status = command(&sandbox).args(&args).stdout(writer).stderr(quiet_writer).status().expect("it runs");
         assert_eq!(status.code(), Some(if args == ["show", "9"] { 4 } else { 0 }), "{args:?}");
     }
     let line = format!("{PITON} rollback >&- && {PITON} take >&- 2>&-");
