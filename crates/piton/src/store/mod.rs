@@ -53,6 +53,7 @@ pub(crate) use gc::Aim;
 pub use gc::Watch;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
+pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
@@ -75,6 +76,7 @@ const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Store {
     layout: Layout,
+    told: lock::Told,
 }
 
 impl Store {
@@ -86,7 +88,7 @@ impl Store {
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
-        Ok(Self { layout })
+        Ok(Self { layout, told: lock::Told::default() })
     }
 
     /// Opens the store in `base`; `None` where there is none. Writes nothing.
@@ -95,7 +97,7 @@ impl Store {
             return Ok(None);
         }
         let layout = Layout::new(fsx::canonical(base)?);
-        Ok(create::is_there(&layout)?.then_some(Self { layout }))
+        Ok(create::is_there(&layout)?.then_some(Self { layout, told: lock::Told::default() }))
     }
 
     /// The directory that holds everything.

@@ -79,7 +79,7 @@ impl Store {
         let layout = super::Layout::new(fsx::canonical(base)?);
         let is_there = layout.objects().is_dir() && create::is_a_store(layout.store());
         create::is_there(&layout)?;
-        Ok(is_there.then_some(Self { layout }))
+        Ok(is_there.then(|| Self { layout, told: super::lock::Told::default() }))
     }
 
     /// Begins a repair, as soon as nobody else is at work. A dry one changes nothing.
