@@ -2,6 +2,7 @@
 //! signal ends it cleanly.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::chown;
 use std::process::{Child, Command, Stdio};
 
@@ -137,17 +138,6 @@ fn colours_are_for_terminals_unless_somebody_says_otherwise() {
     assert_eq!(shown(&[], "rollback --no-color"), Some(false));
 }
 
-#[test]
-fn a_reader_that_goes_away_is_no_error() {
-    let sandbox = with_checkpoint();
-    for line in ["rollback", "--help", "man", "status --json", "--version --verbose", "diff"] {
-        let shell = format!("{} {line} | true; echo ${{PIPESTATUS[0]}} >&2", crate::kit::PITON);
-        let mut bash = clean_command("bash");
-        let ran = run(bash.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &shell]));
-        assert_eq!(ran.stderr, "0\n", "{line}");
-    }
-}
-
 /// Whether a process that goes on would be told of a signal.
 fn catches(child: &Child, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("nobody has waited for it yet");
@@ -189,9 +179,9 @@ fn a_signal_ends_whoever_waits() {
     for (which, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         for (lock, args, words) in [
             ("store", &["take"][..], "error: cannot take a checkpoint: stopped; nothing was written\n"),
-            ("store", &["restore", "1"], "error: cannot lock the store: another process holds it"),
+            ("store", &["restore", "1"], "error: cannot lock the store: `"),
             ("store", &["diff"], "error: cannot "),
-            ("gc", &["prune"], "error: cannot lock the collection: another process holds it"),
+            ("gc", &["prune"], "error: cannot lock the collection: `"),
         ] {
             let held = store_lock(&sandbox, lock);
             let child = start(command(&sandbox).args(args));
