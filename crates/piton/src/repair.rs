@@ -151,7 +151,11 @@ fn look_for(
         match read {
             Ok(ids) if ids.is_empty() => {}
             Ok(ids) => {
-                mending.note("healed", dir.display().to_string(), format!("{} lost objects are there", ids.len()));
+                let detail = match ids.len() {
+                    1 => "1 lost object is there".to_owned(),
+                    count => format!("{count} lost objects are there"),
+                };
+                mending.note("healed", dir.display().to_string(), detail);
                 found.extend(ids);
             }
             Err(error) => mending.note("not_readable", dir.display().to_string(), error.to_string()),
