@@ -73,6 +73,19 @@ const INDEX_BYTES_MAX: u64 = 2 << 30;
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
 /// An open store.
+///
+/// ```
+/// use piton::{Moment, Store};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let base = temp.path().join("base");
+/// # let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// assert!(Store::open_existing(&base)?.is_none());
+/// let store = Store::open_or_create(&base, now)?;
+/// assert!(store.git_dir().join("HEAD").is_file()); // a bare repository, for stock git
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Store {
     layout: Layout,
