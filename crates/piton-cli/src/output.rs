@@ -9,7 +9,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use piton::{Error, ErrorKind, Moment};
+use piton::{Error, ErrorKind, Moment, Waiting};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -293,6 +293,12 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Says that another process is waited for, on a line of its own: how far the work has come may stand on this one.
+pub(crate) fn tell_of_wait(waiting: &Waiting) {
+    let clear = if io::stderr().is_terminal() { "\r\u{1b}[K" } else { "" };
+    let _ = write_to(io::stderr(), &format!("{clear}{}", plain(&waiting.to_string())));
 }
 
 /// What this program is and, for those who ask, what it is made of.

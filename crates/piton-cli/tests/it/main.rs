@@ -6,6 +6,7 @@ mod concurrency;
 mod config;
 mod crash;
 mod doctor;
+mod documents;
 mod faults;
 mod hook_faults;
 mod hook_kit;

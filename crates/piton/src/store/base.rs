@@ -12,7 +12,7 @@ use super::gc::PACKS_MAX;
 use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR};
 use super::pack::PACK_BYTES_MAX;
 use super::size::bytes_below;
-use super::{GcLock, Store};
+use super::{GcLock, Store, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::ProjectId;
@@ -47,9 +47,11 @@ impl Store {
         last_touch: Option<f64>,
         is_gone: bool,
         now: Moment,
+        watch: &Watch,
     ) -> Result<bool> {
-        let held = self.share()?;
-        let locked = self.lock_project(&held, id)?;
+        let stop = Some(&watch.stop);
+        let held = self.share_until(stop)?;
+        let locked = self.lock_project_until(&held, id, stop)?;
         let mut record = self.record(id);
         let touched = record.last_touch();
         let is_used = touched.is_some() && touched != last_touch;

@@ -77,7 +77,7 @@ impl Store {
 
     fn lock_size(&self) -> Result<fs::File> {
         let file = self.lock_file(lock::SIZE)?;
-        lock::wait_for(&file, lock::Mode::Exclusive, "the size of the store")?;
+        self.wait_for(&file, lock::Mode::Exclusive, "the size of the store")?;
         Ok(file)
     }
 

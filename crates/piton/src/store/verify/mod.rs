@@ -152,9 +152,9 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether nothing is lost.
+    /// Whether nothing is lost. A check that was stopped does not know.
     pub fn is_whole(&self) -> bool {
-        self.findings.iter().all(|finding| finding.severity == Severity::Warning)
+        !self.was_stopped && self.findings.iter().all(|finding| finding.severity == Severity::Warning)
     }
 }
 
@@ -194,8 +194,27 @@ impl Check<'_> {
 
 impl Store {
     /// Checks the store, and changes nothing. Others may take checkpoints meanwhile.
+    ///
+    /// ```
+    /// use piton::{ReadData, Watch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let temp = tempfile::tempdir()?;
+    /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+    /// # std::fs::create_dir(&code)?;
+    /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+    /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+    /// # let store = piton::Store::open_or_create(&base, now)?;
+    /// # let project = piton::Project::at(&code, None)?;
+    /// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+    /// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+    /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+    /// let report = store.verify(ReadData::All, &Watch::default())?;
+    /// assert!(report.is_whole() && report.checkpoints == 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn verify(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
-        let _held = self.share()?;
+        let _held = self.share_until(Some(&watch.stop))?;
         self.look_over(read, watch)
     }
 
