@@ -304,7 +304,7 @@ pub(crate) fn tell_of_wait(waiting: &Waiting) {
 /// What this program is and, for those who ask, what it is made of.
 fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
     const PARTS: &str = include_str!("../THIRD-PARTY.md");
-    let (name, version) = (env!("CARGO_BIN_NAME"), env!("CARGO_PKG_VERSION"));
+    let (name, version) = ("piton", env!("CARGO_PKG_VERSION"));
     let mut text = format!("{name} {version}");
     if wants_json {
         text = json!({"name": name, "version": version, "licence": env!("CARGO_PKG_LICENSE")}).to_string();
