@@ -219,7 +219,12 @@ impl Taking<'_> {
         let new_objects = store.new_objects(&objects, false);
         let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
         let surveyed = survey(&ground, &new_objects);
+        let is_known = record.dir().is_some();
         record.touch(project.dir(), now);
+        if !is_known {
+            // Before there is a ref: whoever is killed must not leave checkpoints of nobody knows what directory.
+            let _ = store.save_record(&locked, project.id(), &record);
+        }
         let taken = surveyed.and_then(|end| match end {
             SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
             SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),

@@ -4,6 +4,7 @@
 //! points of each call are tried at most.
 
 use std::fs::{self, File};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use testkit::{Sandbox, has_program};
@@ -44,7 +45,7 @@ const CHANGING: [&str; 26] = [
 ];
 
 /// How many points of any other call are tried.
-const POINTS_MAX: usize = 14;
+const POINTS_MAX: usize = 7;
 
 fn points_max() -> usize {
     let more = std::env::var("PITON_CRASH_POINTS").ok();
@@ -94,6 +95,10 @@ impl Sweep<'_> {
             assert!(ids(sandbox).contains(old), "{point}: the old checkpoint is gone");
             assert_eq!(&tree_of(sandbox, old), tree, "{point}: the old checkpoint is another one");
         }
+        for project in names_in(&sandbox.store().join("refs/hermes")).filter(|name| !name.contains('.')) {
+            let record = fs::read_to_string(sandbox.store().join(format!("projects/{project}.json")));
+            assert!(record.is_ok_and(|text| text.contains("\"workdir\"")), "{point}: nobody knows what it is of");
+        }
         let report = piton(sandbox, ["take", "--json"]).done().json();
         let id = report["id"].as_str().unwrap_or_else(|| panic!("{point}: not taken: {report}"));
         assert_eq!(sandbox.held_by(id), testkit::files_in(&sandbox.project()), "{point}");
@@ -105,6 +110,11 @@ impl Sweep<'_> {
         assert_eq!(history[0], id, "{point}: it is the newest");
         assert_eq!(history.last(), self.old.as_ref().map(|(old, _)| old).or(history.last()), "{point}: one chain");
     }
+}
+
+fn names_in(dir: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 fn tree_of(sandbox: &Sandbox, id: &str) -> Vec<u8> {
