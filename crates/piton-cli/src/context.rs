@@ -250,6 +250,19 @@ impl Surroundings {
         let journal = journal(&base, home.as_deref());
         Self { home, base, settings, problems, journal }
     }
+
+    /// Where a hook notes what it missed, when even reading the configuration may hang.
+    pub(crate) fn journal(global: &Global) -> Journal {
+        let home = Context::home();
+        let base = base(global, home.as_deref()).unwrap_or_default();
+        journal(&env::current_dir().unwrap_or_default().join(base), home.as_deref())
+    }
+
+    /// How long a hook may take, before any file was opened: whatever the environment says comes before what is in files.
+    pub(crate) fn deadline_ms() -> u64 {
+        let named = env::var("PITON_DEADLINE_MS").ok().and_then(|text| text.trim().parse().ok());
+        named.unwrap_or(Settings::default().deadline_ms)
+    }
 }
 
 /// A value that is wrong is an error here: a user is there to mend it.

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempPath};
@@ -94,11 +94,6 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
     }
 }
 
-/// Opens a file that exists only to be locked, making it where it is missing.
-pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)
-}
-
 /// Reads a file of at most `bytes_max` bytes; `None` where there is none. A longer one is damaged, not read.
 pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
@@ -138,6 +133,16 @@ pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
         .map_err(|error| Error::io("list", dir, error))?;
     names.sort();
     Ok(names)
+}
+
+/// What stands at a path, links followed; `None` where nothing does. What cannot be looked at is an error and no absence:
+/// whoever makes what is missing would make it in place of what is there.
+pub(crate) fn look_at(path: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("look at", path, error)),
+    }
 }
 
 fn parent(path: &Path) -> &Path {

@@ -224,6 +224,27 @@ mod tests {
         assert_eq!(ProjectId::of(Path::new("/home/you/code")).as_str(), "191b6b6fd3277872");
     }
 
+    /// The beginning of one of two files that were made to have the same SHA-1 (Stevens and others, 2017).
+    const MADE_TO_COLLIDE: &str = "\
+        255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f48656967687420332030 \
+        20522f547970652034203020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163 \
+        652037203020522f4c656e6774682038203020522f42697473506572436f6d706f6e656e7420383e3e0a73747265616d0aff \
+        d8fffe00245348412d3120697320646561642121212121852fec092339759c39b1a1c63c4c97e1fffe017346dc9166b67e11 \
+        8f029ab621b2560ff9ca67cca8c7f85ba84c79030c2b3de218f86db3a90901d5df45c14f26fedfb3dc38e96ac22fe7bd728f \
+        0e45bce046d23c570feb141398bb552ef5a0a82be331fea48037b8b5d71f0e332edf93ac3500eb4ddc0decc1a864790c782c \
+        76215660dd309791d06bd0af3f98cda4bc4629b1";
+
+    #[test]
+    fn contents_that_were_made_to_collide_are_found() {
+        let bytes: Vec<u8> = MADE_TO_COLLIDE.as_bytes().chunks(2).filter_map(hex_byte).collect();
+        assert_eq!(bytes.len(), 320);
+        // As plain bytes: nobody has made two blobs that collide.
+        let mut hasher = IdHasher(sha1dc::Hasher::new());
+        hasher.update(&bytes);
+        assert!(hasher.finish().is_err());
+        assert!(IdHasher::of(ObjectKind::Blob, &bytes).is_ok());
+    }
+
     #[test]
     fn hex_that_is_not_an_id_is_refused() {
         assert_eq!(ObjectId::from_hex(b"e69de2"), None);

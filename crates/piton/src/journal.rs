@@ -33,7 +33,7 @@ const WHAT_CHARS_MAX: usize = 600;
 const NAME_CHARS_MAX: usize = 200;
 
 /// A warning that was given within that time is not given again.
-const WARNED_SECS: i64 = 60 * 60;
+const WARNED_SECS: u64 = 60 * 60;
 
 /// What an event means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,7 +195,8 @@ impl Journal {
     /// Appends an event; says whether it is on record. What the log says already of the same turn is not said again, nor
     /// is a warning within the hour.
     pub fn note(&self, event: &Event) -> bool {
-        let is_fresh = |told: &Event| event.time.secs.saturating_sub(told.time.secs) < WARNED_SECS;
+        // A clock that was ahead must not silence a warning until its time comes.
+        let is_fresh = |told: &Event| event.time.secs.abs_diff(told.time.secs) < WARNED_SECS;
         let is_told = |told: &Event| {
             told.says_what(event) && (event.turn.is_some() || (event.level == Level::Warning && is_fresh(told)))
         };
@@ -275,6 +276,9 @@ impl Journal {
     }
 
     /// The events of those lines, oldest first. Lines that are no events are left out.
+    ///
+    /// In one log the order of the lines counts, not their times: a clock that was set back would make a failure of today
+    /// past. Times only say how the logs of two places mix.
     fn events(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Event> {
         let places = [(&self.base, true)].into_iter().chain(self.others.iter().map(|dir| (dir, false)));
         let mut events = Vec::new();
@@ -282,15 +286,22 @@ impl Journal {
             if !is_ours(dir, is_base) {
                 continue;
             }
-            let log = journal_path(dir);
+            let (log, begin) = (journal_path(dir), events.len());
             for path in [aside(&log), log] {
                 let bytes = fsx::read_small(&path, 4 * LOG_BYTES_MAX).ok().flatten().unwrap_or_default();
                 let text = String::from_utf8_lossy(&bytes);
-                events.extend(text.lines().filter(|line| is_wanted(line)).filter_map(Event::decode));
+                let told = text.lines().filter(|line| is_wanted(line)).filter_map(Event::decode);
+                events.extend(told.map(|event| (event.time.as_nanos(), event)));
+            }
+            // Nothing happened later than what stands below it.
+            let mut latest = i128::MAX;
+            for (at, _) in events[begin..].iter_mut().rev() {
+                latest = latest.min(*at);
+                *at = latest;
             }
         }
-        events.sort_by_key(|event| event.time.as_nanos());
-        events
+        events.sort_by_key(|(at, _)| *at);
+        events.into_iter().map(|(_, event)| event).collect()
     }
 }
 

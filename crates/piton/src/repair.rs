@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::id::ObjectId;
 use crate::project::Project;
 use crate::settings::Settings;
+use crate::skipped::SkipReason;
 use crate::store::{Finding, Loss, Mending, Record, Step, Store, Watch};
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::take::Progress;
@@ -137,8 +138,10 @@ fn look_for(
             settings: &settings,
             progress: &Progress::default(),
         };
+        let mut unread = 0;
         let read = survey(&ground, &new_objects).and_then(|end| match end {
             SurveyEnd::Done(survey) => {
+                unread = survey.skipped.iter().filter(|skipped| skipped.why == SkipReason::Unreadable).count();
                 let ids: HashSet<_> = ids_of(&survey).filter(|id| missing.contains(id)).collect();
                 // What nobody misses is no business of the store.
                 if !ids.is_empty() && !options.is_dry {
@@ -148,6 +151,10 @@ fn look_for(
             }
             SurveyEnd::TooManyFiles | SurveyEnd::Stopped => Ok(HashSet::new()),
         });
+        if unread > 0 {
+            let what = format!("{unread} files or directories, which may hold what is lost");
+            mending.note("not_readable", dir.display().to_string(), what);
+        }
         match read {
             Ok(ids) if ids.is_empty() => {}
             Ok(ids) => {

@@ -1,7 +1,9 @@
 //! `piton diff`, which `rollback diff` is, too.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anstyle::{AnsiColor, Style};
@@ -57,6 +59,10 @@ pub(crate) fn show(
     context.warn_of_interrupted_restore(&store, &project, output);
     let settings = &context.settings;
     let diff = watch(output, |progress| diff(&store, &project, (from, to), &paths, settings, progress))?;
+    for path in &diff.unread {
+        let path = String::from_utf8_lossy(path);
+        output.warn(&format!("{} cannot be read, and was not compared", if path.is_empty() { "." } else { &path }));
+    }
     if diff.files.is_empty() {
         check_paths(&paths, (from, to), &store, &project)?;
     }
@@ -76,7 +82,7 @@ pub(crate) fn show(
     if !output.has_colours() {
         summary = anstream::adapter::strip_str(&summary).to_string();
     }
-    output.page(&[summary.as_bytes(), b"\n", &coloured(&diff.patch, output.has_colours())].concat());
+    output.page(&[summary.as_bytes(), b"\n", &shown(&diff.patch, output)].concat());
     Ok(())
 }
 
@@ -150,10 +156,26 @@ fn bar(plus: u64, minus: u64) -> String {
     format!("{total} {}{}", painted(&marks("+", plus), PLUS), painted(&marks("-", minus), MINUS))
 }
 
-pub(super) fn coloured(patch: &[u8], has_colours: bool) -> Vec<u8> {
-    if !has_colours {
-        return patch.to_vec();
-    }
+/// A patch for whoever reads it. Programs get every byte; on a terminal, contents must not move the cursor or do worse.
+pub(super) fn shown(patch: &[u8], output: &Output) -> Vec<u8> {
+    let is_terminal = std::io::stdout().is_terminal();
+    let patch = if is_terminal { Cow::Owned(without_control(patch)) } else { Cow::Borrowed(patch) };
+    if output.has_colours() { coloured(&patch) } else { patch.into_owned() }
+}
+
+/// Control characters as pictures of themselves.
+fn without_control(patch: &[u8]) -> Vec<u8> {
+    let picture = |character: char| match character {
+        '\n' | '\t' => character,
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(character)).unwrap_or('\u{fffd}'),
+        '\x7f' => '\u{2421}',
+        other if other.is_control() => '\u{fffd}',
+        other => other,
+    };
+    String::from_utf8_lossy(patch).chars().map(picture).collect::<String>().into_bytes()
+}
+
+fn coloured(patch: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(patch.len() * 2);
     for line in patch.split_inclusive(|byte| *byte == b'\n') {
         let style = match line {

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use piton::{Error, ErrorKind, Store, unified_diff};
 use serde_json::{Value, json};
 
-use super::diff::coloured;
+use super::diff::shown as shown_patch;
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -183,7 +183,7 @@ impl Job<'_> {
             "diff": String::from_utf8_lossy(&diff),
         }));
         if self.is_dry_run {
-            output.page(&coloured(&diff, output.has_colours()));
+            output.page(&shown_patch(&diff, output));
         }
         if let Some(change) = enabled {
             let verb = if self.is_dry_run { "Would turn" } else { "Turned" };

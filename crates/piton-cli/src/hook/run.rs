@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use piton::{Event, Level, Manager, Store, triggers};
 
@@ -73,13 +73,22 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
 
 /// What the agent gets, if it is more than to go on.
 fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
-    let here = place(event);
-    let doing = catch_unwind(AssertUnwindSafe(|| doing(event, here.as_deref())));
-    let doing = doing.unwrap_or_else(|_| Some(unreadable()))?;
-    let around = Surroundings::gather(call.global);
+    let began = Instant::now();
+    let left = |deadline_ms: u64| {
+        let limit = Duration::from_millis(deadline_ms.min(DEADLINE_MS_MAX)) + GRACE;
+        limit.saturating_sub(began.elapsed())
+    };
+    // Even a look at the project or the configuration may hang.
+    let (theirs, global) = (event.clone(), call.global.clone());
+    let prepared = within(left(Surroundings::deadline_ms()), move || prepare(&theirs, &global));
+    let Some(prepared) = prepared else {
+        let is_strict = call.fail_closed && matches!(event.kind, Kind::BeforeTool { .. });
+        return reply(event, is_strict, came_late(call, event, None));
+    };
+    let (here, doing, around) = prepared?;
     let limit = match doing {
-        Doing::Rollback(_) => typed::PATIENCE,
-        _ => Duration::from_millis(around.settings.deadline_ms.min(DEADLINE_MS_MAX)),
+        Doing::Rollback(_) => typed::PATIENCE + GRACE,
+        _ => left(around.settings.deadline_ms),
     };
     let is_strict = call.fail_closed && around.settings.enabled && matches!(doing, Doing::Tool { .. });
     let task = Task {
@@ -91,11 +100,19 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         complaint: call.complaint.clone(),
         is_strict,
     };
-    let done = within(limit + GRACE, move || task.run()).unwrap_or_else(|| {
-        let why = "the hook did not come to an end: it took too long, or failed".to_owned();
-        note_late(event, around, why.clone());
-        Done { answer: None, missed: Some(why) }
-    });
+    let done = within(limit, move || task.run());
+    reply(event, is_strict, done.unwrap_or_else(|| came_late(call, event, Some(around))))
+}
+
+/// Where the agent is, what is to be done, and by which settings; `None` is nothing.
+fn prepare(event: &HookEvent, global: &Global) -> Option<(Option<PathBuf>, Doing, Surroundings)> {
+    let here = place(event);
+    let doing = catch_unwind(AssertUnwindSafe(|| doing(event, here.as_deref())));
+    let doing = doing.unwrap_or_else(|_| Some(unreadable()))?;
+    Some((here, doing, Surroundings::gather(global)))
+}
+
+fn reply(event: &HookEvent, is_strict: bool, done: Done) -> Option<Reply> {
     match done.missed {
         Some(why) if is_strict => {
             let why = format!("piton: no checkpoint could be taken, and --fail-closed is set: {}", plain(&why));
@@ -282,18 +299,27 @@ fn is_shared(dir: &Path) -> bool {
     fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o1002 == 0o1002)
 }
 
-/// The last thing before the answer. The disk may be what hangs: it is not waited for.
-fn note_late(event: &HookEvent, around: Surroundings, why: String) {
+/// The last thing before the answer: what was missed goes on record. The disk may be what hangs: it is not waited for.
+fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -> Done {
+    let why = "the hook did not come to an end: it took too long, or failed".to_owned();
     let noted = Event {
         time: Context::now(),
         level: Level::Unprotected,
         agent: Some(event.agent.name().to_owned()),
         session: event.session.clone(),
         turn: event.turn.clone(),
-        project: place(event),
-        what: why,
+        project: event.cwd.clone(),
+        what: why.clone(),
     };
-    within(GRACE, move || around.journal.note(&noted));
+    let global = call.global.clone();
+    within(GRACE, move || {
+        match around {
+            // Where nothing was to be protected, nothing was missed.
+            Some(around) => around.settings.enabled && around.journal.note(&noted),
+            None => Surroundings::journal(&global).note(&noted),
+        }
+    });
+    Done { answer: None, missed: Some(why) }
 }
 
 /// Runs `work` on another thread, and leaves it behind when the time is up or it panics. Where no thread is to be had it

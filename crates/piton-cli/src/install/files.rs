@@ -44,6 +44,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
         Ok(stat) if stat.is_symlink() => fs::canonicalize(path).map_err(|error| {
             Error::io("follow the link", path, error).with_hint("mend or remove the link; nothing was changed")
         }),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("look at", path, error)),
         _ => Ok(path.to_owned()),
     }
 }
@@ -67,7 +68,10 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
             }
             temp.as_file().set_permissions(Permissions::from_mode(stat.mode() & 0o7777)).map_err(failed)?;
         }
-        Err(_) => temp.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            temp.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Err(error) => return Err(failed(error)),
     }
     temp.as_file().sync_all().map_err(failed)?;
     temp.persist(&real).map_err(|error| failed(error.error))?;
@@ -102,7 +106,9 @@ pub(crate) fn remove_empty(mut dirs: Vec<PathBuf>) {
 
 /// The directories around a file that are missing, outermost first.
 pub(crate) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
-    let mut missing: Vec<_> = path.ancestors().skip(1).take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
+    // One that cannot be looked at is not ours to be removed later.
+    let is_missing = |dir: &&Path| matches!(dir.try_exists(), Ok(false));
+    let mut missing: Vec<_> = path.ancestors().skip(1).take_while(is_missing).map(Path::to_owned).collect();
     missing.reverse();
     missing
 }

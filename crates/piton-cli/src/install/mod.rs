@@ -109,7 +109,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn install(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
-        let record = self.records.get(agent, self.scope.project());
+        let record = self.records.get(agent, self.scope.project())?;
         let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget: Vec::new() };
         for config in &setup.configs {
             self.install_config(config, &record, &mut plan)?;
@@ -188,7 +188,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn uninstall(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
-        let record = self.records.get(agent, self.scope.project());
+        let record = self.records.get(agent, self.scope.project())?;
         let forget = record.files.iter().map(|known| known.path.clone()).collect();
         let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget };
         for config in &setup.configs {
@@ -216,7 +216,7 @@ impl<'a> Planner<'a> {
             .and_then(|known| known.before.as_ref())
         {
             Some(Before::Absent) => Some(None),
-            Some(Before::Copy(name)) => self.records.copy(name, &file.path).map(Some),
+            Some(Before::Copy(name)) => self.records.copy(name, &file.path)?.map(Some),
             None => None,
         };
         let after = match after {
@@ -296,7 +296,7 @@ pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()>
 /// Carries out the plan for one agent.
 pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, scope: &Scope, is_install: bool) -> Result<()> {
     let mode = if *scope == Scope::User { 0o600 } else { 0o644 };
-    let mut record = records.get(plan.agent, scope.project());
+    let mut record = records.get(plan.agent, scope.project())?;
     for change in &mut plan.changes {
         let known = record.files.iter().find(|known| known.path == change.path);
         if let Some(before) = &change.before

@@ -78,15 +78,15 @@ impl Records {
         })
     }
 
-    /// One that cannot be read counts as lost.
-    pub(crate) fn get(&self, agent: Agent, project: Option<&Path>) -> Record {
-        let read = files::read(&self.path(agent, project)).ok().flatten();
+    /// One that is damaged counts as lost. One that cannot be read now may well be whole, and is not to be replaced.
+    pub(crate) fn get(&self, agent: Agent, project: Option<&Path>) -> Result<Record> {
+        let read = read_own(&self.path(agent, project))?;
         let known = read.and_then(|text| serde_json::from_str(&text).ok());
-        known.unwrap_or_else(|| Record {
+        Ok(known.unwrap_or_else(|| Record {
             agent: agent.name().to_owned(),
             project: project.map(Path::to_owned),
             files: Vec::new(),
-        })
+        }))
     }
 
     pub(crate) fn put(&self, agent: Agent, record: &Record) -> Result<()> {
@@ -114,8 +114,8 @@ impl Records {
     }
 
     /// What a copy holds, if it is whole.
-    pub(crate) fn copy(&self, name: &str, of: &Path) -> Option<String> {
-        files::read(&self.copy_path(name)).ok().flatten().filter(|text| copy_name(of, text) == name)
+    pub(crate) fn copy(&self, name: &str, of: &Path) -> Result<Option<String>> {
+        Ok(read_own(&self.copy_path(name))?.filter(|text| copy_name(of, text) == name))
     }
 
     pub(crate) fn drop_copy(&self, name: &str) {
@@ -125,6 +125,14 @@ impl Records {
     pub(crate) fn copy_path(&self, name: &str) -> PathBuf {
         // Whatever a damaged record says, it is a name in this directory.
         self.dir.join("copies").join(Path::new(name).file_name().unwrap_or_default())
+    }
+}
+
+/// A file that we wrote; `None` where it is missing or damaged.
+fn read_own(path: &Path) -> Result<Option<String>> {
+    match files::read(path) {
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+        read => read,
     }
 }
 

@@ -194,7 +194,8 @@ mod tests {
     #[test]
     fn a_line_that_looks_like_a_header_is_read_by_where_it_stands() {
         let text = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n--- x\n+++ y\n same\n";
-        let patch = Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: text.to_vec() });
+        let patch =
+            Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: text.to_vec(), ..Diff::default() });
         use LineKind::{Added, Head, Hunk, Removed, Same};
         assert_eq!(kinds(&patch), [Head, Head, Head, Hunk, Removed, Added, Same]);
     }
@@ -211,7 +212,7 @@ mod tests {
             file("c", DiffStatus::Added),
             file("z", DiffStatus::Renamed),
         ];
-        let patch = Patch::new(&Diff { files, patch: text.into() });
+        let patch = Patch::new(&Diff { files, patch: text.into(), ..Diff::default() });
         let at: Vec<_> = patch.files.iter().map(|file| (file.name.as_str(), file.at)).collect();
         assert_eq!(at, [("old => z", 0), ("a", 2), ("b", 6), ("c", 8)]);
         assert_eq!(patch.lines(7, 1).next(), Some(("binary contents differ", LineKind::Note)));
@@ -227,20 +228,21 @@ mod tests {
         text.extend(b"+a\n".repeat(LINES_MAX));
         text.extend(b"diff --git a/y b/y\n");
         let files = vec![file("x", DiffStatus::Modified), file("y", DiffStatus::Modified)];
-        let patch = Patch::new(&Diff { files, patch: text });
+        let patch = Patch::new(&Diff { files, patch: text, ..Diff::default() });
         assert_eq!(patch.len(), LINES_MAX + 1);
         let (last, _) = patch.lines(LINES_MAX, 9).next().expect("the last line");
         assert_eq!(last, "... and 3 more lines: `piton diff` has them all");
         assert_eq!(patch.files[1].at, LINES_MAX);
         let long = [b"diff --git a/x b/x\n@@ @@\n+", "é".repeat(5000).as_bytes()].concat();
-        let patch = Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: long });
+        let patch = Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: long, ..Diff::default() });
         assert!(patch.lines(2, 1).next().expect("a line").0.len() <= LINE_BYTES_MAX + 2);
     }
 
     #[test]
     fn nothing_of_a_file_moves_the_cursor() {
         let text = b"diff --git a/x b/x\n@@ -1 +1 @@\n+\ta\x1b[2J\r\n".to_vec();
-        let patch = Patch::new(&Diff { files: vec![file("x\n\x1b", DiffStatus::Modified)], patch: text });
+        let patch =
+            Patch::new(&Diff { files: vec![file("x\n\x1b", DiffStatus::Modified)], patch: text, ..Diff::default() });
         assert_eq!(patch.lines(2, 1).next(), Some(("+    a\u{fffd}[2J␍", LineKind::Added)));
         assert_eq!(patch.files[0].name, "x \u{fffd}");
     }

@@ -1,106 +1,18 @@
-//! The file system says no: a failing call, a full or read-only disk, too few descriptors, files that may not be read.
+//! The file system says no: a full or read-only disk, too few descriptors or threads, files that may not be read, what
+//! killed processes left. Single calls that fail are in `fault_store`, `upkeep_kill` and others.
 //!
 //! Whatever fails, the command says so in words, what was there stays whole, and the next take works.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use testkit::{Sandbox, clean_command, has_program};
 
-use crate::kit::{
-    PITON, Ran, assert_no_half_pack, assert_store_is_complete, ids, in_dir, piton, replace_dir, run,
-    system_calls_of_take, take_under_strace, take_works,
-};
-
-/// Calls that write, each with the errors that a bad or a full disk makes of it.
-pub(crate) const FAILING: [(&str, &[&str]); 13] = [
-    ("chmod", &["EIO"]),
-    ("fdatasync", &["EIO"]),
-    ("fsync", &["EIO", "ENOSPC"]),
-    ("ftruncate", &["EIO"]),
-    ("link", &["EIO", "ENOSPC"]),
-    ("linkat", &["EIO", "ENOSPC"]),
-    ("mkdir", &["EIO", "ENOSPC"]),
-    ("rename", &["EIO", "ENOSPC"]),
-    ("renameat", &["EIO", "ENOSPC"]),
-    ("renameat2", &["EIO", "ENOSPC"]),
-    ("unlink", &["EIO"]),
-    ("utimensat", &["EIO"]),
-    ("write", &["EIO", "ENOSPC"]),
-];
-
-const FILES: &str = "a.txt = one\\n\n src/main.rs = fn main() {}\\n\n *run.sh\n link -> a.txt";
-
-/// Fails one call of a take after the other, from the same state of the home directory each time.
-fn fail_each_call(sandbox: &Sandbox, old: Option<&str>) {
-    let before = sandbox.root().join("before");
-    let home = sandbox.home();
-    replace_dir(&home, &before);
-    let calls = system_calls_of_take(sandbox);
-    let mut failed = 0;
-    for (call, errors) in FAILING {
-        let count = calls.iter().find(|(name, _)| name == call).map_or(0, |(_, count)| *count);
-        for (error, nth) in errors.iter().flat_map(|error| (1..=count).map(move |nth| (error, nth))) {
-            replace_dir(&before, &home);
-            let inject = format!("inject={call}:error={error}:when={nth}");
-            let ran = take_under_strace(sandbox, ["-o", "/dev/null", "-e", &inject]);
-            let point = format!("{call} {nth} {error}: {ran:?}");
-            assert!(!ran.stderr.contains("panicked"), "{point}");
-            let has_failed = is_failure(&ran, &point);
-            assert!(has_failed || call != "fsync", "{point}: what is not on the disk is not taken");
-            failed += usize::from(has_failed);
-            assert_no_half_pack(sandbox);
-            if let Some(old) = old {
-                sandbox.assert_store_is_whole();
-                assert!(ids(sandbox).iter().any(|id| id == old), "{point}");
-            }
-            take_works(sandbox);
-            assert_store_is_complete(sandbox);
-        }
-    }
-    assert!(failed >= 10, "only {failed} failures");
-}
-
-/// Whether the take failed. If so it said why; if not, it took the checkpoint.
-fn is_failure(ran: &Ran, point: &str) -> bool {
-    if ran.code() == 0 {
-        assert_eq!(ran.json()["outcome"], "taken", "{point}");
-        return false;
-    }
-    // The answer itself may be what could not be written.
-    if ran.stderr.starts_with("error: cannot write the answer to stdout: ") {
-        return true;
-    }
-    assert_eq!(ran.code(), 1, "{point}");
-    let message = ran.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
-    assert!(message.starts_with("cannot "), "{point}");
-    true
-}
-
-#[test]
-fn a_first_take_survives_the_failure_of_any_call_that_writes() {
-    if !has_program("strace") {
-        return;
-    }
-    let sandbox = Sandbox::new();
-    sandbox.tree(FILES);
-    fail_each_call(&sandbox, None);
-}
-
-#[test]
-fn a_later_take_survives_the_failure_of_any_call_that_writes() {
-    if !has_program("strace") {
-        return;
-    }
-    let sandbox = Sandbox::new();
-    sandbox.tree(FILES);
-    let old = take_works(&sandbox);
-    sandbox.tree("a.txt = two\\n\n src/new.rs\n more/b.txt");
-    fail_each_call(&sandbox, Some(&old));
-}
+use crate::kit::{PITON, Ran, ids, in_dir, piton, run, take_under_strace, take_works};
 
 #[test]
 fn a_take_does_without_the_threads_that_it_cannot_have() {
@@ -280,4 +192,29 @@ fn what_may_not_be_read_is_reported_and_the_rest_is_taken() {
     for dir in ["closed", "unlisted"] {
         sandbox.chmod(dir, 0o700);
     }
+}
+
+#[test]
+fn what_killed_processes_left_is_swept_after_an_hour() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = one");
+    take_works(&sandbox);
+    let old = SystemTime::now() - Duration::from_secs(3700);
+    let place = |name: &str, time| {
+        for dir in ["", "info", "objects/pack", "indexes", "projects"] {
+            let file = File::create(sandbox.store().join(dir).join(name)).expect("a file");
+            file.set_modified(time).expect("a time");
+        }
+    };
+    place("tmp_old", old);
+    place("tmp_young", SystemTime::now());
+    place("not_temporary", old);
+    sandbox.tree("a.txt = two");
+    take_works(&sandbox);
+    let count = |name: &str| {
+        let mut count = 0;
+        testkit::walk(&sandbox.store(), &mut |path| count += usize::from(path.ends_with(name)));
+        count
+    };
+    assert_eq!((count("tmp_old"), count("tmp_young"), count("not_temporary")), (0, 5, 5));
 }

@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::json;
-use testkit::{Sandbox, clean_command, has_program};
+use testkit::{Sandbox, clean_command};
 
-use crate::faults::{FAILING, Mounted};
+use crate::faults::Mounted;
 use crate::hook_kit::{bash, checkpoints, event, hook, hook_command, journal, prompt, send};
 use crate::kit::{PITON, Ran, piton, run};
+use crate::sweep::{After, Fault, Scene, fail, kill};
 
 /// Agents in pairs with what they hear when nothing is understood.
 const AGENTS: [(&str, &str); 4] =
@@ -173,58 +174,65 @@ fn a_read_only_and_a_full_disk_stop_nobody() {
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t4"]]);
 }
 
-/// A hook before a changing tool of Cursor, under `strace` with these arguments.
-fn under_strace(sandbox: &Sandbox, args: &[&str]) -> Ran {
-    let sent = json!({"conversation_id": "c", "generation_id": "g", "cursor_version": "2", "cwd": sandbox.project(),
-        "hook_event_name": "preToolUse", "tool_name": "Shell", "tool_input": {"command": "rm x.txt"}});
-    let mut strace = clean_command("strace");
-    strace.args(["-f", "-qq", "-o"]).arg(sandbox.root().join("strace.log")).args(args).args([PITON, "hook", "cursor"]);
-    strace.env("HOME", sandbox.home()).env("PITON_ENABLED", "1").env("TMPDIR", sandbox.root());
-    send(strace.current_dir(sandbox.root()), sent.to_string())
+/// A hook before a changing tool of Cursor.
+struct Hook(Sandbox);
+
+impl Hook {
+    fn new() -> Self {
+        let sandbox = Sandbox::new();
+        sandbox.tree("x.txt");
+        Self(sandbox)
+    }
+}
+
+impl Scene for Hook {
+    fn sandbox(&self) -> &Sandbox {
+        &self.0
+    }
+
+    fn args(&self) -> Vec<&str> {
+        vec!["hook", "cursor"]
+    }
+
+    fn environment(&self) -> Vec<(&str, &str)> {
+        vec![("PITON_ENABLED", "1")]
+    }
+
+    fn input(&self) -> Vec<u8> {
+        let sent = json!({"conversation_id": "c", "generation_id": "g", "cursor_version": "2", "cwd": self.0.project(),
+            "hook_event_name": "preToolUse", "tool_name": "Shell", "tool_input": {"command": "rm x.txt"}});
+        sent.to_string().into_bytes()
+    }
+
+    fn check(&self, after: &After<'_>) {
+        let taken = checkpoints(&self.0, &["turn"]);
+        if !after.is_kill() {
+            // The answer itself may be what could not be written.
+            let is_mute = after.point.call == "write" && after.ran.stdout.is_empty();
+            goes_on(&after.ran, if is_mute { "" } else { "{\"permission\":\"allow\"}\n" });
+            // Where nothing can be opened or written any more, nothing can be noted down either.
+            let is_silenced = matches!(after.point.fault, Fault::Lasting(_));
+            let is_on_record = journal(&self.0).contains(" unprotected ");
+            assert!(!taken.is_empty() || is_on_record || is_silenced, "nothing is on record: {after:?}");
+        }
+        self.0.write("y.txt", "y");
+        hook(&self.0, &["claude"], bash(&self.0, "s", "next", "rm y.txt"));
+        let now = checkpoints(&self.0, &["turn"]);
+        assert_eq!(now.last().map(Vec::as_slice), Some(&["next".to_owned()][..]), "{after:?}");
+        assert_eq!(now.len(), taken.len() + 1, "{after:?}");
+        fs::remove_file(self.0.path("y.txt")).expect("a file");
+        self.0.assert_store_is_whole();
+    }
 }
 
 #[test]
 fn a_call_that_fails_anywhere_stops_nobody_and_what_it_costs_is_on_record() {
-    if !has_program("strace") {
-        return;
-    }
-    let new = || {
-        let sandbox = Sandbox::new();
-        sandbox.tree("x.txt");
-        sandbox
-    };
-    let trial = new();
-    under_strace(&trial, &[]).done();
-    let log = fs::read_to_string(trial.root().join("strace.log")).expect("what strace wrote");
-    let calls = FAILING.into_iter().chain([("clone3", &["EAGAIN"][..]), ("flock", &["EIO"])]);
-    let cases: Vec<(&str, &str, usize)> = calls
-        .flat_map(|(call, errors)| errors.iter().map(move |error| (call, *error)))
-        .flat_map(|(call, error)| {
-            let count = log.matches(&format!(" {call}(")).count();
-            (1..=count).map(move |nth| (call, error, nth))
-        })
-        .collect();
-    let is_missed = |(call, error, nth): (&str, &str, usize)| {
-        let sandbox = new();
-        let ran = under_strace(&sandbox, &["-e", &format!("inject={call}:error={error}:when={nth}")]);
-        // The answer itself may be what could not be written.
-        let said = if call == "write" && ran.stdout.is_empty() { "" } else { "{\"permission\":\"allow\"}\n" };
-        goes_on(&ran, said);
-        let is_missed = checkpoints(&sandbox, &["turn"]).is_empty();
-        assert!(
-            !is_missed || journal(&sandbox).contains(" unprotected "),
-            "{call} {nth} {error}: nothing is on record"
-        );
-        is_missed
-    };
-    let missed: usize = std::thread::scope(|scope| {
-        let workers: Vec<_> = cases
-            .chunks(cases.len().div_ceil(6))
-            .map(|cases| scope.spawn(|| cases.iter().filter(|case| is_missed(**case)).count()))
-            .collect();
-        workers.into_iter().map(|worker| worker.join().expect("no failure")).sum()
-    });
-    assert!(missed > 10, "only {missed} failures");
+    assert!(fail(Hook::new).points >= 30);
+}
+
+#[test]
+fn a_hook_that_is_killed_is_in_nobodys_way() {
+    assert!(kill(Hook::new).felt >= 10);
 }
 
 #[test]

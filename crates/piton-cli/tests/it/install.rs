@@ -83,7 +83,7 @@ const YAML: &[&str] = &[
 ];
 
 /// Everything below a directory: modes, links and bytes. The store apart.
-fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+pub(crate) fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     walk(dir, &mut |path| {
         let stat = path.symlink_metadata().expect("what was just listed");
@@ -101,7 +101,7 @@ fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     all
 }
 
-fn put(sandbox: &Sandbox, path: &str, text: &str) -> PathBuf {
+pub(crate) fn put(sandbox: &Sandbox, path: &str, text: &str) -> PathBuf {
     let path = sandbox.home().join(path);
     fs::create_dir_all(path.parent().expect("a directory")).expect("directories");
     fs::write(&path, text).expect("a file");

@@ -1,7 +1,6 @@
-//! What is written for each agent, in the form that it was seen to read; what a plugin does; and what a kill leaves.
+//! What is written for each agent, in the form that it was seen to read; and what a plugin does.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -271,57 +270,6 @@ fn the_plugin_for_opencode_outlives_a_missing_program() {
     fs::write(&driver, DRIVER).expect("a file");
     let ran = run(clean_command("node").arg(driver).arg(plugin).arg("/the/project")).done();
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("went on\n", ""));
-}
-
-/// The directory of the configuration and what is in it after an install that was killed at one of its system calls.
-fn killed_at(call: &str, nth: usize, verb: &str) -> Option<(Sandbox, PathBuf)> {
-    let sandbox = enabled();
-    let file = sandbox.home().join(".claude/settings.json");
-    fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
-    fs::write(&file, OLD).expect("a file");
-    if verb == "uninstall" {
-        piton(&sandbox, ["install", "claude"]).done();
-    }
-    let mut strace = clean_command("strace");
-    strace.env("HOME", sandbox.home()).current_dir(sandbox.project());
-    let inject = format!("inject={call}:signal=KILL:when={nth}");
-    let ran = run(strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject, PITON, verb, "claude"]));
-    ran.was_killed().then_some((sandbox, file))
-}
-
-/// Taking our pieces out one by one would not give back the empty object as it is.
-const OLD: &str = "{\n  // mine\n  \"hooks\": {\n  },\n}\n";
-
-#[test]
-fn a_kill_leaves_the_old_file_or_the_new_one_and_all_can_be_taken_back() {
-    if !has_program("strace") {
-        return;
-    }
-    let (whole, file) = (enabled(), ".claude/settings.json");
-    fs::create_dir_all(whole.home().join(".claude")).expect("a directory");
-    fs::write(whole.home().join(file), OLD).expect("a file");
-    piton(&whole, ["install", "claude"]).done();
-    let new = fs::read_to_string(whole.home().join(file)).expect("a file");
-    let mut kills = 0;
-    for verb in ["install", "uninstall"] {
-        for call in ["rename", "fsync", "openat", "unlink", "fchmod", "rmdir"] {
-            // The program opens hundreds of files before it comes to ours.
-            let step = if call == "openat" { 11 } else { 1 };
-            for nth in (1..400).step_by(step) {
-                let Some((sandbox, path)) = killed_at(call, nth, verb) else { break };
-                kills += 1;
-                let now = fs::read_to_string(&path).expect("it is there at all times");
-                assert!(now == OLD || now == new, "{verb} {call} {nth}: {now}");
-                piton(&sandbox, ["install", "claude"]).done();
-                assert_eq!(fs::read_to_string(&path).expect("a file"), new, "{verb} {call} {nth}");
-                piton(&sandbox, ["uninstall", "claude"]).done();
-                assert_eq!(fs::read_to_string(&path).expect("a file"), OLD, "{verb} {call} {nth}");
-                let names: Vec<_> = files_in(&sandbox.home().join(".claude")).into_keys().collect();
-                assert_eq!(names, [b"settings.json"], "{verb} {call} {nth}");
-            }
-        }
-    }
-    assert!(kills > 20, "{kills}");
 }
 
 #[test]

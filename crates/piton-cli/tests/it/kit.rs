@@ -90,31 +90,6 @@ pub(crate) fn take_under_strace<S: AsRef<OsStr>>(sandbox: &Sandbox, strace_args:
     run(command.args(["-f", "-qq"]).args(strace_args).args([PITON, "take", "--json"]))
 }
 
-/// The system calls of `piton take` with how often one thread makes them at most, by a trial run.
-pub(crate) fn system_calls_of_take(sandbox: &Sandbox) -> Vec<(String, usize)> {
-    let log = sandbox.root().join("strace.log");
-    take_under_strace(sandbox, [OsStr::new("-o"), log.as_os_str()]).done();
-    system_calls(&log)
-}
-
-/// The system calls that `strace` wrote down, with how often one thread made them at most.
-pub(crate) fn system_calls(log: &Path) -> Vec<(String, usize)> {
-    let mut counts = std::collections::BTreeMap::<(String, String), usize>::new();
-    for line in fs::read_to_string(log).expect("what strace wrote").lines() {
-        let Some((thread, call)) = line.split_once(' ') else { continue };
-        let Some((name, _)) = call.trim_start().split_once('(') else { continue };
-        if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            *counts.entry((name.to_owned(), thread.to_owned())).or_default() += 1;
-        }
-    }
-    let mut most = std::collections::BTreeMap::<String, usize>::new();
-    for ((name, _), count) in counts {
-        let most = most.entry(name).or_default();
-        *most = count.max(*most);
-    }
-    most.into_iter().collect()
-}
-
 /// Takes a checkpoint, which must work, and be of exactly the files in the project. Its id.
 #[track_caller]
 pub(crate) fn take_works(sandbox: &Sandbox) -> String {

@@ -8,10 +8,10 @@ use testkit::{Dice, Held, Sandbox};
 
 use crate::kit::{ids, in_dir, piton, run, take_works};
 
-const SECRET: &str = "correct-horse-battery-staple";
+pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
 /// The places in the store where these bytes are: in files as they are, and in objects.
-fn found(sandbox: &Sandbox, wanted: &[u8]) -> Vec<String> {
+pub(crate) fn found(sandbox: &Sandbox, wanted: &[u8]) -> Vec<String> {
     let holds = |bytes: &[u8]| bytes.windows(wanted.len()).any(|window| window == wanted);
     let mut found = Vec::new();
     testkit::walk(&sandbox.base(), &mut |path| {
@@ -38,7 +38,7 @@ fn secret(dice: &mut Dice) -> Vec<u8> {
 }
 
 /// Takes with a secret file that changes, among others that do not hold it; the ids, newest first.
-fn takes(sandbox: &Sandbox, count: usize) -> Vec<String> {
+pub(crate) fn takes(sandbox: &Sandbox, count: usize) -> Vec<String> {
     let mut dice = Dice::new(7);
     for number in 0..count {
         sandbox.write("dir/keys", secret(&mut dice));
@@ -49,7 +49,7 @@ fn takes(sandbox: &Sandbox, count: usize) -> Vec<String> {
     ids(sandbox)
 }
 
-fn without_secret(held: BTreeMap<Vec<u8>, Held>) -> BTreeMap<Vec<u8>, Held> {
+pub(crate) fn without_secret(held: BTreeMap<Vec<u8>, Held>) -> BTreeMap<Vec<u8>, Held> {
     held.into_iter().filter(|(path, _)| path != b"dir/keys").collect()
 }
 

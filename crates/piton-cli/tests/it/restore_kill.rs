@@ -1,28 +1,16 @@
-//! A restore that is cut short: killed at every system call that changes something, and by a full disk.
-//!
-//! `PITON_CRASH_POINTS` says at how many calls; without it, as many as fit into a minute.
+//! A restore that is cut short: killed at any system call, by any that fails, and by a full disk.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::{Sandbox, clean_command, has_program};
 
+use crate::fault_store::answer;
+use crate::kit::{PITON, Ran};
 use crate::restore_kit::{State, assert_same, difference, exits, in_sandbox, json, leftovers, piton, state_of, text};
-
-/// Between two of these nothing changes, neither in the project nor in the store.
-const CHANGING: &str = "openat,write,pwrite64,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,symlinkat,\
-    link,linkat,chmod,fchmod,fchmodat,ftruncate,fsync,fdatasync,syncfs,utimensat,flock";
-
-/// Whether strace is there and may be used.
-fn can_trace() -> bool {
-    let traces = has_program("strace")
-        && clean_command("strace").args(["-o", "/dev/null", "true"]).output().is_ok_and(|ran| ran.status.success());
-    if !traces {
-        skips("strace cannot be used here");
-    }
-    traces
-}
+use crate::sweep::{After, Scene, fail, kill};
 
 fn skips(why: &str) {
     assert!(std::env::var_os("PITON_TEST_ALL").is_none(), "PITON_TEST_ALL is set, and {why}");
@@ -30,7 +18,7 @@ fn skips(why: &str) {
 }
 
 /// Everything that a restore can have to do. Returns the checkpoint to restore, and what it holds.
-fn prepare(sandbox: &Sandbox) -> (String, State) {
+pub(crate) fn prepare(sandbox: &Sandbox) -> (String, State) {
     sandbox
         .tree("changed = 1\n gone = 1\n deep/er/gone = 1\n deep/er/changed = 1\n link -> one\n dir-to-file/in/x = 1");
     sandbox.tree(
@@ -62,17 +50,6 @@ fn prepare(sandbox: &Sandbox) -> (String, State) {
     (id, target)
 }
 
-/// Runs the command under strace, which kills it at a call.
-fn restore_killed_at(sandbox: &Sandbox, what: &str, point: Option<&Point>, log: &Path) -> std::process::ExitStatus {
-    let mut command = clean_command("strace");
-    command.args(["-f", "-o"]).arg(log).args(["-e", &format!("trace={CHANGING}")]);
-    if let Some((name, count)) = point {
-        command.args(["-e", &format!("inject={name}:signal=KILL:when={count}")]);
-    }
-    command.arg(env!("CARGO_BIN_EXE_piton")).args(["restore", what]);
-    in_sandbox(sandbox, &mut command).output().expect("strace runs").status
-}
-
 /// The project and the base, to be put back under the same paths: the name of a project is made from its path.
 struct Aside(Vec<(PathBuf, PathBuf)>);
 
@@ -98,113 +75,188 @@ fn copy(from: &Path, to: &Path) {
     assert!(clean_command("cp").arg("-a").args([from, to]).status().expect("cp runs").success());
 }
 
-#[test]
-fn a_kill_at_any_call_leaves_a_restore_that_can_be_finished_or_taken_back() {
-    if !can_trace() {
-        return;
+/// A restore of everything at once.
+struct Restore {
+    sandbox: Sandbox,
+    args: Vec<String>,
+    before: State,
+    target: State,
+    /// How many runs left the tree in the middle.
+    partly: &'static AtomicUsize,
+}
+
+impl Restore {
+    fn new(partly: &'static AtomicUsize) -> Self {
+        let sandbox = Sandbox::new();
+        let (id, target) = prepare(&sandbox);
+        let before = state_of(&sandbox.project());
+        Self { sandbox, args: vec!["--json".into(), "restore".into(), id], before, target, partly }
     }
-    let sandbox = Sandbox::new();
-    let (id, target) = prepare(&sandbox);
-    let before = state_of(&sandbox.project());
-    let start = Aside::copy(&sandbox, "start");
-    let log = sandbox.root().join("log");
-    assert!(restore_killed_at(&sandbox, &id, None, &log).success());
-    assert_same(&state_of(&sandbox.project()), &target, "without a kill");
-    let calls = calls_in(&log);
-    let points = std::env::var("PITON_CRASH_POINTS").ok().and_then(|points| points.parse().ok()).unwrap_or(200);
-    let (mut cut_short, mut partly) = (0, 0);
-    // The beginning is the same for all commands: libraries, the configuration.
-    for (number, point) in calls.iter().rev().take(points).enumerate() {
-        let when = format!("{} {}", point.0, point.1);
-        start.put_back();
-        restore_killed_at(&sandbox, &id, Some(point), &log);
-        let found = state_of(&sandbox.project());
-        let list = exits(&sandbox, &["rollback"], 0);
-        if !text(&list.stderr).contains("was cut short") {
-            let is_whole = found == before || found == target;
-            assert!(is_whole, "killed at {when}, and nobody says so: {}", difference(&found, &target));
-            assert_eq!(leftovers(&sandbox), [""; 0], "killed at {when}");
-            continue;
-        }
-        cut_short += 1;
-        partly += usize::from(found != before && found != target);
-        exits(&sandbox, &["restore", "1"], 2);
-        exits(&sandbox, &["undo"], 2);
-        assert_same(&state_of(&sandbox.project()), &found, &format!("refused at {when}"));
-        let killed = Aside::copy(&sandbox, "killed");
-        for (flag, want) in [("--continue", &target), ("--abort", &before)] {
+
+    fn is_cut_short(&self) -> bool {
+        text(&exits(&self.sandbox, &["rollback"], 0).stderr).contains("was cut short")
+    }
+
+    /// After some of it was left: everything goes back to what it was. What could not be read when it was saved first was
+    /// not touched either, and undo leaves it as it is.
+    fn check_undo(&self, when: &str) {
+        let output = piton(&self.sandbox, &["undo"]);
+        assert!([Some(0), Some(3)].contains(&output.status.code()), "undo after {when}: {}", text(&output.stderr));
+        assert_same(&state_of(&self.sandbox.project()), &self.before, &format!("undo after {when}"));
+    }
+
+    /// It can be finished, and it can be taken back.
+    fn check_both_ways(&self, found: &State, when: &str) {
+        let sandbox = &self.sandbox;
+        exits(sandbox, &["restore", "1"], 2);
+        exits(sandbox, &["undo"], 2);
+        assert_same(&state_of(&sandbox.project()), found, &format!("refused after {when}"));
+        let aside = Aside::copy(sandbox, "killed");
+        for (flag, want) in [("--continue", &self.target), ("--abort", &self.before)] {
             if flag == "--abort" {
-                killed.put_back();
+                aside.put_back();
             }
-            let output = piton(&sandbox, &["restore", flag]);
-            let words = format!("{flag} after a kill at {when}: {}{}", text(&output.stdout), text(&output.stderr));
+            let output = piton(sandbox, &["restore", flag]);
+            let words = format!("{flag} after {when}: {}{}", text(&output.stdout), text(&output.stderr));
             assert_same(&state_of(&sandbox.project()), want, &words);
             assert_eq!(output.status.code(), Some(0), "{words}");
-            assert!(!text(&exits(&sandbox, &["rollback"], 0).stderr).contains("cut short"), "{words}");
-            if number % 10 == 0 && flag == "--continue" {
-                exits(&sandbox, &["undo"], 0);
-                assert_same(&state_of(&sandbox.project()), &before, &format!("undo after {words}"));
+            assert!(!self.is_cut_short(), "{words}");
+            if flag == "--continue" {
+                exits(sandbox, &["undo"], 0);
+                assert_same(&state_of(&sandbox.project()), &self.before, &format!("undo after {words}"));
             }
         }
     }
-    assert!(cut_short > 40 && partly > 30, "{cut_short} of {} kills cut it short, {partly} in the middle", calls.len());
-    sandbox.assert_store_is_whole();
+}
+
+impl Scene for Restore {
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn args(&self) -> Vec<&str> {
+        self.args.iter().map(String::as_str).collect()
+    }
+
+    fn changes(&self) -> Vec<PathBuf> {
+        vec![self.sandbox.home(), self.sandbox.project()]
+    }
+
+    fn undisturbed(&mut self, ran: Ran) {
+        ran.done();
+        assert_same(&state_of(&self.sandbox.project()), &self.target, "without a fault");
+    }
+
+    fn check(&self, after: &After<'_>) {
+        let (sandbox, when) = (&self.sandbox, format!("{after:?}"));
+        let found = state_of(&sandbox.project());
+        let is_whole = found == self.before || found == self.target;
+        self.partly.fetch_add(usize::from(!is_whole), Ordering::Relaxed);
+        let report = answer(after);
+        sandbox.assert_store_is_whole();
+        if self.is_cut_short() {
+            assert!(!after.is_done(), "{when}");
+            return self.check_both_ways(&found, &when);
+        }
+        let is_partly = after.ran.status.code() == Some(3);
+        assert!(is_partly || leftovers(sandbox).is_empty(), "{when}");
+        let report = report.unwrap_or_default();
+        if after.is_done() && !report.is_null() {
+            assert_same(&found, &self.target, &when);
+        } else if is_partly {
+            let is_told = report["left"].as_array().is_some_and(|left| !left.is_empty());
+            assert!(is_told || after.is_mute(), "{when}");
+            self.check_undo(&when);
+        } else {
+            assert!(is_whole, "nobody says so: {}{when}", difference(&found, &self.target));
+        }
+        exits(sandbox, &["restore", &self.args[2]], 0);
+        assert_same(&state_of(&sandbox.project()), &self.target, &format!("once more after {when}"));
+    }
+}
+
+#[test]
+fn a_kill_anywhere_leaves_a_restore_that_can_be_finished_or_taken_back() {
+    static PARTLY: AtomicUsize = AtomicUsize::new(0);
+    let swept = kill(|| Restore::new(&PARTLY));
+    assert!(swept.felt >= 15 && PARTLY.load(Ordering::Relaxed) >= 5, "{swept:?}, {PARTLY:?} in the middle");
+}
+
+#[test]
+fn a_failure_anywhere_leaves_a_restore_that_can_be_finished_or_taken_back() {
+    static PARTLY: AtomicUsize = AtomicUsize::new(0);
+    let swept = fail(|| Restore::new(&PARTLY));
+    assert!(swept.felt >= 15 && PARTLY.load(Ordering::Relaxed) >= 5, "{swept:?}, {PARTLY:?} in the middle");
+}
+
+/// Going on with a restore that was cut short in the middle, or going back.
+struct Resume {
+    restore: Restore,
+    flag: &'static str,
+}
+
+impl Resume {
+    fn new(flag: &'static str) -> Self {
+        static PARTLY: AtomicUsize = AtomicUsize::new(0);
+        let mut restore = Restore::new(&PARTLY);
+        let mut strace = clean_command("strace");
+        strace.args(["-f", "-o", "/dev/null", "-e", "inject=symlinkat:signal=KILL:when=1", PITON]).args(restore.args());
+        in_sandbox(&restore.sandbox, &mut strace).output().expect("strace runs");
+        let found = state_of(&restore.sandbox.project());
+        assert!(found != restore.before && found != restore.target, "killed in the middle");
+        restore.args = vec!["--json".into(), "restore".into(), flag.into()];
+        Self { restore, flag }
+    }
+}
+
+impl Scene for Resume {
+    fn sandbox(&self) -> &Sandbox {
+        self.restore.sandbox()
+    }
+
+    fn args(&self) -> Vec<&str> {
+        self.restore.args()
+    }
+
+    fn changes(&self) -> Vec<PathBuf> {
+        self.restore.changes()
+    }
+
+    fn check(&self, after: &After<'_>) {
+        let (sandbox, before, target) = (self.sandbox(), &self.restore.before, &self.restore.target);
+        let report = answer(after);
+        if !self.restore.is_cut_short() && after.ran.status.code() == Some(3) {
+            assert!(report.is_none_or(|report| !report["left"].as_array().expect("a list").is_empty()), "{after:?}");
+            return self.restore.check_undo(&format!("{after:?}"));
+        }
+        let aside = Aside::copy(sandbox, "killed");
+        for (last, want) in [("--continue", target), ("--abort", before)] {
+            aside.put_back();
+            let output = piton(sandbox, &["restore", last]);
+            let words = format!("{last} after {after:?}: {}", text(&output.stderr));
+            // What was killed in its very end is over. Going on with going back is going back.
+            let is_over = output.status.code() == Some(4);
+            let now = state_of(&sandbox.project());
+            let goes_back = self.flag == "--abort" && now == *before;
+            let want = if goes_back || (is_over && self.flag == "--abort") { before } else { want };
+            assert_same(&now, if is_over && self.flag == "--continue" { target } else { want }, &words);
+            assert!(is_over || output.status.success(), "{words}");
+        }
+    }
 }
 
 #[test]
 fn going_on_or_back_can_be_killed_like_the_restore_itself() {
-    if !can_trace() {
-        return;
-    }
-    let sandbox = Sandbox::new();
-    let (id, target) = prepare(&sandbox);
-    let before = state_of(&sandbox.project());
-    let log = sandbox.root().join("log");
-    restore_killed_at(&sandbox, &id, Some(&("symlinkat".to_owned(), 1)), &log);
-    let found = state_of(&sandbox.project());
-    assert!(found != before && found != target, "killed in the middle");
-    let killed = Aside::copy(&sandbox, "killed");
-    for (flag, points) in [("--continue", 20), ("--abort", 20)] {
-        killed.put_back();
-        assert!(restore_killed_at(&sandbox, flag, None, &log).success(), "{flag}");
-        let calls = calls_in(&log);
-        // From the last ones backwards, in steps.
-        for point in calls.iter().rev().step_by((calls.len() / 2 / points).max(1)).take(points) {
-            for (last, want) in [("--continue", &target), ("--abort", &before)] {
-                killed.put_back();
-                restore_killed_at(&sandbox, flag, Some(point), &log);
-                let output = piton(&sandbox, &["restore", last]);
-                let words = format!("{flag}, killed at {point:?}, then {last}: {}", text(&output.stderr));
-                // What was killed in its very end is over. Going on with going back is going back.
-                let is_over = output.status.code() == Some(4);
-                let now = state_of(&sandbox.project());
-                let goes_back = flag == "--abort" && now == before;
-                let want = if goes_back || (is_over && flag == "--abort") { &before } else { want };
-                assert_same(&now, if is_over && flag == "--continue" { &target } else { want }, &words);
-                assert!(is_over || output.status.success(), "{words}");
-            }
-        }
+    for flag in ["--continue", "--abort"] {
+        assert!(!has_program("strace") || kill(|| Resume::new(flag)).felt >= 10, "{flag}");
     }
 }
 
-/// A call by its name, and which one of this name it is in its thread: so strace counts.
-type Point = (String, usize);
-
-/// The calls that were made, in their order.
-fn calls_in(log: &Path) -> Vec<Point> {
-    let log = fs::read_to_string(log).expect("what strace wrote");
-    let mut counts = std::collections::HashMap::<(&str, &str), usize>::new();
-    let mut calls: Vec<Point> = Vec::new();
-    for line in log.lines().filter(|line| !line.contains("resumed>")) {
-        let Some((thread, name)) = line.split_once('(').and_then(|(start, _)| start.split_once(' ')) else { continue };
-        let count = counts.entry((thread, name.trim())).or_default();
-        *count += 1;
-        let call = (name.trim().to_owned(), *count);
-        if !calls.contains(&call) {
-            calls.push(call);
-        }
+#[test]
+fn going_on_or_back_survives_the_failure_of_any_call() {
+    for flag in ["--continue", "--abort"] {
+        assert!(!has_program("strace") || fail(|| Resume::new(flag)).felt >= 10, "{flag}");
     }
-    calls
 }
 
 /// A file system of a megabyte, for as long as this lives.

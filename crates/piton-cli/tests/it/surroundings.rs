@@ -265,7 +265,7 @@ fn colours_are_for_terminals() {
 }
 
 /// What the command prints to a terminal. Its arguments go through a shell.
-fn on_a_terminal(sandbox: &Sandbox, args: &str, env: &[(&str, &str)]) -> String {
+pub(crate) fn on_a_terminal(sandbox: &Sandbox, args: &str, env: &[(&str, &str)]) -> String {
     let mut script = clean_command("script");
     script.env("HOME", sandbox.home()).env("TERM", "xterm-256color").envs(env.iter().copied());
     run(script.current_dir(sandbox.project()).args(["-qec", &format!("{PITON} {args}"), "/dev/null"])).stdout

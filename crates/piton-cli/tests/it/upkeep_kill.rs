@@ -1,62 +1,35 @@
-//! Maintenance killed before any system call that changes something, or told no by any of them: the store is whole, no
-//! checkpoint is lost that must be there, and the next prune ends where an undisturbed one ends.
-//!
-//! `PITON_CRASH_POINTS` sets how many points of each call are tried at most.
+//! Maintenance, purges and repairs killed before any system call, or told no by any of them: the store is whole, no
+//! checkpoint is lost that must be there, and the next run ends where an undisturbed one ends.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use testkit::{Dice, Held, Sandbox, clean_command, has_program};
+use testkit::{Dice, Sandbox};
 
-use crate::faults::{FAILING, Mounted};
-use crate::kit::{PITON, Ran, assert_no_half_pack, in_dir, piton, replace_dir, run, system_calls};
-
-/// Calls that change what is on the disk, or who holds a lock.
-const CHANGING: [&str; 17] = [
-    "chmod",
-    "fdatasync",
-    "flock",
-    "fsync",
-    "ftruncate",
-    "link",
-    "linkat",
-    "mkdir",
-    "pwrite64",
-    "rename",
-    "renameat",
-    "renameat2",
-    "rmdir",
-    "unlink",
-    "unlinkat",
-    "utimensat",
-    "write",
-];
-/// How many points of each are tried.
-const POINTS_MAX: usize = 10;
-
-fn points(count: usize) -> BTreeSet<usize> {
-    let more = std::env::var("PITON_CRASH_POINTS").ok();
-    let most = more.map_or(POINTS_MAX, |more| more.parse().expect("PITON_CRASH_POINTS is a number")).max(2);
-    if count <= most { (1..=count).collect() } else { (0..most).map(|at| 1 + at * (count - 1) / (most - 1)).collect() }
-}
+use crate::fault_store::{Files, answer};
+use crate::faults::Mounted;
+use crate::kit::{Ran, assert_no_half_pack, ids, in_dir, piton, run, take_works};
+use crate::purge::{SECRET, found, takes, without_secret};
+use crate::sweep::{After, Scene, fail, kill};
+use crate::verify::damage;
 
 /// A store in which a prune has everything to do, and one command to run on it.
-struct Case {
+struct Upkeep {
     sandbox: Sandbox,
     args: &'static [&'static str],
     environment: Vec<(&'static str, &'static str)>,
     /// What must be there, whatever happens.
-    must_stay: BTreeMap<String, BTreeMap<Vec<u8>, Held>>,
+    must_stay: BTreeMap<String, Files>,
+    /// Where a run without a fault ends.
+    wanted: EndState,
 }
 
 /// What a store comes to: packs, loose objects, bytes, temporary files.
 type EndState = (usize, usize, u64, Vec<PathBuf>);
 
-impl Case {
+impl Upkeep {
     /// Dead packs, packs of which some is dead, loose objects of stock git, packed refs, an orphan, a left-over.
     fn new(args: &'static [&'static str], environment: Vec<(&'static str, &'static str)>, noise_bytes: usize) -> Self {
         let sandbox = Sandbox::new();
@@ -92,27 +65,16 @@ impl Case {
         });
         fs::write(sandbox.store().join("objects/pack/tmp_killed"), dice.noise(5_000)).expect("a file");
         fs::write(sandbox.base().join(".last_prune"), "0").expect("a mark");
-        let newest = crate::kit::ids(&sandbox);
+        let newest = ids(&sandbox);
         let must_stay = newest.iter().map(|id| (id.clone(), sandbox.held_by(id))).collect();
-        Self { sandbox, args, environment, must_stay }
-    }
-
-    fn under_strace<S: AsRef<OsStr>>(&self, strace_args: impl IntoIterator<Item = S>) -> Ran {
-        let mut command = clean_command("strace");
-        command.args(["-f", "-qq"]).args(strace_args).arg(PITON).args(self.args);
-        run(self.place(&mut command))
-    }
-
-    fn place<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env("HOME", self.sandbox.home()).env("TZ", "UTC").current_dir(self.sandbox.project());
-        command.envs(self.environment.iter().copied())
+        Self { sandbox, args, environment, must_stay, wanted: EndState::default() }
     }
 
     /// What must be there is there, as it was.
-    fn check(&self, point: &str) {
+    fn check_store(&self, point: &str) {
         assert_no_half_pack(&self.sandbox);
         self.sandbox.assert_store_is_whole();
-        let listed = crate::kit::ids(&self.sandbox);
+        let listed = ids(&self.sandbox);
         for (id, held) in &self.must_stay {
             assert!(listed.contains(id), "{point}: {id} is gone");
             assert!(self.sandbox.held_by(id) == *held, "{point}: {id} is another one");
@@ -128,7 +90,7 @@ impl Case {
             let ran = piton(&self.sandbox, ["prune", "--json"]);
             assert_eq!(ran.code(), 0, "{point}: {ran:?}");
         }
-        self.check(point);
+        self.check_store(point);
         let (mut packs, mut loose, mut bytes) = (0, 0, 0);
         testkit::walk(&self.sandbox.store().join("objects"), &mut |path| {
             packs += usize::from(path.extension().is_some_and(|end| end == "pack"));
@@ -137,111 +99,87 @@ impl Case {
         });
         (packs, loose, bytes, self.sandbox.temporary_files())
     }
+}
 
-    /// Where an undisturbed run ends, with the system calls that it makes.
-    fn undisturbed(&self) -> (EndState, Vec<(String, usize)>) {
-        let log = self.sandbox.root().join("strace.log");
-        self.under_strace([OsStr::new("-o"), log.as_os_str()]).done();
-        (self.prune("undisturbed"), system_calls(&log))
+impl Scene for Upkeep {
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
-    /// Runs it from the same state again and again, each time with another injection.
-    fn sweep(&self, injections: impl Fn(&str, usize) -> Vec<String>) -> usize {
-        let (home, before) = (self.sandbox.home(), self.sandbox.root().join("before"));
-        replace_dir(&home, &before);
-        let (wanted, calls) = self.undisturbed();
-        let mut hit = 0;
-        for inject in calls.iter().flat_map(|(call, count)| injections(call, *count)) {
-            replace_dir(&before, &home);
-            let ran = self.under_strace(["-o", "/dev/null", "-e", &inject]);
-            assert!(!ran.stderr.contains("panicked"), "{inject}: {ran:?}");
-            hit += usize::from(!ran.status.success());
-            testkit::wait_for_maintenance(&self.sandbox.root());
-            self.check(&inject);
-            self.check_end(&inject, &wanted);
-        }
-        hit
+    fn args(&self) -> Vec<&str> {
+        self.args.to_vec()
     }
 
-    fn check_end(&self, inject: &str, wanted: &EndState) {
-        let end = self.prune(inject);
+    fn environment(&self) -> Vec<(&str, &str)> {
+        self.environment.clone()
+    }
+
+    fn undisturbed(&mut self, ran: Ran) {
+        ran.done();
+        self.wanted = self.prune("undisturbed");
+    }
+
+    fn check(&self, after: &After<'_>) {
+        answer(after);
+        let (point, wanted) = (format!("{after:?}"), &self.wanted);
+        self.check_store(&point);
+        let end = self.prune(&point);
         // A take that is killed may have made its checkpoint or not.
         if self.args[0] != "take" {
-            assert_eq!((end.0, end.1, &end.3), (wanted.0, wanted.1, &wanted.3), "{inject}");
+            assert_eq!((end.0, end.1, &end.3), (wanted.0, wanted.1, &wanted.3), "{point}");
             // What is a delta of what depends on which packs were merged first.
-            assert!(end.2.abs_diff(wanted.2) * 20 <= wanted.2, "{inject}: {} bytes, and {} otherwise", end.2, wanted.2);
+            assert!(end.2.abs_diff(wanted.2) * 20 <= wanted.2, "{point}: {} bytes, and {} otherwise", end.2, wanted.2);
         }
     }
-}
-
-fn kills(call: &str, count: usize) -> Vec<String> {
-    if !CHANGING.contains(&call) {
-        return Vec::new();
-    }
-    points(count).into_iter().map(|point| format!("inject={call}:signal=KILL:when={point}")).collect()
-}
-
-fn failures(call: &str, count: usize) -> Vec<String> {
-    let errors = FAILING.iter().find(|(name, _)| *name == call).map_or(&[][..], |(_, errors)| *errors);
-    let all = errors.iter().flat_map(|error| {
-        points(count).into_iter().step_by(2).map(move |point| format!("inject={call}:error={error}:when={point}"))
-    });
-    let denied = ["unlink", "rename", "openat"].contains(&call).then_some(["EACCES", "EMFILE"]).into_iter().flatten();
-    let denied = denied.filter(|error| call == "openat" || *error == "EACCES").flat_map(|error| {
-        points(count).into_iter().step_by(2).map(move |point| format!("inject={call}:error={error}:when={point}"))
-    });
-    all.chain(denied).collect()
 }
 
 const PRUNE: &[&str] = &["prune", "--json"];
+const MAINTAIN: &[&str] = &["maintain", "--json"];
 
 #[test]
-fn a_prune_may_be_killed_before_any_system_call_and_the_next_finishes_it() {
-    if has_program("strace") {
-        let killed = Case::new(PRUNE, Vec::new(), 3_000).sweep(kills);
-        assert!(killed >= 50, "only {killed} points");
-    }
+fn a_prune_may_be_killed_anywhere_and_the_next_finishes_it() {
+    assert!(kill(|| Upkeep::new(PRUNE, Vec::new(), 3_000)).felt >= 10);
 }
 
 #[test]
-fn automatic_maintenance_may_be_killed_before_any_system_call() {
-    if has_program("strace") {
-        let killed = Case::new(&["maintain", "--json"], Vec::new(), 3_000).sweep(kills);
-        assert!(killed >= 50, "only {killed} points");
-    }
+fn automatic_maintenance_may_be_killed_anywhere() {
+    assert!(kill(|| Upkeep::new(MAINTAIN, Vec::new(), 3_000)).felt >= 10);
 }
 
-#[test]
-fn a_take_that_makes_room_may_be_killed_before_any_system_call() {
-    if !has_program("strace") {
-        return;
-    }
-    let mut case = Case::new(&["take", "--json"], vec![("PITON_MAX_TOTAL_SIZE_MB", "1")], 40_000);
-    let newest = crate::kit::ids(&case.sandbox)[0].clone();
-    case.must_stay.retain(|id, _| *id == newest);
+/// A take that has no room, and makes some.
+fn at_the_limit() -> Upkeep {
+    let mut upkeep = Upkeep::new(&["take", "--json"], vec![("PITON_MAX_TOTAL_SIZE_MB", "1")], 40_000);
+    let newest = ids(&upkeep.sandbox)[0].clone();
+    upkeep.must_stay.retain(|id, _| *id == newest);
     // More than what is dead, and less than what all but the newest hold besides.
-    let room = (1 << 20) - testkit::space::bytes_below(&case.sandbox.store());
+    let room = (1 << 20) - testkit::space::bytes_below(&upkeep.sandbox.store());
     let length = usize::try_from(room + 260_000).expect("not that much");
-    case.sandbox.write("large", Dice::new(9).noise(length));
-    fs::remove_file(case.sandbox.store().join("size")).expect("a note");
+    upkeep.sandbox.write("large", Dice::new(9).noise(length));
+    fs::remove_file(upkeep.sandbox.store().join("size")).expect("a note");
     // Maintenance beside it would be killed instead.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
-    fs::write(case.sandbox.base().join(".last_prune"), now.to_string()).expect("a mark");
-    let aside = case.sandbox.root().join("aside");
-    replace_dir(&case.sandbox.home(), &aside);
-    assert_eq!(run(case.place(&mut clean_command(PITON)).args(case.args)).done().json()["outcome"], "taken");
-    assert!(crate::kit::ids(&case.sandbox).len() < 5, "there was no room to be made");
-    replace_dir(&aside, &case.sandbox.home());
-    let killed = case.sweep(kills);
-    assert!(killed >= 25, "only {killed} points");
+    fs::write(upkeep.sandbox.base().join(".last_prune"), now.to_string()).expect("a mark");
+    upkeep
 }
 
 #[test]
-fn a_prune_survives_the_failure_of_any_call_that_writes() {
-    if has_program("strace") {
-        let failed = Case::new(PRUNE, Vec::new(), 3_000).sweep(failures);
-        assert!(failed >= 20, "only {failed} failures");
-    }
+fn a_take_that_makes_room_may_be_killed_anywhere() {
+    assert!(kill(at_the_limit).felt >= 7);
+}
+
+#[test]
+fn a_take_that_makes_room_survives_the_failure_of_any_call() {
+    assert!(fail(at_the_limit).felt >= 7);
+}
+
+#[test]
+fn a_prune_survives_the_failure_of_any_call() {
+    assert!(fail(|| Upkeep::new(PRUNE, Vec::new(), 3_000)).felt >= 7);
+}
+
+#[test]
+fn automatic_maintenance_survives_the_failure_of_any_call() {
+    assert!(fail(|| Upkeep::new(MAINTAIN, Vec::new(), 3_000)).felt >= 7);
 }
 
 #[test]
@@ -260,7 +198,7 @@ fn a_prune_on_a_disk_that_is_full_to_the_last_byte_gives_space_back() {
     run(in_dir(&sandbox, &other).args(["take", "--json"])).done();
     sandbox.store_git(&["pack-refs", "--all"]);
     fs::remove_dir_all(other).expect("a directory");
-    let kept: Vec<_> = crate::kit::ids(&sandbox).into_iter().map(|id| (sandbox.held_by(&id), id)).collect();
+    let kept: Vec<_> = ids(&sandbox).into_iter().map(|id| (sandbox.held_by(&id), id)).collect();
     let filler = sandbox.base().join("filler.yaml");
     fs::write(&filler, vec![1; 8 << 20]).expect_err("the disk is full now");
     let report = piton(&sandbox, ["prune", "--json"]);
@@ -272,5 +210,134 @@ fn a_prune_on_a_disk_that_is_full_to_the_last_byte_gives_space_back() {
     for (held, id) in kept {
         assert!(sandbox.held_by(&id) == held);
     }
-    crate::kit::take_works(&sandbox);
+    take_works(&sandbox);
+}
+
+/// Taking a secret out of every checkpoint.
+struct Purge {
+    sandbox: Sandbox,
+    /// What each checkpoint holds, oldest first, and what it holds afterwards.
+    before: Vec<Files>,
+    purged: Vec<Files>,
+}
+
+impl Purge {
+    fn new() -> Self {
+        let sandbox = Sandbox::new();
+        let mut before: Vec<_> = takes(&sandbox, 4).iter().map(|id| sandbox.held_by(id)).collect();
+        before.reverse();
+        let purged = before.iter().cloned().map(without_secret).collect();
+        Self { sandbox, before, purged }
+    }
+
+    fn held(&self) -> Vec<Files> {
+        ids(&self.sandbox).iter().rev().map(|id| self.sandbox.held_by(id)).collect()
+    }
+}
+
+impl Scene for Purge {
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn args(&self) -> Vec<&str> {
+        vec!["purge", "--json", "-y", "dir/keys"]
+    }
+
+    fn check(&self, after: &After<'_>) {
+        let sandbox = &self.sandbox;
+        let report = answer(after);
+        sandbox.assert_store_is_whole();
+        let held = self.held();
+        assert!(held == self.before || held == self.purged, "{after:?}");
+        let is_gone = || found(sandbox, SECRET.as_bytes()).is_empty();
+        assert!(!(after.is_done() && report.is_some()) || is_gone(), "it is still there: {after:?}");
+        let next = piton(sandbox, ["purge", "--json", "-y", "dir/keys"]);
+        // Where the names were changed before, there is nothing more to be found by the path: a prune does the rest.
+        assert!([0, 4].contains(&next.code()), "{next:?} after {after:?}");
+        piton(sandbox, ["prune", "--json"]).done();
+        assert!(self.held() == self.purged, "{after:?}");
+        assert!(is_gone(), "it is still there after another purge: {after:?}");
+        sandbox.assert_store_is_whole();
+        take_works(sandbox);
+    }
+}
+
+#[test]
+fn a_purge_may_be_killed_anywhere_and_the_next_finishes_it() {
+    assert!(kill(Purge::new).felt >= 10);
+}
+
+#[test]
+fn a_purge_survives_the_failure_of_any_call() {
+    assert!(fail(Purge::new).felt >= 10);
+}
+
+/// Mending a store of two projects with damage of several kinds.
+struct Repair {
+    sandbox: Sandbox,
+    wanted: String,
+}
+
+impl Repair {
+    fn new() -> Self {
+        let sandbox = Sandbox::new();
+        let other = sandbox.other_project("other");
+        fs::write(other.join("theirs"), "1").expect("a file");
+        run(in_dir(&sandbox, &other).arg("take")).done();
+        let mut all = Vec::new();
+        for text in ["1", "2", "3", "4"] {
+            sandbox.write("a", text);
+            sandbox.write("b", format!("{text} b"));
+            all.push(take_works(&sandbox));
+        }
+        damage(&sandbox, &format!("{}:a", all[1]));
+        damage(&sandbox, &format!("{}:b", all[3]));
+        fs::remove_file(crate::verify::packs(&sandbox)[0].with_extension("idx")).expect("an idx");
+        fs::write(sandbox.store().join("config"), "").expect("a file");
+        Self { sandbox, wanted: String::new() }
+    }
+
+    /// Which checkpoints there are, and where histories end.
+    fn end(&self) -> String {
+        let refs = String::from_utf8(self.sandbox.store_git(&["for-each-ref"])).expect("text");
+        refs + &fs::read_to_string(self.sandbox.store().join("shallow")).expect("a file")
+    }
+}
+
+impl Scene for Repair {
+    fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    fn args(&self) -> Vec<&str> {
+        vec!["repair", "--json"]
+    }
+
+    fn undisturbed(&mut self, ran: Ran) {
+        assert_eq!(ran.code(), 3, "{ran:?}");
+        self.wanted = self.end();
+    }
+
+    fn check(&self, after: &After<'_>) {
+        let report = answer(after).unwrap_or_default();
+        let again = piton(&self.sandbox, ["repair", "--json"]);
+        assert!([0, 3].contains(&again.code()), "{again:?} after {after:?}");
+        // What cannot be read in the project cannot bring anything back, and is named.
+        let is_blind = |step: &serde_json::Value| step["step"] == "not_readable";
+        let is_blind = report["steps"].as_array().is_some_and(|steps| steps.iter().any(is_blind)) || report.is_null();
+        assert!(self.end() == self.wanted || is_blind && !after.is_kill(), "{again:?} after {after:?}");
+        piton(&self.sandbox, ["verify", "--read-data"]).done();
+        self.sandbox.assert_store_is_whole();
+    }
+}
+
+#[test]
+fn a_repair_may_be_killed_anywhere_and_the_next_comes_to_the_same() {
+    assert!(kill(Repair::new).felt >= 10);
+}
+
+#[test]
+fn a_repair_that_cannot_read_takes_nothing_for_damage() {
+    assert!(fail(Repair::new).felt >= 10);
 }

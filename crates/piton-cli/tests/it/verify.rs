@@ -1,14 +1,14 @@
-//! `verify` and `repair`: what they print to people and to programs, their exit codes, and repairs that are killed.
+//! `verify` and `repair`: what they print to people and to programs, and their exit codes.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use testkit::{Sandbox, clean_command, files_in, has_program};
+use testkit::{Sandbox, files_in};
 
-use crate::kit::{PITON, command, ids, in_dir, piton, replace_dir, run, take_works};
+use crate::kit::{ids, piton, take_works};
 
-fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
+pub(crate) fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
     let names = fs::read_dir(sandbox.store().join("objects/pack")).expect("packs");
     let mut packs: Vec<_> = names.map(|entry| entry.expect("an entry").path()).collect();
     packs.retain(|path| path.extension().is_some_and(|end| end == "pack"));
@@ -17,7 +17,7 @@ fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
 }
 
 /// Damages an object in the pack that holds it: the last bytes of an entry are its checksum.
-fn damage(sandbox: &Sandbox, name: &str) {
+pub(crate) fn damage(sandbox: &Sandbox, name: &str) {
     let id = String::from_utf8(sandbox.store_git(&["rev-parse", name])).expect("an id");
     for pack in packs(sandbox) {
         let idx = pack.with_extension("idx");
@@ -154,56 +154,4 @@ fn a_store_without_its_pieces_is_put_together_again() {
     piton(&sandbox, ["verify"]).done();
     assert_eq!(ids(&sandbox), [id]);
     take_works(&sandbox);
-}
-
-/// At every call that changes something: another repair comes to the same end.
-#[test]
-fn a_repair_that_is_killed_can_be_done_again() {
-    if !has_program("strace") {
-        return;
-    }
-    let sandbox = Sandbox::new();
-    let other = sandbox.other_project("other");
-    fs::write(other.join("theirs"), "1").expect("a file");
-    run(in_dir(&sandbox, &other).arg("take")).done();
-    let mut all = Vec::new();
-    for text in ["1", "2", "3", "4"] {
-        sandbox.write("a", text);
-        sandbox.write("b", format!("{text} b"));
-        all.push(take_works(&sandbox));
-    }
-    damage(&sandbox, &format!("{}:a", all[1]));
-    damage(&sandbox, &format!("{}:b", all[3]));
-    fs::remove_file(packs(&sandbox)[0].with_extension("idx")).expect("an idx");
-    fs::write(sandbox.store().join("config"), "").expect("a file");
-    let aside = sandbox.root().join("aside");
-    replace_dir(&sandbox.base(), &aside);
-    let end = |sandbox: &Sandbox| {
-        let mut refs = String::from_utf8(sandbox.store_git(&["for-each-ref"])).expect("text");
-        refs += &fs::read_to_string(sandbox.store().join("shallow")).expect("a file");
-        refs
-    };
-    assert_eq!(piton(&sandbox, ["repair"]).code(), 3);
-    let want = end(&sandbox);
-    let calls = ["rename", "renameat2", "unlink", "fsync", "mkdir", "linkat", "ftruncate"];
-    let mut killed = 0;
-    for call in calls {
-        for count in 1..200 {
-            replace_dir(&aside, &sandbox.base());
-            let mut strace = clean_command("strace");
-            strace.env("HOME", sandbox.home()).env("TZ", "UTC").current_dir(sandbox.project());
-            strace.args(["-f", "-qq", "-o", "/dev/null", "-e"]).arg(format!("inject={call}:signal=KILL:when={count}"));
-            let ran = run(strace.args([PITON, "repair"]));
-            if !ran.was_killed() {
-                break;
-            }
-            killed += 1;
-            let again = run(command(&sandbox).args(["repair", "--json"]));
-            assert!([0, 3].contains(&again.code()), "{call} {count}: {again:?}");
-            assert_eq!(end(&sandbox), want, "{call} {count}: {again:?}");
-            piton(&sandbox, ["verify", "--read-data"]).done();
-            sandbox.assert_store_is_whole();
-        }
-    }
-    assert!(killed > 20, "{killed}");
 }

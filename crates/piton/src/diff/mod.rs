@@ -1,17 +1,20 @@
 //! What differs between a checkpoint and the files as they are, or between two checkpoints. Stores nothing.
 
 use std::collections::HashMap;
+use std::ffi::CString;
+use std::io::{self, Read as _};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::history;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::relpath;
-use crate::restore::Planner;
+use crate::restore::{Left, Planner, WhyLeft};
 use crate::settings::Settings;
+use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, Objects, Store};
 use crate::survey::{Ground, SurveyEnd, entry_mode, survey};
-use crate::sys::Dir;
+use crate::sys::{Dir, is_gone};
 use crate::take::Progress;
 use crate::worktree::{DirNode, FileNode};
 
@@ -29,6 +32,8 @@ pub struct Diff {
     pub files: Vec<FileDiff>,
     /// The same as a unified diff that `git apply` takes. Bytes, because files are.
     pub patch: Vec<u8>,
+    /// What could not be read, and so was not compared.
+    pub unread: Vec<Vec<u8>>,
 }
 
 /// One file that differs.
@@ -122,15 +127,15 @@ pub fn diff(
     let objects = store.objects(&held)?;
     let checkpoints = store.history_of(&objects, project.id())?;
     let from = history::find(&checkpoints, from)?;
-    let changed = match to {
-        Some(to) => between_checkpoints(from, history::find(&checkpoints, to)?, &objects, paths)?,
+    let (changed, unread) = match to {
+        Some(to) => (between_checkpoints(from, history::find(&checkpoints, to)?, &objects, paths)?, Vec::new()),
         None => {
             let (record, newest) = (store.record(project.id()), checkpoints.first());
             let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
             against_files(from, &ground, paths)?
         }
     };
-    Ok(describe(changed))
+    Ok(Diff { unread, ..describe(changed) })
 }
 
 fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {
@@ -152,8 +157,8 @@ fn between_checkpoints(
     meant.map(|change| Ok(Changed { old: side(change.old)?, new: side(change.new)?, path: change.path })).collect()
 }
 
-/// What a restore would take back is what has changed since.
-fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> Result<Vec<Changed>> {
+/// What a restore would take back is what has changed since. With what could not be read.
+fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
     let survey = match survey(ground, &ground.store.new_objects(ground.objects, true))? {
         SurveyEnd::Done(survey) => survey,
         SurveyEnd::TooManyFiles => {
@@ -171,7 +176,10 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
     let planner = Planner { survey: &survey, target: from, objects, root: &root, paths, moves_aside: None };
     let plan = planner.plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
-    let files = Files { dirs, root: &root };
+    let mut files = Files { dirs, root: &root, unread: Vec::new() };
+    let is_unread =
+        |left: &&Left| matches!(left.why, WhyLeft::OutOfScope(SkipReason::Unreadable | SkipReason::Changing));
+    files.unread.extend(plan.left.iter().filter(is_unread).map(|left| left.path.clone()));
     let mut changed = Vec::new();
     for write in plan.writes {
         let mode = match write.mode {
@@ -180,8 +188,11 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
             Some(_) => EntryMode::File,
         };
         let old = Some(Side { mode, id: write.id, bytes: objects.read(write.id, ObjectKind::Blob)? });
+        let unread = files.unread.len();
         let new = write.over.and_then(|_| files.read(&write.path));
-        changed.push(Changed { path: write.path, old, new });
+        if files.unread.len() == unread {
+            changed.push(Changed { path: write.path, old, new });
+        }
     }
     for remove in plan.removes {
         if let Some(new) = files.read(&remove.path) {
@@ -198,13 +209,14 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
     // A path that is removed and written (a file for a link, say) is one change.
     changed.sort_by(|a, b| a.path.cmp(&b.path));
     changed.retain(|change| change.old != change.new);
-    Ok(changed)
+    Ok((changed, files.unread))
 }
 
 /// The files as they are.
 struct Files<'a> {
     dirs: HashMap<&'a [u8], &'a DirNode>,
     root: &'a Dir,
+    unread: Vec<Vec<u8>>,
 }
 
 impl Files<'_> {
@@ -214,18 +226,26 @@ impl Files<'_> {
         dir.files.iter().find(|file| dir.name_of(file) == name)
     }
 
-    /// None where it is gone by now.
-    fn read(&self, path: &[u8]) -> Option<Side> {
+    /// None where it is gone by now, or cannot be read: that is noted.
+    fn read(&mut self, path: &[u8]) -> Option<Side> {
         let mode = entry_mode(self.find(path)?);
+        match self.contents(path, mode) {
+            Ok(bytes) => Some(Side { mode, id: IdHasher::of(ObjectKind::Blob, &bytes).ok()?, bytes }),
+            Err(error) => {
+                self.unread.extend((!is_gone(&error)).then(|| path.to_vec()));
+                None
+            }
+        }
+    }
+
+    fn contents(&self, path: &[u8], mode: EntryMode) -> io::Result<Vec<u8>> {
         let (parent, name) = relpath::split(path);
-        let bytes = if mode == EntryMode::Link {
-            self.root.open_dir(parent).ok()?.read_link(&std::ffi::CString::new(name).ok()?).ok()?
-        } else {
-            let mut bytes = Vec::new();
-            std::io::Read::read_to_end(&mut self.root.open_file(path).ok()?, &mut bytes).ok()?;
-            bytes
-        };
-        Some(Side { mode, id: IdHasher::of(ObjectKind::Blob, &bytes).ok()?, bytes })
+        if mode == EntryMode::Link {
+            return self.root.open_dir(parent)?.read_link(&CString::new(name)?);
+        }
+        let mut bytes = Vec::new();
+        self.root.open_file(path)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 }
 

@@ -4,6 +4,7 @@
 //! - P1. A project is an orphan only by evidence: its directory is gone while the one around it is there, on the same
 //!   device as when the project was last seen. An unmounted disk is not a deleted project.
 //! - P2. Nothing outside the base is touched, and in it only what is piton's.
+//! - P3. A clock that jumps costs nothing at once: the first automatic prune after a gap drops nothing for its age.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -214,6 +215,16 @@ fn is_prune_due(store: &Store, settings: &Settings, now: Moment) -> bool {
     settings.auto_prune && age.is_none_or(|age| age >= interval)
 }
 
+/// After more days without a prune than things are kept for, everything looks old: the user was away, or the clock jumped.
+/// Nothing goes for its age then; if the clock still says so at the next prune, it was right.
+fn policy_after_gap(store: &Store, settings: &Settings, now: Moment) -> Policy {
+    let policy = Policy::from(settings);
+    #[expect(clippy::cast_precision_loss, reason = "days")]
+    let kept_secs = policy.retention_days as f64 * plan::DAY_SECS;
+    let is_gap = store.last_prune().is_some_and(|at| now.as_secs_f64() - at > kept_secs);
+    Policy { retention_days: if is_gap { 0 } else { policy.retention_days }, ..policy }
+}
+
 /// What maintenance did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Maintained {
@@ -229,9 +240,10 @@ pub enum Maintained {
 /// run beside everything else; never on the path of a take.
 pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) -> Result<Maintained> {
     if is_prune_due(store, settings, now) {
+        let policy = policy_after_gap(store, settings, now);
         // Marked before, so that a prune that fails is not tried again by every take.
         let marked = store.mark_prune(now);
-        let pruned = prune(store, &Policy::from(settings), now, watch).map(Maintained::Pruned);
+        let pruned = prune(store, &policy, now, watch).map(Maintained::Pruned);
         // On a full disk the mark may be to be had only now.
         return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }

@@ -6,7 +6,10 @@ use crate::id::ProjectId;
 use crate::settings::Settings;
 use crate::store::Archive;
 
-const DAY_SECS: f64 = 24.0 * 60.0 * 60.0;
+pub(super) const DAY_SECS: f64 = 24.0 * 60.0 * 60.0;
+
+/// 2020. There was nothing to be pruned before: an earlier time is that of a clock that was not set yet, and says nothing.
+const CLOCK_IS_SET_SECS: f64 = 1_577_836_800.0;
 
 /// The rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +117,7 @@ pub fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Drop> 
         let is_orphan = policy.delete_orphans && presence == Presence::Gone;
         #[expect(clippy::cast_precision_loss, reason = "days")]
         let age_max = policy.retention_days as f64 * DAY_SECS;
+        let last_touch = last_touch.filter(|touched| *touched >= CLOCK_IS_SET_SECS);
         let is_stale = policy.retention_days > 0 && last_touch.is_some_and(|touched| now_secs - touched > age_max);
         match (is_orphan, is_stale) {
             (true, _) => Some(WhyDropped::Orphan),
@@ -142,7 +146,7 @@ pub fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Drop> 
 mod tests {
     use super::*;
 
-    const NOW: f64 = 100.0 * DAY_SECS;
+    const NOW: f64 = 30_000.0 * DAY_SECS;
 
     fn project(digit: char, presence: Presence, days_ago: Option<f64>) -> KnownProject {
         KnownProject {

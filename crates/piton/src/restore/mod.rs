@@ -322,10 +322,12 @@ impl<'a> Restore<'a> {
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
         // What is not on the disk for certain is not done: the intent stays, and the next command says so.
-        match self.root.sync_file_system() {
-            Ok(()) => self.store.clear_intent(&locked, self.project.id())?,
-            Err(error) => done.left.push(Left { path: Vec::new(), why: WhyLeft::Failed(plain_io(&error)) }),
-        }
+        let ended = match self.root.sync_file_system() {
+            Ok(()) => self.store.clear_intent(&locked, self.project.id()).map_err(|error| error.to_string()),
+            Err(error) => Err(plain_io(&error)),
+        };
+        // Whatever became of the intent, what was done and what was left must be told.
+        done.left.extend(ended.err().map(|why| Left { path: Vec::new(), why: WhyLeft::Failed(why) }));
         let outcome = if done.left.is_empty() { RestoreOutcome::Restored } else { RestoreOutcome::Partly };
         Ok(RestoreReport {
             written: done.written,

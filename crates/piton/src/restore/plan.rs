@@ -250,6 +250,7 @@ impl<'a> Planner<'a> {
             self.compare_modes(&mut progress);
         }
         self.find_leftovers(&mut progress)?;
+        self.find_unread(&mut progress);
         let mut plan = progress.plan;
         self.find_saved_trees(&mut plan);
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
@@ -429,7 +430,10 @@ impl<'a> Planner<'a> {
         if let Some(why) = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none()) {
             match self.look_outside(&path, entry) {
                 Outside::Nothing => {}
-                Outside::Same => return,
+                Outside::Same => {
+                    progress.touched.insert(path);
+                    return;
+                }
                 Outside::Differs if self.moves_aside.is_some() => {
                     let stamp = self.moves_aside.unwrap_or_default();
                     let name = [relpath::split(&path).1, b".uncovered-", stamp.as_bytes()].concat();
@@ -546,6 +550,19 @@ impl<'a> Planner<'a> {
         let all = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees = all.filter(|(dir, _)| around.contains(&*dir.path)).filter_map(|(_, tree)| *tree);
         plan.saved.extend(trees.map(|tree| (ObjectKind::Tree, tree)));
+    }
+
+    /// What could not be read now, and could be when the checkpoint was taken, or was not there: nobody knows what it is,
+    /// so it stays. Whoever believes that all is as it was then must hear of it.
+    fn find_unread(&self, progress: &mut Progress<'_>) {
+        let is_unread = |skipped: &&Skipped| matches!(skipped.why, SkipReason::Unreadable | SkipReason::Changing);
+        for Skipped { path, why, .. } in self.survey.skipped.iter().filter(is_unread) {
+            let was_left_out = self.target.facts.skipped.iter().any(|then| relpath::is_within(path, &then.path));
+            let is_told = progress.plan.left.iter().any(|left| relpath::is_within(&left.path, path));
+            if self.leads_to_meant(path) && !was_left_out && !is_told && !progress.touched.contains(path) {
+                progress.plan.left.push(Left { path: path.clone(), why: WhyLeft::OutOfScope(*why) });
+            }
+        }
     }
 
     /// What an earlier restore left: files that never were the user's, and those whose contents the store has.

@@ -148,7 +148,7 @@ impl Store {
 
     /// Declines a directory that is no store of piton's making.
     pub(crate) fn check_ours(&self) -> Result<()> {
-        let is_ours = create::is_a_store(self.layout.store()) && self.layout.projects().is_dir();
+        let is_ours = create::is_a_store(self.layout.store())? && self.layout.projects().is_dir();
         if is_ours { Ok(()) } else { Err(not_ours(self.layout.store())) }
     }
 
@@ -170,7 +170,7 @@ impl Store {
     /// Removes what is left of a store that was being removed.
     pub(crate) fn finish_removal(&self) -> Result<()> {
         let aside = self.layout.aside();
-        if is_real_dir(&aside) && create::is_a_store(&aside) { remove_dir(&aside) } else { Ok(()) }
+        if is_real_dir(&aside) && create::is_a_store(&aside)? { remove_dir(&aside) } else { Ok(()) }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use super::decode::{Decoder, InMemory, RawPack, Why};
 use super::{Store, Watch};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::threads;
@@ -118,6 +118,16 @@ impl Store {
 }
 
 impl Copies {
+    /// What the file system did not let us read is not damaged for that: nothing may be taken away for it.
+    pub(super) fn refuse_unread(&self) -> Result<()> {
+        let Some((pack, why)) = self.packs.iter().find_map(|pack| Some((pack, pack.unread()?))) else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Io, format!("read {}", pack.name.display()))
+            .because(why.to_owned())
+            .with_hint("nothing was taken away; if the disk is failing, repair a copy on another one with --base"))
+    }
+
     pub(super) fn decoder(&self) -> Decoder<'_> {
         Decoder::new(&self.large)
     }

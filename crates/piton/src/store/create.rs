@@ -5,7 +5,7 @@
 //! were there once. The usual open looks whether all still are (a tool that copies no empty directories may have been
 //! at work), and does nothing else.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -136,22 +136,42 @@ pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
 /// Whether there is a store, of piton's or of stock git's making. Declines one that belongs to another user.
 pub(super) fn is_there(layout: &Layout) -> Result<bool> {
     for path in [layout.base(), layout.store()] {
-        match fs::symlink_metadata(path) {
-            Ok(found) if found.uid() != sys::effective_uid() => return Err(not_ours(path)),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(Error::io("open the store", path, error)),
+        // A link must be this user's as well as what it leads to.
+        for found in [fs::symlink_metadata(path), fs::metadata(path)] {
+            match found {
+                Ok(found) if found.uid() != sys::effective_uid() => return Err(not_ours(path)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                Err(error) => return Err(Error::io("open the store", path, error)),
+            }
         }
     }
-    Ok(layout.head().exists() && layout.objects().is_dir())
+    Ok(fsx::look_at(&layout.head())?.is_some() && fsx::look_at(&layout.objects())?.is_some_and(|found| found.is_dir()))
 }
 
-/// Whether there is one, made to the end, with no piece missing.
+/// Whether there is one, made to the end, with no piece missing, that nobody else may write to.
 fn is_whole(layout: &Layout) -> Result<bool> {
     let files = [layout.lock(lock::GATE), layout.config(), layout.exclude(), layout.attributes()];
+    let is_dir = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
+    let is_link = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    let is_private = |dir: &Path| dir.metadata().is_ok_and(|found| found.permissions().mode() & 0o022 == 0);
     Ok(is_there(layout)?
-        && layout.directories().all(|dir| dir.is_dir())
+        && [layout.base(), layout.store()].into_iter().all(is_private)
+        && layout.directories().all(is_dir)
+        && !layout.directories_made_later().any(is_link)
         && files.iter().all(|file| file.symlink_metadata().is_ok()))
+}
+
+/// A directory in the store that is a link would take what is written to it elsewhere.
+fn refuse_link(dir: &Path) -> Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(found) if !found.is_symlink() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(_) => Err(Error::new(ErrorKind::NotOurs, format!("use {}", dir.display()))
+            .because("it is a link, and what is written there would be elsewhere")
+            .with_hint("remove the link, or move what it leads to in its place")),
+        Err(error) => Err(Error::io("look at", dir, error)),
+    }
 }
 
 fn not_ours(path: &Path) -> Error {
@@ -171,15 +191,15 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     }
     refuse_foreign_directory(layout, "make a store in")?;
     make_base_private(layout)?;
-    let half_made = layout.store().exists();
+    let half_made = fsx::look_at(layout.store())?.is_some();
     fsx::ensure_dir(layout.store())?;
-    if !layout.head().exists() {
+    if fsx::look_at(&layout.head())?.is_none() {
         move_old_layout_aside(layout, now, half_made)?;
     }
     fill_in(layout)?;
     // From now on counts how long it was not pruned: there is nothing to prune in a new one.
     let mark = layout.last_prune();
-    if !half_made && !mark.exists() {
+    if !half_made && fsx::look_at(&mark)?.is_none() {
         fsx::replace(&mark, now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)?;
     }
     Ok(())
@@ -207,7 +227,9 @@ fn make_base_private(layout: &Layout) -> Result<()> {
 pub(super) fn fill_in(layout: &Layout) -> Result<()> {
     for dir in layout.directories() {
         fsx::ensure_dir(&dir)?;
+        refuse_link(&dir)?;
     }
+    layout.directories_made_later().try_for_each(|dir| refuse_link(&dir))?;
     let attributes = ATTRIBUTES.to_owned();
     let pieces = [
         (layout.config(), CONFIG.to_owned()),
@@ -216,14 +238,14 @@ pub(super) fn fill_in(layout: &Layout) -> Result<()> {
         (layout.head(), "ref: refs/heads/master\n".to_owned()),
     ];
     for (path, text) in pieces {
-        if !path.exists() {
+        if fsx::look_at(&path)?.is_none() {
             fsx::replace(&path, text.as_bytes(), Durability::Synced)?;
         }
     }
     make_private(layout.store())?;
     for name in [lock::GC, lock::STORE, lock::GATE] {
         let path = layout.lock(name);
-        fsx::open_lock_file(&path).map_err(|error| Error::io("make", &path, error))?;
+        sys::open_lock(&path).map_err(|error| Error::io("make", &path, error))?;
     }
     Ok(())
 }
@@ -253,20 +275,31 @@ fn is_session_record(path: &Path) -> bool {
 }
 
 /// What piton itself keeps beside the store.
-fn is_ours(base: &Path, name: &OsStr) -> bool {
+fn is_ours(base: &Path, name: &OsStr) -> Result<bool> {
     let bytes = name.as_encoded_bytes();
-    (name == STORE && is_a_store(&base.join(name)))
-        || name == LAST_PRUNE
+    if name == STORE {
+        return is_a_store(&base.join(name));
+    }
+    Ok(name == LAST_PRUNE
         || name == CLEARING
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(b"piton.log")
         || is_session_record(&base.join(name))
         // A process that was killed while it wrote one.
-        || (bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) && !base.join(name).is_dir())
+        || (bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) && !base.join(name).is_dir()))
+}
+
+/// What is in the base: ours, and everything else.
+fn ours_and_others(base: &Path) -> Result<(Vec<OsString>, Vec<OsString>)> {
+    let (mut ours, mut others) = (Vec::new(), Vec::new());
+    for name in fsx::names_in(base)? {
+        if is_ours(base, &name)? { ours.push(name) } else { others.push(name) }
+    }
+    Ok((ours, others))
 }
 
 /// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
-pub(super) fn is_a_store(dir: &Path) -> bool {
+pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     const NAMES: &[&str] = &[
         "HEAD",
         "config",
@@ -300,12 +333,13 @@ pub(super) fn is_a_store(dir: &Path) -> bool {
         "config.worktree",
         "rr-cache",
     ];
-    let is_known = |name: &std::ffi::OsString| {
+    let is_known = |name: &OsString| {
         let bytes = name.as_encoded_bytes();
         let is_passing = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) || bytes.ends_with(b".lock");
         is_passing || NAMES.iter().any(|known| name == known)
     };
-    dir.is_dir() && fsx::names_in(dir).is_ok_and(|names| names.iter().all(is_known))
+    let is_dir = fsx::look_at(dir)?.is_some_and(|found| found.is_dir());
+    Ok(is_dir && fsx::names_in(dir)?.iter().all(is_known))
 }
 
 fn is_old_repository(dir: &Path) -> bool {
@@ -314,8 +348,7 @@ fn is_old_repository(dir: &Path) -> bool {
 
 fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     let base = layout.base();
-    let names = fsx::names_in(base)?;
-    let (ours, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_ours(base, name));
+    let (ours, others) = ours_and_others(base)?;
     let known = ours.iter().any(|name| *name == STORE) || others.iter().any(|name| is_old_repository(&base.join(name)));
     match others.first() {
         Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("{action} {}", base.display()))
@@ -329,18 +362,18 @@ fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
 /// goes on in the archive that it began.
 fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Result<()> {
     let base = layout.base();
-    let names = fsx::names_in(base)?;
-    let others: Vec<_> = names.iter().filter(|name| !is_ours(base, name)).collect();
+    let (ours, others) = ours_and_others(base)?;
     if others.is_empty() {
         return Ok(());
     }
-    let begun = names.iter().rfind(|name| half_made && name.as_encoded_bytes().starts_with(LEGACY_PREFIX.as_bytes()));
-    let archive = match begun {
-        Some(name) => base.join(name),
-        None => base.join(format!("{LEGACY_PREFIX}{}", now.stamp())),
-    };
+    let begun = ours.iter().rfind(|name| half_made && name.as_encoded_bytes().starts_with(LEGACY_PREFIX.as_bytes()));
+    // One that holds the same name is an older one: the clock may have been set back, too.
+    let later = (0..).map(|secs| Moment { secs: now.secs.saturating_add(secs), ..now }.stamp());
+    let mut archives = begun.cloned().into_iter().chain(later.map(|stamp| format!("{LEGACY_PREFIX}{stamp}").into()));
+    let is_free = |archive: &OsString| others.iter().all(|name| !base.join(archive).join(name).exists());
+    let archive = base.join(archives.find(is_free).unwrap_or_default());
     fsx::ensure_dir(&archive)?;
-    for name in others {
+    for name in &others {
         let (from, to) = (base.join(name), archive.join(name));
         fs::rename(&from, &to).map_err(|error| Error::io("move aside", &from, error))?;
     }

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use flate2::{Decompress, FlushDecompress, Status};
 use gix_hash::Kind;
@@ -15,7 +15,7 @@ use gix_odb::pack;
 
 use super::delta;
 use super::pack::HEADER_BYTES;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, plain_io};
 use crate::id::{Checksum, ID_BYTES, IdHasher, ObjectId, ObjectKind};
 
 /// A longer chain of deltas is a pack with a loop in it.
@@ -51,6 +51,8 @@ pub(super) struct RawPack {
     pub(super) idx_fault: Option<IdxFault>,
     /// What is wrong with the pack, as far as can be told without reading all of it.
     pub(super) fault: Option<Why>,
+    /// Why some of it could not be read. That is no damage: it may be whole, and be read another time.
+    unread: OnceLock<String>,
 }
 
 /// What is wrong with an idx.
@@ -73,6 +75,7 @@ impl RawPack {
             order: Vec::new(),
             idx_fault: None,
             fault: None,
+            unread: OnceLock::new(),
         };
         let path = name.with_added_extension("pack");
         match File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
@@ -152,7 +155,17 @@ impl RawPack {
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.read_exact_at(into, at)
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        file.read_exact_at(into, at).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                self.unread.get_or_init(|| plain_io(error));
+            }
+        })
+    }
+
+    /// Why the file system did not let some of it be read, if it did not.
+    pub(super) fn unread(&self) -> Option<&str> {
+        self.unread.get().map(String::as_str)
     }
 
     /// Whether the checksum at the end is right.

@@ -99,6 +99,10 @@ impl Layout {
         self.store.join("objects/info")
     }
 
+    pub(super) fn alternates(&self) -> PathBuf {
+        self.store.join("objects/info/alternates")
+    }
+
     pub(super) fn shallow(&self) -> PathBuf {
         self.store.join("shallow")
     }
@@ -207,5 +211,10 @@ impl Layout {
             "locks",
         ];
         DIRECTORIES.iter().map(|dir| self.store.join(dir))
+    }
+
+    /// Those that are made when something is to be put into them.
+    pub(super) fn directories_made_later(&self) -> impl Iterator<Item = PathBuf> {
+        ["restores", "turns", "notices", "installs", "repairs"].iter().map(|dir| self.store.join(dir))
     }
 }

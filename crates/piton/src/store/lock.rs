@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
-use crate::{fsx, sys};
+use crate::sys;
 
 pub(super) const GC: &str = "gc";
 pub(super) const GATE: &str = "gate";
@@ -252,12 +252,12 @@ impl Store {
 
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.layout.lock(name);
-        fsx::open_lock_file(&path).map_err(|error| Error::io("open the lock", &path, error))
+        sys::open_lock(&path).map_err(|error| Error::io("open the lock", &path, error))
     }
 
     fn open_lock(&self, name: &str) -> Result<Option<File>> {
         let path: &Path = &self.layout.lock(name);
-        match fsx::open_lock_file(path) {
+        match sys::open_lock(path) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(File::open(path).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -10,7 +10,7 @@ use gix_object::{Exists as _, Find as _};
 
 use super::pack::{Deflater, Form, LEVEL_FAST, PackWriter, SealedPack};
 use super::{Store, StoreLock, size};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 
@@ -30,6 +30,7 @@ pub(crate) struct Objects {
 impl Store {
     /// The objects that are there now. What is found stays there as long as the lock is held.
     pub(crate) fn objects(&self, _held: &StoreLock) -> Result<Objects> {
+        self.refuse_alternates()?;
         let options = gix_odb::store::init::Options {
             slots: gix_odb::store::init::Slots::AsNeededByDiskState { multiplier: 1.1, minimum: 64 },
             alloc_limit_bytes: Some(OBJECT_BYTES_MAX),
@@ -40,6 +41,19 @@ impl Store {
             .map_err(|error| Error::io("open", self.layout.objects(), error))?;
         let has_loose = fsx::names_in(&self.layout.objects())?.iter().any(|name| name.len() == 2);
         Ok(Objects::new(Arc::new(store), has_loose))
+    }
+
+    /// Stock git lets a repository lean on another. A checkpoint must not: it would be gone with the other one.
+    fn refuse_alternates(&self) -> Result<()> {
+        let path = self.layout.alternates();
+        match fsx::look_at(&path)? {
+            Some(found) if found.len() > 0 => Err(Error::new(ErrorKind::NotOurs, "use the store")
+                .because(format!("it leans on another repository ({})", path.display()))
+                .with_hint(
+                    "remove that file; if checkpoints are missing then, put it back and run `git repack -a` there",
+                )),
+            _ => Ok(()),
+        }
     }
 
     /// Begins a collection of new objects. A dry one names them, and keeps nothing.

@@ -121,7 +121,8 @@ impl Pack {
             entries,
             bytes: size::on_disk(idx_stat.size) + size::on_disk(data_stat.size),
             mtime_nanos: data_stat.mtime.as_nanos(),
-            is_kept: name.with_added_extension("keep").exists(),
+            // What cannot be looked at may be there.
+            is_kept: name.with_added_extension("keep").try_exists().unwrap_or(true),
             idx,
             data,
         })

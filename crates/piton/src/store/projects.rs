@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::{ProjectLock, Store};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::ProjectId;
 use crate::relpath;
@@ -24,20 +24,26 @@ const SESSIONS_MAX: usize = 64;
 
 /// One project's record, with every key that it had on disk.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Record(Map<String, Value>);
+pub(crate) struct Record {
+    keys: Map<String, Value>,
+    /// There is one, and it could not be read: what it says must not be replaced by what little is known without it.
+    is_unread: bool,
+}
 
 impl Record {
     /// Notes that the project was used, and where it is. The device of the directory around it tells later whether a
     /// missing directory was deleted or is on a disk that is not mounted.
     pub(crate) fn touch(&mut self, dir: &Path, now: Moment) {
-        let set = &mut self.0;
+        // A clock that was set back makes nothing older: what is old may be pruned.
+        let last = now.as_secs_f64().max(self.last_touch().unwrap_or(f64::MIN));
+        let set = &mut self.keys;
         let now = Value::from(now.as_secs_f64());
         set.insert("workdir".to_owned(), dir.to_string_lossy().into());
         if dir.to_str().is_none() {
             set.insert("workdir_bytes".to_owned(), relpath::escape(dir.as_os_str().as_bytes()).into());
         }
         set.entry("created_at").or_insert_with(|| now.clone());
-        set.insert("last_touch".to_owned(), now);
+        set.insert("last_touch".to_owned(), last.into());
         if let Some(around) = dir.parent().and_then(|parent| parent.metadata().ok()) {
             // Where a disk is mounted right here, the place may vanish with it: then no device is the right one.
             let device = dir.metadata().map_or(around.dev(), |own| own.dev());
@@ -48,12 +54,12 @@ impl Record {
     /// The record of a project of which nothing is known but its checkpoints.
     pub(crate) fn with_times(first: Moment, last: Moment) -> Self {
         let times = [("created_at", first), ("last_touch", last)];
-        Self(times.into_iter().map(|(key, time)| (key.to_owned(), time.as_secs_f64().into())).collect())
+        times.into_iter().map(|(key, time)| (key.to_owned(), time.as_secs_f64().into())).collect::<Map<_, _>>().into()
     }
 
     /// Where the project is. A record that somebody else wrote may name anything.
     pub(crate) fn dir(&self) -> Option<PathBuf> {
-        let text = |key: &str| self.0.get(key).and_then(Value::as_str);
+        let text = |key: &str| self.keys.get(key).and_then(Value::as_str);
         let bytes = match text("workdir_bytes") {
             Some(escaped) => relpath::unescape(escaped.as_bytes())?,
             None => text("workdir")?.as_bytes().to_vec(),
@@ -63,67 +69,67 @@ impl Record {
 
     /// The device that the directory around it must be on for a missing directory to be a deleted one.
     pub(crate) fn parent_device(&self) -> Option<u64> {
-        self.0.get("parent_device")?.as_u64()
+        self.keys.get("parent_device")?.as_u64()
     }
 
     /// When it was first seen, in seconds since 1970 began.
     pub(crate) fn created_at(&self) -> Option<f64> {
-        self.0.get("created_at")?.as_f64()
+        self.keys.get("created_at")?.as_f64()
     }
 
     /// When it was last used.
     pub(crate) fn last_touch(&self) -> Option<f64> {
-        self.0.get("last_touch")?.as_f64()
+        self.keys.get("last_touch")?.as_f64()
     }
 
     /// The index that goes with this record and the rules that its scan went by. An index with another checksum was
     /// written by somebody else, and says nothing about the rules.
     pub(crate) fn index_and_rules(&self) -> Option<(&str, &str)> {
-        Some((self.0.get("index")?.as_str()?, self.0.get("rules")?.as_str()?))
+        Some((self.keys.get("index")?.as_str()?, self.keys.get("rules")?.as_str()?))
     }
 
     /// As if no take of the project had come to its end.
     pub(crate) fn unset_index(&mut self) {
-        self.0.shift_remove("index");
+        self.keys.shift_remove("index");
     }
 
     /// What that scan noted of rules that are not in the index.
     pub(crate) fn hidden_rules(&self) -> BTreeMap<String, String> {
-        let noted = self.0.get("hidden_rules").and_then(Value::as_object);
+        let noted = self.keys.get("hidden_rules").and_then(Value::as_object);
         let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
         noted.into_iter().flatten().filter_map(text).collect()
     }
 
     /// Which run of the machine that index was written in, and when, in seconds.
     pub(crate) fn index_boot(&self) -> Option<(&str, i64)> {
-        Some((self.0.get("index_boot")?.as_str()?, self.0.get("index_time")?.as_i64()?))
+        Some((self.keys.get("index_boot")?.as_str()?, self.keys.get("index_time")?.as_i64()?))
     }
 
     pub(crate) fn set_index_boot(&mut self, boot: String, now: Moment) {
-        self.0.insert("index_boot".to_owned(), boot.into());
-        self.0.insert("index_time".to_owned(), now.secs.into());
+        self.keys.insert("index_boot".to_owned(), boot.into());
+        self.keys.insert("index_time".to_owned(), now.secs.into());
     }
 
     pub(crate) fn set_index_and_rules(&mut self, index: String, rules: String, hidden: BTreeMap<String, String>) {
-        self.0.insert("index".to_owned(), index.into());
-        self.0.insert("rules".to_owned(), rules.into());
+        self.keys.insert("index".to_owned(), index.into());
+        self.keys.insert("rules".to_owned(), rules.into());
         let hidden: Map<String, Value> = hidden.into_iter().map(|(key, value)| (key, value.into())).collect();
-        self.0.insert("hidden_rules".to_owned(), hidden.into());
+        self.keys.insert("hidden_rules".to_owned(), hidden.into());
     }
 
     /// Whether this turn of this session has had its checkpoint.
     pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
-        self.0.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
+        self.keys.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
     }
 
     /// Whether this session has ever had one here.
     pub(crate) fn knows_session(&self, session: &str) -> bool {
-        self.0.get("turns").is_some_and(|turns| turns.get(session).is_some())
+        self.keys.get("turns").is_some_and(|turns| turns.get(session).is_some())
     }
 
     /// Notes that it has.
     pub(crate) fn set_turn(&mut self, session: &str, turn: &str) {
-        let turns = self.0.entry("turns").or_insert_with(|| Map::new().into());
+        let turns = self.keys.entry("turns").or_insert_with(|| Map::new().into());
         if !turns.is_object() {
             *turns = Map::new().into();
         }
@@ -139,7 +145,7 @@ impl Record {
 
 impl From<Map<String, Value>> for Record {
     fn from(keys: Map<String, Value>) -> Self {
-        Self(keys)
+        Self { keys, is_unread: false }
     }
 }
 
@@ -154,14 +160,14 @@ impl Store {
         projects_by_file(&self.layout.intents())
     }
 
-    /// The record of a project. One that is missing or damaged is empty: all of it can be made again.
+    /// The record of a project. One that is missing or damaged is empty: all of it can be made again. One that cannot be
+    /// read right now is empty, too, and is not replaced.
     pub(crate) fn record(&self, project: &ProjectId) -> Record {
-        fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX)
-            .ok()
-            .flatten()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .map(Record)
-            .unwrap_or_default()
+        let (bytes, is_unread) = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
+            Ok(bytes) => (bytes.unwrap_or_default(), false),
+            Err(error) => (Vec::new(), error.kind() != ErrorKind::Damaged),
+        };
+        Record { keys: serde_json::from_slice(&bytes).unwrap_or_default(), is_unread }
     }
 
     /// Where a project is, as far as the store knows.
@@ -175,7 +181,11 @@ impl Store {
     }
 
     pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &Record) -> Result<()> {
-        let bytes = serde_json::to_vec(&record.0).map_err(|error| Error::damaged("write a project's record", error))?;
+        if record.is_unread {
+            return Ok(());
+        }
+        let bytes =
+            serde_json::to_vec(&record.keys).map_err(|error| Error::damaged("write a project's record", error))?;
         fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
     }
 }

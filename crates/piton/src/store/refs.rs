@@ -222,7 +222,7 @@ impl Store {
         let lock = path.with_added_extension("lock");
         let temp = self.layout.lock(&format!("{}{by}", fsx::TEMP_PREFIX));
         let mut temp = TempPath::try_from_path(temp).map_err(|error| Error::io("write", &lock, error))?;
-        let written = fsx::open_lock_file(&temp).and_then(|mut file| {
+        let written = sys::open_lock(&temp).and_then(|mut file| {
             file.set_len(0)?;
             file.write_all(bytes)?;
             file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH))?;

@@ -150,6 +150,13 @@ pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
     Ok(rustix::fs::open(path, flags | OFlags::NOCTTY, Mode::RUSR | Mode::WUSR)?.into())
 }
 
+/// Opens a file of the owner's alone that exists only to be locked, making it where it is missing. Follows no link at the
+/// end of the path.
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
+}
+
 /// What an open file is.
 pub(crate) fn stat_file(file: &File) -> io::Result<Stat> {
     stat_at(file, c"", AtFlags::EMPTY_PATH)

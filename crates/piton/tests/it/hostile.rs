@@ -41,7 +41,7 @@ impl Victim {
     }
 
     /// Writes an object that stock git would not make.
-    fn object(&self, kind: &str, bytes: &[u8]) -> String {
+    pub(crate) fn object(&self, kind: &str, bytes: &[u8]) -> String {
         let mut command = git();
         command.arg(format!("--git-dir={}", self.sandbox.store().display()));
         command.args(["hash-object", "-w", "--literally", "--stdin", "-t", kind]);
@@ -52,7 +52,7 @@ impl Victim {
         String::from_utf8(output.stdout).expect("an id").trim().to_owned()
     }
 
-    fn tree(&self, entries: &[(&str, &[u8], &str)]) -> String {
+    pub(crate) fn tree(&self, entries: &[(&str, &[u8], &str)]) -> String {
         let mut bytes = Vec::new();
         for (mode, name, id) in entries {
             bytes.extend_from_slice(mode.as_bytes());
@@ -65,7 +65,7 @@ impl Victim {
     }
 
     /// Makes a commit the newest checkpoint.
-    fn plant(&self, tree: &str, message: &str) {
+    pub(crate) fn plant(&self, tree: &str, message: &str) {
         let who = "x <x@x> 1700000000 +0000";
         let commit = format!("tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n");
         let id = self.object("commit", commit.as_bytes());

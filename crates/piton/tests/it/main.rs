@@ -1,6 +1,7 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
 mod cap;
+mod clock;
 mod compat;
 mod damaged;
 mod diff;
@@ -21,6 +22,7 @@ mod restore_left;
 mod restore_model;
 mod retention;
 mod scope;
+mod security;
 mod session;
 mod session_pyyaml;
 mod session_versions;

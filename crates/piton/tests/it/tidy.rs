@@ -182,6 +182,31 @@ fn things_are_called_by_their_names() {
     }
 }
 
+/// A document that names a test which is gone proves nothing.
+#[test]
+fn every_point_of_the_security_document_has_a_test_that_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("docs/SECURITY.md")).expect("the document");
+    let exists = |suite: &str, test: &str| {
+        ["piton", "piton-cli"].iter().any(|package| {
+            ["tests/it", "src"].iter().any(|dir| {
+                let code = fs::read_to_string(root.join(format!("crates/{package}/{dir}/{suite}.rs")));
+                let lines: Vec<String> = code.unwrap_or_default().lines().map(|line| line.trim().to_owned()).collect();
+                lines.windows(2).any(|two| two[0] == "#[test]" && two[1] == format!("fn {test}() {{"))
+            })
+        })
+    };
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| point")).collect();
+    assert!(rows.len() > 20, "the table is not where it was");
+    for row in rows {
+        let named: Vec<_> = row.split('`').filter_map(|word| word.split_once("::")).collect();
+        assert!(!named.is_empty(), "no test is named: {row}");
+        for (suite, test) in named {
+            assert!(exists(suite, test), "there is no test {suite}::{test}");
+        }
+    }
+}
+
 #[test]
 fn a_word_is_found_by_itself_only() {
     assert!(names("use gix::x;", "gix") && names("gix", "gix") && names("(x.unwrap())", "unwrap()"));

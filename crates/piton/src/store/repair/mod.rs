@@ -77,7 +77,7 @@ impl Store {
             return Ok(None);
         }
         let layout = super::Layout::new(fsx::canonical(base)?);
-        let is_there = layout.objects().is_dir() && create::is_a_store(layout.store());
+        let is_there = layout.objects().is_dir() && create::is_a_store(layout.store())?;
         create::is_there(&layout)?;
         Ok(is_there.then(|| Self { layout, told: super::lock::Told::default() }))
     }
@@ -287,6 +287,7 @@ impl Mending<'_> {
         if diagnosis.report.findings.iter().any(is_unnamed) {
             whole.all_commits();
         }
+        copies.refuse_unread()?;
         Ok(whole.bad.into_keys().collect())
     }
 

@@ -64,6 +64,7 @@ impl Mending<'_> {
             &fresh
         };
         let mut plan = self.plan_names(copies, diagnosis, promised.clone())?;
+        copies.refuse_unread()?;
         // What came before a checkpoint that cannot be read is not known, but which others cannot be read is.
         if plan.lost.iter().any(|loss| loss.what == CHECKPOINT) {
             let unread = wrecks.iter().flat_map(|wreck| wreck.unread_commits(&diagnosis.copies));

@@ -173,6 +173,7 @@ impl Saving {
 impl Mending<'_> {
     /// Makes idxs again, saves what is whole in damaged packs, and moves those aside.
     pub(crate) fn mend_packs(&mut self, diagnosis: &mut Diagnosis) -> Result<Vec<Wreck>> {
+        diagnosis.copies.refuse_unread()?;
         let mut wrecks = Vec::new();
         for at in 0..diagnosis.copies.packs.len() {
             let pack = &diagnosis.copies.packs[at];
@@ -197,6 +198,7 @@ impl Mending<'_> {
             wrecks.push(Wreck { pack: at, unread: searched.unread });
         }
         let new = self.save_from(&diagnosis.copies, &wrecks)?;
+        diagnosis.copies.refuse_unread()?;
         for wreck in &wrecks {
             let name = &diagnosis.copies.packs[wreck.pack].name;
             if !new.contains(name) {

@@ -2,7 +2,7 @@
 //! calls from their stdin and write answers to their stdout.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 
 use piton::session::{Author, Changed, SessionId, Sessions};
@@ -127,7 +127,7 @@ impl Call {
         }
     }
 
-    fn project(&self, dir: &PathBuf) -> Result<Project, Error> {
+    fn project(&self, dir: &Path) -> Result<Project, Error> {
         Project::at(dir, Some(&self.home))
     }
 
@@ -182,7 +182,7 @@ impl Call {
         }
     }
 
-    fn turn(&self, dir: &PathBuf, session: &str, turn: &str, settings: Settings) -> Result<Answer, Error> {
+    fn turn(&self, dir: &Path, session: &str, turn: &str, settings: Settings) -> Result<Answer, Error> {
         let mut manager = Manager::new(&self.base, Some(&self.home), settings).for_agent("model");
         manager.begin_turn(session, Some(turn), Some(dir), now());
         let Ensured { report, .. } = manager.ensure_checkpoint(dir, "before write_file", now());

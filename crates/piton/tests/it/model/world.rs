@@ -454,7 +454,7 @@ impl<'a> World<'a> {
         let is_agents = had.is_some_and(|had| !had.is_automatic);
         match answer {
             Answer::Failed { kind, .. } if kind == "not_found" && is_update => {
-                assert!(had.is_none(), "{name} is there")
+                assert!(had.is_none(), "{name} is there");
             }
             Answer::Declined => assert!(is_automatic && is_agents, "{name} is no agent's: {had:?}"),
             Answer::Done => {

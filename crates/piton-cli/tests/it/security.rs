@@ -1,0 +1,304 @@
+//! What an attacker may try with the command, as far as no other suite has it. docs/SECURITY.md has the whole list, with the
+//! test that shows each point.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::json;
+use testkit::{Sandbox, clean_command, has_program, walk};
+
+use crate::hook_kit::{bash, event, hook, hook_command, journal, prompt, send};
+use crate::kit::{PITON, Ran, command, piton, replace_dir, run, take_works};
+use crate::surroundings::on_a_terminal;
+
+/// One call of everything that changes or reads something, in an order that works.
+const ALL: &[&[&str]] = &[
+    &["take", "-m", "first"],
+    &["rollback"],
+    &["status"],
+    &["show", "1"],
+    &["diff", "1"],
+    &["restore", "1", "-y"],
+    &["undo", "-y"],
+    &["session", "write", "task"],
+    &["session", "list"],
+    &["session", "read", "task"],
+    &["install", "claude", "hermes"],
+    &["doctor"],
+    &["purge", "-y", "a.txt"],
+    &["verify", "--read-data"],
+    &["repair"],
+    &["prune"],
+    &["maintain"],
+    &["uninstall", "claude", "hermes"],
+    &["config"],
+];
+
+/// With a record on stdin, for whoever reads it.
+fn send_to(sandbox: &Sandbox, command: &mut std::process::Command) -> Ran {
+    let path = sandbox.root().join("record.yaml");
+    fs::write(&path, "task: x\n").expect("a file");
+    run(command.stdin(fs::File::open(path).expect("a file")))
+}
+
+/// Everything that commands, hooks and maintenance make in the base, with the widest umask there is.
+#[test]
+fn everything_in_the_base_is_the_owners_alone_whatever_the_umask_and_whoever_made_it() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1\n dir/b.txt");
+    let wide = |line: &str, sent: &str| {
+        let mut shell = clean_command("sh");
+        shell.args(["-c", &format!("umask 0; exec {PITON} {line}")]);
+        shell.env("HOME", sandbox.home()).env("PITON_ENABLED", "1").env("TZ", "UTC").current_dir(sandbox.project());
+        if sent.is_empty() { send_to(&sandbox, &mut shell) } else { send(&mut shell, sent) }
+    };
+    for (number, args) in ALL.iter().enumerate() {
+        sandbox.write("dir/b.txt", number.to_string());
+        wide(&args.join(" "), "");
+    }
+    wide("take", "");
+    wide("restore 1 -y", "");
+    wide("hook claude", &prompt(&sandbox, "s", "t1", "x"));
+    wide("hook claude", &bash(&sandbox, "s", "t2", "rm a.txt"));
+    wide("--base /dev/null/x hook claude", &bash(&sandbox, "s", "t3", "rm a.txt"));
+    let mut seen = 0;
+    for dir in [sandbox.base(), sandbox.home().join(".local")] {
+        walk(&dir, &mut |path| {
+            let stat = path.symlink_metadata().expect("what was just listed");
+            assert_eq!(stat.mode() & 0o077, 0, "{} is {:o}", path.display(), stat.mode());
+            seen += 1;
+        });
+    }
+    assert!(seen > 35, "only {seen} things");
+    assert_eq!(sandbox.base().metadata().expect("a base").mode() & 0o7777, 0o700);
+}
+
+/// What stock git would run: from the store's own configuration, from the project's, from hooks and attributes.
+fn plant_what_git_would_run(sandbox: &Sandbox, marker: &Path) {
+    let evil = sandbox.root().join("evil.sh");
+    fs::write(&evil, format!("#!/bin/sh\ntouch {}\n", marker.display())).expect("a file");
+    fs::set_permissions(&evil, Permissions::from_mode(0o755)).expect("permissions");
+    let evil = evil.display();
+    let included = sandbox.root().join("included");
+    fs::write(&included, format!("[core]\n\tpager = {evil}\n\tfsmonitor = {evil}\n")).expect("a file");
+    let config = format!(
+        "[include]\n\tpath = {}\n[core]\n\tfsmonitor = {evil}\n\thooksPath = {}\n\tsshCommand = {evil}\n\teditor = {evil}\n\
+         \tpager = {evil}\n\taskPass = {evil}\n\talternateRefsCommand = {evil}\n\tworktree = /\n[diff]\n\texternal = {evil}\n\
+         [filter \"x\"]\n\tclean = {evil}\n\tsmudge = {evil}\n\tprocess = {evil}\n[gpg]\n\tprogram = {evil}\n[commit]\n\tgpgsign = true\n\
+         [extensions]\n\tpartialClone = x\n[remote \"x\"]\n\turl = ext::{evil}\n\tpromisor = true\n",
+        included.display(),
+        sandbox.root().join("hooks").display(),
+    );
+    for git_dir in [sandbox.store(), sandbox.path(".git")] {
+        let own = fs::read_to_string(git_dir.join("config")).unwrap_or_default();
+        fs::write(git_dir.join("config"), own + &config).expect("a file");
+        for hooks in [git_dir.join("hooks"), sandbox.root().join("hooks")] {
+            fs::create_dir_all(&hooks).expect("a directory");
+            for name in [
+                "post-commit",
+                "pre-commit",
+                "reference-transaction",
+                "post-checkout",
+                "pre-auto-gc",
+                "post-index-change",
+            ] {
+                fs::copy(sandbox.root().join("evil.sh"), hooks.join(name)).expect("a file");
+            }
+        }
+    }
+    sandbox.write(".gitattributes", "* filter=x diff=x\n");
+}
+
+#[test]
+fn nothing_that_a_repository_names_is_run_and_nothing_is_asked_of_a_network() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.project_git(&["init", "-q"]);
+    sandbox.tree("a.txt = 1");
+    take_works(&sandbox);
+    let marker = sandbox.root().join("it-was-run");
+    plant_what_git_would_run(&sandbox, &marker);
+    let log = sandbox.root().join("strace.log");
+    for (number, args) in ALL.iter().enumerate().filter(|(_, args)| args[0] != "doctor") {
+        sandbox.write("a.txt", number.to_string());
+        let mut strace = clean_command("strace");
+        strace.args(["-f", "-qq", "-e", "trace=execve,execveat,socket,connect", "-o"]).arg(&log).arg(PITON).args(*args);
+        let ran = send_to(&sandbox, strace.env("HOME", sandbox.home()).current_dir(sandbox.project()));
+        assert!(ran.status.code().is_some(), "{args:?}: {ran:?}");
+        testkit::wait_for_maintenance(&sandbox.root());
+        for line in fs::read_to_string(&log).expect("what strace wrote").lines() {
+            let is_own = line.contains("+++") || line.contains("---") || line.contains(&format!("execve(\"{PITON}\""));
+            assert!(is_own, "{args:?} starts or calls somebody: {line}");
+        }
+    }
+    assert!(!marker.exists());
+}
+
+#[test]
+fn the_environment_of_git_changes_no_command() {
+    let told = |is_evil: bool| {
+        let sandbox = Sandbox::new();
+        sandbox.tree("a.txt = 1");
+        let mut all = Vec::new();
+        for (number, args) in ALL.iter().enumerate().filter(|(_, args)| !["doctor", "install"].contains(&args[0])) {
+            sandbox.write("a.txt", number.to_string());
+            let mut command = command(&sandbox);
+            for name in
+                ["DIR", "INDEX_FILE", "WORK_TREE", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "COMMON_DIR"]
+                    .iter()
+                    .chain(&[
+                        "CONFIG",
+                        "CONFIG_GLOBAL",
+                        "CONFIG_PARAMETERS",
+                        "SHALLOW_FILE",
+                        "REPLACE_REF_BASE",
+                        "EXTERNAL_DIFF",
+                    ])
+                    .filter(|_| is_evil)
+            {
+                command.env(format!("GIT_{name}"), sandbox.root().join("nonsense"));
+            }
+            all.push((args.join(" "), send_to(&sandbox, command.args(*args)).code()));
+        }
+        assert!(!sandbox.root().join("nonsense").exists());
+        sandbox.assert_store_is_whole();
+        all
+    };
+    assert_eq!(told(true), told(false));
+}
+
+/// Sequences that set a title, clear the screen, go back, answer for the user, in 7 and 8 bits.
+const EVIL: &str = "x\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}[6n\u{9b}31m\u{8}\u{90}q";
+
+fn is_clean(shown: &str) -> bool {
+    // Colours and styles end in `m` and are piton's own; nothing else may begin with an escape.
+    let mut rest = shown;
+    while let Some(at) = rest.find('\u{1b}') {
+        let sequence: String = rest[at + 1..].chars().take_while(|c| !c.is_ascii_alphabetic()).collect();
+        let end = rest[at + 1 + sequence.len()..].chars().next();
+        let is_style = sequence.starts_with('[') && end == Some('m');
+        let is_quiet = ["[?25", "[", "[0"].contains(&sequence.as_str()) && matches!(end, Some('h' | 'l' | 'K'));
+        if !is_style && !is_quiet {
+            return false;
+        }
+        rest = &rest[at + 1..];
+    }
+    !shown.chars().any(|c| c.is_control() && !['\n', '\r', '\t', '\u{1b}'].contains(&c))
+}
+
+#[test]
+fn control_characters_from_names_contents_reasons_and_records_reach_no_terminal() {
+    if !has_program("script") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let dir = sandbox.other_project(&format!("other-{EVIL}"));
+    fs::write(dir.join("a"), "1").expect("a file");
+    run(crate::kit::in_dir(&sandbox, &dir).args(["take", "-m", EVIL])).done();
+    sandbox.write(EVIL, "one\n");
+    sandbox.write("plain.txt", "one\n");
+    piton(&sandbox, ["take", "-m", EVIL]).done();
+    sandbox.write(EVIL, format!("two {EVIL}\n"));
+    sandbox.write("plain.txt", format!("two {EVIL}\n"));
+    let record = serde_json::to_string(&json!({"task": EVIL, "decisions": [EVIL], EVIL: EVIL})).expect("JSON");
+    send(command(&sandbox).args(["session", "write", "s"]), record).done();
+    let log = "cannot write: no space left";
+    fs::write(sandbox.base().join("piton.log"), format!("2026-01-01T00:00:00+00:00 unprotected {EVIL} {log}\n"))
+        .expect("a log");
+    for args in [
+        "rollback < /dev/null",
+        "list -v < /dev/null",
+        "status -v",
+        "show 1 -v",
+        "diff 1",
+        "rollback diff 1",
+        "restore 1 --dry-run",
+        "restore 1 -y -v",
+        "undo -y",
+        "session read s",
+        "session read s --resume",
+        "session list",
+        "purge -y --dry-run \"$EVIL\"",
+        "purge -y \"$EVIL\"",
+        "diff 1 \"$EVIL\"",
+        "verify",
+        "prune --dry-run",
+        "doctor",
+    ] {
+        sandbox.write("plain.txt", format!("{args} {EVIL}\n"));
+        // `cat` shows what a pager is sent.
+        let shown = on_a_terminal(&sandbox, args, &[("EVIL", EVIL), ("PAGER", "cat")]);
+        assert!(!shown.is_empty() && is_clean(&shown), "{args}: {shown:?}");
+    }
+}
+
+#[test]
+fn a_patch_for_a_program_has_every_byte() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.txt", "one\n");
+    take_works(&sandbox);
+    sandbox.write("a.txt", format!("two {EVIL}\n"));
+    let patch = piton(&sandbox, ["diff", "1"]).done().stdout;
+    assert!(patch.contains(&format!("+two {EVIL}\n")), "{patch:?}");
+}
+
+#[test]
+fn payloads_that_nest_or_grow_without_end_stop_nobody() {
+    let sandbox = Sandbox::new();
+    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
+    let payloads = [
+        deep("[", "]"),
+        deep("{\"a\":", "}"),
+        "[".repeat(1_000_000),
+        format!("{{\"cwd\": {:?}, \"x\": 1{}}}", sandbox.project(), "0".repeat(100_000)),
+        format!("{{{}\"z\":1}}", "\"k\":1,".repeat(200_000)),
+        format!("{{\"tool_input\": {{\"command\": \"{}\"}}}}", "$(".repeat(100_000)),
+    ];
+    for (number, payload) in payloads.iter().enumerate() {
+        sandbox.write("x.txt", number.to_string());
+        for agent in ["claude", "cursor"] {
+            let ran = send(hook_command(&sandbox, &[agent]).current_dir(sandbox.project()), payload);
+            assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{agent} {number}");
+        }
+    }
+    take_works(&sandbox);
+}
+
+/// Whatever goes wrong, the log says what, and not what the agent was told.
+#[test]
+fn the_journal_and_the_reasons_hold_no_secrets() {
+    const SECRET: &str = "hunter2-hunter2-hunter2";
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt\n .env = KEY=hunter2-hunter2-hunter2\n sub/.env.local = KEY=hunter2-hunter2-hunter2");
+    let long = format!("please use the password {SECRET} to log in, and then {}", "go on ".repeat(20));
+    let write = json!({"tool_name": "Write", "tool_input": {"file_path": "x.txt", "content": SECRET}});
+    let sent = [
+        prompt(&sandbox, "s", "t1", &long),
+        event(&sandbox, "s", "t2", "PreToolUse", &write),
+        bash(&sandbox, "s", "t3", &format!("API_KEY={SECRET} deploy --all; rm x.txt")),
+        format!("{{\"broken\": \"{SECRET}"),
+    ];
+    for is_broken in [false, true] {
+        if is_broken {
+            // Nothing can be taken any more, and each is on record.
+            replace_dir(&sandbox.store(), &sandbox.root().join("aside"));
+            fs::remove_dir_all(sandbox.store()).expect("a store");
+            fs::write(sandbox.store(), "in the way").expect("a file");
+        }
+        for (number, sent) in sent.iter().enumerate() {
+            sandbox.write("x.txt", format!("{is_broken} {number}"));
+            hook(&sandbox, &["claude"], sent.replace("\"t", &format!("\"{is_broken}-t")));
+        }
+    }
+    assert!(journal(&sandbox).matches(" unprotected ").count() >= 3, "{}", journal(&sandbox));
+    fs::remove_file(sandbox.store()).expect("a file");
+    replace_dir(&sandbox.root().join("aside"), &sandbox.store());
+    assert!(crate::kit::ids(&sandbox).len() >= 3);
+    let found = crate::purge::found(&sandbox, SECRET.as_bytes());
+    assert_eq!(found, [""; 0]);
+    let list = piton(&sandbox, ["rollback", "--json"]).done().stdout;
+    assert!(!list.contains(SECRET), "{list}");
+}
