@@ -189,7 +189,7 @@ impl Call {
         report.map(|report| taken(&report))
     }
 
-    fn restore(&self, dir: &PathBuf, to: &To, paths: &[RelPath], settings: &Settings) -> Result<Answer, Error> {
+    fn restore(&self, dir: &Path, to: &To, paths: &[RelPath], settings: &Settings) -> Result<Answer, Error> {
         let to = match to {
             To::Named(id) => RestoreTo::Named(id),
             To::Undo => RestoreTo::Undo,
@@ -206,7 +206,7 @@ impl Call {
 }
 
 /// The record of a session as it is.
-pub(super) fn read_record(base: &std::path::Path, session: &str) -> Option<Value> {
+pub(super) fn read_record(base: &Path, session: &str) -> Option<Value> {
     let id = SessionId::parse(session).expect("a name of ours");
     Sessions::in_base(base).read(&id).expect("a record that can be read").map(|record| record.to_json())
 }
