@@ -2,7 +2,8 @@
 //!
 //! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take,
 //! `powercut` cuts the power of piton and looks what is left, `picture` draws the picker, `deps` checks what piton is made
-//! of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process of its own.
+//! of, `fuzz` gives it bytes that nobody would send. `statwalk` is one of the tools to measure with: it lives here so that
+//! it can be timed as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
@@ -11,6 +12,7 @@ mod bench;
 mod contestants;
 mod deps;
 mod extras;
+mod fuzz;
 mod machine;
 mod measure;
 mod picture;
@@ -31,7 +33,8 @@ use anyhow::{Result, bail};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match run(&arguments) {
+    let done = if fuzz::is_wrapping() { fuzz::wrap(&arguments) } else { run(&arguments) };
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -63,6 +66,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         (Some("deps"), _) => deps::run(rest),
+        (Some("fuzz"), _) => fuzz::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),
         _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
     }
