@@ -1,8 +1,9 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and `space` try its maintenance for longer than a test may take,
-//! `powercut` cuts the power of piton and looks what is left, `picture` draws the picker, `deps` checks what piton is made
-//! of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process of its own.
+//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and
+//! `space` try its maintenance for longer than a test may take, `fuzz` gives it what nobody would think of, `powercut` cuts its
+//! power and looks what is left, `picture` draws the picker, `deps` checks what piton is made of. `statwalk` is one of the tools
+//! to measure with: it lives here so that it can be timed as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
@@ -11,6 +12,7 @@ mod bench;
 mod contestants;
 mod deps;
 mod extras;
+mod fuzz;
 mod instructions;
 mod machine;
 mod measure;
@@ -33,7 +35,8 @@ use anyhow::{Result, bail};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match run(&arguments) {
+    let done = if fuzz::is_wrapping() { fuzz::wrap(&arguments) } else { run(&arguments) };
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -67,6 +70,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         (Some("deps"), _) => deps::run(rest),
+        (Some("fuzz"), _) => fuzz::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),
         _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
     }

@@ -7,6 +7,9 @@ mod cli;
 mod cmd;
 mod context;
 mod fit;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod hook;
 mod install;
 mod interrupt;

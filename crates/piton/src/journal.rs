@@ -80,7 +80,7 @@ pub struct Event {
 
 impl Event {
     /// The line, with its end. The project stands last, so that its lines are found by how they end.
-    fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         let mut line = format!("{} {} {}", self.time, self.level.word(), quoted(&self.what));
         let named = [("agent", &self.agent), ("session", &self.session), ("turn", &self.turn)];
         for (key, value) in named {
@@ -96,7 +96,7 @@ impl Event {
         line
     }
 
-    fn decode(line: &str) -> Option<Self> {
+    pub(crate) fn decode(line: &str) -> Option<Self> {
         let (time, rest) = line.split_once(' ')?;
         let (word, rest) = rest.split_once(' ')?;
         let level = Level::ALL.into_iter().find(|level| level.word() == word)?;

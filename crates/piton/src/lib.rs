@@ -31,6 +31,9 @@
 mod diff;
 mod error;
 mod fsx;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod history;
 mod id;
 mod journal;

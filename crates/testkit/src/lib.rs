@@ -13,8 +13,11 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
+mod kept;
 pub mod soak;
 pub mod space;
+
+pub use kept::each_kept_input;
 
 /// A home, a base and a project in a temporary directory.
 pub struct Sandbox {

@@ -10,6 +10,8 @@
 
 mod answer;
 mod decode;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod input;
 mod run;
 mod salvage;

@@ -302,6 +302,12 @@ impl Config {
         })
     }
 
+    /// Whether both say the same, however they say it. An empty list or object in block form is nothing at all in YAML.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+        without_empty(self.value()) == without_empty(other.value())
+    }
+
     /// E1. An empty list or object in block form is nothing at all in YAML.
     fn checked<T>(&mut self, expected: &Value, edit: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let mut edited = self.clone();

@@ -21,8 +21,7 @@ use crate::worktree::{DirNode, FileNode};
 mod lines;
 mod patch;
 
-use lines::Lines;
-pub(crate) use lines::count;
+pub(crate) use lines::{Lines, count};
 pub use patch::unified_diff;
 
 /// What differs.

@@ -18,12 +18,12 @@ impl Record {
 
 fn object(map: &Map) -> Object<String, Value> {
     let mut object = Object::new();
-    let own: HashSet<&str> = map.0.iter().filter_map(|(key, _)| key.as_str()).collect();
+    let own: HashSet<&str> = map.0.iter().map(|(key, _)| key.key()).collect();
     for (key, value) in &map.0 {
         match (key.meaning(), &value.kind) {
             (Some(Meaning::Merge), Kind::Map(_)) => merge(&mut object, &own, value),
             (Some(Meaning::Merge), Kind::List(all)) => all.iter().for_each(|one| merge(&mut object, &own, one)),
-            _ => drop(object.insert(key.as_str().unwrap_or_default().to_owned(), json(value))),
+            _ => drop(object.insert(key.key().to_owned(), json(value))),
         }
     }
     object

@@ -16,6 +16,8 @@ use crate::store::{BaseLock, Layout, Store, claim_base, lock_base};
 use crate::time::Moment;
 
 mod emit;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod gc;
 mod id;
 mod json;

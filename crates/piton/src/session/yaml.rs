@@ -90,6 +90,11 @@ impl Node {
         }
     }
 
+    /// The characters of a key. One that is left out is null, and is the same as one that says so.
+    pub(super) fn key(&self) -> &str {
+        if self.is_null() { "null" } else { self.as_str().unwrap_or_default() }
+    }
+
     pub(super) fn as_map(&self) -> Option<&Map> {
         match &self.kind {
             Kind::Map(map) => Some(map),
@@ -130,7 +135,7 @@ impl Node {
 /// What makes two keys the same: quotes do not.
 fn identity(key: &Node) -> (bool, Option<&str>, &str) {
     let is_text = matches!(key.meaning(), Some(Meaning::Text | Meaning::Nonsense));
-    (is_text, key.tag.as_deref(), key.as_str().unwrap_or_default())
+    (is_text, key.tag.as_deref(), key.key())
 }
 
 impl Map {

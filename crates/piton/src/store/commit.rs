@@ -299,7 +299,7 @@ fn one_line(reason: &str) -> String {
     if line.is_empty() { "checkpoint".to_owned() } else { line }
 }
 
-fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
+pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     let bad = |why: &str| Error::damaged(format!("read the checkpoint {id}"), why.to_owned());
     let end = bytes.windows(2).position(|two| two == b"\n\n").unwrap_or(bytes.len());
     let (header, message) = (&bytes[..end], bytes.get(end + 2..).unwrap_or_default());
@@ -307,7 +307,8 @@ fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
         let mut lines = header.split(|byte| *byte == b'\n');
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(b" "))
     };
-    let tree = field(b"tree").and_then(ObjectId::from_hex).ok_or_else(|| bad("it names no tree"))?;
+    let (tree, parents) = parents_and_tree(bytes);
+    let tree = tree.ok_or_else(|| bad("it names no tree"))?;
     let author = field(b"author").ok_or_else(|| bad("it has no author"))?;
     let mut words = author.rsplit(|byte| *byte == b' ');
     let offset_secs = Moment::parse_git_offset(words.next().unwrap_or_default());
@@ -330,14 +331,14 @@ fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     Ok(Checkpoint {
         id,
         tree,
-        parent: field(b"parent").and_then(ObjectId::from_hex),
+        parent: parents.first().copied(),
         time: Moment { secs: secs.ok_or_else(|| bad("it has no time"))?, nanos: 0, offset_secs },
         reason,
         facts,
     })
 }
 
-/// The tree and the parents that any commit names.
+/// The tree and the parents that any commit names. They come first: a header of the same name further on is not git's.
 pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>) {
     let header = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
     let (mut tree, mut parents) = (None, Vec::new());
@@ -346,6 +347,8 @@ pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>
             tree = tree.or(ObjectId::from_hex(id));
         } else if let Some(id) = line.strip_prefix(b"parent ") {
             parents.extend(ObjectId::from_hex(id));
+        } else {
+            break;
         }
     }
     (tree, parents)
@@ -474,6 +477,18 @@ mod tests {
         for bytes in [&b"hello\n"[..], b"", b"tree of life\nauthor me\ncommitter me\n", &text[..60]] {
             assert!(!makes_sense(bytes), "{}", String::from_utf8_lossy(bytes));
         }
+    }
+
+    #[test]
+    fn only_what_git_takes_for_a_parent_is_one() {
+        let start = b"tree e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\n";
+        let parent = b"parent 0707070707070707070707070707070707070707\n";
+        let end = b"author A B <x> 5 -0200\ncommitter A B <x> 5 -0200\n";
+        let first = parse(ObjectId::from_bytes([0; 20]), &[&start[..], parent, end, b"\nr\n"].concat());
+        assert_eq!(first.expect("a commit").parent, Some(ObjectId::from_bytes([7; 20])));
+        let later = [&start[..], end, parent, b"\nr\n"].concat();
+        assert_eq!(parse(ObjectId::from_bytes([0; 20]), &later).expect("a commit").parent, None);
+        assert_eq!(parents_and_tree(&later).1, []);
     }
 
     #[test]

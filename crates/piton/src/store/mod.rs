@@ -23,6 +23,8 @@ mod copies;
 mod create;
 mod decode;
 mod delta;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod gc;
 mod holdings;
 mod intents;

@@ -34,10 +34,11 @@ const IDX_SIGNATURE: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 /// Offsets from here on stand in a table of their own.
 const LARGE_OFFSET: u64 = 1 << 31;
 
-struct IdxEntry {
-    id: ObjectId,
-    crc: u32,
-    offset: u64,
+/// What an idx says of one object.
+pub(super) struct IdxEntry {
+    pub(super) id: ObjectId,
+    pub(super) crc: u32,
+    pub(super) offset: u64,
 }
 
 /// A pack that is being written. Dropped, it leaves nothing.
@@ -246,7 +247,8 @@ fn entry_header(form: Form, offset: u64, size: u64) -> Vec<u8> {
     bytes
 }
 
-fn write_idx(entries: &[IdxEntry], pack: [u8; ID_BYTES], out: &mut impl Write) -> io::Result<()> {
+/// Writes an idx of entries that are sorted by id.
+pub(super) fn write_idx(entries: &[IdxEntry], pack: [u8; ID_BYTES], out: &mut impl Write) -> io::Result<()> {
     let mut checksum = Checksum::new();
     let mut put = |bytes: &[u8]| {
         checksum.update(bytes);

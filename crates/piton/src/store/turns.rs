@@ -33,7 +33,7 @@ impl SessionKey {
         Self { agent: agent.to_owned(), session: session.to_owned() }
     }
 
-    fn file_name(&self) -> String {
+    pub(super) fn file_name(&self) -> String {
         let digest = sha2::Sha256::new().chain_update(&self.agent).chain_update([0]).chain_update(&self.session);
         digest.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }

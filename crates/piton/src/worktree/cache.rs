@@ -167,6 +167,12 @@ impl<'a> DirInCache<'a> {
         Some(self.at(self.dir.files[at]))
     }
 
+    /// The directories in it, by name and place.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn dirs(self) -> impl Iterator<Item = (&'a [u8], usize)> {
+        self.dir.dirs.iter().copied()
+    }
+
     /// The directory of this name in it.
     pub(super) fn dir(self, name: &[u8]) -> Option<usize> {
         find_dir(&self.dir.dirs, name)

@@ -2,6 +2,8 @@
 //! objects.
 
 mod cache;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod ignore;
 mod index;
 mod manifest;

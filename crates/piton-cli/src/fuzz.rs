@@ -1,0 +1,93 @@
+//! What a fuzzer calls: see `piton::fuzz`, of which this is the command's part.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+
+use clap::Parser as _;
+use serde_json::json;
+
+use crate::agents::Agent;
+use crate::cli::Cli;
+use crate::hook::fuzz as hooks;
+use crate::install::edit::{Config, Format};
+use crate::install::setup::{Caller, Homes, Scope, setup};
+use crate::install::shell;
+
+/// All targets, by the names of their directories in `fuzz/corpus`.
+pub const TARGETS: [(&str, fn(&[u8])); 3] = [("arguments", arguments), ("edits", edits), ("hook", hooks::payload)];
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<fn(&[u8])> {
+    TARGETS.into_iter().find(|(other, _)| *other == name).map(|(_, target)| target)
+}
+
+/// The words of a command line, one a line; and all of it as a prompt and as a line for a shell.
+fn arguments(bytes: &[u8]) {
+    let words = bytes.split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
+    if let Err(error) = Cli::try_parse_from(std::iter::once("piton".into()).chain(words)) {
+        assert!(!error.to_string().is_empty());
+    }
+    let text = String::from_utf8_lossy(bytes);
+    hooks::typed(&text);
+    hooks::typed(&format!("/rollback {text}"));
+    assert_eq!(shell::words(&shell::quote(&text)), Some(vec![text.clone().into_owned()]), "what is quoted comes back");
+    let _ = shell::with_option(&text, "--base", "/b");
+}
+
+/// Somebody else's configuration, with our pieces put in and taken out. The first byte says whose.
+fn edits(bytes: &[u8]) {
+    let Some((which, text)) = bytes.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let agent = [Agent::Claude, Agent::Hermes, Agent::Cursor, Agent::Codex][usize::from(*which) % 4];
+    let caller = Caller { program: "/opt/piton".to_owned(), options: Vec::new() };
+    let homes = Homes::new(Path::new("/home/u"), |_| None);
+    let setup = setup(agent, &Scope::User, &homes, &caller).expect("an agent with a configuration");
+    let file = &setup.configs[0];
+    let Ok(before) = Config::parse(text, file.format) else { return };
+    assert_eq!(before.text(), text);
+    switch_on(&before);
+    let mut config = before.clone();
+    let Ok(edited) = config.install(&file.pieces, agent) else { return };
+    let same = |one: &Config, other: &Config| one.says_the_same(other);
+    let reread = Config::parse(config.text(), file.format).expect("what was just edited");
+    assert!(same(&reread, &config), "the text says what the edit meant");
+    let had_ours = !before.our_commands(&file.pieces, agent).is_empty();
+    assert!(!config.our_commands(&file.pieces, agent).is_empty());
+    let mut again = config.clone();
+    assert!(again.install(&file.pieces, agent).is_ok_and(|edited| edited.made.is_empty()));
+    assert_eq!(again.text(), config.text(), "once is enough");
+    if config.uninstall(&file.pieces, agent, Some(&edited.made)).is_ok() {
+        // What the agent needs to read the file at all stays for as long as there is something in it for the agent.
+        if edited.made.iter().any(|keys| keys == &["version"]) {
+            let _ = config.unset(&["version"]);
+        }
+        assert!(config.our_commands(&file.pieces, agent).is_empty());
+        assert!(
+            had_ours || !edited.taken.is_empty() || same(&config, &before),
+            "{:?}\n{:?}",
+            before.text(),
+            config.text()
+        );
+    }
+}
+
+/// Our own setting in a configuration, as `config set` writes it.
+fn switch_on(config: &Config) {
+    let mut config = config.clone();
+    if config.set(&["checkpoints", "enabled"], &json!(true)).is_ok() {
+        let format = if matches!(config, Config::Json(_)) { Format::Json } else { Format::Yaml };
+        let reread = Config::parse(config.text(), format).expect("what was just edited");
+        assert_eq!(reread.value()["checkpoints"]["enabled"], json!(true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_input_that_is_kept_keeps_its_promises() {
+        for (name, target) in super::TARGETS {
+            testkit::each_kept_input(name, target);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What a fuzzer gives to hooks. See `crate::fuzz`.
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use serde_json::Value;
+
+use super::answer;
+use super::decode::{Kind, decode};
+use super::salvage::Payload;
+use super::tools::Change;
+use super::typed;
+use crate::agents::Agent;
+use crate::cli::Cli;
+
+const EVENTS: [Option<&str>; 4] = [None, Some("preToolUse"), Some("prompt"), Some("beforeShellExecution")];
+
+/// What an agent sends. The first byte says for which event the hook was called.
+pub(crate) fn payload(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    let event = EVENTS[usize::from(*which) % EVENTS.len()];
+    let is_cut = Payload::read(bytes).is_cut;
+    for agent in Agent::ALL {
+        let event = decode(agent, event, bytes);
+        let names = [&event.session, &event.turn, &event.parent];
+        assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 256), "names go into records");
+        assert!(event.cwd.iter().chain(&event.roots).all(|dir| dir.is_absolute()));
+        assert!(event.agent != Agent::Cursor || !answer::go_on(&event).is_empty(), "silence is a no to Cursor");
+        let answers =
+            [Some(answer::go_on(&event)), Some(answer::stop(&event, "why")), answer::with_context(&event, "x")];
+        let answers = answers.into_iter().flatten().chain(answer::in_place_of_the_model(event.agent, "x"));
+        for answer in answers.filter(|answer| !answer.is_empty()) {
+            assert!(serde_json::from_str::<Value>(&answer).is_ok_and(|answer| answer.is_object()), "{answer}");
+        }
+        match &event.kind {
+            Kind::BeforeTool { change, .. } if is_cut => {
+                assert_eq!(*change, Change::Files(Vec::new()), "H2: what is missing may change anything");
+            }
+            Kind::Prompt { text } => typed(text),
+            _ => {}
+        }
+    }
+}
+
+/// A rollback that was typed: nothing in it is an option but the one that may be.
+pub(crate) fn typed(prompt: &str) {
+    let Some(words) = typed::rollback(prompt) else { return };
+    let arguments = ["piton", "--no-color", "rollback", "-y", "--"].map(str::to_owned).into_iter().chain(words);
+    if let Err(error) = Cli::try_parse_from(arguments) {
+        assert!(!matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion), "{error}");
+    }
+}

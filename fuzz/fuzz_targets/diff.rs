@@ -1,0 +1,3 @@
+#![no_main]
+
+piton_fuzz::target!(piton, "diff");
