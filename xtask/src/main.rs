@@ -1,6 +1,6 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` measures piton beside other tools, `soak` and `space` try its maintenance for longer than a test may take,
+//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and `space` try its maintenance for longer than a test may take,
 //! `powercut` cuts the power of piton and looks what is left, `picture` draws the picker, `deps` checks what piton is made
 //! of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
@@ -11,11 +11,13 @@ mod bench;
 mod contestants;
 mod deps;
 mod extras;
+mod instructions;
 mod machine;
 mod measure;
 mod picture;
 mod powercut;
 mod report;
+mod scaling;
 mod seed;
 mod soak;
 mod space;
@@ -52,6 +54,8 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         },
         (Some("soak"), _) => soak::run(rest),
         (Some("space"), _) => space::run(rest),
+        (Some("scaling"), _) => scaling::run(rest),
+        (Some("instructions"), _) => instructions::run(rest),
         (Some("powercut"), _) => powercut::run(rest),
         (Some("statwalk"), [directory]) => {
             println!("{}", statwalk::walk(Path::new(directory))?);

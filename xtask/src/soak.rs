@@ -2,27 +2,30 @@
 //! of the store, once with one that every take meets.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use testkit::Sandbox;
-use testkit::soak::Plan;
+use testkit::soak::{Plan, WORKERS};
 
 use crate::bench::build_piton;
 
 const MINUTES: u64 = 10;
 
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let minutes = match arguments {
-        [] => MINUTES,
-        [name, value] if name == "--minutes" => {
-            value.to_str().and_then(|value| value.parse().ok()).context("--minutes needs a number")?
+    let (mut minutes, mut program) = (MINUTES, None);
+    for pair in arguments.chunks(2) {
+        match pair {
+            [name, value] if name == "--minutes" => {
+                minutes = value.to_str().and_then(|value| value.parse().ok()).context("--minutes needs a number")?;
+            }
+            [name, value] if name == "--piton" => program = Some(PathBuf::from(value)),
+            _ => bail!("soak takes --minutes N and --piton PATH, and nothing else"),
         }
-        _ => bail!("soak takes --minutes N, and nothing else"),
-    };
-    let program = build_piton()?;
+    }
+    let program = program.map_or_else(build_piton, Ok)?;
     for (size_mb_max, what) in [(0, "without a limit on the size"), (4, "at a limit of 4 MB")] {
         soak(&program, Duration::from_secs(minutes * 30), size_mb_max, what);
     }
@@ -38,15 +41,27 @@ fn soak(program: &Path, length: Duration, size_mb_max: u64, what: &str) {
         kill_within: Duration::from_millis(40),
         seed: 1 + size_mb_max,
     };
-    println!("{} seconds {what}: four writers, two collectors, one restorer, killed at random", length.as_secs());
+    println!("{} seconds {what}: {WORKERS} processes at a time, all commands, killed at random", length.as_secs());
     let done = plan.run(&Sandbox::new());
+    let collections = done.done("prune") + done.done("maintain");
     println!(
-        "  {} checkpoints, {} collections, {} restores checked, {} processes killed, {} gave way, {} declined",
-        done.taken, done.collected, done.restored, done.killed, done.busy, done.declined
+        "  {} checkpoints, {collections} collections, {} restores checked, {} processes killed",
+        done.taken,
+        done.restored,
+        done.killed()
     );
     println!(
-        "  {} checks by git fsck, {} checkpoints compared byte for byte, {} bytes lost",
-        done.checks, done.compared, done.bytes_lost
+        "  {} checks by git fsck, {} checkpoints compared byte for byte, {} bytes lost, {} declined, {} prompts missed",
+        done.checks, done.compared, done.bytes_lost, done.declined, done.missed
     );
-    println!("  longest take {} ms; the store came to {} bytes at most", done.take_ms_max, done.store_bytes_max);
+    let (name, ms) = done.longest();
+    println!("  longest take {} ms by its own clock; longest wait for any command {ms} ms ({name})", done.take_ms_max);
+    println!(
+        "  the store came to {} bytes at most; {} bytes on disk at the end",
+        done.store_bytes_max, done.disk_bytes
+    );
+    println!("  {:<9} {:>7} {:>7} {:>7} {:>11}", "command", "done", "killed", "busy", "longest ms");
+    for (name, tally) in &done.commands {
+        println!("  {name:<9} {:>7} {:>7} {:>7} {:>11}", tally.done, tally.killed, tally.busy, tally.ms_max);
+    }
 }

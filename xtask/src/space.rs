@@ -15,6 +15,7 @@ const MEGABYTES: u64 = 1024;
 /// What a prune may need besides, in thousandths.
 const EXTRA_PERMILLE_MAX: u64 = 150;
 const FILES: usize = 40;
+const CHANGED: usize = 8;
 
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let megabytes = match arguments {
@@ -53,22 +54,26 @@ fn command(program: &Path, sandbox: &Sandbox) -> std::process::Command {
     command
 }
 
-/// Takes checkpoints of files, half of which compress, until the store is that large. Some of it is dead in the end.
+/// Takes checkpoints of files, half of which compress, until the store is that large; the last one drops a quarter of them.
 fn fill(program: &Path, sandbox: &Sandbox, bytes: u64) -> Result<u64> {
     let mut dice = Dice::new(1);
     let mut takes = 0;
-    while space::bytes_below(&sandbox.base()) < bytes {
-        for _ in 0..4 {
+    loop {
+        for _ in 0..CHANGED {
             let name = sandbox.project().join(format!("f{}", dice.roll(FILES)));
             let length = 1 + dice.roll(2 << 20);
             let contents = if dice.roll(2) == 0 { dice.noise(length) } else { text(&mut dice, 3 * length) };
             fs::write(name, contents)?;
         }
-        run_command(command(program, sandbox).args(["take", "--json"]).env("PITON_MAX_SNAPSHOTS", "200"))?;
-        testkit::wait_for_maintenance(&sandbox.root());
         takes += 1;
+        let is_last = space::bytes_below(&sandbox.base()) >= bytes;
+        let kept = if is_last { takes - takes / 4 } else { 1_000_000 };
+        run_command(command(program, sandbox).args(["take", "--json"]).env("PITON_MAX_SNAPSHOTS", kept.to_string()))?;
+        if is_last {
+            return Ok(takes);
+        }
+        testkit::wait_for_maintenance(&sandbox.root());
     }
-    Ok(takes)
 }
 
 fn text(dice: &mut Dice, bytes: usize) -> Vec<u8> {

@@ -129,7 +129,7 @@ fn open_ignore_rules(gitignore: &Path) -> Result<()> {
     Ok(())
 }
 
-fn generate(root: &Path, files: usize, bytes: usize) -> Result<()> {
+pub(crate) fn generate(root: &Path, files: usize, bytes: usize) -> Result<()> {
     let mut random = Random::new(files as u64);
     let words = Words::new(&mut random, 3_000);
     fs::write(root.join("Makefile"), "all:\n")?;

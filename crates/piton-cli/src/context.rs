@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context as _, bail};
-use jiff::Zoned;
-use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store};
+use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store, Waiting};
 
 use crate::cli::Global;
-use crate::output::Output;
+use crate::output::{Output, offset_secs, tell_of_wait};
 
 /// Warnings that are older are past.
 const WARNED_SECS: i64 = 24 * 60 * 60;
@@ -24,11 +23,15 @@ pub(crate) struct Context {
     /// The configuration file, whether it is there or not.
     pub(crate) config: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
+    /// Who is told that another process is waited for.
+    told: Option<fn(&Waiting)>,
 }
 
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        Self::with(global, |home| settings(global, home, output))
+        let context = Self::with(global, |home| settings(global, home, output))?;
+        let told = (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting));
+        Ok(Self { told, ..context })
     }
 
     /// The same for whoever looks for problems: what is wrong with the configuration is among them.
@@ -44,10 +47,9 @@ impl Context {
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = Self::home();
         let here = env::current_dir().map_err(|error| {
-            let why =
-                if error.kind() == std::io::ErrorKind::NotFound { "it is gone".to_owned() } else { error.to_string() };
-            Error::new(ErrorKind::Io, "find the current directory, which may have been deleted")
-                .because(why)
+            let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+            Error::new(ErrorKind::Io, "find the current directory")
+                .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })
                 .with_hint("go to a directory that is there, or name one with `-C DIR`")
         });
         let dir = match &global.dir {
@@ -62,7 +64,7 @@ impl Context {
         let base = base(global, home.as_deref())?;
         let settings = settings(home.as_deref())?;
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
-        Ok(Self { base: dir.join(base), dir, settings, config, home })
+        Ok(Self { base: dir.join(base), dir, settings, config, home, told: None })
     }
 
     /// The directory that a variable of the environment names.
@@ -107,22 +109,22 @@ impl Context {
 
     /// The time, and the local zone.
     pub(crate) fn now() -> Moment {
-        let now = Zoned::now();
+        let now = jiff::Timestamp::now();
         Moment {
-            secs: now.timestamp().as_second(),
-            nanos: u32::try_from(now.timestamp().subsec_nanosecond()).unwrap_or(0),
-            offset_secs: now.offset().seconds(),
+            secs: now.as_second(),
+            nanos: u32::try_from(now.subsec_nanosecond()).unwrap_or(0),
+            offset_secs: offset_secs(now),
         }
     }
 
     /// The store, made where there is none.
     pub(crate) fn store(&self, now: Moment) -> piton::Result<Store> {
-        Store::open_or_create(&self.base, now)
+        Store::open_or_create(&self.base, now).map(|store| self.telling(store))
     }
 
     /// The store, if there is one.
     pub(crate) fn existing_store(&self) -> piton::Result<Option<Store>> {
-        Store::open_existing(&self.base)
+        Ok(Store::open_existing(&self.base)?.map(|store| self.telling(store)))
     }
 
     /// The store, where only one that is there makes sense.
@@ -136,9 +138,17 @@ impl Context {
 
     /// The store in whatever state it is.
     pub(crate) fn store_as_it_is(&self) -> piton::Result<Store> {
-        Store::open_damaged(&self.base)?.ok_or_else(|| {
+        Store::open_damaged(&self.base)?.map(|store| self.telling(store)).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "find a store").because(format!("there is none in {}", self.base.display()))
         })
+    }
+
+    /// Whoever sits before a terminal is told for whom they wait.
+    fn telling(&self, store: Store) -> Store {
+        match self.told {
+            Some(tell) => store.telling_waits(tell),
+            None => store,
+        }
     }
 
     /// What went wrong while nobody was looking.
@@ -277,7 +287,10 @@ fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String
                 problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
             }
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => unread = Some(anyhow::Error::new(error).context(format!("cannot read {}", path.display()))),
+            Err(error) => {
+                let hint = "`--config` and HERMES_HOME say which file is read";
+                unread = Some(Error::io("read", &path, error).with_hint(hint).into());
+            }
         }
     }
     for key in Settings::KEYS {

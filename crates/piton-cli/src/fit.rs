@@ -12,12 +12,7 @@ pub(crate) fn cut(text: &str, columns_max: usize) -> String {
     if columns(text) <= columns_max {
         return text.to_owned();
     }
-    let mut taken = 0;
-    let fits = |character: &char| {
-        taken += character.width().unwrap_or(0);
-        taken < columns_max
-    };
-    let start: String = text.chars().take_while(fits).collect();
+    let start: String = what_fits(text.chars(), columns_max).collect();
     if columns_max == 0 { String::new() } else { format!("{}…", start.trim_end()) }
 }
 
@@ -26,13 +21,17 @@ pub(crate) fn cut_start(text: &str, columns_max: usize) -> String {
     if columns(text) <= columns_max {
         return text.to_owned();
     }
+    let end: Vec<char> = what_fits(text.chars().rev(), columns_max).collect();
+    if columns_max == 0 { String::new() } else { "…".chars().chain(end.into_iter().rev()).collect() }
+}
+
+/// As many of the characters as leave a column for the `…`.
+fn what_fits(characters: impl Iterator<Item = char>, columns_max: usize) -> impl Iterator<Item = char> {
     let mut taken = 0;
-    let fits = |character: &char| {
+    characters.take_while(move |character| {
         taken += character.width().unwrap_or(0);
         taken < columns_max
-    };
-    let end: Vec<char> = text.chars().rev().take_while(fits).collect();
-    if columns_max == 0 { String::new() } else { "…".chars().chain(end.into_iter().rev()).collect() }
+    })
 }
 
 /// The text and as many spaces as it lacks.

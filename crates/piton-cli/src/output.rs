@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use piton::{Error, ErrorKind, Moment};
+use piton::{Error, ErrorKind, Moment, Waiting};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -293,10 +295,16 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
+/// Says that another process is waited for, on a line of its own: how far the work has come may stand on this one.
+pub(crate) fn tell_of_wait(waiting: &Waiting) {
+    let clear = if io::stderr().is_terminal() { "\r\u{1b}[K" } else { "" };
+    let _ = write_to(io::stderr(), &format!("{clear}{}", plain(&waiting.to_string())));
+}
+
 /// What this program is and, for those who ask, what it is made of.
 fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
     const PARTS: &str = include_str!("../THIRD-PARTY.md");
-    let (name, version) = (env!("CARGO_BIN_NAME"), env!("CARGO_PKG_VERSION"));
+    let (name, version) = ("piton", env!("CARGO_PKG_VERSION"));
     let mut text = format!("{name} {version}");
     if wants_json {
         text = json!({"name": name, "version": version, "licence": env!("CARGO_PKG_LICENSE")}).to_string();
@@ -339,7 +347,20 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// The same moment in the time zone of whoever reads it.
 pub(crate) fn local(moment: Moment) -> Moment {
-    let offset_secs = jiff::Timestamp::from_second(moment.secs)
-        .map_or(moment.offset_secs, |stamp| TimeZone::system().to_offset(stamp).seconds());
+    let offset_secs = Timestamp::from_second(moment.secs).map_or(moment.offset_secs, offset_secs);
     Moment { offset_secs, ..moment }
+}
+
+/// What the local time zone is ahead by at this time.
+pub(crate) fn offset_secs(at: Timestamp) -> i32 {
+    static ZONE: OnceLock<TimeZone> = OnceLock::new();
+    ZONE.get_or_init(local_zone).to_offset(at).seconds()
+}
+
+/// The zone by its data. Asked for the zone of the system, the library lists all zones there are first, to find the name of
+/// this one: that takes longer than a small checkpoint, and nobody needs the name.
+fn local_zone() -> TimeZone {
+    let by_data = || TimeZone::tzif("local", &std::fs::read("/etc/localtime").ok()?).ok();
+    let named = std::env::var_os("TZ");
+    named.is_none().then(by_data).flatten().unwrap_or_else(TimeZone::system)
 }

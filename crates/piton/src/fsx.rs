@@ -78,13 +78,18 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
 
 /// Makes a directory for the owner alone, and its name durable. One that exists stays as it is.
 pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
-    match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
-        Ok(()) => sync_dir(parent(dir)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+    let make = || fs::DirBuilder::new().mode(DIR_MODE).create(dir);
+    let made = match make() {
+        // Once more, and not until it works: in `/proc`, or below a link that leads nowhere, it never does.
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.parent().is_some() => {
             ensure_dir(parent(dir))?;
-            ensure_dir(dir)
+            make()
         }
+        made => made,
+    };
+    match made {
+        Ok(()) => sync_dir(parent(dir)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(Error::io("make the directory", dir, error)),
     }
 }

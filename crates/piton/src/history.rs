@@ -245,7 +245,11 @@ fn not_found(checkpoints: &[Checkpoint], name: &str) -> Error {
         1 => "this project has 1 checkpoint".to_owned(),
         count => format!("this project has {count} checkpoints"),
     };
-    let hint = if checkpoints.is_empty() { "`piton take` takes one" } else { "`piton rollback` lists the checkpoints" };
+    let hint = if checkpoints.is_empty() {
+        "`piton status` lists the projects that have some; `piton take` takes one of this"
+    } else {
+        "`piton rollback` lists the checkpoints"
+    };
     Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}")).because(there_are).with_hint(hint)
 }
 

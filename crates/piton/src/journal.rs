@@ -152,6 +152,20 @@ pub struct Unprotected {
 }
 
 /// The log of one base, and the places that may stand in for it.
+///
+/// ```
+/// use piton::{Journal, Moment};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let base = temp.path().join("base");
+/// # let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// let journal = Journal::at(&base).or_in(Some(temp.path().join("state"))); // where the base is missing or full
+/// assert!(journal.note_warning("the disk is nearly full".to_owned(), now));
+/// assert_eq!(journal.recent(10)[0].what, "the disk is nearly full");
+/// assert!(journal.unprotected().is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Journal {
     base: PathBuf,

@@ -76,7 +76,7 @@ pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{ProjectStatus, Status, StatusProblem};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RestoreVerb, Restoring, Severity, Step, Store, UsualModes, VerifyReport, Watch,
+    RestoreVerb, Restoring, Severity, Step, Store, UsualModes, VerifyReport, Waiting, Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

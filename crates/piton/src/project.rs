@@ -12,6 +12,20 @@ const MARKERS: [&str; 9] =
     [".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile"];
 
 /// One working directory.
+///
+/// ```
+/// use piton::Project;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let home = temp.path().canonicalize()?;
+/// # std::fs::create_dir_all(home.join("code/src"))?;
+/// std::fs::write(home.join("code/Cargo.toml"), "")?;
+/// let project = Project::around(&home.join("code/src"), None, Some(&home))?; // a marker file shows the root
+/// assert_eq!(project.dir(), home.join("code"));
+/// assert!(Project::at(&home, Some(&home))?.is_too_broad());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Project {
     id: ProjectId,

@@ -28,7 +28,7 @@ pub struct PurgeReport {
     pub bytes_freed: u64,
 }
 
-/// What a purge would rewrite: how many checkpoints, and the paths.
+/// What a purge would rewrite: how many checkpoints, and the paths. [`purge`] has an example.
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
     let held = store.share()?;
     refuse_while_restoring(store, project)?;
@@ -57,6 +57,28 @@ fn paths_of(found: Found) -> Vec<Vec<u8>> {
 }
 
 /// Takes the paths, files or directories, out of every checkpoint of the project.
+///
+/// ```
+/// use piton::{Watch, plan_purge, purge};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # std::fs::write(code.join("keys.json"), "secret")?;
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// let paths = [b"keys.json".to_vec()];
+/// assert_eq!(plan_purge(&store, &project, &paths)?.0, 1); // looks only
+/// let report = purge(&store, &project, &paths, now, &Watch::default())?;
+/// assert_eq!((report.rewritten.len(), report.gone), (1, 1)); // one checkpoint has a new id, one content is gone
+/// # Ok(())
+/// # }
+/// ```
 pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, watch: &Watch) -> Result<PurgeReport> {
     let collecting = store.lock_gc()?;
     let before = store.count_bytes()?;

@@ -106,6 +106,13 @@ pub enum BadPath {
 }
 
 /// Reads a path that a user typed: `./a//b/` is `a/b`, and `.` is the project itself, the empty path.
+///
+/// ```
+/// use piton::{BadPath, parse_path};
+///
+/// assert_eq!(parse_path(b"./src//main.rs"), Ok(b"src/main.rs".to_vec()));
+/// assert_eq!(parse_path(b"../other"), Err(BadPath::Outside));
+/// ```
 pub fn parse(typed: &[u8]) -> Result<Vec<u8>, BadPath> {
     if typed.is_empty() {
         return Err(BadPath::Empty);

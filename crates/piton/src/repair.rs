@@ -46,8 +46,30 @@ pub struct RepairReport {
 }
 
 /// Repairs the store. Others wait meanwhile.
+///
+/// ```
+/// use piton::{ReadData, RepairOptions, Settings, Store, Watch, repair};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// std::fs::remove_file(store.git_dir().join("HEAD"))?;
+/// let damaged = Store::open_damaged(&base)?.expect("what is left of it");
+/// assert!(!damaged.verify(ReadData::No, &Watch::default())?.is_whole());
+/// let options = RepairOptions { settings: &Settings::default(), home: None, is_dry: false };
+/// assert!(repair(&damaged, options, now, &Watch::default())?.is_whole);
+/// # Ok(())
+/// # }
+/// ```
 pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Watch) -> Result<RepairReport> {
-    let mut mending = store.begin_repair(options.is_dry, now)?;
+    let mut mending = store.begin_repair(options.is_dry, now, watch)?;
     let mut diagnosis = mending.diagnose(watch)?;
     let mut report = RepairReport {
         is_whole: diagnosis.report.is_whole(),
@@ -79,7 +101,7 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
     mending.mend_names(&diagnosis, &wrecks, promised)?;
     mending.mend_records(&diagnosis.report)?;
     if !options.is_dry {
-        let after = mending.is_whole(watch)?;
+        let after = mending.is_whole()?;
         (report.is_whole, report.findings) = (after.is_whole(), after.findings);
     }
     report.steps = std::mem::take(&mut mending.steps);
@@ -136,7 +158,11 @@ fn look_for(
         match read {
             Ok(ids) if ids.is_empty() => {}
             Ok(ids) => {
-                mending.note("healed", dir.display().to_string(), format!("{} lost objects are there", ids.len()));
+                let detail = match ids.len() {
+                    1 => "1 lost object is there".to_owned(),
+                    count => format!("{count} lost objects are there"),
+                };
+                mending.note("healed", dir.display().to_string(), detail);
                 found.extend(ids);
             }
             Err(error) => mending.note("not_readable", dir.display().to_string(), error.to_string()),

@@ -8,6 +8,15 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 /// Everything that can be set.
+///
+/// ```
+/// use piton::Settings;
+///
+/// let mut settings = Settings::default();
+/// let problems = settings.read_yaml("checkpoints:\n  max_files: 100\n  retention_days: soon\n");
+/// assert_eq!((settings.max_files, settings.retention_days), (100, 7)); // what is wrong stays as it was
+/// assert!(problems[0].is_error && problems[0].line == 3 && problems[0].key == "retention_days");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Whether agents get automatic checkpoints. What a user asks for by hand always works.

@@ -28,6 +28,26 @@ pub struct StatusProblem {
 }
 
 /// The store at a glance.
+///
+/// ```
+/// use piton::Status;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// let status = Status::of(&store, None)?;
+/// assert_eq!((status.projects.len(), status.problems.len()), (1, 0));
+/// assert!(status.store_bytes > 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     /// The directory that holds everything.

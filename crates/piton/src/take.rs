@@ -17,8 +17,8 @@ use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring, Room,
-    RoomMade, Store, Watch, on_disk,
+    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring,
+    Room, RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys;
@@ -163,21 +163,25 @@ pub fn take(
         return Ok(Report::declined(WhySkipped::TooBroad));
     }
     let taking = Taking { store, project, request, settings, now, progress };
+    let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
+    // Held until the checkpoint is taken: nobody else gets the room that was made for it.
+    let mut collecting = None;
     for _ in 0..TRIES_MAX {
-        let bytes = match taking.attempt()? {
+        let bytes = match taking.attempt(collecting.as_ref())? {
             Kept::Done(report) => return Ok(report),
             Kept::NoRoom { bytes } => bytes,
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
-        let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
-        let held = match store.lock_gc_until(Some(&progress.stop)) {
+        let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
             held => held?,
         };
         if store.make_room(&held, bytes, bytes_max, now, &Watch::default())? == RoomMade::Impossible {
             break;
         }
+        collecting = Some(held);
     }
+    drop(collecting);
     taking.note_turn()?;
     Ok(Report::declined(WhySkipped::StoreFull))
 }
@@ -193,7 +197,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn attempt(&self) -> Result<Kept> {
+    fn attempt(&self, collecting: Option<&GcLock>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
         let stop = Some(&progress.stop);
         let locks =
@@ -215,7 +219,12 @@ impl Taking<'_> {
         let new_objects = store.new_objects(&objects, false);
         let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
         let surveyed = survey(&ground, &new_objects);
+        let is_known = record.dir().is_some();
         record.touch(project.dir(), now);
+        if !is_known {
+            // Before there is a ref: whoever is killed must not leave checkpoints of nobody knows what directory.
+            let _ = store.save_record(&locked, project.id(), &record);
+        }
         let taken = surveyed.and_then(|end| match end {
             SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
             SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
@@ -234,6 +243,7 @@ impl Taking<'_> {
                     objects: &objects,
                     keep_max: settings.max_snapshots,
                     bytes_max: settings.total_bytes_max(),
+                    collecting,
                     now,
                 };
                 keep.keep(&survey, new_objects, &mut record)
@@ -297,6 +307,8 @@ pub(crate) struct Keep<'a> {
     pub(crate) keep_max: u64,
     /// How large the store may get.
     pub(crate) bytes_max: Option<u64>,
+    /// Whether room was made for it, so that all that is there is its own.
+    pub(crate) collecting: Option<&'a GcLock>,
     pub(crate) now: Moment,
 }
 
@@ -370,7 +382,7 @@ impl Keep<'_> {
         let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
         let index = on_disk(index_bytes_max(&survey.manifest)).saturating_sub(self.store.index_bytes(self.project));
         let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
-        let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max)?;
+        let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
         Ok((room == Room::Lacking).then_some(bytes))
     }
 

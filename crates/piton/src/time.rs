@@ -33,7 +33,8 @@ impl Moment {
         format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
     }
 
-    /// Reads what [`Self::git_offset`] writes. Anything else is UTC: a strange zone must not hide a checkpoint.
+    /// Reads what [`Self::git_offset`] writes. Anything else is UTC, also a zone that is nowhere on earth: it must not hide
+    /// a checkpoint, and what is shown of it must be a date.
     pub fn parse_git_offset(text: &[u8]) -> i32 {
         let digits: Option<Vec<i32>> = text
             .get(1..)
@@ -42,7 +43,7 @@ impl Moment {
             .map(|digit| digit.is_ascii_digit().then(|| i32::from(digit - b'0')))
             .collect();
         match (text.first(), digits.as_deref()) {
-            (Some(sign @ (b'+' | b'-')), Some([h1, h2, m1, m2])) => {
+            (Some(sign @ (b'+' | b'-')), Some([h1, h2, m1, m2])) if h1 * 10 + h2 < 24 && *m1 < 6 => {
                 let secs = (h1 * 10 + h2) * 3600 + (m1 * 10 + m2) * 60;
                 if *sign == b'-' { -secs } else { secs }
             }
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_strange_zone_or_time_is_shown_and_does_not_panic() {
-        for text in [&b""[..], b"+", b"abcde", b"+1", b"\xff\xff", b"+99999"] {
+        for text in [&b""[..], b"+", b"abcde", b"+1", b"\xff\xff", b"+99999", b"+9999", b"+2400", b"-0060"] {
             assert_eq!(Moment::parse_git_offset(text), 0);
         }
         for secs in [i64::MIN, i64::MAX] {

@@ -298,7 +298,8 @@ pub fn wait_for_maintenance(dir: &Path) {
     };
     let any_is = || fs::read_dir("/proc").is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| is_at_work(&one))));
     while any_is() {
-        std::thread::yield_now();
+        // It has the lowest priority of all: whoever waits without rest keeps it from its work.
+        std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
 
@@ -315,7 +316,10 @@ pub fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
 
 /// A command with nothing of this process's environment but the search path.
 pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
+    // A program that is looked up in a search path which the command itself sets is started by a fork of this whole process;
+    // one that is named by its path is not.
+    let program = program.as_ref();
+    let mut command = Command::new(find_program(program).unwrap_or_else(|| program.into()));
     command
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -355,10 +359,14 @@ pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
 
 /// Whether a program is there. Where it must be (`PITON_TEST_ALL` is set, as in CI), its absence is a failure.
 pub fn has_program(program: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()));
+    let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
     found
+}
+
+fn find_program(name: &OsStr) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|found| found.is_file())
 }
 
 /// An [`OsString`] from bytes.

@@ -1,14 +1,15 @@
 //! `piton diff`, which `rollback diff` is, too.
 
 use std::borrow::Cow;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use piton::{Diff, FileDiff, diff};
+use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
 use serde_json::json;
 
 use super::completions::checkpoints;
@@ -62,6 +63,9 @@ pub(crate) fn show(
         let path = String::from_utf8_lossy(path);
         output.warn(&format!("{} cannot be read, and was not compared", if path.is_empty() { "." } else { &path }));
     }
+    if diff.files.is_empty() {
+        check_paths(&paths, (from, to), &store, &project)?;
+    }
     let (insertions, deletions) = totals(&diff);
     output.json(&json!({
         "files_changed": diff.files.len(),
@@ -80,6 +84,33 @@ pub(crate) fn show(
     }
     output.page(&[summary.as_bytes(), b"\n", &shown(&diff.patch, output)].concat());
     Ok(())
+}
+
+/// Of what is nowhere, nothing differs; but whoever mistyped a path must not think that nothing happened to the file.
+fn check_paths(
+    paths: &[Vec<u8>],
+    (from, to): (&str, Option<&str>),
+    store: &Store,
+    project: &Project,
+) -> piton::Result<()> {
+    let is_here = |path: &[u8]| project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+    let missing: Vec<_> = paths.iter().filter(|path| !is_here(path)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let history = History::of(store, project)?;
+    let mut held = history.files(history.find(from)?)?;
+    if let Some(to) = to {
+        held.extend(history.files(history.find(to)?)?);
+    }
+    let is_held = |path: &[u8]| {
+        let is_it = |held: &Vec<u8>| matches!(held.strip_prefix(path), Some([] | [b'/', ..]));
+        held.iter().any(is_it)
+    };
+    let Some(path) = missing.into_iter().find(|path| !is_held(path)) else { return Ok(()) };
+    Err(Error::new(ErrorKind::NotFound, format!("find {}", String::from_utf8_lossy(path)))
+        .because("there is no such file or directory, neither now nor in the checkpoint")
+        .with_hint("`piton show --verbose` lists what a checkpoint holds; `piton diff N M` compares two checkpoints"))
 }
 
 fn totals(diff: &Diff) -> (u64, u64) {

@@ -58,7 +58,7 @@ const JSON: [(&str, &str); 30] = [
         "`paths`, `gone`, `rewritten` (a list of `old`, `new`), `still_held` (a list of `id`, `place`), `bytes_freed`; \
          with `--dry-run`: `dry_run`, `checkpoints`, `paths`",
     ),
-    ("verify", "`whole`, `checked` (`packs`, `objects`, `checkpoints`, `bytes`), `findings`"),
+    ("verify", "`whole`, `stopped`, `checked` (`packs`, `objects`, `checkpoints`, `bytes`), `findings`"),
     ("repair", "`dry_run`, `whole`, `steps`, `healed`, `lost`, `moved_aside`, `findings`"),
     ("config", "`file`, `settings` (by name: `value`, `source`)"),
     ("config get", "`key`, `value`"),

@@ -1,12 +1,13 @@
 //! `piton repair`
 
 use clap::Args;
-use piton::{Loss, RepairOptions, RepairReport, Step, Store, grouped, repair};
+use piton::{Loss, RepairOptions, RepairReport, Step, Store, repair};
 use serde_json::{Value, json};
 
 use super::verify::{finding_json, line};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
+use crate::fit::counted;
 use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
 
@@ -45,7 +46,8 @@ fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
     let step = |step: &Step| format!("{}: {} ({})", step.what.replace('_', " "), step.about, step.detail);
     let mut lines: Vec<_> = report.steps.iter().map(|one| plain(&step(one))).collect();
     if report.healed > 0 {
-        lines.push(format!("Healed: {} objects", grouped(report.healed)));
+        let healed = usize::try_from(report.healed).unwrap_or(usize::MAX);
+        lines.push(format!("Healed: {}", counted(healed, "object")));
     }
     if !report.lost.is_empty() {
         lines.push("Lost:".to_owned());

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
+use crate::fit::counted;
+use crate::interrupt;
 use crate::output::{Output, Said, plain};
 use crate::progress::watch_store;
 
@@ -50,6 +52,10 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
     let report = watch_store(output, |watch| store.verify(read, watch))?;
     output.json(&as_json(&store, &report));
     output.text(&as_text(&store, &report, output.is_verbose));
+    if report.was_stopped {
+        output.hint("what was not looked at may be damaged: `piton verify` begins anew");
+        return Err(Said(interrupt::exit_code()).into());
+    }
     if report.is_whole() {
         if read == ReadData::No {
             output.hint("`piton verify --read-data` reads the contents of all files, too");
@@ -75,17 +81,18 @@ fn as_text(store: &Store, report: &VerifyReport, is_verbose: bool) -> String {
     if report.findings.len() > findings_max {
         lines.push(format!("... and {} more (--verbose shows all)", report.findings.len() - findings_max));
     }
+    let some = |count: u64, noun| counted(usize::try_from(count).unwrap_or(usize::MAX), noun);
     let damaged = report.findings.iter().filter(|finding| finding.severity == Severity::Damage).count();
     let verdict = match damaged {
+        0 if report.was_stopped => "STOPPED: nothing wrong so far".to_owned(),
         0 => "Whole".to_owned(),
-        1 => "DAMAGED: 1 finding".to_owned(),
-        count => format!("DAMAGED: {} findings", grouped(count as u64)),
+        count => format!("DAMAGED: {}", counted(count, "finding")),
     };
     lines.push(format!(
-        "{verdict} ({} checkpoints, {} objects, {} packs{})",
-        grouped(report.checkpoints),
-        grouped(report.objects),
-        grouped(report.packs),
+        "{verdict} ({}, {}, {}{})",
+        some(report.checkpoints, "checkpoint"),
+        some(report.objects, "object"),
+        some(report.packs, "pack"),
         if report.bytes > 0 { format!(", {} bytes read", grouped(report.bytes)) } else { String::new() },
     ));
     lines.join("\n")
@@ -106,13 +113,16 @@ fn costs(store: &Store, affected: &Affected) -> String {
         .as_ref()
         .and_then(|project| store.dir_of(project))
         .map_or_else(|| affected.name.clone(), |dir| dir.display().to_string());
-    let what = affected.path.as_deref().map_or("all".into(), String::from_utf8_lossy);
+    // What leads to all other paths has none itself.
+    let path = affected.path.as_deref().filter(|path| !path.is_empty());
+    let what = path.map_or("all".into(), String::from_utf8_lossy);
     plain(&format!("{what} in checkpoint {} of {of}", numbers.join(", ")))
 }
 
 fn as_json(store: &Store, report: &VerifyReport) -> Value {
     json!({
         "whole": report.is_whole(),
+        "stopped": report.was_stopped,
         "checked": {
             "packs": report.packs,
             "objects": report.objects,

@@ -44,8 +44,12 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     let look = Look::new(output.has_colours(), project.dir());
-    let ground = Arc::new(Ground { store, project, settings: context.settings.clone() });
     let (sender, events) = channel();
+    let waits = sender.clone();
+    let store = store.telling_waits(move |waiting| {
+        let _ = waits.send(Event::Waits(waiting.to_string()));
+    });
+    let ground = Arc::new(Ground { store, project, settings: context.settings.clone() });
     let state = {
         let _screen = Screen::enter(&sender).context("cannot use the terminal")?;
         listen(&sender).context("cannot start a thread")?;

@@ -29,6 +29,8 @@ pub(super) enum Event {
     Found(Vec<u8>, Result<HashSet<CheckpointId>, Trouble>),
     Planned(Deed, Result<Planned, Trouble>),
     Done(Result<Done, Trouble>),
+    /// A worker waits for another process.
+    Waits(String),
     /// Somebody wants the process to end.
     Signal(i32),
     /// Something that nothing goes on without: the terminal, a thread.
@@ -160,6 +162,8 @@ pub(super) struct State {
     /// The first line of the overlay on the screen.
     pub(super) overlay_line: usize,
     pub(super) status: String,
+    /// Who is waited for.
+    pub(super) waits: Option<String>,
     pub(super) busy: Option<Busy>,
     pub(super) done: Vec<Done>,
     /// The signal that ends the process.
@@ -183,6 +187,7 @@ impl State {
             overlay: None,
             overlay_line: 0,
             status: String::new(),
+            waits: None,
             busy: None,
             done: Vec::new(),
             signal: None,
@@ -206,7 +211,15 @@ impl State {
                 vec![Action::Quit]
             }
             Event::Signal(signal) => self.leave(signal),
-            told => self.told(told),
+            Event::Waits(why) => {
+                self.waits = Some(why);
+                Vec::new()
+            }
+            told => {
+                // Whoever answers does not wait any more.
+                self.waits = None;
+                self.told(told)
+            }
         };
         self.settle(&mut actions);
         actions

@@ -213,6 +213,7 @@ fn file_line<'a>(file: &PatchFile, width: usize, look: &Look) -> Line<'a> {
 
 fn draw_bottom(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let line = match (&state.busy, state.status.as_str()) {
+        _ if state.waits.is_some() => Line::styled(plain(state.waits.as_deref().unwrap_or_default()), BOLD),
         (Some(Busy::Planning(_)), _) => Line::styled("Looking what that would change ...", BOLD),
         (Some(Busy::Restoring), "") => Line::styled("Restoring ...", BOLD),
         (_, "") => Line::styled(HINTS, DIM),

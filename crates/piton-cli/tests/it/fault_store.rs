@@ -44,6 +44,16 @@ pub(crate) fn assert_held_or_reported(held: &Files, now: &Files, report: &Value,
     }
 }
 
+/// Whatever has checkpoints is on record with its directory: otherwise nobody could tell what they are of.
+fn assert_projects_are_known(sandbox: &Sandbox, after: &After<'_>) {
+    let names = fs::read_dir(sandbox.store().join("refs/hermes")).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| !name.contains('.'));
+    for project in names {
+        let record = fs::read_to_string(sandbox.store().join(format!("projects/{project}.json")));
+        assert!(record.is_ok_and(|text| text.contains("\"workdir\"")), "nobody knows what {project} is: {after:?}");
+    }
+}
+
 /// `piton take`, the first or a later one.
 struct Take {
     sandbox: Sandbox,
@@ -101,6 +111,9 @@ impl Scene for Take {
             assert_eq!(report["outcome"], "taken", "{after:?}");
             let id = report["id"].as_str().expect("an id");
             assert_held_or_reported(&sandbox.held_by(id), &now, report, &format!("{after:?}"));
+        }
+        if after.is_kill() {
+            assert_projects_are_known(sandbox, after);
         }
         let next = piton(sandbox, ["take", "--json"]);
         assert_eq!(next.code(), 0, "{next:?} after {after:?}");

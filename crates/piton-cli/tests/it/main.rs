@@ -5,6 +5,7 @@ mod completions;
 mod concurrency;
 mod config;
 mod doctor;
+mod documents;
 mod fault_store;
 mod faults;
 mod hook_faults;

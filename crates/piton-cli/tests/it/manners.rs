@@ -2,6 +2,7 @@
 //! signal ends it cleanly.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::chown;
 use std::process::{Child, Command, Stdio};
 
@@ -34,7 +35,25 @@ fn a_rollback_where_nothing_is_kept_says_where_to_go() {
     let list = run(in_dir(&sandbox, &other).arg("rollback")).done();
     assert_eq!(list.stderr, "hint: `piton take` takes one\n");
     let ran = run(in_dir(&sandbox, &other).args(["rollback", "1"])).failed(4);
-    assert!(ran.stderr.ends_with("this project has no checkpoints\nhint: `piton take` takes one\n"), "{ran:?}");
+    assert!(ran.stderr.contains("this project has no checkpoints\nhint: `piton status` lists the projects"), "{ran:?}");
+}
+
+#[test]
+fn a_diff_of_what_is_nowhere_is_not_told_as_no_difference() {
+    let sandbox = with_checkpoint();
+    sandbox.tree("new.txt\n dir/b.txt");
+    take_works(&sandbox);
+    for args in [&["diff", "1", "--", "b.txt"][..], &["rollback", "diff", "1", "2"], &["diff", "2", "1", "--", "di"]] {
+        let ran = piton(&sandbox, args).failed(4);
+        assert!(ran.stderr.contains("neither now nor in the checkpoint\nhint: "), "{ran:?}");
+        let json = piton(&sandbox, ["--json"].iter().chain(args));
+        assert_eq!((json.code(), &json.json()["error"]["kind"]), (4, &json!("not_found")), "{json:?}");
+    }
+    fs::remove_dir_all(sandbox.path("dir")).expect("a directory");
+    for paths in [&["a.txt"][..], &["new.txt"], &["dir"], &["a.txt", "dir/b.txt"]] {
+        piton(&sandbox, ["diff", "1", "--"].iter().chain(paths)).done();
+        piton(&sandbox, ["diff", "1", "1", "--"].iter().chain(paths)).done();
+    }
 }
 
 #[test]
@@ -119,17 +138,6 @@ fn colours_are_for_terminals_unless_somebody_says_otherwise() {
     assert_eq!(shown(&[], "rollback --no-color"), Some(false));
 }
 
-#[test]
-fn a_reader_that_goes_away_is_no_error() {
-    let sandbox = with_checkpoint();
-    for line in ["rollback", "--help", "man", "status --json", "--version --verbose", "diff"] {
-        let shell = format!("{} {line} | true; echo ${{PIPESTATUS[0]}} >&2", crate::kit::PITON);
-        let mut bash = clean_command("bash");
-        let ran = run(bash.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &shell]));
-        assert_eq!(ran.stderr, "0\n", "{line}");
-    }
-}
-
 /// Whether a process that goes on would be told of a signal.
 fn catches(child: &Child, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("nobody has waited for it yet");
@@ -171,9 +179,9 @@ fn a_signal_ends_whoever_waits() {
     for (which, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         for (lock, args, words) in [
             ("store", &["take"][..], "error: cannot take a checkpoint: stopped; nothing was written\n"),
-            ("store", &["restore", "1"], "error: cannot lock the store: another process holds it"),
+            ("store", &["restore", "1"], "error: cannot lock the store: `"),
             ("store", &["diff"], "error: cannot "),
-            ("gc", &["prune"], "error: cannot lock the collection: another process holds it"),
+            ("gc", &["prune"], "error: cannot lock the collection: `"),
         ] {
             let held = store_lock(&sandbox, lock);
             let child = start(command(&sandbox).args(args));
@@ -243,6 +251,100 @@ fn a_signal_leaves_nothing_of_a_take_behind() {
     assert_eq!(ids(&sandbox).len(), 1);
     assert_store_is_complete(&sandbox);
     sandbox.assert_store_is_whole();
+}
+
+/// Three projects are gone. The second is busy when the signal comes: the first stays dropped, and nothing else goes.
+#[test]
+fn a_signal_ends_a_prune_and_what_was_done_is_kept() {
+    let sandbox = with_checkpoint();
+    let mut projects = Vec::new();
+    for name in ["one", "two", "three"] {
+        let dir = sandbox.other_project(name);
+        fs::write(dir.join("a.txt"), name).expect("a file");
+        run(in_dir(&sandbox, &dir).arg("take")).done();
+        let status = piton(&sandbox, ["status", "--json"]).done().json();
+        let all = status["projects"].as_array().expect("a list").clone();
+        let it = all.iter().find(|one| one["workdir"] == dir.display().to_string()).expect("a project");
+        projects.push(it["hash"].as_str().expect("a name").to_owned());
+        fs::remove_dir_all(dir).expect("a directory");
+    }
+    // The order in which they go.
+    projects.sort();
+    let record = |project: &String| sandbox.store().join("projects").join(format!("{project}.json"));
+    let busy = store_lock(&sandbox, &projects[1]);
+    let child = start(command(&sandbox).arg("prune"));
+    while record(&projects[0]).exists() {
+        assert!(catches(&child, Signal::INT));
+    }
+    signal(&child, Signal::INT);
+    let ran = end(child);
+    drop(busy);
+    assert_eq!(ran.code(), 130, "{ran:?}");
+    assert!(ran.stdout.contains("Deleted orphan:   1\n") && ran.stdout.contains("Errors:           0\n"), "{ran:?}");
+    assert_eq!(ran.stderr, "warning: stopped; what was done so far is kept\n");
+    assert!(record(&projects[1]).exists() && record(&projects[2]).exists());
+    sandbox.assert_store_is_whole();
+    assert_eq!(piton(&sandbox, ["prune", "--json"]).done().json()["deleted_orphan"], 2);
+    assert_eq!(ids(&sandbox).len(), 1);
+}
+
+/// What was not looked at must not pass for whole.
+#[test]
+fn a_signal_ends_a_check_and_it_says_that_it_is_none() {
+    let sandbox = with_checkpoint();
+    let mut random = testkit::Dice::new(7);
+    (0..8).for_each(|n| sandbox.write(format!("{n}.bin"), random.noise(8 << 20)));
+    take_works(&sandbox);
+    for args in [&["verify", "--read-data"][..], &["verify", "--read-data", "--json"]] {
+        let child = start(command(&sandbox).args(args));
+        signal(&child, Signal::INT);
+        let ran = end(child);
+        assert_eq!(ran.code(), 130, "{ran:?}");
+        if args.contains(&"--json") {
+            assert_eq!((&ran.json()["stopped"], &ran.json()["whole"]), (&json!(true), &json!(false)), "{ran:?}");
+        } else {
+            assert!(ran.stdout.starts_with("STOPPED: nothing wrong so far ("), "{ran:?}");
+            assert!(ran.stderr.starts_with("hint: what was not looked at may be damaged"), "{ran:?}");
+        }
+    }
+    assert!(piton(&sandbox, ["verify", "--read-data"]).done().stdout.starts_with("Whole ("));
+}
+
+/// Whoever sits before a terminal, or asks, is told after a moment that another process is waited for, and for which.
+#[test]
+fn whoever_waits_for_another_process_is_told_for_which() {
+    let sandbox = with_checkpoint();
+    let this = format!(" (process {}), which holds the store; 30 s at most", std::process::id());
+    for args in [&["rollback", "--verbose"][..], &["status", "-v"], &["show", "1", "-v"], &["verify", "-v"]] {
+        let held = store_lock(&sandbox, "store");
+        let mut child =
+            command(&sandbox).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("UTF-8");
+        assert!(line.starts_with("waiting for `") && line.trim_end().ends_with(&this), "{args:?}: {line}");
+        drop(held);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success() && !output.stdout.is_empty(), "{args:?} {output:?}");
+    }
+    if !testkit::has_program("script") {
+        return;
+    }
+    let held = store_lock(&sandbox, "store");
+    let mut script = clean_command("script");
+    script.env("HOME", sandbox.home()).env("TERM", "xterm").env("SHELL", "/bin/sh").current_dir(sandbox.project());
+    let line = format!("{} rollback </dev/null", crate::kit::PITON);
+    let mut child = script.args(["-qec", &line, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("script runs");
+    let mut shown = child.stdout.take().expect("a pipe");
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !String::from_utf8_lossy(&text).contains(&this) {
+        assert_eq!(shown.read(&mut byte).expect("a terminal"), 1, "{}", String::from_utf8_lossy(&text));
+        text.push(byte[0]);
+    }
+    drop(held);
+    shown.read_to_end(&mut text).expect("a terminal");
+    assert!(child.wait().expect("it ends").success());
+    assert!(String::from_utf8_lossy(&text).contains("Checkpoints for "));
 }
 
 /// Shells have what runs in the background ignore Ctrl-C.

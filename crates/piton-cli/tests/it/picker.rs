@@ -1,5 +1,6 @@
 //! The picker in a real terminal: the real program in tmux, with keys typed and the screen read.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,6 +13,8 @@ use testkit::{Sandbox, clean_command, has_program, wait_for_maintenance};
 use crate::kit::{PITON, ids, piton};
 
 /// How long something may take to come on the screen before it counts as missing.
+/// Whoever looks without rest keeps the picker from drawing.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A terminal with the picker in it. What stood on the screen before is `BEFORE`; afterwards there are the exit code and
@@ -86,6 +89,7 @@ impl<'a> Terminal<'a> {
                 return screen;
             }
             assert!(began.elapsed() < PATIENCE, "no {what} on the screen:\n{screen}");
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -238,16 +242,16 @@ fn checkpoints_are_found_by_text_file_and_session() {
     let Some(terminal) = Terminal::picker(&sandbox) else { return };
     terminal.wait_for("[claude session-]");
     terminal.press(&["/", "s", "e", "c"]).wait_for("1 of 3 checkpoints");
-    terminal.press(&["Enter"]).press(&["Escape"]).wait_for(" 3 checkpoints");
+    terminal.press(&["Enter"]).press(&["Escape"]).wait_for("┌ 3 checkpoints");
     // In the second checkpoint a.txt changed; the third is as it is now, and the first is not.
     terminal.press(&["f"]).wait_for("File: ");
     terminal.press(&["C-u"]).press(&["-l", "a.txt"]).press(&["Enter"]);
     let screen = terminal.wait_for("2 of 3 checkpoints, file a.txt");
     assert!(screen.contains("first") && screen.contains("second") && !screen.contains("third"), "{screen}");
-    terminal.press(&["Escape"]).wait_for(" 3 checkpoints");
+    terminal.press(&["Escape"]).wait_for("┌ 3 checkpoints");
     terminal.press(&["s"]).wait_for("2 of 3 checkpoints, session session-one");
     terminal.press(&["s"]).wait_for("1 of 3 checkpoints, session session-two");
-    terminal.press(&["s"]).wait_for(" 3 checkpoints");
+    terminal.press(&["s"]).wait_for("┌ 3 checkpoints");
 }
 
 #[test]
@@ -318,21 +322,73 @@ fn whoever_cannot_be_drawn_for_gets_the_list() {
     }
 }
 
-#[test]
-fn hundreds_of_checkpoints_are_gone_through() {
+/// A thousand checkpoints, numbered in what they hold and in why they were taken. Stock git writes all but the first: it
+/// does so at once.
+fn thousand() -> Sandbox {
     let sandbox = Sandbox::new();
-    for number in 1..=300 {
-        sandbox.write("a.txt", number.to_string());
-        take(&sandbox, &format!("number {number}."), None);
+    sandbox.write("a.txt", "1");
+    take(&sandbox, "number 1.", None);
+    let text = |args: &[&str]| String::from_utf8(sandbox.store_git(args)).expect("UTF-8").trim().to_owned();
+    let name = text(&["for-each-ref", "--format=%(refname)"]);
+    let (first, when) = (text(&["rev-parse", &name]), text(&["log", "-1", "--format=%ct", &name]));
+    let mut stream = String::new();
+    for number in 2..=1000 {
+        let (contents, reason) = (number.to_string(), format!("number {number}."));
+        let from = if number == 2 { format!("from {first}\n") } else { String::new() };
+        let _ = write!(
+            stream,
+            "commit {name}\ncommitter A <a@example.com> {when} +0000\ndata {}\n{reason}\n{from}\
+             M 100644 inline a.txt\ndata {}\n{contents}\n",
+            reason.len(),
+            contents.len(),
+        );
     }
+    let file = sandbox.root().join("stream");
+    fs::write(&file, stream).expect("a file");
+    let mut git = testkit::git();
+    git.arg("--git-dir").arg(sandbox.store()).args(["fast-import", "--quiet"]);
+    assert!(git.stdin(fs::File::open(file).expect("a file")).status().expect("git runs").success());
+    sandbox.write("a.txt", "now");
+    sandbox
+}
+
+#[test]
+fn a_thousand_checkpoints_are_gone_through() {
+    let sandbox = thousand();
     let Some(terminal) = Terminal::picker(&sandbox) else { return };
-    terminal.wait_for("300 checkpoints in");
-    terminal.press(&["G"]).wait_for("300 ");
-    terminal.wait_for("number 1.");
+    terminal.wait_for("1000 checkpoints in");
+    terminal.wait_for("-1000");
+    terminal.press(&["G"]).wait_for("number 1.");
     terminal.press(&["k"]).wait_for("-2");
     terminal.wait_for("+1/-1");
-    terminal.press(&["-l", "/number 15"]).wait_for("11 of 300 checkpoints");
+    terminal.press(&["-l", "/number 15"]).wait_for("11 of 1000 checkpoints");
     terminal.press(&["Enter"]).press(&["-l", &"j".repeat(9)]).wait_for("-150");
+}
+
+/// While the store is another's, nothing can be compared: keys are answered all the same, whoever waits is named, and what
+/// is asked for last comes as soon as it can.
+#[test]
+fn keys_do_not_wait_for_the_diff_of_what_was_selected_before() {
+    let sandbox = thousand();
+    let Some(terminal) = Terminal::picker(&sandbox) else { return };
+    terminal.wait_for("-1000");
+    let held = lock(&sandbox, "store");
+    terminal.press(&["j"]).wait_for("waiting for `");
+    terminal.press(&["-l", &"j".repeat(40)]).until("the 42nd", |screen| screen.contains("number 959."));
+    terminal.press(&["-l", "/number 77"]).wait_for("11 of 1000 checkpoints");
+    terminal.press(&["Enter", "G"]);
+    assert!(!terminal.wait_for("number 77.").contains("-77"), "it cannot be known yet");
+    drop(held);
+    let screen = terminal.wait_for("-77");
+    assert!(!screen.contains("waiting for"), "{screen}");
+}
+
+/// The store is another process's for as long as this is held.
+fn lock(sandbox: &Sandbox, name: &str) -> fs::File {
+    wait_for_maintenance(&sandbox.root());
+    let lock = fs::File::open(sandbox.store().join("locks").join(name)).expect("a lock");
+    lock.lock().expect("nobody else has it for long");
+    lock
 }
 
 #[test]

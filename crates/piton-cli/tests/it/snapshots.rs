@@ -42,6 +42,19 @@ fn help_of_every_command() {
     }
 }
 
+/// Whoever asks for help sees how it is used, and what a script may count on.
+#[test]
+fn every_help_has_examples_and_exit_codes() {
+    for name in std::iter::once(String::new()).chain(commands()) {
+        let mut command = clean_command(PITON);
+        let help = run(command.env("HOME", "/nonexistent").current_dir("/").args(words(&name)).arg("--help")).done();
+        let (_, examples) = help.stdout.split_once("Example").unwrap_or_else(|| panic!("{name}: no example"));
+        let typed = format!("piton {name}");
+        assert!(examples.lines().any(|line| line.contains(typed.trim_end())), "{name}: no example of it: {examples}");
+        assert!(help.stdout.contains("\nExit codes: 0"), "{name}: no exit codes");
+    }
+}
+
 #[test]
 fn the_reference_is_what_the_program_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/REFERENCE.md");

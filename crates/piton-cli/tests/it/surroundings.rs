@@ -101,6 +101,19 @@ fn a_base_that_holds_other_files_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_base_that_cannot_be_made_is_an_error() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    sandbox.link("link", "nowhere");
+    for base in ["/proc/x/y".into(), sandbox.path("link/x"), sandbox.path("a.txt/x"), "/dev/null".into()] {
+        let ran = run(command(&sandbox).arg("--base").arg(&base).arg("take")).failed(1);
+        assert!(ran.stderr.starts_with("error: cannot "), "{ran:?}");
+        let hook = run(command(&sandbox).arg("--base").arg(&base).args(["hook", "plain"]));
+        assert_eq!(hook.code(), 0, "{hook:?}");
+    }
+}
+
+#[test]
 fn without_a_home_the_base_must_be_given() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
@@ -121,7 +134,7 @@ fn a_deleted_current_directory_is_an_error_and_nothing_else() {
     };
     for args in [&["take"][..], &["rollback"], &["show", "1"], &["-C", ".", "take"]] {
         let ran = shell(args).failed(1);
-        assert!(ran.stderr.contains("cannot find the current directory, which may have been deleted"), "{ran:?}");
+        assert!(ran.stderr.contains("cannot find the current directory: it was deleted"), "{ran:?}");
     }
     sandbox.tree("a.txt");
     shell(&["take", "-C", &sandbox.project().display().to_string()]).done();
@@ -196,11 +209,26 @@ fn a_reader_that_has_gone_away_is_no_error() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     take_works(&sandbox);
-    for args in [&["rollback"][..], &["rollback", "--json"], &["show", "1"], &["take"], &["--help"], &["show", "9"]] {
+    sandbox.tree("a.txt = changed");
+    for line in [
+        "rollback",
+        "rollback --json",
+        "show 1",
+        "diff",
+        "diff --json",
+        "status --json",
+        "man",
+        "completions bash",
+        "--version --verbose",
+        "--help",
+        "take",
+        "show 9",
+    ] {
+        let args: Vec<_> = line.split(' ').collect();
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let (quiet_reader, quiet_writer) = std::io::pipe().expect("a pipe");
         drop((reader, quiet_reader));
-        let status = command(&sandbox).args(args).stdout(writer).stderr(quiet_writer).status().expect("it runs");
+        let status = command(&sandbox).args(&args).stdout(writer).stderr(quiet_writer).status().expect("it runs");
         assert_eq!(status.code(), Some(if args == ["show", "9"] { 4 } else { 0 }), "{args:?}");
     }
     let line = format!("{PITON} rollback >&- && {PITON} take >&- 2>&-");

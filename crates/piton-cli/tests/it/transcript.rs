@@ -16,13 +16,12 @@ use crate::kit::{PITON, Ran};
 pub(crate) struct Transcript {
     pub(crate) sandbox: Sandbox,
     text: String,
-    /// The names of checkpoints, in the order in which they were seen.
-    ids: Vec<String>,
+    steady: Steady,
 }
 
 impl Transcript {
     pub(crate) fn new() -> Self {
-        Self { sandbox: Sandbox::new(), text: String::new(), ids: Vec::new() }
+        Self { sandbox: Sandbox::new(), text: String::new(), steady: Steady::default() }
     }
 
     /// The command with nothing in its environment but a home: no search path, no agents.
@@ -101,10 +100,23 @@ impl Transcript {
     /// Without what differs from run to run.
     fn steady(&mut self, text: &str) -> String {
         let root = self.sandbox.root().display().to_string();
-        let text = text.replace(&root, "/ROOT").replace(PITON, "/BIN/piton");
-        let text = dates(&text);
-        let text = self.names(&text);
-        ages_and_sizes(&text)
+        self.steady.text(&text.replace(&root, "/ROOT").replace(PITON, "/BIN/piton"))
+    }
+}
+
+/// What makes one run say the same as the next.
+#[derive(Default, Clone)]
+pub(crate) struct Steady {
+    /// The names of checkpoints, in the order in which they were seen.
+    pub(crate) ids: Vec<String>,
+    /// The names of projects, in the same way.
+    pub(crate) projects: Vec<String>,
+}
+
+impl Steady {
+    /// Without dates, ids, ages, sizes and durations.
+    pub(crate) fn text(&mut self, text: &str) -> String {
+        ages_and_sizes(&self.names(&dates(text)))
     }
 
     /// Ids of checkpoints by their order, projects by a word.
@@ -119,7 +131,12 @@ impl Transcript {
             let is_hex = word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
             match word.len() {
                 7 | 40 if is_hex => steady.push_str(&self.name(word)),
-                16 if is_hex => steady.push_str("<PROJECT>"),
+                16 if is_hex => {
+                    if !self.projects.iter().any(|known| known == word) {
+                        self.projects.push(word.to_owned());
+                    }
+                    steady.push_str("<PROJECT>");
+                }
                 _ => steady.push_str(word),
             }
             rest = &rest[end..];

@@ -80,6 +80,8 @@ impl Upkeep {
             assert!(self.sandbox.held_by(id) == *held, "{point}: {id} is another one");
         }
         self.sandbox.store_git(&["cat-file", "-e", "refs/tags/own"]);
+        let verified = piton(&self.sandbox, ["verify", "--json"]);
+        assert_eq!(verified.code(), 0, "{point}: {verified:?}");
     }
 
     /// Prunes, and says what that came to. Twice: loose objects become a pack, which the next one merges with others.

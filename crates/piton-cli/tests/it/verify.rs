@@ -49,7 +49,7 @@ fn verify_says_that_a_store_is_whole() {
         assert_eq!(checked["bytes"].as_u64().expect("a number") > 0, args.len() == 3);
     }
     let said = piton(&sandbox, ["verify"]).done();
-    assert_eq!(said.stdout, "Whole (1 checkpoints, 5 objects, 1 packs)\n");
+    assert_eq!(said.stdout, "Whole (1 checkpoint, 5 objects, 1 pack)\n");
     assert!(said.stderr.contains("--read-data"), "{said:?}");
     piton(&sandbox, ["verify", "--read-data-subset", "5%"]).done();
     piton(&sandbox, ["verify", "--read-data-subset", "2.5"]).done();

@@ -58,6 +58,12 @@ pub(crate) fn print_rename(out: &mut Vec<u8>, from: &[u8], to: &[u8]) {
 }
 
 /// What differs between two texts of one name, for showing; nothing where nothing does.
+///
+/// ```
+/// let patch = piton::unified_diff(b"notes.md", Some(b"one\n"), Some(b"one\ntwo\n"));
+/// assert!(String::from_utf8_lossy(&patch).ends_with("@@ -1 +1,2 @@\n one\n+two\n"));
+/// assert!(piton::unified_diff(b"notes.md", Some(b"one\n"), Some(b"one\n")).is_empty());
+/// ```
 pub fn unified_diff(name: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     let named = |_| quoted(b"", name);

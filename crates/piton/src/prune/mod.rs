@@ -139,7 +139,7 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 /// # }
 /// ```
 pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    let held = store.lock_gc_until(Some(&watch.stop))?;
+    let held = store.lock_gc_after_others(&watch.stop)?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
@@ -154,7 +154,7 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
                 let known = inventory.projects.iter().find(|project| project.id == *id);
                 let last_touch = known.and_then(|project| project.last_touch);
                 let is_gone = dropping.why == WhyDropped::Orphan;
-                with_room(store, || store.forget_project(id, last_touch, is_gone, now))
+                with_room(store, || store.forget_project(id, last_touch, is_gone, now, watch))
             }
             Goes::Archive(name) => store.remove_archive(name).map(|()| true),
             Goes::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
@@ -164,12 +164,14 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
             (Ok(true), _, WhyDropped::Orphan) => report.deleted_orphan += 1,
             (Ok(true), _, WhyDropped::Stale) => report.deleted_stale += 1,
             (Ok(false), ..) => {}
+            (Err(error), ..) if error.kind() == ErrorKind::Stopped => {}
             (Err(error), ..) => report.problems.push(error.to_string()),
         }
     }
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
-    if let Some(bytes_max) = policy.total_bytes_max {
+    // Whoever wants it to end does not want it to begin with what takes longest.
+    if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.stop.load(Ordering::Relaxed)) {
         let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
         note(made.and_then(|made| {
             match made {

@@ -279,6 +279,7 @@ impl<'a> Restore<'a> {
             keep_max: self.keep_max,
             // Nothing may go while a restore is about to need it. The next take makes up for it.
             bytes_max: None,
+            collecting: None,
             now: self.now,
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");

@@ -12,7 +12,7 @@ use super::gc::PACKS_MAX;
 use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR};
 use super::pack::PACK_BYTES_MAX;
 use super::size::bytes_below;
-use super::{GcLock, Store};
+use super::{GcLock, Store, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::ProjectId;
@@ -47,13 +47,21 @@ impl Store {
         last_touch: Option<f64>,
         is_gone: bool,
         now: Moment,
+        watch: &Watch,
     ) -> Result<bool> {
-        let held = self.share()?;
-        let locked = self.lock_project(&held, id)?;
-        let touched = self.record(id).last_touch();
+        let stop = Some(&watch.stop);
+        let held = self.share_until(stop)?;
+        let locked = self.lock_project_until(&held, id, stop)?;
+        let mut record = self.record(id);
+        let touched = record.last_touch();
         let is_used = touched.is_some() && touched != last_touch;
         if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
             return Ok(false);
+        }
+        // A record with an index and without a ref has lost it; whoever is killed here has not.
+        if record.index_and_rules().is_some() {
+            record.unset_index();
+            self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
         for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {

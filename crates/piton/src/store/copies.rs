@@ -272,6 +272,11 @@ impl Copies {
             }
             What::Entries(at, entries) => {
                 for (id, start) in entries {
+                    // Entries may be large, and whoever wants it to end sits and waits.
+                    if watch.stop.load(Ordering::Relaxed) {
+                        checked.was_stopped = true;
+                        return;
+                    }
                     let found = decoder.identify(&self.packs[*at], *start, &|_| None);
                     let place = Place::Packed(*at, *start);
                     checked.bad.extend(fit(*id, found).map(|why| BadCopy { id: *id, place, why }));

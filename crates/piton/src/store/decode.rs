@@ -529,8 +529,8 @@ impl<'a> Decoder<'a> {
                 let mut distance = u64::from(byte & 0x7f);
                 while byte & 0x80 != 0 {
                     byte = next()?;
-                    let shifted = (distance + 1).checked_mul(128).ok_or("its base is not in the pack")?;
-                    distance = shifted | u64::from(byte & 0x7f);
+                    let shifted = distance.checked_add(1).and_then(|more| more.checked_mul(128));
+                    distance = shifted.ok_or("its base is not in the pack")? | u64::from(byte & 0x7f);
                 }
                 let base = start.checked_sub(distance).filter(|_| distance > 0);
                 HeadForm::OfEntry(base.ok_or("its base is not in the pack")?)

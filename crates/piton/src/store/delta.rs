@@ -227,6 +227,50 @@ mod tests {
         assert_eq!(Base::new(base).delta_to(&target, 10), None);
     }
 
+    /// Git's bytes, by hand: the two sizes, then copies (0x80 with a bit for each byte of place and length) and inserts.
+    #[test]
+    fn a_delta_says_no_more_than_it_must() {
+        let base: Vec<u8> = (0..100).collect();
+        let pieces = |pieces: &[&[u8]]| pieces.concat();
+        let (one, two, three) = (&[1; 16][..], &[2; 16][..], &[3; 16][..]);
+        let (four, five) = (&pieces(&[&[4; 15], b"="]), &pieces(&[&[5; 15], b"="]));
+        for (base, target, expected) in [
+            // Blocks of the base begin at 0 and 16: what lies before them is found by going back.
+            (base.clone(), base[5..].to_vec(), vec![100, 95, 0x91, 5, 95]),
+            (base.clone(), pieces(&[b"!", &base]), vec![100, 101, 1, b'!', 0x90, 100]),
+            (base.clone(), pieces(&[&base[16..48], &base[16..48]]), vec![100, 64, 0x91, 16, 32, 0x91, 16, 32]),
+            (base.clone(), base[16..32].to_vec(), vec![100, 16, 0x91, 16, 16]),
+            (base.clone(), base[16..31].to_vec(), pieces(&[&[100, 15, 15], &base[16..31]])),
+            // Of several places, the one where the most agrees, whether it comes first or last.
+            (pieces(&[one, two, one, three]), pieces(&[one, two]), vec![64, 32, 0x90, 32]),
+            (pieces(&[one, two, one, three]), pieces(&[one, three]), vec![64, 32, 0x91, 32, 32]),
+            // Nobody goes back over what was said already, although it agrees.
+            (pieces(&[four, two, five, three]), pieces(&[five, two]), vec![64, 32, 0x91, 32, 16, 0x91, 16, 16]),
+        ] {
+            let length = expected.len();
+            let base = Base::new(base);
+            assert_eq!(base.delta_to(&target, 50), Some(expected), "{target:?}");
+            assert_eq!(base.delta_to(&target, length - 1), None, "{target:?}");
+        }
+    }
+
+    /// Lengths and places whose lower bytes are zero, and those of more than one byte.
+    #[test]
+    fn copies_are_written_as_git_reads_them() {
+        for (start, length, expected) in [
+            (0, 1, &[0x90, 1][..]),
+            (0x0100, 0x0100, &[0xa2, 1, 1]),
+            (0x0102_0304, 0x0506, &[0xbf, 4, 3, 2, 1, 6, 5]),
+            (0x0200_0000, 0xffff, &[0xb8, 2, 0xff, 0xff]),
+            (0, 0x1_0000, &[0x80]),
+            (7, 0x1_0001, &[0x81, 7, 0x95, 7, 1, 1]),
+        ] {
+            let mut out = Vec::new();
+            put_copies(&mut out, start, length);
+            assert_eq!(out, expected, "{length} from {start}");
+        }
+    }
+
     #[test]
     fn a_damaged_delta_is_refused_and_takes_no_more_than_it_may() {
         let base: Vec<u8> = (0..200_u8).collect();

@@ -10,9 +10,11 @@
 //!   out for ever.
 //! - L3. Whoever moves a project's ref holds that project's lock.
 
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -33,8 +35,39 @@ const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
 /// Held by whoever answers a prompt in place of an agent. Comes before all others.
 const PROMPT: &str = "prompt";
 
+/// How often a lock that is not to be had is tried for. Whoever has waited for long must not be the last to notice.
+const PAUSE_MS_MAX: u64 = 4;
 /// How long a lock is waited for. Longer than any step under `store` exclusive or a project's lock should take.
 const WAIT_MS_MAX: u64 = 30_000;
+/// How long somebody waits before being told for whom.
+const SILENT_MS_MAX: u64 = 500;
+
+/// A lock that is waited for because another process holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// What is locked: `the store`.
+    pub what: String,
+    /// Who holds it, as far as the system tells: `` `piton prune` (process 1234) ``.
+    pub holder: String,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "waiting for {}, which holds {}; {} s at most", self.holder, self.what, WAIT_MS_MAX / 1000)
+    }
+}
+
+type Tell = dyn Fn(&Waiting) + Send + Sync;
+
+/// Who is told that a lock is waited for.
+#[derive(Clone, Default)]
+pub(super) struct Told(Option<Arc<Tell>>);
+
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Told" } else { "Nobody" })
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -83,11 +116,18 @@ pub(crate) struct BaseLock {
 /// Waits until no other process is at work in the base itself.
 pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
     let dir = File::open(base).map_err(|error| Error::io("open", base, error))?;
-    wait_for(&dir, Mode::Exclusive, what)?;
+    wait_until(&dir, Mode::Exclusive, what, None, &Told::default())?;
     Ok(BaseLock { _dir: dir })
 }
 
 impl Store {
+    /// The same store for whoever wants to know, after half a second, that it waits for another process and for which.
+    /// `tell` is called by the thread that waits, once for each lock.
+    #[must_use]
+    pub fn telling_waits(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { told: Told(Some(Arc::new(tell))), ..self }
+    }
+
     /// Waits until nobody unlinks objects, and keeps it so.
     pub(crate) fn share(&self) -> Result<StoreLock> {
         self.share_until(None)
@@ -101,9 +141,9 @@ impl Store {
             return Ok(StoreLock { _file: None });
         };
         let file = self.open_lock(STORE)?;
-        wait_until(&gate, Mode::Shared, "the store", stop)?;
+        self.wait_until(&gate, Mode::Shared, "the store", stop)?;
         if let Some(file) = &file {
-            wait_until(file, Mode::Shared, "the store", stop)?;
+            self.wait_until(file, Mode::Shared, "the store", stop)?;
         }
         Ok(StoreLock { _file: file })
     }
@@ -121,21 +161,45 @@ impl Store {
         stop: Option<&AtomicBool>,
     ) -> Result<ProjectLock> {
         let file = self.lock_file(project.as_str())?;
-        wait_until(&file, Mode::Exclusive, "this project", stop)?;
+        self.wait_until(&file, Mode::Exclusive, "this project", stop)?;
         Ok(ProjectLock { _file: file })
     }
 
     /// Waits until no other process answers a prompt in place of an agent.
     pub(crate) fn lock_prompts(&self) -> Result<Option<File>> {
         let file = self.open_lock(PROMPT)?;
-        file.as_ref().map_or(Ok(()), |file| wait_for(file, Mode::Exclusive, "the prompts"))?;
+        file.as_ref().map_or(Ok(()), |file| self.wait_for(file, Mode::Exclusive, "the prompts"))?;
         Ok(file)
     }
 
     /// Becomes the one that collects, unless another process is.
     pub(crate) fn try_lock_gc(&self) -> Result<Option<GcLock>> {
         let file = self.lock_file(GC)?;
-        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None)?.then_some(GcLock { _file: file }))
+        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None, &Told::default())?
+            .then_some(GcLock { _file: file }))
+    }
+
+    /// Whether another process collects or makes room.
+    pub(super) fn somebody_collects(&self) -> Result<bool> {
+        Ok(self.try_lock_gc()?.is_none())
+    }
+
+    /// Becomes the one that collects, after everybody who is in a hurry, or until told to stop waiting.
+    pub(crate) fn lock_gc_after_others(&self, stop: &AtomicBool) -> Result<GcLock> {
+        const WHAT: &str = "the collection";
+        let file = self.lock_file(GC)?;
+        for _ in 0..WAIT_MS_MAX / PAUSE_MS_MAX {
+            self.wait_until(&file, Mode::Exclusive, WHAT, Some(stop))?;
+            if !self.somebody_waits() {
+                return Ok(GcLock { _file: file });
+            }
+            file.unlock().map_err(|error| Error::new(ErrorKind::Io, format!("unlock {WHAT}")).because(error))?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(stopped(WHAT, &file));
+            }
+            std::thread::sleep(Duration::from_millis(PAUSE_MS_MAX));
+        }
+        Err(held_for_too_long(WHAT, &file))
     }
 
     /// Becomes the one that collects. A collection under way makes way.
@@ -146,9 +210,9 @@ impl Store {
     /// The same, for whoever may be told to stop waiting.
     pub(crate) fn lock_gc_until(&self, stop: Option<&AtomicBool>) -> Result<GcLock> {
         let urgent = self.lock_file(URGENT)?;
-        wait_until(&urgent, Mode::Exclusive, "the collection", stop)?;
+        self.wait_until(&urgent, Mode::Exclusive, "the collection", stop)?;
         let file = self.lock_file(GC)?;
-        wait_until(&file, Mode::Exclusive, "the collection", stop)?;
+        self.wait_until(&file, Mode::Exclusive, "the collection", stop)?;
         Ok(GcLock { _file: file })
     }
 
@@ -160,8 +224,9 @@ impl Store {
     /// Keeps everybody else away from the objects; `None` where they are at work and go on for a while.
     pub(super) fn exclude(&self, _held: &GcLock) -> Result<Option<Exclusive>> {
         let (gate, store) = (self.lock_file(GATE)?, self.lock_file(STORE)?);
-        let is_alone = wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None)?
-            && wait_at_most(&store, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None)?;
+        let is_alone =
+            wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None, &Told::default())?
+                && wait_at_most(&store, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None, &Told::default())?;
         Ok(is_alone.then_some(Exclusive { _gate: gate, _store: store }))
     }
 
@@ -174,6 +239,15 @@ impl Store {
             std::thread::sleep(Duration::from_millis(pause_ms));
         }
         Ok(None)
+    }
+
+    /// Waits for a lock, but not for ever.
+    pub(super) fn wait_for(&self, file: &File, mode: Mode, what: &str) -> Result<()> {
+        self.wait_until(file, mode, what, None)
+    }
+
+    fn wait_until(&self, file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) -> Result<()> {
+        wait_until(file, mode, what, stop, &self.told)
     }
 
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
@@ -192,30 +266,55 @@ impl Store {
     }
 }
 
-/// Waits for a lock, but not for ever: a process that is stopped (not dead) must not stop everybody else unnoticed.
-pub(super) fn wait_for(file: &File, mode: Mode, what: &str) -> Result<()> {
-    wait_until(file, mode, what, None)
-}
-
-/// The same, and no longer than until `stop` is set. A lock that is free is had even then.
-fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) -> Result<()> {
-    if wait_at_most(file, mode, what, WAIT_MS_MAX, stop)? {
+/// Waits for a lock, but not for ever (a process that is stopped, not dead, must not stop everybody else unnoticed), and no
+/// longer than until `stop` is set. A lock that is free is had even then.
+fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>, told: &Told) -> Result<()> {
+    if wait_at_most(file, mode, what, WAIT_MS_MAX, stop, told)? {
         return Ok(());
     }
     if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-        return Err(Error::new(ErrorKind::Stopped, format!("lock {what}"))
-            .because("another process holds it, and the wait was cut short"));
+        return Err(stopped(what, file));
     }
-    Err(Error::new(ErrorKind::Busy, format!("lock {what}"))
-        .because(format!("another process has held it for {} seconds", WAIT_MS_MAX / 1000))
-        .with_hint("see which piton process is still running, and try again"))
+    Err(held_for_too_long(what, file))
+}
+
+fn stopped(what: &str, file: &File) -> Error {
+    Error::new(ErrorKind::Stopped, format!("lock {what}"))
+        .because(format!("{} holds it, and the wait was cut short", holder_of(file)))
+}
+
+fn held_for_too_long(what: &str, file: &File) -> Error {
+    Error::new(ErrorKind::Busy, format!("lock {what}"))
+        .because(format!("{} has held it for {} seconds", holder_of(file), WAIT_MS_MAX / 1000))
+        .with_hint("see whether it is still at work, and try again")
+}
+
+/// Who holds a lock, as a person would call it.
+fn holder_of(file: &File) -> String {
+    let holders = sys::lock_holders(file);
+    let Some((process, command)) = holders.first() else {
+        return "another process".to_owned();
+    };
+    match holders.len() - 1 {
+        0 => format!("`{command}` (process {process})"),
+        1 => format!("`{command}` (process {process}) with one other"),
+        others => format!("`{command}` (process {process}) with {others} others"),
+    }
 }
 
 /// Waits for a lock; whether it was to be had.
-fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64, stop: Option<&AtomicBool>) -> Result<bool> {
+fn wait_at_most(
+    file: &File,
+    mode: Mode,
+    what: &str,
+    wait_ms_max: u64,
+    stop: Option<&AtomicBool>,
+    told: &Told,
+) -> Result<bool> {
     let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut waited_ms = 0;
     let mut pause_ms = 1;
+    let mut tell = told.0.as_ref();
     loop {
         let tried = match mode {
             Mode::Shared => file.try_lock_shared(),
@@ -230,8 +329,55 @@ fn wait_at_most(file: &File, mode: Mode, what: &str, wait_ms_max: u64, stop: Opt
             Err(TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(pause_ms));
                 waited_ms += pause_ms;
-                pause_ms = (pause_ms * 2).min(16);
+                pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
             }
         }
+        if waited_ms >= SILENT_MS_MAX
+            && let Some(tell) = tell.take()
+        {
+            tell(&Waiting { what: what.to_owned(), holder: holder_of(file) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Room;
+    use crate::time::Moment;
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    fn store(temp: &tempfile::TempDir) -> Store {
+        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
+    }
+
+    #[test]
+    fn whoever_is_not_in_a_hurry_lets_others_collect_first() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let urgent = store.lock_file(URGENT).expect("a lock");
+        urgent.lock().expect("the lock");
+        let stop = AtomicBool::new(true);
+        let refused = store.lock_gc_after_others(&stop).expect_err("somebody is in a hurry");
+        assert_eq!(refused.kind(), ErrorKind::Stopped);
+        assert!(store.try_lock_gc().expect("a lock").is_some(), "nothing stays locked");
+        drop(urgent);
+        assert!(store.lock_gc_after_others(&stop).is_ok());
+    }
+
+    /// What a take made room for is its own, until it is done.
+    #[test]
+    fn room_that_somebody_makes_is_for_nobody_else() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let bytes_max = store.count_bytes().expect("a size") + 100_000;
+        // The note says that there is no room, and the files that there is.
+        store.reserve(90_000, 0, bytes_max, None).expect("a size");
+        let held = store.lock_gc().expect("a lock");
+        assert_eq!(store.reserve(50_000, 0, bytes_max, None).expect("a size"), Room::Lacking);
+        assert_eq!(store.reserve(50_000, 0, bytes_max, Some(&held)).expect("a size"), Room::Reserved);
+        drop(held);
+        assert_eq!(store.reserve(60_000, 0, bytes_max, None).expect("a size"), Room::Reserved);
     }
 }

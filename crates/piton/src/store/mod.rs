@@ -53,6 +53,7 @@ pub(crate) use gc::Aim;
 pub use gc::Watch;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
+pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::Record;
@@ -72,9 +73,23 @@ const INDEX_BYTES_MAX: u64 = 2 << 30;
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
 /// An open store.
+///
+/// ```
+/// use piton::{Moment, Store};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let base = temp.path().join("base");
+/// # let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// assert!(Store::open_existing(&base)?.is_none());
+/// let store = Store::open_or_create(&base, now)?;
+/// assert!(store.git_dir().join("HEAD").is_file()); // a bare repository, for stock git
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Store {
     layout: Layout,
+    told: lock::Told,
 }
 
 impl Store {
@@ -86,7 +101,7 @@ impl Store {
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
-        Ok(Self { layout })
+        Ok(Self { layout, told: lock::Told::default() })
     }
 
     /// Opens the store in `base`; `None` where there is none. Writes nothing.
@@ -95,7 +110,7 @@ impl Store {
             return Ok(None);
         }
         let layout = Layout::new(fsx::canonical(base)?);
-        Ok(create::is_there(&layout)?.then_some(Self { layout }))
+        Ok(create::is_there(&layout)?.then_some(Self { layout, told: lock::Told::default() }))
     }
 
     /// The directory that holds everything.

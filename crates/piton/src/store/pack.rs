@@ -344,3 +344,43 @@ impl<W: Write> Write for Counted<'_, W> {
         self.out.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody writes packs of 2 GiB in a test, but a single large file makes one.
+    #[test]
+    fn offsets_beyond_two_gigabytes_stand_in_a_table_of_their_own() {
+        let offsets = [12, LARGE_OFFSET - 1, LARGE_OFFSET, 1 << 40, 13, LARGE_OFFSET + 1];
+        let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
+        let entries: Vec<_> =
+            (1..).zip(offsets).map(|(number, offset)| IdxEntry { id: id(number), crc: 7, offset }).collect();
+        let mut bytes = Vec::new();
+        write_idx(&entries, [9; ID_BYTES], &mut bytes).expect("a vector takes all");
+        let idx = gix_odb::pack::index::File::from_data(bytes, PathBuf::new(), gix_hash::Kind::Sha1).expect("an idx");
+        let read: Vec<_> = (0..idx.num_objects()).map(|at| idx.pack_offset_at_index(at)).collect();
+        assert_eq!(read, offsets);
+    }
+
+    #[test]
+    fn a_pack_is_full_at_its_limit_and_knows_what_it_takes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut pack = PackWriter::begin(dir.path()).expect("a pack");
+        let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
+        pack.add(id(1), Form::Whole(ObjectKind::Blob), 3, b"not compressed").expect("room");
+        pack.add(id(2), Form::Whole(ObjectKind::Blob), 3, b"nor this").expect("room");
+        let (all, written) = (pack.bytes_with_idx(), pack.bytes());
+        assert!(!pack.is_full());
+        pack.offset = PACK_BYTES_MAX - ID_BYTES as u64 - 1;
+        assert!(!pack.is_full());
+        pack.offset += 1;
+        assert!(pack.is_full());
+        pack.offset = written - ID_BYTES as u64;
+        let sealed = pack.seal().expect("a pack");
+        let length = |path: &Path| path.metadata().expect("a file").len();
+        assert_eq!(length(&sealed.pack), written);
+        assert_eq!(length(&sealed.pack) + length(&sealed.idx), all);
+        assert_eq!(sealed.bytes_with_idx(), all);
+    }
+}

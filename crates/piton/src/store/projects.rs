@@ -88,6 +88,11 @@ impl Record {
         Some((self.keys.get("index")?.as_str()?, self.keys.get("rules")?.as_str()?))
     }
 
+    /// As if no take of the project had come to its end.
+    pub(crate) fn unset_index(&mut self) {
+        self.keys.shift_remove("index");
+    }
+
     /// What that scan noted of rules that are not in the index.
     pub(crate) fn hidden_rules(&self) -> BTreeMap<String, String> {
         let noted = self.keys.get("hidden_rules").and_then(Value::as_object);

@@ -164,7 +164,7 @@ impl Store {
     /// Replaces the file that says where histories end. `by` names who does it, for the temporary file.
     fn rewrite_boundary(&self, by: &str, now: Moment, change: impl FnOnce(&mut BTreeSet<CheckpointId>)) -> Result<()> {
         let guard = self.lock_file(SHALLOW)?;
-        lock::wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
+        self.wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
         let before = self.boundary()?;
         let mut ends: BTreeSet<_> = before.iter().copied().collect();
         change(&mut ends);
@@ -195,7 +195,7 @@ impl Store {
         let is_it = |line: &[u8]| line.get(40..).is_some_and(|rest| rest.trim_ascii() == name.as_bytes());
         if text.split(|byte| *byte == b'\n').any(is_it) {
             let guard = self.lock_file(PACKED_REFS)?;
-            lock::wait_for(&guard, lock::Mode::Exclusive, "the packed refs")?;
+            self.wait_for(&guard, lock::Mode::Exclusive, "the packed refs")?;
             let lock = self.put_lock(project.as_str(), &packed, &text, now)?;
             // Read again under git's own lock. A line that begins with `^` belongs to the one before it.
             let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();

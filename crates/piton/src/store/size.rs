@@ -8,7 +8,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Store, lock};
+use super::Store;
+use super::lock::{self, GcLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 
@@ -50,14 +51,21 @@ impl Store {
     }
 
     /// Sets `bytes` aside, if the store stays within `bytes_max` with them. `written` of them are on the disk already,
-    /// in temporary files.
-    pub(crate) fn reserve(&self, bytes: u64, written: u64, bytes_max: u64) -> Result<Room> {
+    /// in temporary files. While another process makes room, what comes free is not to be had: it is for that one.
+    pub(crate) fn reserve(
+        &self,
+        bytes: u64,
+        written: u64,
+        bytes_max: u64,
+        collecting: Option<&GcLock>,
+    ) -> Result<Room> {
         let _held = self.lock_size()?;
         let noted = fsx::read_small(&self.layout.size(), NOTE_BYTES_MAX).ok().flatten();
         let noted = noted.and_then(|text| std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok());
         let fits = |size: &u64| size.saturating_add(bytes) <= bytes_max;
         let size = match noted.filter(fits) {
             Some(size) => size,
+            None if collecting.is_none() && self.somebody_collects()? => return Ok(Room::Lacking),
             None => self.count_bytes()?.saturating_sub(written),
         };
         if !fits(&size) {
@@ -69,7 +77,7 @@ impl Store {
 
     fn lock_size(&self) -> Result<fs::File> {
         let file = self.lock_file(lock::SIZE)?;
-        lock::wait_for(&file, lock::Mode::Exclusive, "the size of the store")?;
+        self.wait_for(&file, lock::Mode::Exclusive, "the size of the store")?;
         Ok(file)
     }
 

@@ -19,7 +19,7 @@ mod change;
 mod process;
 
 pub(crate) use change::{Swapped, set_file_mode};
-pub(crate) use process::{boot_id, effective_uid, is_open_anywhere};
+pub(crate) use process::{boot_id, effective_uid, is_open_anywhere, lock_holders};
 
 /// What stands under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

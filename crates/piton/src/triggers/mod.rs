@@ -61,6 +61,17 @@ pub struct Verdict {
 /// Decides what `command` may change when it is run in `cwd`. `home` is what `~` stands for.
 ///
 /// Never panics and never fails: in doubt the answer is that `cwd` may change.
+///
+/// ```
+/// use piton::triggers::analyse;
+/// use std::path::{Path, PathBuf};
+///
+/// let home = Some(Path::new("/home/you"));
+/// let verdict = analyse("cd ~/code && sudo rm -rf build", Path::new("/tmp"), home);
+/// assert!(verdict.may_change);
+/// assert_eq!(verdict.dirs, [PathBuf::from("/home/you/code")]);
+/// assert!(!analyse("git status | head", Path::new("/tmp"), home).may_change);
+/// ```
 #[must_use]
 pub fn analyse(command: &str, cwd: &Path, home: Option<&Path>) -> Verdict {
     if !limits::within(command) {

@@ -177,11 +177,15 @@ fn padded(name_bytes: usize) -> usize {
 ///
 /// With the paths comes the checksum of a shared index that holds the rest, if there is one. The file does not say which
 /// hash it uses: only with the right one does it end where it should.
-pub(super) fn read_paths(bytes: &[u8]) -> (Vec<Box<[u8]>>, Option<String>) {
+///
+/// All paths together come to `paths_bytes_max` bytes at most: where names are shortened, a small file can name paths
+/// without end.
+pub(super) fn read_paths(bytes: &[u8], paths_bytes_max: usize) -> (Vec<Box<[u8]>>, Option<String>) {
     let read = |id_bytes| {
         let mut paths = Vec::new();
-        let rest = read_header(bytes)
-            .and_then(|(count, shortened)| read_entries(bytes, count, shortened, id_bytes, &mut paths));
+        let rest = read_header(bytes).and_then(|(count, shortened)| {
+            read_entries(bytes, count, shortened, id_bytes, paths_bytes_max, &mut paths)
+        });
         let is_whole = rest.is_some_and(|rest| after_extensions(rest, id_bytes) == Some(id_bytes));
         (is_whole, (paths, rest.and_then(|rest| shared_index(rest, id_bytes))))
     };
@@ -207,6 +211,7 @@ fn read_entries<'a>(
     count: usize,
     shortened: bool,
     id_bytes: usize,
+    mut bytes_left: usize,
     paths: &mut Vec<Box<[u8]>>,
 ) -> Option<&'a [u8]> {
     let mut rest = &bytes[HEADER_BYTES..];
@@ -231,6 +236,7 @@ fn read_entries<'a>(
             let before_name = start.len() - after.len();
             start.get((before_name + end) / 8 * 8 + 8..)?
         };
+        bytes_left = bytes_left.checked_sub(path.len())?;
         paths.push(path.into());
     }
     Some(rest)
@@ -421,6 +427,20 @@ mod tests {
         assert!(!agrees(b"four", false, 0));
         assert!(agrees(b"", false, 0));
         assert!(!agrees(b"", false, 4));
+    }
+
+    #[test]
+    fn shortened_names_take_no_more_memory_than_they_may() {
+        // One name of a thousand bytes, and a thousand more that are the same but for what they add: nothing.
+        let entry = |cut: u8, name: &[u8]| [&[0; FIXED_BYTES][..], &[cut], name, &[0]].concat();
+        let count = 1001_u32;
+        let mut index = [&SIGNATURE[..], &4_u32.to_be_bytes(), &count.to_be_bytes()].concat();
+        index.extend(entry(0, &[b'x'; 1000]));
+        (1..count).for_each(|_| index.extend(entry(0, b"")));
+        index.extend([0; ID_BYTES]);
+        let bytes = |max| read_paths(&index, max).0.iter().map(|path| path.len()).sum::<usize>();
+        assert_eq!(bytes(usize::MAX), 1_001_000);
+        assert_eq!(bytes(50_999), 50_000);
     }
 
     #[test]

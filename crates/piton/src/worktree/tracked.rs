@@ -12,6 +12,8 @@ use crate::sys;
 
 /// The largest index that is read: a few million files.
 const INDEX_BYTES_MAX: u64 = 512 << 20;
+/// What the paths in it may come to: as much as the largest index that does not shorten them could hold.
+const PATHS_BYTES_MAX: usize = 512 << 20;
 const GITFILE_BYTES_MAX: u64 = 8 << 10;
 
 /// The paths in the index of the project's own git.
@@ -73,7 +75,8 @@ impl Tracked {
 }
 
 fn read_index(path: &Path) -> (Vec<Box<[u8]>>, Option<String>) {
-    read_limited(path, INDEX_BYTES_MAX).map_or_else(Default::default, |bytes| index::read_paths(&bytes))
+    read_limited(path, INDEX_BYTES_MAX)
+        .map_or_else(Default::default, |bytes| index::read_paths(&bytes, PATHS_BYTES_MAX))
 }
 
 /// A regular file of at most that many bytes. Anything else is as good as nothing.

@@ -445,6 +445,13 @@ mod tests {
 
     const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
 
+    fn store_and_project(temp: &tempfile::TempDir) -> (Store, Project) {
+        let dir = temp.path().join("project");
+        std::fs::create_dir(&dir).expect("a directory");
+        let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+        (store, Project::at(&dir, None).expect("a project"))
+    }
+
     fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
         std::fs::write(project.dir().join("file"), contents).expect("a file");
         let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
@@ -458,10 +465,7 @@ mod tests {
     #[test]
     fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
         let temp = tempfile::tempdir().expect("a directory");
-        let dir = temp.path().join("project");
-        std::fs::create_dir(&dir).expect("a directory");
-        let project = Project::at(&dir, None).expect("a project");
-        let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+        let (store, project) = store_and_project(&temp);
         for contents in ["one", "two", "three", "four"] {
             take(&store, &project, contents);
         }
@@ -501,10 +505,7 @@ mod tests {
             (Aim::Free(1 << 40), &["new"]),
         ] {
             let temp = tempfile::tempdir().expect("a directory");
-            let dir = temp.path().join("project");
-            std::fs::create_dir(&dir).expect("a directory");
-            let project = Project::at(&dir, None).expect("a project");
-            let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+            let (store, project) = store_and_project(&temp);
             let mut ids: Vec<_> = ["forgotten", "one", "two"].map(|contents| take(&store, &project, contents)).into();
             let held = store.lock_gc().expect("a lock");
             let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");

@@ -65,8 +65,8 @@ pub(super) fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
 /// Those that give back the most for what has to be copied.
 fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
     let mut order: Vec<_> = rest.iter().copied().filter(|at| states[*at].dead_bytes > 0).collect();
-    let cost = |at: usize| u128::from(states[at].live_bytes) << 32 | u128::from(u32::MAX);
-    order.sort_by_key(|at| cost(*at) / u128::from(states[*at].dead_bytes));
+    let cost = |at: usize| (u128::from(states[at].live_bytes) << 32) / u128::from(states[at].dead_bytes);
+    order.sort_by_key(|at| cost(*at));
     let mut freed = 0;
     let enough = order.iter().take_while(|at| {
         let goes_on = freed < bytes;
@@ -83,7 +83,7 @@ fn due(states: &[PackState], rest: &[usize]) -> Vec<Group> {
     if states.len() > PACKS_MAX {
         let mut sum = 0;
         for (place, at) in rest.iter().enumerate().take_while(|(_, at)| is_small(&states[**at])) {
-            if place > 0 && states[*at].live_bytes < 2 * sum {
+            if states[*at].live_bytes < 2 * sum {
                 merged = place + 1;
             }
             sum += states[*at].live_bytes;
@@ -156,6 +156,15 @@ mod tests {
     }
 
     #[test]
+    fn space_is_given_back_where_the_least_has_to_be_copied_for_it() {
+        let states = [state(1000, 10), state(30, 1), state(100, 50), state(5, 0)];
+        for (bytes, expected) in [(1, 1), (50, 1), (51, 2), (52, 3), (1000, 3)] {
+            let order = [vec![2], vec![1], vec![0]];
+            assert_eq!(packs_of(&plan(&states, Aim::Free(bytes))), order[..expected], "{bytes}");
+        }
+    }
+
+    #[test]
     fn a_pack_that_stock_git_keeps_is_left_alone() {
         let states = [PackState { is_kept: true, ..state(0, 60) }, state(5, 0)];
         assert_eq!(plan(&states, Aim::All), []);
@@ -170,6 +179,59 @@ mod tests {
         let groups = plan(&states, Aim::Due);
         assert_eq!(packs_of(&groups), [(1..=PACKS_MAX).collect::<Vec<_>>()], "the large one stays as it is");
         assert!(groups[0].tend);
+    }
+
+    #[test]
+    fn a_pack_that_is_twice_as_large_as_all_smaller_ones_is_not_merged_with_them() {
+        for (large, merged) in [(61, 32), (62, 31)] {
+            let mut states = vec![state(1, 0); 31];
+            states.extend([state(large, 0), state(1 << 20, 0)]);
+            assert_eq!(packs_of(&plan(&states, Aim::Due)), [(0..merged).collect::<Vec<_>>()], "{large}");
+        }
+        for (live_bytes, is_merged) in [(PACK_BYTES_MAX / 2, false), (PACK_BYTES_MAX / 2 - 1, true)] {
+            let states = vec![state(live_bytes, 0); PACKS_MAX + 1];
+            assert_eq!(!plan(&states, Aim::Due).is_empty(), is_merged, "{live_bytes}");
+        }
+    }
+
+    #[test]
+    fn a_pack_is_due_when_more_than_a_quarter_of_it_is_dead() {
+        assert_eq!(plan(&[state(75, 25)], Aim::Due), []);
+        assert_eq!(plan(&[state(74, 26)], Aim::Due), [Group { packs: vec![0], tend: false }]);
+    }
+
+    #[test]
+    fn small_packs_are_made_one_where_there_are_several_or_something_is_to_be_gained() {
+        let hasty = PackState { is_hasty: true, ..state(5, 0) };
+        for (states, is_done) in [
+            (&[state(5, 0)][..], false),
+            (&[state(5, 1)], true),
+            (&[hasty], true),
+            (&[state(5, 0), state(6, 0)], true),
+            (&[state(PACK_BYTES_MAX / 4, 0); 4], true),
+        ] {
+            let all = Group { packs: (0..states.len()).collect(), tend: true };
+            assert_eq!(plan(states, Aim::All), if is_done { vec![all] } else { vec![] }, "{states:?}");
+        }
+        let states =
+            [state(5, 0), state(PACK_BYTES_MAX / 3, 0), state(PACK_BYTES_MAX / 3, 0), state(PACK_BYTES_MAX / 3, 0)];
+        assert_eq!(packs_of(&plan(&states, Aim::Every)), [vec![0, 1, 2]], "the last alone has no need of it");
+    }
+
+    #[test]
+    fn a_large_pack_is_copied_for_a_hundredth_of_it_or_where_every_byte_must_go() {
+        let live_bytes = PACK_BYTES_MAX / 100 * 100;
+        for (state, aim, tend) in [
+            (state(live_bytes, live_bytes / 100), Aim::All, None),
+            (state(live_bytes, live_bytes / 100 + 1), Aim::All, Some(false)),
+            (PackState { is_hasty: true, ..state(live_bytes, 0) }, Aim::All, Some(true)),
+            (state(live_bytes, 1), Aim::Every, Some(false)),
+            (state(live_bytes, 0), Aim::Every, None),
+            (PackState { is_kept: true, ..state(live_bytes, 1) }, Aim::Every, Some(false)),
+        ] {
+            let expected: Vec<_> = tend.map(|tend| Group { packs: vec![0], tend }).into_iter().collect();
+            assert_eq!(plan(&[state], aim), expected, "{state:?} {aim:?}");
+        }
     }
 
     #[test]

@@ -79,13 +79,13 @@ impl Store {
         let layout = super::Layout::new(fsx::canonical(base)?);
         let is_there = layout.objects().is_dir() && create::is_a_store(layout.store())?;
         create::is_there(&layout)?;
-        Ok(is_there.then_some(Self { layout }))
+        Ok(is_there.then(|| Self { layout, told: super::lock::Told::default() }))
     }
 
     /// Begins a repair, as soon as nobody else is at work. A dry one changes nothing.
-    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment) -> Result<Mending<'_>> {
+    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, watch: &Watch) -> Result<Mending<'_>> {
         fsx::ensure_dir(self.layout.lock("").as_path())?;
-        let held = self.lock_gc()?;
+        let held = self.lock_gc_until(Some(&watch.stop))?;
         let Some(alone) = self.exclude_patiently(&held)? else {
             return Err(Error::new(ErrorKind::Busy, "mend the store")
                 .because("other processes use it all the time")
@@ -291,9 +291,9 @@ impl Mending<'_> {
         Ok(whole.bad.into_keys().collect())
     }
 
-    /// Whether the store is whole now.
-    pub(crate) fn is_whole(&self, watch: &Watch) -> Result<VerifyReport> {
-        self.store.look_over(ReadData::All, watch)
+    /// Whether the store is whole now. Whoever wanted to stop is too late, and must not get half an answer.
+    pub(crate) fn is_whole(&self) -> Result<VerifyReport> {
+        self.store.look_over(ReadData::All, &Watch::default())
     }
 
     /// Counts anew what the store takes.

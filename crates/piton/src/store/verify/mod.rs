@@ -152,9 +152,9 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether nothing is lost.
+    /// Whether nothing is lost. A check that was stopped does not know.
     pub fn is_whole(&self) -> bool {
-        self.findings.iter().all(|finding| finding.severity == Severity::Warning)
+        !self.was_stopped && self.findings.iter().all(|finding| finding.severity == Severity::Warning)
     }
 }
 
@@ -194,8 +194,27 @@ impl Check<'_> {
 
 impl Store {
     /// Checks the store, and changes nothing. Others may take checkpoints meanwhile.
+    ///
+    /// ```
+    /// use piton::{ReadData, Watch};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let temp = tempfile::tempdir()?;
+    /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+    /// # std::fs::create_dir(&code)?;
+    /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+    /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+    /// # let store = piton::Store::open_or_create(&base, now)?;
+    /// # let project = piton::Project::at(&code, None)?;
+    /// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+    /// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+    /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+    /// let report = store.verify(ReadData::All, &Watch::default())?;
+    /// assert!(report.is_whole() && report.checkpoints == 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn verify(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
-        let _held = self.share()?;
+        let _held = self.share_until(Some(&watch.stop))?;
         self.look_over(read, watch)
     }
 
@@ -300,9 +319,16 @@ impl Check<'_> {
 
     /// A project that has had checkpoints, has some still, and no ref any more.
     fn projects_without_ref(&mut self, whole: &mut Wholeness<'_>, refs: &BTreeMap<String, ObjectId>) -> Result<()> {
+        let store = self.store;
         let has_ref = |project: &ProjectId| refs.contains_key(&super::Layout::ref_name(project));
-        let mut bare: BTreeSet<_> = self.store.recorded_projects()?.into_iter().collect();
-        bare.retain(|project| !has_ref(project));
+        // Without an index on record, a first take was killed before its end, or the project is being forgotten.
+        let is_over = |project: &ProjectId| store.record(project).index_and_rules().is_some();
+        let mut bare: BTreeMap<_, _> =
+            store.recorded_projects()?.into_iter().map(|project| (project.clone(), is_over(&project))).collect();
+        // A take may have made the ref since. It notes the index after that; whoever forgets a project does so before it
+        // drops the ref: what has lost its ref has the index on record before and after a look at it.
+        bare.retain(|project, _| !has_ref(project) && !matches!(store.newest(project), Ok(Some(_))));
+        bare.iter_mut().for_each(|(project, was_over)| *was_over &= is_over(project));
         if bare.is_empty() {
             return Ok(());
         }
@@ -311,13 +337,11 @@ impl Check<'_> {
         let named: BTreeSet<_> = whole.all_commits().into_iter().filter_map(|commit| commit.project).collect();
         whole.bad = bad;
         let garbage: BTreeSet<_> = self.findings.iter().filter_map(|finding| finding.project.clone()).collect();
-        for project in bare.intersection(&named).filter(|project| !garbage.contains(project)) {
+        for (project, is_over) in bare.iter().filter(|(one, _)| named.contains(*one) && !garbage.contains(*one)) {
             let path = self.store.layout.reference(project);
-            // Without an index on record, a first take was killed before its end.
-            let is_over = self.store.record(project).index_and_rules().is_some();
             let finding = self.note(FindingKind::RefMissing, Some(path), "the project has checkpoints, and no ref");
             finding.project = Some(project.clone());
-            finding.severity = if is_over { Severity::Damage } else { Severity::Warning };
+            finding.severity = if *is_over { Severity::Damage } else { Severity::Warning };
         }
         Ok(())
     }

@@ -1,0 +1,75 @@
+//! The command `piton`. Thin: arguments become one call of the library, whose report is printed.
+//!
+//! A library only so that a fuzzer reaches what reads bytes from outside: `main` is all that there is to use.
+
+mod agents;
+mod cli;
+mod cmd;
+mod context;
+mod fit;
+mod hook;
+mod install;
+mod interrupt;
+mod output;
+mod picker;
+mod progress;
+mod upkeep;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::CompleteEnv;
+
+use crate::cli::{Cli, Command};
+use crate::context::Context;
+use crate::output::Output;
+
+/// Runs the command that the arguments of this process name.
+#[must_use]
+pub fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
+        Err(error) => return output::usage(&error),
+    };
+    // Needs no directory that exists and no settings that are right.
+    if let Some(Command::Hook(args)) = &cli.command {
+        return cmd::hook::run(args, &cli.global);
+    }
+    let output = Output::new(&cli.global);
+    if let Some(Command::Doctor(args)) = &cli.command {
+        return cmd::doctor::run(args, &cli.global, &output);
+    }
+    if let Some(Command::Config(args)) = &cli.command {
+        return cmd::config::run(args, &cli.global, &output);
+    }
+    let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
+        None => cmd::status::run(&cmd::status::StatusArgs::default(), &context, &output),
+        Some(Command::Take(args)) => cmd::take::run(args, &context, &output),
+        Some(Command::Rollback(args)) => cmd::rollback::run(args, &context, &output),
+        Some(Command::Diff(args)) => cmd::diff::run(args, &context, &output),
+        Some(Command::Restore(args)) => cmd::restore::run(args, &context, &output),
+        Some(Command::Undo(args)) => cmd::restore::undo(args, &context, &output),
+        Some(Command::Redo(args)) => cmd::restore::redo(args, &context, &output),
+        Some(Command::Show(args)) => cmd::show::run(args, &context, &output),
+        Some(Command::Status(args)) => cmd::status::run(args, &context, &output),
+        Some(Command::Prune(args)) => cmd::prune::run(args, &context, &output),
+        Some(Command::Clear(args)) => cmd::clear::run(args, &context, &output),
+        Some(Command::ClearLegacy(args)) => cmd::clear::run_legacy(args, &context, &output),
+        Some(Command::Completions(args)) => cmd::completions::run(args, &output),
+        Some(Command::Man(args)) => cmd::completions::run_man(args, &output),
+        Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
+        Some(Command::Maintain(args)) => cmd::prune::run_maintain(args, &context, &output),
+        Some(Command::Session(args)) => cmd::session::run(args, &context, &output),
+        Some(Command::Hook(_) | Command::Doctor(_) | Command::Config(_)) => Ok(()),
+        Some(Command::Install(args)) => cmd::install::run(args, &context, &output),
+        Some(Command::Uninstall(args)) => cmd::install::undo(args, &context, &output),
+        Some(Command::Verify(args)) => cmd::verify::run(args, &context, &output),
+        Some(Command::Repair(args)) => cmd::repair::run(args, &context, &output),
+    });
+    match done {
+        Ok(()) => output.done(),
+        Err(error) => output.error(&error),
+    }
+}

@@ -1,0 +1,149 @@
+//! A process that is killed in the middle of a call: what it did is found out, and must be all or nothing of it.
+
+use std::fs;
+use std::time::Duration;
+
+use super::call::{Answer, To, What, read_record};
+use super::files::{NAMES, Rules, Went, held};
+use super::world::{Going, Kept, World, name_of, noted, number_in};
+use super::{Ending, PROJECTS, SESSIONS, Verb};
+use crate::kit::next_tick;
+use crate::restore_kit::{State, state_of};
+
+impl World<'_> {
+    /// Kills a process in the middle of a call. What it did is then found out; it may be all or nothing.
+    pub(super) fn kill(&mut self, verb: &Verb, after_us: u64, ending: Ending) {
+        let Some((call, going)) = self.plan(verb) else { return };
+        let states: Vec<_> = self.projects.iter().map(|project| state_of(&project.dir)).collect();
+        let answer = self.processes.killed(&call, Duration::from_micros(after_us));
+        if let Some(answer) = answer {
+            return self.note(verb, &call.what, answer, going);
+        }
+        match verb {
+            Verb::Prune { gone: Some(gone) } => fs::create_dir(&self.projects[*gone].dir).expect("a directory"),
+            Verb::Purge { project, name } => self.adopt_purged(*project, NAMES[*name].as_bytes()),
+            Verb::Turn { project, session, turn } => {
+                let (turns, is_certain) = self.projects[*project].turns.entry(name_of(*session)).or_default();
+                turns.push(format!("turn-{turn}"));
+                *is_certain = false;
+            }
+            Verb::Take { is_trusted: true, .. } => next_tick(&self.sandbox),
+            _ => {}
+        }
+        match verb {
+            Verb::Clear => (0..PROJECTS).for_each(|number| self.doubt(number)),
+            Verb::Prune { .. } | Verb::Maintain => self.doubt_stale(),
+            _ => {}
+        }
+        if let Verb::Prune { gone: Some(gone) } = verb {
+            self.doubt(*gone);
+        }
+        if let Some(number) = verb.project() {
+            // Whether it was used is known again when it is used.
+            let was_stale = std::mem::take(&mut self.projects[number].is_stale);
+            let restored = going.as_ref().map(|going| (going.verb == To::Undo, going.paths.clone()));
+            let session = match verb {
+                Verb::Turn { session, .. } => Some(name_of(*session)),
+                _ => going.as_ref().and_then(|going| going.target.session.clone()),
+            };
+            self.adopt(number, states[number].clone(), restored, session);
+            if was_stale {
+                self.go_stale(number);
+            }
+            if let Some(going) = going {
+                self.end(number, &going, ending);
+            }
+        }
+        for session in 0..SESSIONS {
+            self.adopt_record(&name_of(session), &call.what);
+        }
+    }
+
+    /// Takes over what the list says after a process was killed: at most one checkpoint is new, and the oldest may be gone,
+    /// down to as many as are kept.
+    fn adopt(&mut self, number: usize, state: State, restored: Option<(bool, Vec<Vec<u8>>)>, session: Option<String>) {
+        let mut listed = self.listed(number);
+        listed.reverse();
+        let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
+        let keeps = usize::try_from(self.max_snapshots).expect("few");
+        let has_limit = self.max_total_size_mb > 0;
+        let kept = &mut self.projects[number].kept;
+        if let Some(id) = listed.last().filter(|id| kept.last().is_none_or(|newest| newest.id != **id)) {
+            kept.push(Kept { id: id.clone(), state, restored, session, record, is_purged: false });
+        }
+        let gone = kept.len().saturating_sub(listed.len());
+        assert!(gone == 0 || listed.len() >= keeps || has_limit, "{gone} are gone, and {} are left", listed.len());
+        kept.drain(..gone);
+    }
+
+    fn adopt_purged(&mut self, number: usize, path: &[u8]) {
+        let listed = self.listed(number);
+        for (kept, id) in self.projects[number].kept.iter_mut().rev().zip(listed) {
+            if kept.id != id {
+                kept.id = id;
+                kept.lose(path);
+            }
+        }
+    }
+
+    /// A record that was being written is as it was, or as it was to be; one that a restore brings back, too.
+    fn adopt_record(&mut self, name: &str, what: &What) {
+        let found = noted(read_record(&self.sandbox.base(), name));
+        let had = self.sessions.get(name).cloned();
+        if found == had {
+            return;
+        }
+        let is_explained = match what {
+            What::Delete { session } => session == name && found.is_none(),
+            What::Write { session, .. } | What::Update { session, .. } => {
+                session == name && found.as_ref().is_some_and(|found| found.steps.last() == Some(&number_in(what)))
+            }
+            What::Restore { .. } => {
+                let mut all = self.projects.iter().flat_map(|project| &project.kept);
+                all.any(|kept| kept.session.as_deref() == Some(name) && kept.record == found)
+            }
+            _ => false,
+        };
+        assert!(is_explained, "{name} was {had:?}, and is {found:?} after a killed {what:?}");
+        match found {
+            Some(found) => drop(self.sessions.insert(name.to_owned(), found)),
+            None => drop(self.sessions.remove(name)),
+        }
+    }
+
+    /// Finishes a restore that was killed, or takes it back.
+    fn end(&mut self, number: usize, going: &Going, ending: Ending) {
+        let dir = self.projects[number].dir.clone();
+        let between = state_of(&dir);
+        let to = if ending == Ending::Continue { To::Continue } else { To::Abort };
+        let answer = self.call(What::Restore { dir: dir.clone(), to, paths: Vec::new() }).make();
+        let between = between.into_iter().filter(|(path, _)| !is_left_over(path)).collect();
+        self.adopt(number, between, None, going.target.session.clone());
+        let after = state_of(&dir);
+        let words = format!("{ending:?} of a killed {:?} {:?}: {answer:?}", going.verb, going.paths);
+        let (before, want, is_purged) = (&going.before, &going.target.state, going.target.is_purged);
+        let went = |is_all| Went { before, after: &after, want, paths: &going.paths, is_all, is_purged, words: &words };
+        match (&answer, ending) {
+            (Answer::Restored { left, .. }, Ending::Continue) => went(left.is_empty()).check(),
+            (Answer::Restored { left, .. }, Ending::Abort) if left.is_empty() => {
+                assert_eq!(held(&after), held(before), "{words}");
+            }
+            (Answer::Restored { .. }, Ending::Abort) => {
+                assert!(before.keys().any(|path| Rules::of(before).ignore(path)), "{words}");
+            }
+            // It had not begun, or was over.
+            (Answer::Failed { kind, .. }, _) if kind == "not_found" => {
+                if after != *before {
+                    went(false).check_files();
+                }
+            }
+            _ => panic!("{words}"),
+        }
+        assert!(!after.keys().any(|path| is_left_over(path)), "{words} left something");
+    }
+}
+
+/// What a restore that was killed leaves until it is finished or taken back.
+fn is_left_over(path: &[u8]) -> bool {
+    path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b".piton-restore-"))
+}

@@ -1,0 +1,224 @@
+//! Random work against a model: everything that the library does, in any order, by several processes, some of it at the
+//! same time, some of it killed.
+//!
+//! What fails is made as short as it gets, printed as a line that can be run again, and kept in `regressions.jsonl`, whose
+//! lines every run tries first. `PITON_MODEL_CASES` says how many cases are tried, `PITON_MODEL_STEPS` gives the steps of
+//! one.
+
+mod call;
+mod files;
+mod killed;
+mod world;
+
+use std::fs;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use serde::{Deserialize, Serialize};
+
+use crate::kit::cases;
+use call::Processes;
+use files::{Edit, edit};
+use world::World;
+
+const PROJECTS: usize = 2;
+const SESSIONS: usize = 2;
+const STEPS: usize = 40;
+
+/// What is done. Everything is named by a number that any state has a meaning for, so that steps can be left out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Step {
+    /// The user changes files.
+    Edit { project: usize, edit: Edit },
+    /// The user changes the settings.
+    Limits { max_snapshots: u64, max_total_size_mb: u64 },
+    /// Time goes by, in which nobody uses a project.
+    GoStale { project: usize },
+    /// One call, in this process or another.
+    Run { process: usize, verb: Verb },
+    /// Two at the same time, in two others.
+    Both { verbs: [Verb; 2] },
+    /// One in a process that is killed after so many microseconds. A restore is then ended.
+    Kill { verb: Verb, after_us: u64, ending: Ending },
+}
+
+/// A call of the library.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Verb {
+    Take {
+        project: usize,
+        is_trusted: bool,
+    },
+    Turn {
+        project: usize,
+        session: usize,
+        turn: usize,
+    },
+    List {
+        project: usize,
+    },
+    Diff {
+        project: usize,
+        checkpoint: usize,
+    },
+    Restore {
+        project: usize,
+        checkpoint: usize,
+        path: Option<usize>,
+    },
+    Undo {
+        project: usize,
+        wants_redo: bool,
+    },
+    /// `gone`: a project whose directory is not there.
+    Prune {
+        gone: Option<usize>,
+    },
+    Maintain,
+    Purge {
+        project: usize,
+        name: usize,
+    },
+    Clear,
+    Write {
+        session: usize,
+        is_automatic: bool,
+    },
+    Update {
+        session: usize,
+        is_automatic: bool,
+    },
+    Delete {
+        session: usize,
+    },
+    Verify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Ending {
+    Continue,
+    Abort,
+}
+
+impl Verb {
+    /// The project that it is about.
+    fn project(&self) -> Option<usize> {
+        match self {
+            Self::Take { project, .. }
+            | Self::Turn { project, .. }
+            | Self::List { project }
+            | Self::Diff { project, .. }
+            | Self::Restore { project, .. }
+            | Self::Undo { project, .. }
+            | Self::Purge { project, .. } => Some(*project),
+            _ => None,
+        }
+    }
+
+    /// The session whose record it reads or writes.
+    fn session(&self) -> Option<usize> {
+        match self {
+            Self::Turn { session, .. }
+            | Self::Write { session, .. }
+            | Self::Update { session, .. }
+            | Self::Delete { session } => Some(*session),
+            _ => None,
+        }
+    }
+}
+
+fn verb() -> impl Strategy<Value = Verb> {
+    let (project, session) = (|| 0..PROJECTS, || 0..SESSIONS);
+    let checkpoint = || 0..8usize;
+    let path = proptest::option::weighted(0.3, 0..64usize);
+    prop_oneof![
+        8 => (project(), any::<bool>()).prop_map(|(project, is_trusted)| Verb::Take { project, is_trusted }),
+        5 => (project(), session(), 0..3usize)
+            .prop_map(|(project, session, turn)| Verb::Turn { project, session, turn }),
+        1 => project().prop_map(|project| Verb::List { project }),
+        2 => (project(), checkpoint()).prop_map(|(project, checkpoint)| Verb::Diff { project, checkpoint }),
+        6 => (project(), checkpoint(), path)
+            .prop_map(|(project, checkpoint, path)| Verb::Restore { project, checkpoint, path }),
+        3 => (project(), any::<bool>()).prop_map(|(project, wants_redo)| Verb::Undo { project, wants_redo }),
+        2 => proptest::option::weighted(0.2, project()).prop_map(|gone| Verb::Prune { gone }),
+        1 => Just(Verb::Maintain),
+        1 => (project(), 0..files::NAMES.len()).prop_map(|(project, name)| Verb::Purge { project, name }),
+        3 => (session(), any::<bool>()).prop_map(|(session, is_automatic)| Verb::Write { session, is_automatic }),
+        3 => (session(), any::<bool>()).prop_map(|(session, is_automatic)| Verb::Update { session, is_automatic }),
+        1 => session().prop_map(|session| Verb::Delete { session }),
+        1 => Just(Verb::Verify),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ending = prop_oneof![Just(Ending::Continue), Just(Ending::Abort)];
+    let limits = (1..6u64, prop_oneof![3 => Just(0u64), 1 => Just(1u64)]);
+    prop_oneof![
+        20 => (0..PROJECTS, edit()).prop_map(|(project, edit)| Step::Edit { project, edit }),
+        1 => limits.prop_map(|(max_snapshots, max_total_size_mb)| Step::Limits { max_snapshots, max_total_size_mb }),
+        1 => (0..PROJECTS).prop_map(|project| Step::GoStale { project }),
+        // Seldom: nothing is left afterwards.
+        1 => (0..Processes::COUNT, prop_oneof![1 => Just(Verb::Clear), 2 => Just(Verb::Verify)])
+            .prop_map(|(process, verb)| Step::Run { process, verb }),
+        14 => (0..Processes::COUNT, verb()).prop_map(|(process, verb)| Step::Run { process, verb }),
+        5 => [verb(), verb()].prop_map(|verbs| Step::Both { verbs }),
+        3 => (verb(), 0..12_000u64, ending).prop_map(|(verb, after_us, ending)| Step::Kill { verb, after_us, ending }),
+    ]
+}
+
+fn run(steps: &[Step], processes: &mut Processes) {
+    let mut world = World::new(processes);
+    steps.iter().for_each(|step| world.step(step));
+    world.finish();
+}
+
+/// The steps that failed, one line each, as they are given back to `PITON_MODEL_STEPS`.
+fn regressions() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/model/regressions.jsonl")
+}
+
+fn parse(line: &str) -> Vec<Step> {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("steps that cannot be read: {error}"))
+}
+
+#[test]
+fn whatever_is_done_by_whomever_the_library_does_what_the_model_does() {
+    let mut processes = Processes::default();
+    if let Ok(line) = std::env::var("PITON_MODEL_STEPS") {
+        return run(&parse(&line), &mut processes);
+    }
+    for line in fs::read_to_string(regressions()).unwrap_or_default().lines() {
+        run(&parse(line), &mut processes);
+    }
+    let count = cases("PITON_MODEL_CASES", 12);
+    let config = ProptestConfig {
+        cases: u32::try_from(count).unwrap_or(u32::MAX),
+        failure_persistence: None,
+        max_shrink_iters: 600,
+        ..ProptestConfig::default()
+    };
+    // More cases are other cases; the usual ones are the same each time.
+    let mut seed = [11; 32];
+    seed[..8].copy_from_slice(&count.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+    let processes = std::cell::RefCell::new(processes);
+    let ran = runner.run(&proptest::collection::vec(step(), 1..STEPS), |steps| {
+        // A failure may leave a process with an answer that nobody has read.
+        let mut own = processes.take();
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&steps, &mut own)));
+        let why = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        ran.map_err(|panic| TestCaseError::fail(why(panic)))?;
+        processes.replace(own);
+        Ok(())
+    });
+    if let Err(TestError::Fail(why, steps)) = ran {
+        let line = serde_json::to_string(&steps).expect("JSON");
+        let mut file = fs::File::options().create(true).append(true).open(regressions()).expect("a file");
+        writeln!(file, "{line}").expect("a line");
+        panic!("{why}\n{steps:#?}\nrun it again with\nPITON_MODEL_STEPS='{line}'");
+    }
+    assert!(ran.is_ok(), "{ran:?}");
+}

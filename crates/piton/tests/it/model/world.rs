@@ -1,0 +1,527 @@
+//! What there must be: the projects with their files and checkpoints, and the session records. Every step is made for real
+//! and noted here, and then both must say the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use testkit::{Sandbox, space};
+
+use super::call::{Answer, Call, Processes, To, What, read_record};
+use super::files::{NAMES, Rules, Went, held, is_within};
+use super::{PROJECTS, SESSIONS, Step, Verb};
+use crate::kit::next_tick;
+use crate::restore_kit::{State, assert_same, state_of};
+
+/// A session record: who wrote it, and the steps that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Noted {
+    is_automatic: bool,
+    pub(super) steps: Vec<u64>,
+}
+
+/// One checkpoint, and what it was taken of.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) id: String,
+    pub(super) state: State,
+    /// Of one that a restore took: whether that was an undo, and of which paths.
+    pub(super) restored: Option<(bool, Vec<Vec<u8>>)>,
+    /// The session that it was taken for, and its record.
+    pub(super) session: Option<String>,
+    pub(super) record: Option<Noted>,
+    pub(super) is_purged: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Project {
+    pub(super) dir: PathBuf,
+    /// The oldest first.
+    pub(super) kept: Vec<Kept>,
+    /// The last turn of each session that had its try here, and whether that is certain; else it is one of them, or none.
+    pub(super) turns: BTreeMap<String, (Vec<String>, bool)>,
+    /// Whether nobody has used it for longer than it is kept.
+    pub(super) is_stale: bool,
+}
+
+/// A restore under way: what there was, what there is to be, and of which paths.
+pub(super) struct Going {
+    pub(super) before: State,
+    pub(super) target: Kept,
+    pub(super) verb: To,
+    pub(super) paths: Vec<Vec<u8>>,
+}
+
+pub(super) struct World<'a> {
+    pub(super) sandbox: Sandbox,
+    pub(super) processes: &'a mut Processes,
+    pub(super) projects: Vec<Project>,
+    pub(super) sessions: BTreeMap<String, Noted>,
+    pub(super) max_snapshots: u64,
+    pub(super) max_total_size_mb: u64,
+    pub(super) count: u64,
+}
+
+pub(super) fn name_of(session: usize) -> String {
+    format!("session-{session}")
+}
+
+pub(super) fn noted(record: Option<Value>) -> Option<Noted> {
+    let record = record?;
+    let steps = record["progress"].as_array().into_iter().flatten().map(|step| step.as_u64().expect("a number"));
+    Some(Noted { is_automatic: record["automatic"] == true, steps: steps.collect() })
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(processes: &'a mut Processes) -> Self {
+        let sandbox = Sandbox::new();
+        let project =
+            |number| Project { dir: sandbox.other_project(&format!("project-{number}")), ..Project::default() };
+        let projects = (0..PROJECTS).map(project).collect();
+        let sessions = BTreeMap::new();
+        Self { sandbox, processes, projects, sessions, max_snapshots: 4, max_total_size_mb: 0, count: 0 }
+    }
+
+    /// Makes a step, and compares everything.
+    pub(super) fn step(&mut self, step: &Step) {
+        match step {
+            Step::Edit { project, edit } => edit.make(&self.projects[*project].dir),
+            Step::Limits { max_snapshots, max_total_size_mb } => {
+                (self.max_snapshots, self.max_total_size_mb) = (*max_snapshots, *max_total_size_mb);
+            }
+            Step::GoStale { project } => self.go_stale(*project),
+            Step::Run { process, verb } => {
+                if let Some((call, going)) = self.plan(verb) {
+                    let answer = self.processes.call(*process, &call);
+                    self.note(verb, &call.what, answer, going);
+                }
+            }
+            Step::Both { verbs } => self.both(verbs),
+            Step::Kill { verb, after_us, ending } => self.kill(verb, *after_us, *ending),
+        }
+        self.agree();
+    }
+
+    fn both(&mut self, verbs: &[Verb; 2]) {
+        let one_by_one = |world: &mut Self| {
+            for (process, verb) in verbs.iter().enumerate() {
+                world.step(&Step::Run { process: process + 1, verb: verb.clone() });
+            }
+        };
+        if !self.can_meet(&verbs[0], &verbs[1]) {
+            return one_by_one(self);
+        }
+        let (Some(first), Some(second)) = (self.plan(&verbs[0]), self.plan(&verbs[1])) else {
+            return one_by_one(self);
+        };
+        let answers = self.processes.both(&[first.0.clone(), second.0.clone()]);
+        let [one, two] = answers;
+        let mut all = vec![(&verbs[0], first, one), (&verbs[1], second, two)];
+        // Of two takes of the same, one has nothing to do; of two for the same turn, one has the try.
+        all.sort_by_key(|(_, _, answer)| match answer {
+            Answer::Taken(_) => 0,
+            Answer::Unchanged(_) => 1,
+            // An agent's update came first.
+            Answer::Declined => 3,
+            _ => 2,
+        });
+        // Of two updates either may be the first.
+        let name = verbs[0].session().filter(|_| verbs[1].session() == verbs[0].session());
+        if let (Some(name), Verb::Update { .. }, Verb::Update { .. }) = (name, &verbs[0], &verbs[1]) {
+            let found = noted(read_record(&self.sandbox.base(), &name_of(name))).map(|noted| noted.steps);
+            let numbers = all.iter().map(|(_, (call, _), _)| number_in(&call.what));
+            let are_done = all.iter().all(|(_, _, answer)| *answer == Answer::Done);
+            if are_done && found.is_some_and(|steps| steps.last().copied() == numbers.clone().next()) {
+                all.reverse();
+            }
+        }
+        let had: Vec<_> = (0..PROJECTS).map(|number| self.ids(number)).collect();
+        let mut listed = Vec::new();
+        for (verb, (call, going), answer) in all {
+            match (verb, answer) {
+                (Verb::List { project }, Answer::Listed(list)) => listed.push((*project, list)),
+                (_, answer) => self.note(verb, &call.what, answer, going),
+            }
+        }
+        // Whoever looks meanwhile sees the list as it was or as it is, or with what is new and with what is about to go.
+        for (project, list) in listed {
+            let is_new = |id: &String| !had[project].contains(id);
+            let all: Vec<_> = self.ids(project).into_iter().filter(is_new).chain(had[project].clone()).collect();
+            let is_part =
+                list.is_empty() && had[project].is_empty() || all.windows(list.len().max(1)).any(|part| part == list);
+            assert!(is_part, "the list was {list:?}, and is no part of {all:?}");
+        }
+    }
+
+    /// Whether two verbs at the same time have one outcome, or two that can be told apart.
+    fn can_meet(&self, one: &Verb, two: &Verb) -> bool {
+        let meets = |one: &Verb, two: &Verb| {
+            let is_take = |verb: &Verb| matches!(verb, Verb::Take { .. } | Verb::Turn { .. });
+            let only_looks = |verb: &Verb| matches!(verb, Verb::List { .. } | Verb::Verify);
+            let same_project = one.project().is_some() && one.project() == two.project();
+            let goes_back = matches!(one, Verb::Restore { .. } | Verb::Undo { .. });
+            let is_stale = |verb: &Verb| verb.project().is_some_and(|number| self.projects[number].is_stale);
+            let needs_checkpoints = matches!(one, Verb::Diff { .. } | Verb::Purge { .. }) || goes_back;
+            match one {
+                // The other may drop what this one needs.
+                _ if self.max_total_size_mb > 0 && needs_checkpoints => false,
+                Verb::Clear => false,
+                Verb::Prune { gone } => gone.is_none() && !is_stale(two),
+                Verb::Maintain => !is_stale(two),
+                Verb::Update { .. } => matches!(two, Verb::Update { .. }) || one.session() != two.session(),
+                _ if goes_back && two.session().is_some() => false,
+                _ if same_project && goes_back => only_looks(two),
+                _ if same_project && matches!(one, Verb::Purge { .. }) => matches!(two, Verb::Verify),
+                Verb::Turn { session, turn, .. } if same_project => match two {
+                    Verb::Turn { session: other, turn: same, .. } => session != other || turn == same,
+                    _ => is_take(two) || only_looks(two),
+                },
+                _ if same_project => is_take(one) && is_take(two) || only_looks(one) || only_looks(two),
+                _ => one.session().is_none() || one.session() != two.session(),
+            }
+        };
+        meets(one, two) && meets(two, one)
+    }
+
+    /// The call that a verb means now, if it means one; and the restore that it is.
+    pub(super) fn plan(&mut self, verb: &Verb) -> Option<(Call, Option<Going>)> {
+        self.count += 1;
+        let number = self.count;
+        let dir = |project: &usize| self.projects[*project].dir.clone();
+        let text = |number: u64| json!({"task": "model", "progress": [number]}).to_string();
+        let going = match verb {
+            Verb::Restore { .. } | Verb::Undo { .. } => Some(self.going(verb)?),
+            _ => None,
+        };
+        let what = match verb {
+            Verb::Take { project, is_trusted } => What::Take { dir: dir(project), is_trusted: *is_trusted },
+            Verb::Turn { project, session, turn } => {
+                What::Turn { dir: dir(project), session: name_of(*session), turn: format!("turn-{turn}") }
+            }
+            Verb::List { project } => What::List { dir: dir(project) },
+            Verb::Diff { project, checkpoint } => {
+                let kept = &self.projects[*project].kept;
+                What::Diff { dir: dir(project), id: kept.get(checkpoint.checked_rem(kept.len())?)?.id.clone() }
+            }
+            Verb::Restore { project, .. } | Verb::Undo { project, .. } => {
+                let going = going.as_ref().expect("made above");
+                let paths = if matches!(going.verb, To::Named(_)) { going.paths.clone() } else { Vec::new() };
+                What::Restore { dir: dir(project), to: going.verb.clone(), paths }
+            }
+            Verb::Prune { gone } => {
+                if let Some(gone) = gone {
+                    fs::remove_dir_all(dir(gone)).expect("a directory of ours");
+                }
+                What::Prune
+            }
+            Verb::Maintain => What::Maintain,
+            Verb::Purge { project, name } => What::Purge { dir: dir(project), path: NAMES[*name].into() },
+            Verb::Clear => What::Clear,
+            Verb::Write { session, is_automatic } => {
+                What::Write { session: name_of(*session), text: text(number), is_automatic: *is_automatic }
+            }
+            Verb::Update { session, is_automatic } => {
+                What::Update { session: name_of(*session), text: text(number), is_automatic: *is_automatic }
+            }
+            Verb::Delete { session } => What::Delete { session: name_of(*session) },
+            Verb::Verify => What::Verify,
+        };
+        Some((self.call(what), going))
+    }
+
+    pub(super) fn call(&self, what: What) -> Call {
+        Call {
+            base: self.sandbox.base(),
+            home: self.sandbox.home(),
+            max_snapshots: self.max_snapshots,
+            max_total_size_mb: self.max_total_size_mb,
+            what,
+        }
+    }
+
+    fn going(&self, verb: &Verb) -> Option<Going> {
+        let project = &self.projects[verb.project()?];
+        let before = state_of(&project.dir);
+        let (target, verb, paths) = match verb {
+            Verb::Restore { checkpoint, path, .. } => {
+                let target = &project.kept[checkpoint.checked_rem(project.kept.len())?];
+                let rules = [Rules::of(&before), Rules::of(&target.state)];
+                let can_be_asked_for = |path: &&Vec<u8>| !rules.iter().any(|rules| rules.ignore(path));
+                let paths: Vec<_> = target.state.keys().filter(can_be_asked_for).collect();
+                let at = path.and_then(|path| path.checked_rem(paths.len()));
+                let paths = at.map(|at| paths[at].clone()).into_iter().collect();
+                (target, To::Named(target.id.clone()), paths)
+            }
+            Verb::Undo { wants_redo, .. } => {
+                let target = project.kept.iter().rev().find(|kept| kept.restored.is_some())?;
+                let (was_undo, paths) = target.restored.clone()?;
+                (target, if *wants_redo && was_undo { To::Redo } else { To::Undo }, paths)
+            }
+            _ => return None,
+        };
+        Some(Going { before, target: target.clone(), verb, paths })
+    }
+
+    /// Makes the store believe that nobody has used a project for longer than it is kept.
+    pub(super) fn go_stale(&mut self, number: usize) {
+        let project = &mut self.projects[number];
+        let id = piton::Project::at(&project.dir, None).expect("a project").id().to_string();
+        let path = self.sandbox.store().join("projects").join(format!("{id}.json"));
+        let Ok(text) = fs::read_to_string(&path) else { return };
+        let mut record: Value = serde_json::from_str(&text).expect("JSON");
+        record["last_touch"] = json!(1_000_000_000.5);
+        fs::write(path, record.to_string()).expect("a file");
+        project.is_stale = true;
+    }
+
+    /// Notes what a call came to, which must be what it should.
+    pub(super) fn note(&mut self, verb: &Verb, what: &What, answer: Answer, going: Option<Going>) {
+        let wrong = |answer: &Answer| -> ! { panic!("{verb:?} came to {answer:?}") };
+        match (verb, answer) {
+            (Verb::Take { project, is_trusted }, answer) => {
+                self.note_taken(*project, None, answer);
+                if *is_trusted {
+                    next_tick(&self.sandbox);
+                }
+            }
+            (Verb::Turn { project, session, turn }, answer) => {
+                let (name, turn) = (name_of(*session), format!("turn-{turn}"));
+                let had = self.projects[*project].turns.get(&name).filter(|(had, _)| had.contains(&turn));
+                match (&answer, had) {
+                    (Answer::Skipped(why), Some(_)) if why == "already_this_turn" => {}
+                    (_, Some((_, true))) => wrong(&answer),
+                    _ => self.note_taken(*project, Some(name.clone()), answer),
+                }
+                self.projects[*project].turns.insert(name, (vec![turn], true));
+            }
+            (Verb::List { project }, Answer::Listed(list)) => assert_eq!(list, self.ids(*project), "the list"),
+            (Verb::Diff { project, .. }, Answer::Differs(mut paths)) => {
+                paths.sort();
+                self.check_diff(*project, what, &paths);
+            }
+            (Verb::Restore { project, .. } | Verb::Undo { project, .. }, answer) => {
+                self.note_restored(*project, &going.expect("a restore"), answer);
+            }
+            (Verb::Prune { gone }, Answer::Done) => self.note_pruned(*gone),
+            // It prunes at most once a day.
+            (Verb::Maintain, Answer::Done) => self.doubt_stale(),
+            (Verb::Purge { project, name }, answer) => self.note_purged(*project, NAMES[*name].as_bytes(), answer),
+            (Verb::Clear, Answer::Done) => (0..PROJECTS).for_each(|number| self.forget(number)),
+            (Verb::Write { session, is_automatic } | Verb::Update { session, is_automatic }, answer) => {
+                self.note_written(&name_of(*session), what, *is_automatic, answer);
+            }
+            (Verb::Delete { session }, Answer::Deleted(was_there)) => {
+                assert_eq!(self.sessions.remove(&name_of(*session)).is_some(), was_there, "{verb:?}");
+            }
+            (Verb::Verify, Answer::Found(found)) => assert_eq!(found, [""; 0]),
+            (_, answer) => wrong(&answer),
+        }
+    }
+
+    fn note_taken(&mut self, number: usize, session: Option<String>, answer: Answer) {
+        let state = state_of(&self.projects[number].dir);
+        let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
+        let has_limit = self.max_total_size_mb > 0;
+        let keeps = usize::try_from(self.max_snapshots).expect("few");
+        let project = &mut self.projects[number];
+        match answer {
+            Answer::Taken(id) => {
+                project.is_stale = false;
+                assert!(!project.kept.iter().any(|kept| kept.id == id), "an id that was there before");
+                project.kept.push(Kept { id, state, restored: None, session, record, is_purged: false });
+                project.kept.drain(..project.kept.len().saturating_sub(keeps));
+                if has_limit {
+                    let bytes = space::bytes_below(&self.sandbox.store());
+                    assert!(bytes <= self.max_total_size_mb << 20, "{bytes} bytes after a take");
+                }
+            }
+            Answer::Unchanged(id) => {
+                project.is_stale = false;
+                let newest = project.kept.last().expect("a checkpoint that is the same");
+                assert_eq!((&id, held(&newest.state)), (&newest.id, held(&state)), "unchanged since");
+            }
+            Answer::Skipped(why) if why == "empty" => {
+                project.is_stale = false;
+                assert!(project.kept.is_empty() && held(&state).is_empty(), "{} is not empty", project.dir.display());
+            }
+            Answer::Skipped(why) if why == "store_full" && has_limit => project.is_stale = false,
+            other => panic!("a take came to {other:?}"),
+        }
+    }
+
+    fn check_diff(&self, number: usize, what: &What, paths: &[Vec<u8>]) {
+        let What::Diff { id, .. } = what else { panic!("no diff: {what:?}") };
+        let (now, kept) = (state_of(&self.projects[number].dir), &self.projects[number].kept);
+        let then = kept.iter().find(|kept| kept.id == *id).expect("it was there");
+        if Rules::of(&now) == Rules::of(&then.state) {
+            let (now, then) = (held(&now), held(&then.state));
+            let mut differing: Vec<_> =
+                now.keys().chain(then.keys()).filter(|path| now.get(*path) != then.get(*path)).collect();
+            differing.sort();
+            differing.dedup();
+            let found: Vec<_> = paths.iter().collect();
+            // Permission bits that git does not have may be told, too.
+            assert!(differing.iter().all(|path| found.contains(path)), "{found:?} differ, and not {differing:?}");
+            assert!(found.iter().all(|path| now.contains_key(*path) || then.contains_key(*path)), "{found:?}");
+        }
+    }
+
+    fn note_restored(&mut self, number: usize, going: &Going, answer: Answer) {
+        let Going { before, target, verb, paths } = going;
+        let after = state_of(&self.projects[number].dir);
+        let words = format!("{verb:?} of {} {paths:?}: {answer:?}", target.id);
+        let (safety, left) = match answer {
+            Answer::Restored { safety, left } => (safety, left),
+            // A path that a purge has taken out.
+            Answer::Failed { kind, .. } if kind == "not_found" && target.is_purged && !paths.is_empty() => {
+                (None, paths.clone())
+            }
+            _ => panic!("{words}"),
+        };
+        let (is_all, is_purged) = (left.is_empty(), target.is_purged);
+        Went { before, after: &after, want: &target.state, paths, is_all, is_purged, words: &words }.check();
+        let Some(id) = safety else {
+            return assert_same(&after, before, &format!("nothing was to be done: {words}"));
+        };
+        let session = target.session.clone();
+        let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
+        let restored = Some((*verb == To::Undo, paths.clone()));
+        let project = &mut self.projects[number];
+        project.is_stale = false;
+        let state = before.clone();
+        project.kept.push(Kept { id, state, restored, session: session.clone(), record, is_purged: false });
+        // The record follows the files, where all of them went back.
+        if let (Some(session), Some(record), true, true) = (session, &target.record, is_all, paths.is_empty()) {
+            self.sessions.insert(session, record.clone());
+        }
+    }
+
+    fn note_pruned(&mut self, gone: Option<usize>) {
+        for number in 0..PROJECTS {
+            if self.projects[number].is_stale || gone == Some(number) {
+                self.forget(number);
+            }
+        }
+        if let Some(gone) = gone {
+            fs::create_dir(&self.projects[gone].dir).expect("a directory");
+        }
+    }
+
+    pub(super) fn forget(&mut self, number: usize) {
+        let dir = std::mem::take(&mut self.projects[number].dir);
+        self.projects[number] = Project { dir, ..Project::default() };
+    }
+
+    /// A prune may have dropped what nobody uses, or not.
+    pub(super) fn doubt_stale(&mut self) {
+        for number in 0..PROJECTS {
+            if self.projects[number].is_stale {
+                self.doubt(number);
+            }
+        }
+    }
+
+    /// A project may have been dropped.
+    pub(super) fn doubt(&mut self, number: usize) {
+        if self.listed(number).is_empty() {
+            self.projects[number].kept.clear();
+            self.projects[number].turns.values_mut().for_each(|(_, is_certain)| *is_certain = false);
+        }
+    }
+
+    fn note_purged(&mut self, number: usize, path: &[u8], answer: Answer) {
+        let kept = &mut self.projects[number].kept;
+        let holds = |kept: &Kept| held(&kept.state).keys().any(|other| is_within(other, path));
+        let first = kept.iter().position(holds);
+        match (answer, first) {
+            (Answer::Purged(ids), Some(first)) => {
+                let old: Vec<_> = kept[first..].iter().map(|kept| kept.id.clone()).collect();
+                assert_eq!(ids.iter().map(|(old, _)| old.clone()).collect::<Vec<_>>(), old, "what was rewritten");
+                for (kept, (_, new)) in kept[first..].iter_mut().zip(ids) {
+                    kept.id = new;
+                    kept.lose(path);
+                }
+            }
+            (Answer::Failed { kind, .. }, None) if kind == "not_found" => {}
+            (answer, _) => panic!("a purge of {} came to {answer:?}", String::from_utf8_lossy(path)),
+        }
+    }
+
+    fn note_written(&mut self, name: &str, what: &What, is_automatic: bool, answer: Answer) {
+        let had = self.sessions.get(name);
+        let is_update = matches!(what, What::Update { .. });
+        let is_agents = had.is_some_and(|had| !had.is_automatic);
+        match answer {
+            Answer::Failed { kind, .. } if kind == "not_found" && is_update => {
+                assert!(had.is_none(), "{name} is there");
+            }
+            Answer::Declined => assert!(is_automatic && is_agents, "{name} is no agent's: {had:?}"),
+            Answer::Done => {
+                assert!(!(is_automatic && is_agents), "{name} is an agent's: {had:?}");
+                let mut steps = had.filter(|_| is_update).map(|had| had.steps.clone()).unwrap_or_default();
+                steps.push(number_in(what));
+                self.sessions.insert(name.to_owned(), Noted { is_automatic, steps });
+            }
+            other => panic!("{what:?} came to {other:?}"),
+        }
+    }
+
+    fn ids(&self, number: usize) -> Vec<String> {
+        self.projects[number].kept.iter().rev().map(|kept| kept.id.clone()).collect()
+    }
+
+    pub(super) fn listed(&self, number: usize) -> Vec<String> {
+        if !self.sandbox.store().join("HEAD").exists() {
+            return Vec::new();
+        }
+        match self.call(What::List { dir: self.projects[number].dir.clone() }).make() {
+            Answer::Listed(list) => list,
+            other => panic!("the list came to {other:?}"),
+        }
+    }
+
+    /// The lists and the records are what they must be. Nothing but the limit on the size drops what is not noted.
+    fn agree(&mut self) {
+        for number in 0..PROJECTS {
+            let listed = self.listed(number);
+            let kept = &mut self.projects[number].kept;
+            if self.max_total_size_mb > 0 && !listed.is_empty() {
+                kept.drain(..kept.len().saturating_sub(listed.len()));
+            }
+            assert_eq!(listed, self.ids(number), "the list of project {number}");
+        }
+        for session in 0..SESSIONS {
+            let name = name_of(session);
+            let found = noted(read_record(&self.sandbox.base(), &name));
+            assert_eq!(found.as_ref(), self.sessions.get(&name), "the record {name}");
+        }
+    }
+
+    /// Everything that is kept is there, byte for byte, and stock git finds nothing wrong.
+    pub(super) fn finish(self) {
+        if !self.sandbox.store().join("HEAD").exists() {
+            return;
+        }
+        for kept in self.projects.iter().flat_map(|project| &project.kept) {
+            assert_eq!(self.sandbox.held_by(&kept.id), held(&kept.state), "what {} holds", kept.id);
+        }
+        self.sandbox.assert_store_is_whole();
+    }
+}
+
+impl Kept {
+    /// A purge took a path out of it.
+    pub(super) fn lose(&mut self, path: &[u8]) {
+        let rules = Rules::of(&self.state);
+        self.state.retain(|other, _| !is_within(other, path) || rules.ignore(other));
+        self.is_purged = true;
+    }
+}
+
+/// The number that a record is given.
+pub(super) fn number_in(what: &What) -> u64 {
+    let (What::Write { text, .. } | What::Update { text, .. }) = what else { panic!("no record: {what:?}") };
+    let given: Value = serde_json::from_str(text).expect("JSON");
+    given["progress"][0].as_u64().expect("a number")
+}

@@ -1,0 +1,242 @@
+//! Everything at once, for as long as one likes: processes that run every command that makes sense unattended, in several
+//! projects, all of them killed at random; and a model of what must be there afterwards, which stock git is asked for.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::space::bytes_below;
+use crate::{Sandbox, clean_command, wait_for_maintenance};
+
+mod model;
+mod worker;
+
+use model::{Payload, Project, Shared};
+use worker::Worker;
+
+/// How many processes are at work at a time, each with a project of its own.
+pub const WORKERS: usize = 8;
+const SNAPSHOTS_MAX: usize = 12;
+/// The session record that all of them add to.
+const SHARED: &str = "shared";
+
+/// What is to be run, and for how long.
+#[derive(Debug, Clone)]
+pub struct Plan<'a> {
+    /// The command under test.
+    pub program: &'a Path,
+    /// How long.
+    pub length: Duration,
+    /// How often everything is stopped and checked, besides at the end.
+    pub check_every: Duration,
+    /// The limit on the size of the store; 0 is none.
+    pub size_mb_max: u64,
+    /// A process is killed within that time, or not at all.
+    pub kill_within: Duration,
+    /// Another number is another run.
+    pub seed: u64,
+}
+
+/// What one command came to.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    /// How often it came to its end.
+    pub done: u64,
+    /// How often it was killed.
+    pub killed: u64,
+    /// How often it gave way to others, with the exit code for that.
+    pub busy: u64,
+    /// The longest that it took, in milliseconds, from outside.
+    pub ms_max: u128,
+}
+
+/// What it came to.
+#[derive(Debug, Default)]
+pub struct Soaked {
+    /// By command.
+    pub commands: BTreeMap<&'static str, Tally>,
+    /// Checkpoints that were taken, those of hooks and of restores among them.
+    pub taken: u64,
+    /// Restores and undos that were seen to give what they should.
+    pub restored: u64,
+    /// Checkpoints that were declined because the store was full.
+    pub declined: u64,
+    /// Prompts without a checkpoint, all of them on record.
+    pub missed: u64,
+    /// How often everything was stopped and checked.
+    pub checks: u64,
+    /// Checkpoints that were compared byte for byte.
+    pub compared: u64,
+    /// Bytes that were acknowledged, not dropped by rule, and not there.
+    pub bytes_lost: u64,
+    /// The longest take, in milliseconds, as the command itself tells.
+    pub take_ms_max: u64,
+    /// The largest the store was when all stood still and it had been pruned.
+    pub store_bytes_max: u64,
+    /// Everything below the base at the end.
+    pub disk_bytes: u64,
+}
+
+impl Soaked {
+    /// How often a command came to its end.
+    pub fn done(&self, command: &str) -> u64 {
+        self.commands.get(command).map_or(0, |tally| tally.done)
+    }
+
+    /// Processes that were killed.
+    pub fn killed(&self) -> u64 {
+        self.commands.values().map(|tally| tally.killed).sum()
+    }
+
+    /// The command that took longest, and how many milliseconds that was.
+    pub fn longest(&self) -> (&'static str, u128) {
+        let all = self.commands.iter().map(|(name, tally)| (*name, tally.ms_max));
+        all.max_by_key(|(_, ms)| *ms).unwrap_or_default()
+    }
+}
+
+struct Soak<'a> {
+    sandbox: &'a Sandbox,
+    plan: &'a Plan<'a>,
+    end: Instant,
+    /// Workers hold it shared while one of their processes runs; whoever checks holds it alone.
+    pause: RwLock<()>,
+    projects: Vec<Mutex<Project>>,
+    shared: Mutex<Shared>,
+    payloads: Vec<Vec<Payload>>,
+    soaked: Mutex<Soaked>,
+    /// Whether somebody found something wrong: then everybody stops.
+    failed: AtomicBool,
+}
+
+/// Somebody who panicked is told of; what the others know stays true.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Plan<'_> {
+    /// Runs it in a sandbox. Panics where something is not as it must be.
+    pub fn run(&self, sandbox: &Sandbox) -> Soaked {
+        let project = |n| {
+            let dir = sandbox.other_project(&format!("soak-{n}"));
+            Mutex::new(Project { dir, has_size_limit: self.size_mb_max > 0, ..Project::default() })
+        };
+        let soak = Soak {
+            sandbox,
+            plan: self,
+            end: Instant::now() + self.length,
+            pause: RwLock::default(),
+            projects: (0..WORKERS).map(project).collect(),
+            shared: Mutex::default(),
+            payloads: Payload::captured(),
+            soaked: Mutex::default(),
+            failed: AtomicBool::new(false),
+        };
+        soak.begin_shared_record();
+        std::thread::scope(|scope| {
+            let soak = &soak;
+            let workers: Vec<_> = (0..WORKERS).map(|n| scope.spawn(move || Worker::new(soak, n).work())).collect();
+            while workers.iter().any(|worker| !worker.is_finished()) {
+                let next = Instant::now() + self.check_every;
+                while Instant::now() < next && workers.iter().any(|worker| !worker.is_finished()) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                soak.check();
+            }
+            for worker in workers {
+                if let Err(panic) = worker.join() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        });
+        soak.check();
+        soak.finish();
+        soak.soaked.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Soak<'_> {
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    fn command(&self, dir: &Path) -> Command {
+        let mut command = clean_command(self.plan.program);
+        command.env("HOME", self.sandbox.home()).env("TZ", "UTC").current_dir(dir);
+        command.env("PITON_ENABLED", "true").env("PITON_RETENTION_DAYS", "0");
+        command.env("PITON_MAX_SNAPSHOTS", SNAPSHOTS_MAX.to_string());
+        command.env("PITON_MAX_TOTAL_SIZE_MB", self.plan.size_mb_max.to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command that must succeed, when nobody else is at work.
+    fn ask(&self, dir: &Path, args: &[&str]) -> Value {
+        let output = self.command(dir).args(args).output().expect("the program runs");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn begin_shared_record(&self) {
+        let record = self.command(&self.sandbox.root());
+        let (code, said, _) = worker::sent(record, &["session", "write", SHARED, "--json"], br#"{"task": "soak"}"#);
+        assert_eq!(code, Some(0), "{said}");
+        *lock(&self.shared) = Shared::default();
+    }
+
+    /// Stops everything, and compares what stock git finds with the model.
+    fn check(&self) {
+        let _alone = self.pause.write().unwrap_or_else(PoisonError::into_inner);
+        if self.has_failed() {
+            return;
+        }
+        let root = self.sandbox.root();
+        lock(&self.shared).check(&self.ask(&root, &["session", "read", SHARED, "--json"])["record"]);
+        self.begin_shared_record();
+        if !self.sandbox.store().join("HEAD").exists() {
+            return;
+        }
+        wait_for_maintenance(&root);
+        self.sandbox.assert_store_is_whole();
+        for project in &self.projects {
+            self.check_project(&mut lock(project));
+        }
+        // A safety checkpoint may pass the limit; whoever takes or prunes next makes up for it.
+        self.ask(&root, &["prune", "--json"]);
+        let mut soaked = lock(&self.soaked);
+        soaked.store_bytes_max = soaked.store_bytes_max.max(bytes_below(&self.sandbox.store()));
+        soaked.checks += 1;
+    }
+
+    fn check_project(&self, project: &mut Project) {
+        let files = project.files();
+        let is_new = project.agree(&self.ask(&project.dir, &["rollback", "--json"]), &files, None);
+        assert!(!is_new, "{}: a checkpoint that nobody took", project.dir.display());
+        assert!(!project.has_left_overs(), "{}: a restore left something", project.dir.display());
+        let lost: u64 = project.known.iter().map(|known| Project::lost(known, self.sandbox.held_by(&known.id))).sum();
+        let mut soaked = lock(&self.soaked);
+        soaked.compared += project.known.len() as u64;
+        soaked.bytes_lost += lost;
+        assert_eq!(soaked.bytes_lost, 0, "{}", project.dir.display());
+    }
+
+    /// Everybody has gone: one prune leaves nothing behind that a killed process left.
+    fn finish(&self) {
+        let root = self.sandbox.root();
+        let report = self.ask(&root, &["verify", "--read-data", "--json"]);
+        assert_eq!(report["whole"], true, "{report}");
+        self.ask(&root, &["prune", "--json"]);
+        wait_for_maintenance(&root);
+        assert_eq!(self.sandbox.temporary_files(), [] as [&Path; 0], "temporary files are left");
+        let status = self.ask(&root, &["status", "--limit", "0", "--json"]);
+        let known = status["projects"].as_array().expect("projects");
+        assert!(known.iter().all(|project| project["exists"] == true), "a project that is gone: {status}");
+        self.sandbox.assert_store_is_whole();
+        lock(&self.soaked).disk_bytes = bytes_below(&self.sandbox.base());
+    }
+}
