@@ -231,9 +231,6 @@ fn a_take_that_hangs_holds_up_nobody_but_its_own_project() {
         assert_eq!(run(in_dir(&sandbox, &other).args(["take", "--json"])).done().json()["outcome"], "taken");
         assert!(ids(&sandbox).contains(&old));
         piton(&sandbox, ["status", "--json"]).done();
-        // Nothing is unlinked while somebody may be reading it; that is no failure of the rest.
-        let pruned = piton(&sandbox, ["prune", "--json"]);
-        assert!([0, 5].contains(&pruned.code()), "{pruned:?}");
         let mut waiting = in_dir(&sandbox, &sandbox.project());
         waiting.arg("hook").arg("claude").env("PITON_ENABLED", "1").env("PITON_DEADLINE_MS", "30");
         let ran = crate::hook_kit::send(&mut waiting, bash(&sandbox, "s", call, "rm a.txt"));
