@@ -14,11 +14,14 @@ use crate::install::edit::{Config, Format};
 use crate::install::setup::{Caller, Homes, Scope, setup};
 use crate::install::shell;
 
+/// What is tried with an input.
+pub type Target = fn(&[u8]);
+
 /// All targets, by the names of their directories in `fuzz/corpus`.
-pub const TARGETS: [(&str, fn(&[u8])); 3] = [("arguments", arguments), ("edits", edits), ("hook", hooks::payload)];
+pub const TARGETS: [(&str, Target); 3] = [("arguments", arguments), ("edits", edits), ("hook", hooks::payload)];
 
 /// The target of that name.
-pub fn target(name: &str) -> Option<fn(&[u8])> {
+pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|(other, _)| *other == name).map(|(_, target)| target)
 }
 
