@@ -88,8 +88,10 @@ impl Stopped {
         let mut strace = strace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("strace runs");
         let children = format!("/proc/{0}/task/{0}/children", strace.id());
         loop {
-            if fs::read_to_string(&log).unwrap_or_default().contains("--- stopped by SIGSTOP ---") {
-                let pid = fs::read_to_string(&children).expect("its children").trim().to_owned();
+            let pid = fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+            // The thread that makes the call is through with it when it stands still.
+            let stands = format!("{pid} --- stopped by SIGSTOP ---");
+            if !pid.is_empty() && fs::read_to_string(&log).unwrap_or_default().contains(&stands) {
                 return Some(Self { strace, pid });
             }
             if strace.try_wait().expect("a child").is_some() {

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::plan::{Left, Plan, Remove, SetMode, WhyLeft, Write};
+use super::left::{Left, WhyLeft};
+use super::plan::{Plan, Remove, SetMode, Write};
 use crate::error::{Error, Result, plain_io};
 use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
 use crate::relpath;

@@ -25,12 +25,14 @@ use crate::take::{Keep, Kept, Outcome, Progress, Request};
 use crate::time::Moment;
 
 mod apply;
+mod left;
 mod others;
 mod plan;
 
+pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
+pub use plan::Plan;
 pub(crate) use plan::Planner;
-pub use plan::{Left, Plan, WhyLeft};
 
 /// What to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 
+use super::left::{Left, WhyLeft};
 use crate::error::Result;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
@@ -55,59 +56,6 @@ pub(crate) struct SetMode {
     pub(crate) mode: u16,
     /// None for a directory.
     pub(crate) seen: Option<Stat>,
-}
-
-/// Something that differs from the checkpoint and stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
-    /// Relative to the project.
-    pub path: Vec<u8>,
-    /// Why.
-    pub why: WhyLeft,
-}
-
-/// Why something was left as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WhyLeft {
-    /// It is out of scope, so no checkpoint holds what it is now.
-    OutOfScope(SkipReason),
-    /// It changed after the safety checkpoint.
-    Changed,
-    /// Something else stands in its place that may not be touched.
-    InTheWay,
-    /// The checkpoint holds another repository's commit here, not files.
-    NoContents,
-    /// The checkpoint left it out, so that it may have been there.
-    LeftOutThen,
-    /// The file system said no.
-    Failed(String),
-}
-
-impl WhyLeft {
-    /// The word for it in `--json`.
-    pub fn word(&self) -> &str {
-        match self {
-            Self::OutOfScope(why) => why.word(),
-            Self::Changed => "changed",
-            Self::InTheWay => "in_the_way",
-            Self::NoContents => "no_contents",
-            Self::LeftOutThen => "left_out_then",
-            Self::Failed(_) => "failed",
-        }
-    }
-}
-
-impl std::fmt::Display for WhyLeft {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::OutOfScope(why) => write!(f, "{why}, so its present contents are in no checkpoint"),
-            Self::Changed => f.write_str("it changed meanwhile"),
-            Self::InTheWay => f.write_str("something else stands in its place"),
-            Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
-            Self::LeftOutThen => f.write_str("it was there, and the checkpoint left it out"),
-            Self::Failed(error) => f.write_str(error),
-        }
-    }
 }
 
 impl Plan {
@@ -373,7 +321,8 @@ impl<'a> Planner<'a> {
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => skipped.path == path,
             Extent::Dir(_) => relpath::is_within(path, &skipped.path),
-            Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs < self.target.time.secs,
+            // Checkpoints have seconds: what changed in that very one may have been there.
+            Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
         };
         self.target.facts.skipped.iter().any(is_named)
     }
@@ -430,8 +379,18 @@ impl<'a> Planner<'a> {
         if let Some(why) = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none()) {
             match self.look_outside(&path, entry) {
                 Outside::Nothing => {}
-                Outside::Same => {
-                    progress.touched.insert(path);
+                Outside::Same(now) => {
+                    let is_executable = entry.mode == EntryMode::Executable;
+                    let want = if self.has_facts() {
+                        progress.modes.file(&path, is_executable)
+                    } else {
+                        with_execution(now.mode & 0o777, is_executable)
+                    };
+                    if is_unread(why) && entry.mode != EntryMode::Link && now.mode & 0o777 != want {
+                        progress.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
+                    } else {
+                        progress.touched.insert(path);
+                    }
                     return;
                 }
                 Outside::Differs if self.moves_aside.is_some() => {
@@ -463,7 +422,7 @@ impl<'a> Planner<'a> {
             _ => Kind::File,
         };
         match self.stat(path) {
-            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same,
+            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same(stat),
             Err(error) if crate::sys::is_gone(&error) => Outside::Nothing,
             _ => Outside::Differs,
         }
@@ -555,8 +514,7 @@ impl<'a> Planner<'a> {
     /// What could not be read now, and could be when the checkpoint was taken, or was not there: nobody knows what it is,
     /// so it stays. Whoever believes that all is as it was then must hear of it.
     fn find_unread(&self, progress: &mut Progress<'_>) {
-        let is_unread = |skipped: &&Skipped| matches!(skipped.why, SkipReason::Unreadable | SkipReason::Changing);
-        for Skipped { path, why, .. } in self.survey.skipped.iter().filter(is_unread) {
+        for Skipped { path, why, .. } in self.survey.skipped.iter().filter(|skipped| is_unread(skipped.why)) {
             let was_left_out = self.target.facts.skipped.iter().any(|then| relpath::is_within(path, &then.path));
             let is_told = progress.plan.left.iter().any(|left| relpath::is_within(&left.path, path));
             if self.leads_to_meant(path) && !was_left_out && !is_told && !progress.touched.contains(path) {
@@ -583,6 +541,11 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// Whether something is left out for what became of reading it, not by a rule.
+fn is_unread(why: SkipReason) -> bool {
+    matches!(why, SkipReason::Unreadable | SkipReason::Changing)
+}
+
 /// The same permission bits, with or without leave to execute for those who may read.
 fn with_execution(mode: u16, is_executable: bool) -> u16 {
     if is_executable { mode | (mode & 0o444) >> 2 } else { mode & !0o111 }
@@ -590,7 +553,8 @@ fn with_execution(mode: u16, is_executable: bool) -> u16 {
 
 enum Outside {
     Nothing,
-    Same,
+    /// The wanted contents, in a file of this kind.
+    Same(Stat),
     Differs,
 }
 

@@ -328,3 +328,39 @@ fn a_checkpoint_of_another_project_is_not_found() {
     }
     assert_same(&state_of(&sandbox.project()), &before, "the project");
 }
+
+#[test]
+fn what_was_made_since_and_cannot_be_read_is_named() {
+    if !without_roots_powers("restore_left::what_was_made_since_and_cannot_be_read_is_named") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n then/x = 1");
+    sandbox.chmod("then", 0o000);
+    taken(&take(&sandbox));
+    sandbox.tree("a = 2\n made/x = 2\n file = 2");
+    for path in ["made", "file"] {
+        sandbox.chmod(path, 0o000);
+    }
+    let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
+    assert_eq!(report.outcome, RestoreOutcome::Partly);
+    // What could not be read then either is as it was.
+    assert_eq!(left_by(&report), pairs(&[("file", "unreadable"), ("made", "unreadable")]));
+    for path in ["made", "then"] {
+        sandbox.chmod(path, 0o700);
+    }
+    assert_eq!(read(&sandbox, "made/x"), b"2");
+}
+
+#[test]
+fn what_was_left_out_in_the_second_of_the_checkpoint_is_not_taken_for_new() {
+    let sandbox = Sandbox::new();
+    sandbox.tree(".gitignore = *.ig\n\n a = 1");
+    for number in 0..40 {
+        sandbox.write(format!("d/{number}.ig"), "1");
+    }
+    taken(&take(&sandbox));
+    sandbox.tree(".gitignore = nothing\n\n a = 2");
+    let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
+    assert_eq!(read(&sandbox, "d/7.ig"), b"1", "{report:?}");
+}
