@@ -1,7 +1,8 @@
 //! What piton is made of: every crate in the program, its licence and its source, against the rules in `deny.toml`; and
 //! the list of them in `crates/piton-cli/THIRD-PARTY.md`.
 //!
-//! cargo-deny does the same and more. It takes minutes to build, and this takes none.
+//! cargo-deny does the same and more, and is asked as well where it is installed. It takes many minutes to build, and this
+//! takes none: see docs/decisions/0027.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -57,8 +58,21 @@ pub(crate) fn run(arguments: &[std::ffi::OsString]) -> Result<ExitCode> {
         eprintln!("error: {line}");
     }
     ensure!(wrong.is_empty(), "the rules of deny.toml do not hold");
-    println!("{} crates, all within the rules of deny.toml", parts.len());
+    let judge = if is_asked_of_cargo_deny(&root)? { "by cargo-deny, too" } else { "cargo-deny is not installed" };
+    println!("{} crates, all within the rules of deny.toml ({judge})", parts.len());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has cargo-deny look, where it is installed; whether it is.
+fn is_asked_of_cargo_deny(root: &Path) -> Result<bool> {
+    let deny = |arguments: &[&str]| Command::new("cargo-deny").args(arguments).current_dir(root).output();
+    if deny(&["--version"]).is_err() {
+        return Ok(false);
+    }
+    // Not the advisories: they are fetched, and what lands must not depend on what somebody published today.
+    let output = deny(&["--offline", "check", "licenses", "bans", "sources"])?;
+    ensure!(output.status.success(), "cargo-deny says:\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(true)
 }
 
 /// Everything that is linked into the program: what builds and tests it stays outside. `cargo metadata` alone would name
