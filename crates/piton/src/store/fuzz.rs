@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use gix_hash::Kind;
 use tempfile::TempDir;
@@ -26,18 +26,16 @@ fn project() -> ProjectId {
     ProjectId::parse("0123456789abcdef").expect("sixteen digits")
 }
 
-/// One store for all inputs: what an input writes, the next one replaces.
-fn store() -> &'static Store {
-    static STORE: OnceLock<(TempDir, Store)> = OnceLock::new();
-    let (_, store) = STORE.get_or_init(|| {
+thread_local! {
+    /// One store for all inputs: what an input writes, the next one replaces. It goes with its thread.
+    static STORE: (TempDir, Store) = {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
         for dir in [store.layout.turns(), store.layout.notices(), store.layout.intents()] {
             fs::create_dir_all(dir).expect("a directory");
         }
         (temp, store)
-    });
-    store
+    };
 }
 
 /// A base and a target; then the target as a delta of the base.
@@ -97,15 +95,18 @@ pub(crate) fn tree(bytes: &[u8]) {
 /// What the store notes in small files: the first byte says in which.
 pub(crate) fn notes(bytes: &[u8]) {
     let Some((which, text)) = bytes.split_first() else { return };
-    let (store, project, key) = (store(), &project(), &SessionKey::new("claude", "s"));
-    let layout = &store.layout;
+    STORE.with(|(_, store)| note(store, which % 8, text));
+}
+
+fn note(store: &Store, which: u8, text: &[u8]) {
+    let (layout, project, key) = (&store.layout, &project(), &SessionKey::new("claude", "s"));
     let put = |path: &Path| fs::write(path, text).expect("a file that can be written");
-    match which % 8 {
+    match which {
         0 => {
             put(&layout.reference(project));
             let newest = store.newest(project);
             fs::remove_file(layout.reference(project)).expect("just written");
-            assert!(newest.is_err() || newest.ok().flatten().map(|id| id.to_string().into_bytes()).is_some());
+            assert!(!matches!(newest, Ok(None)), "a ref that is there names a checkpoint, or is damaged");
         }
         1 => {
             put(&layout.packed_refs());
@@ -160,11 +161,11 @@ pub(crate) fn pack(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
     if which % 2 == 0 {
         let (idx, pack) = two(rest);
-        read_pack(pack, idx, true);
+        STORE.with(|(_, store)| read_pack(store, pack, idx, true));
     } else {
         let made = MadePack::from(rest);
         let idx = idx_of(made.starts.iter().map(|start| (named_by(*start), *start)), &made.bytes);
-        read_pack(&made.bytes, &idx, made.has_names);
+        STORE.with(|(_, store)| read_pack(store, &made.bytes, &idx, made.has_names));
     }
 }
 
@@ -247,8 +248,8 @@ fn push_distance(out: &mut Vec<u8>, mut distance: u64) {
 }
 
 /// Reads every entry in all ways, and then what could be read once more by the library, under its right name.
-fn read_pack(pack: &[u8], idx: &[u8], has_names: bool) {
-    let name = store().layout.packs().join("pack-0123456789abcdef0123456789abcdef01234567");
+fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
+    let name = store.layout.packs().join("pack-0123456789abcdef0123456789abcdef01234567");
     let put = |ending: &str, bytes: &[u8]| {
         let path = name.with_added_extension(ending);
         // Not written over: a pack may still be mapped into memory.
@@ -282,8 +283,8 @@ fn read_pack(pack: &[u8], idx: &[u8], has_names: bool) {
         return;
     }
     put("idx", &idx_of(found.iter().map(|(id, (_, _, start))| (*id, *start)), pack));
-    let held = store().share().expect("nobody else is there");
-    let objects = store().objects(&held).expect("a store that can be read");
+    let held = store.share().expect("nobody else is there");
+    let objects = store.objects(&held).expect("a store that can be read");
     let mut buffer = Vec::new();
     for (id, (kind, bytes, _)) in &found {
         match objects.read_any(*id, &mut buffer) {
