@@ -18,7 +18,6 @@ mod rescan;
 mod restore;
 mod restore_kit;
 mod restore_left;
-mod restore_model;
 mod retention;
 mod scope;
 mod session;
