@@ -19,7 +19,6 @@ mod rescan;
 mod restore;
 mod restore_kit;
 mod restore_left;
-mod restore_model;
 mod retention;
 mod scope;
 mod security;

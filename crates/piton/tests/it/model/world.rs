@@ -118,12 +118,13 @@ impl<'a> World<'a> {
         let answers = self.processes.both(&[first.0.clone(), second.0.clone()]);
         let [one, two] = answers;
         let mut all = vec![(&verbs[0], first, one), (&verbs[1], second, two)];
-        // Of two takes of the same, one has nothing to do; of two for the same turn, one has the try.
+        // Of two takes of the same, one has nothing to do; of two for the same turn, one has the try; and of two updates,
+        // one gives way to an agent's.
         all.sort_by_key(|(_, _, answer)| match answer {
             Answer::Taken(_) => 0,
             Answer::Unchanged(_) => 1,
-            // An agent's update came first.
             Answer::Declined => 3,
+            Answer::Skipped(why) if why == "already_this_turn" => 3,
             _ => 2,
         });
         // Of two updates either may be the first.
@@ -472,13 +473,12 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn listed(&self, number: usize) -> Vec<String> {
-        if !self.sandbox.store().join("HEAD").exists() {
-            return Vec::new();
-        }
-        match self.call(What::List { dir: self.projects[number].dir.clone() }).make() {
-            Answer::Listed(list) => list,
-            other => panic!("the list came to {other:?}"),
-        }
+        let dir = &self.projects[number].dir;
+        let store = piton::Store::open_existing(&self.sandbox.base()).expect("a base that can be read");
+        let Some(store) = store else { return Vec::new() };
+        let project = piton::Project::at(dir, None).expect("a project");
+        let history = piton::History::of(&store, &project).expect("a history");
+        history.checkpoints().iter().map(|checkpoint| checkpoint.id.to_string()).collect()
     }
 
     /// The lists and the records are what they must be. Nothing but the limit on the size drops what is not noted.
