@@ -227,7 +227,7 @@ fn whatever_is_done_by_whomever_the_library_does_what_the_model_does() {
     if let Ok(line) = std::env::var("PITON_MODEL_STEPS") {
         return run(&parse(&line), &mut Processes::default());
     }
-    hunt(cases("PITON_MODEL_CASES", 24), proptest::collection::vec(step(), 1..STEPS));
+    hunt(cases("PITON_MODEL_CASES", 16), proptest::collection::vec(step(), 1..STEPS));
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn long_work_is_brought_back_to_the_last_bit() {
     // Every checkpoint can be gone back to at any time.
     let keep_all = Step::Limits { max_snapshots: 1_000_000, max_total_size_mb: 0 };
     let steps = proptest::collection::vec(steps, 300).prop_map(move |steps| [vec![keep_all.clone()], steps].concat());
-    hunt(cases("PITON_MODEL_CASES", 24).div_ceil(8), steps);
+    hunt(cases("PITON_MODEL_CASES", 16).div_ceil(8), steps);
 }
