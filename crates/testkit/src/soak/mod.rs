@@ -232,7 +232,10 @@ impl Soak<'_> {
         assert_eq!(report["whole"], true, "{report}");
         self.ask(&root, &["prune", "--json"]);
         wait_for_maintenance(&root);
-        assert_eq!(self.sandbox.temporary_files(), [] as [&Path; 0], "temporary files are left");
+        // What is written without the locks of the store goes by age.
+        let mut left = self.sandbox.temporary_files();
+        left.retain(|path| !path.starts_with(self.sandbox.store().join("info")));
+        assert_eq!(left, [] as [&Path; 0], "temporary files are left");
         let status = self.ask(&root, &["status", "--limit", "0", "--json"]);
         let known = status["projects"].as_array().expect("projects");
         assert!(known.iter().all(|project| project["exists"] == true), "a project that is gone: {status}");
