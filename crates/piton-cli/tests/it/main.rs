@@ -8,7 +8,6 @@ mod doctor;
 mod documents;
 mod fault_store;
 mod faults;
-mod hang;
 mod hook_faults;
 mod hook_kit;
 mod hook_typed;
