@@ -186,11 +186,12 @@ impl Layout {
     }
 
     /// Those of the directories below into which nobody writes without holding `store`.
-    pub(super) fn with_temporaries_of_lockers(&self) -> [PathBuf; 5] {
-        ["", "objects/pack", "indexes", "projects", "restores"].map(|dir| self.store.join(dir))
+    pub(super) fn with_temporaries_of_lockers(&self) -> [PathBuf; 6] {
+        ["", "objects/pack", "indexes", "projects", "restores", "locks"].map(|dir| self.store.join(dir))
     }
 
-    /// The directories in which a process that is killed may leave temporary files.
+    /// The directories in which a process that is killed may leave temporary files that tell their age. Those among the locks
+    /// do not: they are as old as can be from the beginning.
     pub(super) fn with_temporaries(&self) -> [PathBuf; 8] {
         ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
             .map(|dir| self.store.join(dir))
