@@ -120,6 +120,19 @@ pub(crate) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
+/// Removes everything in a directory whose name begins so.
+pub(crate) fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
+    for name in names_in(dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+        let path = dir.join(name);
+        if path.is_dir() {
+            fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
+        } else {
+            remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
 /// The names in a directory, sorted; none where there is no such directory.
 pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     let entries = match fs::read_dir(dir) {

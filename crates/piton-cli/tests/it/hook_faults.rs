@@ -2,14 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::process::Stdio;
 
 use serde_json::json;
 use testkit::{Sandbox, clean_command};
 
 use crate::faults::Mounted;
 use crate::hook_kit::{bash, checkpoints, event, hook, hook_command, journal, prompt, send};
-use crate::kit::{PITON, Ran, piton, run};
+use crate::kit::{PITON, Ran, piton, run, spawn_piped};
 use crate::sweep::{After, Fault, Scene, fail, kill};
 
 /// Agents in pairs with what they hear when nothing is understood.
@@ -92,9 +91,7 @@ fn no_stdin_and_no_stdout_are_no_reason_to_fail() {
 fn an_agent_that_does_not_close_the_pipe_is_answered() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
-    let mut command = hook_command(&sandbox, &["claude"]);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = spawn_piped(&mut hook_command(&sandbox, &["claude"]));
     let mut pipe = child.stdin.take().expect("a pipe");
     pipe.write_all(bash(&sandbox, "s", "t", "rm x.txt").as_bytes()).expect("it reads");
     goes_on(&child.wait_with_output().expect("it ends").into(), "");

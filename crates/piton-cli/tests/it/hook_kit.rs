@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::Value;
 use testkit::Sandbox;
 
-use crate::kit::{Ran, in_dir, piton};
+use crate::kit::{Ran, in_dir, piton, spawn_piped};
 
 /// Every agent whose payloads are at hand, with what it calls itself on the command line.
 pub(crate) const CAPTURED: [(&str, &str); 10] = [
@@ -50,12 +50,7 @@ pub(crate) fn hook_command(sandbox: &Sandbox, args: &[&str]) -> Command {
 
 /// Starts it and sends what the agent says.
 pub(crate) fn start(command: &mut Command, sent: &[u8]) -> Child {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
+    let mut child = spawn_piped(command);
     child.stdin.take().expect("a pipe").write_all(sent).expect("it reads all that is sent");
     child
 }

@@ -3,18 +3,18 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use serde_json::{Value, json};
 use testkit::Sandbox;
 
-use crate::kit::{Ran, command, piton};
+use crate::kit::{Ran, command, piton, spawn_piped};
 
 /// `piton session` with these arguments, and with that on stdin.
 fn start(sandbox: &Sandbox, args: &[&str], given: &[u8]) -> Child {
     let mut command = command(sandbox);
-    command.arg("session").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the program starts");
+    command.arg("session").args(args);
+    let mut child = spawn_piped(&mut command);
     // One that has seen enough reads no further.
     let _ = child.stdin.take().expect("a pipe").write_all(given);
     child

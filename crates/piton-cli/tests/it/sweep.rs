@@ -10,13 +10,13 @@ use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::{Dice, Sandbox, clean_command, has_program};
 
-use crate::kit::{PITON, Ran, replace_dir};
+use crate::kit::{PITON, Ran, replace_dir, spawn_piped};
 
 /// Every call that may fail, with what a bad or full disk, missing rights and limits make of it.
 const ERRORS: &[(&[&str], &[&str])] = &[
@@ -292,7 +292,7 @@ fn run(scene: &impl Scene, mut strace: Command) -> Ran {
     let sandbox = scene.sandbox();
     strace.arg(PITON).args(scene.args()).env("HOME", sandbox.home()).env("TZ", "UTC").env("TMPDIR", sandbox.root());
     strace.envs(scene.environment()).current_dir(sandbox.project());
-    let mut child = strace.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("strace");
+    let mut child = spawn_piped(&mut strace);
     // Whoever was killed or failed reads no more.
     let _ = child.stdin.take().expect("a pipe").write_all(&scene.input());
     child.wait_with_output().expect("it ends").into()

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use testkit::{Sandbox, clean_command};
 
-use crate::kit::{PITON, Ran};
+use crate::kit::{PITON, Ran, spawn_piped};
 
 /// A sandbox, and what was said in it so far.
 pub(crate) struct Transcript {
@@ -59,12 +59,7 @@ impl Transcript {
     }
 
     fn run(&mut self, line: &str, mut command: Command, stdin: &str) -> &mut Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        let mut child = spawn_piped(&mut command);
         // One that does not read is no failure.
         let _ = child.stdin.take().expect("a pipe").write_all(stdin.as_bytes());
         let ran = Ran::from(child.wait_with_output().expect("the program ends"));

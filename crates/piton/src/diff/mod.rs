@@ -107,10 +107,10 @@ struct Changed {
 /// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
 /// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
-/// std::fs::write(code.join("main.rs"), "fn main() { todo!() }\n")?;
+/// std::fs::write(code.join("main.rs"), "fn main() { run() }\n")?;
 /// let since = diff(&store, &project, ("1", None), &[], &settings, &progress)?;
 /// assert_eq!((since.files.len(), since.files[0].insertions, since.files[0].deletions), (1, 1, 1));
-/// assert!(String::from_utf8_lossy(&since.patch).contains("+fn main() { todo!() }"));
+/// assert!(String::from_utf8_lossy(&since.patch).contains("+fn main() { run() }"));
 /// # Ok(())
 /// # }
 /// ```

@@ -300,6 +300,7 @@ impl<'a> Planner<'a> {
         let now_tree = at.and_then(|at| self.survey.trees[at]);
         let outside = outside.or_else(|| progress.skipped.get(path).copied());
         match (now, want) {
+            (None, Some(_)) if outside.is_some_and(is_unread) => {}
             (None, Some(_)) if self.leads_to_meant(path) && !(outside.is_some() && self.is_dir(path)) => {
                 progress.make_dir(path);
             }
@@ -376,33 +377,9 @@ impl<'a> Planner<'a> {
             }
             return;
         }
-        if let Some(why) = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none()) {
-            match self.look_outside(&path, entry) {
-                Outside::Nothing => {}
-                Outside::Same(now) => {
-                    let is_executable = entry.mode == EntryMode::Executable;
-                    let want = if self.has_facts() {
-                        progress.modes.file(&path, is_executable)
-                    } else {
-                        with_execution(now.mode & 0o777, is_executable)
-                    };
-                    if is_unread(why) && entry.mode != EntryMode::Link && now.mode & 0o777 != want {
-                        progress.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
-                    } else {
-                        progress.touched.insert(path);
-                    }
-                    return;
-                }
-                Outside::Differs if self.moves_aside.is_some() => {
-                    let stamp = self.moves_aside.unwrap_or_default();
-                    let name = [relpath::split(&path).1, b".uncovered-", stamp.as_bytes()].concat();
-                    progress.plan.asides.push((path.clone(), name));
-                }
-                Outside::Differs => {
-                    progress.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
-                    return;
-                }
-            }
+        let why = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none());
+        if why.is_some_and(|why| !self.may_write_outside(&path, entry, why, outside.is_some_and(is_unread), progress)) {
+            return;
         }
         let is_executable = entry.mode == EntryMode::Executable;
         let mode = match (entry.mode, now) {
@@ -413,6 +390,46 @@ impl<'a> Planner<'a> {
         progress.touched.insert(path.clone());
         progress.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
         progress.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
+    }
+
+    /// Whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or what
+    /// is goes aside.
+    fn may_write_outside(
+        &self,
+        path: &[u8],
+        entry: &TreeEntry,
+        why: SkipReason,
+        is_dir_unread: bool,
+        progress: &mut Progress<'_>,
+    ) -> bool {
+        let leave = |progress: &mut Progress<'_>| {
+            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
+            false
+        };
+        match (self.look_outside(path, entry), self.moves_aside) {
+            // No checkpoint could say that it was not there before, and no undo would remove it.
+            (Outside::Nothing, _) if is_dir_unread => leave(progress),
+            (Outside::Nothing, _) => true,
+            (Outside::Same(now), _) => {
+                let is_executable = entry.mode == EntryMode::Executable;
+                let want = if self.has_facts() {
+                    progress.modes.file(path, is_executable)
+                } else {
+                    with_execution(now.mode & 0o777, is_executable)
+                };
+                if is_unread(why) && entry.mode != EntryMode::Link && now.mode & 0o777 != want {
+                    return leave(progress);
+                }
+                progress.touched.insert(path.to_vec());
+                false
+            }
+            (Outside::Differs, Some(stamp)) => {
+                let name = [relpath::split(path).1, b".uncovered-", stamp.as_bytes()].concat();
+                progress.plan.asides.push((path.to_vec(), name));
+                true
+            }
+            (Outside::Differs, None) => leave(progress),
+        }
     }
 
     /// What stands in the place of a wanted file, where that is out of scope.

@@ -196,6 +196,8 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if fsx::look_at(&layout.head())?.is_none() {
         move_old_layout_aside(layout, now, half_made)?;
     }
+    // What a process left that was killed at this: everybody else waits for the lock.
+    fsx::remove_beginning_with(fsx::TEMP_PREFIX, &layout.info())?;
     fill_in(layout)?;
     // From now on counts how long it was not pruned: there is nothing to prune in a new one.
     let mark = layout.last_prune();

@@ -79,12 +79,16 @@ impl Layout {
         self.store.join("config")
     }
 
+    pub(super) fn info(&self) -> PathBuf {
+        self.store.join("info")
+    }
+
     pub(super) fn exclude(&self) -> PathBuf {
-        self.store.join("info/exclude")
+        self.info().join("exclude")
     }
 
     pub(super) fn attributes(&self) -> PathBuf {
-        self.store.join("info/attributes")
+        self.info().join("attributes")
     }
 
     pub(super) fn objects(&self) -> PathBuf {

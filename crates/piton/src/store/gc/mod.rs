@@ -363,18 +363,6 @@ pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
 }
 
-fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
-    for name in fsx::names_in(dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
-        let path = dir.join(name);
-        if path.is_dir() {
-            std::fs::remove_dir_all(&path).map_err(|error| Error::io("remove", &path, error))?;
-        } else {
-            fsx::remove_file(&path)?;
-        }
-    }
-    Ok(())
-}
-
 /// Stock git makes its packs read-only; ours are their owner's to write.
 fn is_writable(path: &Path) -> bool {
     sys::stat_path(path).is_ok_and(|stat| stat.mode & 0o200 != 0)
@@ -388,13 +376,13 @@ impl Store {
 
     /// Removes what stock git made over several packs and over all commits: it would name what is about to go.
     fn remove_overviews(&self) -> Result<()> {
-        remove_beginning_with("multi-pack-index", &self.layout.packs())?;
+        fsx::remove_beginning_with("multi-pack-index", &self.layout.packs())?;
         self.remove_commit_graph()
     }
 
     /// Removes what stock git made over all commits, before a history is cut or commits go. Git can make it again.
     pub(super) fn remove_commit_graph(&self) -> Result<()> {
-        remove_beginning_with("commit-graph", &self.layout.object_info())
+        fsx::remove_beginning_with("commit-graph", &self.layout.object_info())
     }
 
     /// Objects in files of their own: what stock git wrote.
@@ -461,6 +449,11 @@ mod tests {
         id
     }
 
+    /// One that knows what `reach` knew.
+    fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
+        Collection { store, held, reach, now: NOW, watch, is_urgent: true, even_young: true }
+    }
+
     /// Takes that come after the names were read move the ends of histories away from under them.
     #[test]
     fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
@@ -476,16 +469,7 @@ mod tests {
         let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
         let mut reach = Reach::new(roots.ends.clone());
         reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
-        let collection = Collection {
-            store: &store,
-            held: &held,
-            reach,
-            now: NOW,
-            watch: &watch,
-            is_urgent: true,
-            even_young: true,
-        };
-        collection.run(Aim::All).expect("all that is named is there");
+        collection(&store, &held, reach, &watch).run(Aim::All).expect("all that is named is there");
         store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
         assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
         let objects = store.objects(&StoreLock::none()).expect("objects");
@@ -511,16 +495,7 @@ mod tests {
             let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
             ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
             let watch = Watch::default();
-            let collection = Collection {
-                store: &store,
-                held: &held,
-                reach,
-                now: NOW,
-                watch: &watch,
-                is_urgent: true,
-                even_young: true,
-            };
-            let done = collection.run(aim).expect("a collection");
+            let done = collection(&store, &held, reach, &watch).run(aim).expect("a collection");
             assert!(!done.left_some);
             let objects = store.objects(&StoreLock::none()).expect("objects");
             let history = store.history(&objects, ids.last().copied()).expect("a history");

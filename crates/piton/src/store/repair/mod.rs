@@ -215,7 +215,17 @@ impl Mending<'_> {
                 _ => {}
             }
         }
+        self.fill_in()
+    }
+
+    /// Makes what was put aside and must be there.
+    fn fill_in(&self) -> Result<()> {
         if self.is_dry { Ok(()) } else { create::fill_in(&self.store.layout) }
+    }
+
+    /// What there is after what was done so far; `None` for a dry run, which did nothing.
+    fn fresh_copies(&self) -> Result<Option<Copies>> {
+        if self.is_dry { Ok(None) } else { self.store.copies().map(Some) }
     }
 
     /// A note of a restore that says nothing. One that names what is lost is looked at when it is known what is lost.
@@ -269,13 +279,8 @@ impl Mending<'_> {
 
     /// What is named by anything and not whole. All checkpoints count, in case their names are what is lost.
     pub(crate) fn missing(&self, diagnosis: &Diagnosis) -> Result<BTreeSet<ObjectId>> {
-        let fresh;
-        let copies = if self.is_dry {
-            &diagnosis.copies
-        } else {
-            fresh = self.store.copies()?;
-            &fresh
-        };
+        let fresh = self.fresh_copies()?;
+        let copies = fresh.as_ref().unwrap_or(&diagnosis.copies);
         let mut whole = Wholeness::new(copies, HashSet::new());
         let boundary = self.store.boundary()?;
         let mut seen = HashSet::new();

@@ -56,13 +56,8 @@ impl Mending<'_> {
         wrecks: &[Wreck],
         promised: HashSet<ObjectId>,
     ) -> Result<()> {
-        let fresh;
-        let copies = if self.is_dry {
-            &diagnosis.copies
-        } else {
-            fresh = self.store.copies()?;
-            &fresh
-        };
+        let fresh = self.fresh_copies()?;
+        let copies = fresh.as_ref().unwrap_or(&diagnosis.copies);
         let mut plan = self.plan_names(copies, diagnosis, promised.clone())?;
         copies.refuse_unread()?;
         // What came before a checkpoint that cannot be read is not known, but which others cannot be read is.
@@ -181,7 +176,7 @@ impl Mending<'_> {
                 self.put_aside(&path)?;
             }
         }
-        if self.is_dry { Ok(()) } else { super::create::fill_in(&self.store.layout) }
+        self.fill_in()
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::decode::ends_in_checksum;
 use super::super::projects::Record;
 use super::super::{INDEX_BYTES_MAX, Store};
 use super::{Check, FindingKind, Severity};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{ObjectId, ProjectId};
 
@@ -119,7 +119,8 @@ impl Check<'_> {
                 // Stock git writes no checksum where it was told to be quick.
                 Ok(Some(bytes)) => ends_in_checksum(&bytes) || bytes.ends_with(&[0; 20]),
                 Ok(None) => true,
-                Err(_) => false,
+                Err(error) if error.kind() == ErrorKind::Damaged => false,
+                Err(error) => return Err(error),
             };
             if !is_whole {
                 self.note(FindingKind::Index, Some(path), "its checksum is wrong").project = Some(project);
@@ -130,10 +131,14 @@ impl Check<'_> {
 
     fn intents(&mut self) -> Result<()> {
         for project in self.store.projects_with_intent()? {
-            if self.store.interrupted_restore(&project).is_err() {
-                let path = self.store.layout.intent(&project);
-                let why = "it does not say what was to be restored";
-                self.note(FindingKind::Intent, Some(path), why).project = Some(project);
+            match self.store.interrupted_restore(&project) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    let path = self.store.layout.intent(&project);
+                    let why = "it does not say what was to be restored";
+                    self.note(FindingKind::Intent, Some(path), why).project = Some(project);
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -143,8 +148,12 @@ impl Check<'_> {
     fn derived(&mut self) -> Result<()> {
         for path in self.store.derived_files()? {
             let mut sum = crate::id::Checksum::new();
-            if !sums_up(&path, &mut sum).unwrap_or(false) {
-                self.note(FindingKind::Derived, Some(path), "its checksum is wrong");
+            match sums_up(&path, &mut sum) {
+                Ok(true) => {}
+                Ok(false) => drop(self.note(FindingKind::Derived, Some(path), "its checksum is wrong")),
+                // Stock git may be at work: it is gone.
+                Err(error) if crate::sys::is_gone(&error) => {}
+                Err(error) => return Err(Error::io("read", path, error)),
             }
         }
         Ok(())
