@@ -25,6 +25,9 @@ use crate::upkeep;
 const DEADLINE_MS_MAX: u64 = 10_000;
 /// After the deadline a take stops by itself. Whatever has not stopped then is left behind.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long a record of what was missed may take, at the very end: two seconds with nothing said are better than a turn
+/// that nobody knows was unprotected.
+const RECORD_PATIENCE: Duration = Duration::from_secs(2);
 /// A prompt up to this length is quoted in the list of checkpoints.
 const PROMPT_CHARS_MAX: usize = 60;
 /// How many directories one call looks at.
@@ -312,7 +315,7 @@ fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -
         what: why.clone(),
     };
     let global = call.global.clone();
-    within(GRACE, move || {
+    within(RECORD_PATIENCE, move || {
         match around {
             // Where nothing was to be protected, nothing was missed.
             Some(around) => around.settings.enabled && around.journal.note(&noted),

@@ -1,5 +1,6 @@
 //! The command's tests: the real program in real processes, each in a place of its own, with stock git as the oracle.
 
+mod away;
 mod commands;
 mod completions;
 mod concurrency;
@@ -8,6 +9,7 @@ mod doctor;
 mod documents;
 mod fault_store;
 mod faults;
+mod hang;
 mod hook_faults;
 mod hook_kit;
 mod hook_typed;

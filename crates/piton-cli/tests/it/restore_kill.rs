@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::{Sandbox, clean_command, has_program};
 
 use crate::fault_store::answer;
+use crate::faults::Mounted;
 use crate::kit::{PITON, Ran};
 use crate::restore_kit::{State, assert_same, difference, exits, in_sandbox, json, leftovers, piton, state_of, text};
 use crate::sweep::{After, Scene, fail, kill};
@@ -259,26 +260,11 @@ fn going_on_or_back_survives_the_failure_of_any_call() {
     }
 }
 
-/// A file system of a megabyte, for as long as this lives.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: PathBuf) -> Option<Self> {
-        let mount = clean_command("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&at).output();
-        mount.is_ok_and(|mount| mount.status.success()).then_some(Self(at))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = clean_command("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_disk_that_is_full_in_the_middle_is_partly_done_and_undone() {
     let sandbox = Sandbox::new();
-    let Some(_disk) = SmallDisk::mount(sandbox.project()) else {
+    let at = sandbox.project();
+    let Some(_disk) = Mounted::tmpfs(&at, "size=1m") else {
         return skips("nothing can be mounted here");
     };
     sandbox.tree(".gitignore = *.ig\\n\n small = 1");

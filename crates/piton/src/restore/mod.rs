@@ -28,11 +28,12 @@ mod apply;
 mod left;
 mod others;
 mod plan;
+mod planner;
 
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
 pub use plan::Plan;
-pub(crate) use plan::Planner;
+pub(crate) use planner::Planner;
 
 /// What to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,21 +180,14 @@ impl<'a> Restore<'a> {
         let objects = store.objects(&held)?;
         let checkpoints = store.history_of(&objects, project.id())?;
         let intent = store.interrupted_restore(project.id())?;
-        let Resolved { target, verb, paths } = resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
+        let Resolved { target, verb, paths, safety } =
+            resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
         let ground =
             Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
-        let survey = match survey(&ground, &new_objects)? {
-            SurveyEnd::Done(survey) => survey,
-            SurveyEnd::TooManyFiles => {
-                return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
-            }
-            SurveyEnd::Stopped => {
-                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
-            }
-        };
+        let survey = survey_whole(&ground, &new_objects)?;
         // What is cut short has been agreed to.
         let others = match verb {
             None => Vec::new(),
@@ -205,8 +199,15 @@ impl<'a> Restore<'a> {
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
-        let planner =
-            Planner { survey: &survey, target: &target, objects: &objects, root: &root, paths: &paths, moves_aside };
+        let planner = Planner {
+            survey: &survey,
+            target: &target,
+            objects: &objects,
+            root: &root,
+            paths: &paths,
+            moves_aside,
+            safety: safety.as_ref(),
+        };
         let plan = planner.plan()?;
         Ok(Self {
             store,
@@ -342,6 +343,15 @@ impl<'a> Restore<'a> {
     }
 }
 
+/// All files as they are: half of them would be no help.
+fn survey_whole(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Survey> {
+    match survey(ground, new_objects)? {
+        SurveyEnd::Done(survey) => Ok(survey),
+        SurveyEnd::TooManyFiles => Err(unsafe_to_restore("there are more files in scope than max_files allows")),
+        SurveyEnd::Stopped => Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched")),
+    }
+}
+
 /// The checkpoint and all that came after it, in the order of time.
 fn since(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Checkpoint> {
     let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
@@ -386,6 +396,8 @@ struct Resolved {
     target: Checkpoint,
     verb: Option<RestoreVerb>,
     paths: Vec<Vec<u8>>,
+    /// What the first try saved, where there was one.
+    safety: Option<Checkpoint>,
 }
 
 fn resolve(
@@ -399,10 +411,11 @@ fn resolve(
     let by_id = |id: CheckpointId| history::find(checkpoints, &id.to_string()).cloned();
     match (to, intent) {
         (RestoreTo::Continue, Some(intent)) => {
-            Ok(Resolved { target: by_id(intent.target)?, verb: None, paths: intent.paths.clone() })
+            let safety = by_id(intent.safety).ok();
+            Ok(Resolved { target: by_id(intent.target)?, verb: None, paths: intent.paths.clone(), safety })
         }
         (RestoreTo::Abort, Some(intent)) => {
-            Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone() })
+            Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone(), safety: None })
         }
         (RestoreTo::Continue | RestoreTo::Abort, None) => {
             Err(nothing("go on with a restore", "none was cut short in this project")
@@ -415,7 +428,7 @@ fn resolve(
             let target = history::find(checkpoints, name)?.clone();
             let paths = paths.to_vec();
             paths.iter().try_for_each(|path| check_path(&target, path, objects))?;
-            Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths })
+            Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths, safety: None })
         }
         (RestoreTo::Undo | RestoreTo::Redo, None) => {
             let last = checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
@@ -430,7 +443,7 @@ fn resolve(
             }
             let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
             let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
-            Ok(Resolved { target: last.clone(), verb: Some(verb), paths })
+            Ok(Resolved { target: last.clone(), verb: Some(verb), paths, safety: None })
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use piton::{ErrorKind, Progress, Project, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Settings, Store};
 use testkit::{Sandbox, git};
 
-use crate::kit::{now, take, take_with, taken, without_roots_powers};
+use crate::kit::{now, project_id, take, take_with, taken, without_roots_powers};
 use crate::restore_kit::{
     State, assert_same, kind_of, left_by, pairs, restore_between, restored, state_of, try_restore,
 };
@@ -363,4 +363,55 @@ fn what_was_left_out_in_the_second_of_the_checkpoint_is_not_taken_for_new() {
     sandbox.tree(".gitignore = nothing\n\n a = 2");
     let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
     assert_eq!(read(&sandbox, "d/7.ig"), b"1", "{report:?}");
+}
+
+#[test]
+fn an_empty_directory_that_could_not_be_read_is_there_after_an_undo() {
+    if !without_roots_powers("restore_left::an_empty_directory_that_could_not_be_read_is_there_after_an_undo") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    taken(&take(&sandbox));
+    sandbox.write("a", "2");
+    fs::create_dir_all(sandbox.path("made")).expect("a directory");
+    sandbox.chmod("made", 0o000);
+    let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
+    assert_eq!(left_by(&report), pairs(&[("made", "unreadable")]));
+    sandbox.chmod("made", 0o755);
+    try_restore(&sandbox, RestoreTo::Undo, &[]).expect("an undo");
+    assert_eq!(read(&sandbox, "a"), b"2");
+    assert!(sandbox.path("made").is_dir());
+}
+
+/// R1, of a restore that goes on: undo goes back to what the first try saved, and what that could not read is not in it.
+#[test]
+fn what_the_first_try_could_not_read_is_left_by_the_second() {
+    if !without_roots_powers("restore_left::what_the_first_try_could_not_read_is_left_by_the_second") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n b = 1\n dir/c = 1");
+    let first = taken(&take(&sandbox));
+    sandbox.tree("a = 2\n b = 2\n dir/c = 2\n dir/made = 2\n made = 2");
+    let unread = ["a", "made", "dir"];
+    unread.iter().for_each(|path| sandbox.chmod(path, 0o000));
+    let safety = taken(&take(&sandbox));
+    sandbox.chmod("a", 0o644);
+    sandbox.chmod("made", 0o644);
+    sandbox.chmod("dir", 0o755);
+    let intent = sandbox.store().join(format!("restores/{}.json", project_id(&sandbox)));
+    fs::create_dir_all(intent.parent().expect("a directory")).expect("a directory");
+    fs::write(&intent, format!(r#"{{"target": "{first}", "safety": "{safety}", "paths": []}}"#)).expect("a file");
+    let report = try_restore(&sandbox, RestoreTo::Continue, &[]).expect("a restore");
+    let mut left = left_by(&report);
+    left.sort();
+    assert_eq!(left, pairs(&["a", "dir/c", "dir/made", "made"].map(|path| (path, "unreadable"))));
+    assert_eq!(
+        ["a", "b", "dir/c", "dir/made", "made"].map(|path| read(&sandbox, path)),
+        [b"2", b"1", b"2", b"2", b"2"]
+    );
+    // All of it can be had by a restore of its own, which saves it first.
+    assert_eq!(left_by(&restored(&sandbox, RestoreTo::Named(&first), &[])), []);
+    assert_eq!(read(&sandbox, "dir/c"), b"1");
 }

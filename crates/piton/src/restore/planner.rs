@@ -1,0 +1,533 @@
+//! The plan of a restore, made from one survey and one checkpoint, touching nothing.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::CString;
+use std::io;
+
+use super::left::{Left, WhyLeft};
+use super::plan::{Plan, Remove, SetMode, Write};
+use crate::error::Result;
+use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::relpath;
+use crate::skipped::{Extent, SkipReason, Skipped};
+use crate::store::{Checkpoint, EntryMode, Facts, Objects, PATHS_MAX, TreeEntry, too_many_paths};
+use crate::survey::{Survey, entry_mode};
+use crate::sys::{Dir, Kind, Stat};
+use crate::worktree::{DirNode, FileNode, Reader};
+
+/// Makes a plan.
+pub(crate) struct Planner<'a> {
+    pub(crate) survey: &'a Survey,
+    pub(crate) target: &'a Checkpoint,
+    pub(crate) objects: &'a Objects,
+    pub(crate) root: &'a Dir,
+    /// Only what is one of these or in it; everything, if there are none.
+    pub(crate) paths: &'a [Vec<u8>],
+    /// Files that no checkpoint covers are moved aside instead of being left.
+    pub(crate) moves_aside: Option<&'a str>,
+    /// What undo will go back to, where that is taken already: what it could not read stays.
+    pub(crate) safety: Option<&'a Checkpoint>,
+}
+
+/// What the planner knows of one directory on both sides.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    now: Option<&'a DirNode>,
+    now_tree: Option<ObjectId>,
+    want: Option<ObjectId>,
+    /// Why everything in it is out of scope, if it is.
+    outside: Option<SkipReason>,
+}
+
+struct Progress<'a> {
+    plan: Plan,
+    /// The directories that are still to be compared.
+    open: Vec<(Vec<u8>, Pair<'a>)>,
+    skipped: HashMap<&'a [u8], SkipReason>,
+    /// The directories that hold something out of scope, and so stay.
+    staying: HashSet<&'a [u8]>,
+    modes: Modes<'a>,
+    /// The directories that the checkpoint knows without files in them, and those around them.
+    kept_dirs: BTreeSet<&'a [u8]>,
+    /// What is handled by its contents or is not in the checkpoint, and needs no look at its mode.
+    touched: HashSet<Vec<u8>>,
+}
+
+impl Progress<'_> {
+    fn make_dir(&mut self, dir: &[u8]) {
+        let mode = self.modes.of(dir, self.modes.facts.usual.dir);
+        self.plan.make_dirs.push((dir.to_vec(), mode));
+    }
+}
+
+/// The permission bits that a checkpoint wants.
+struct Modes<'a> {
+    facts: &'a Facts,
+    special: HashMap<&'a [u8], u16>,
+}
+
+impl Modes<'_> {
+    /// Bits that give a file its owner's or group's rights are not given back: they were recorded, not approved.
+    fn of(&self, path: &[u8], usual: u16) -> u16 {
+        self.special.get(path).copied().unwrap_or(usual) & 0o777
+    }
+
+    fn file(&self, path: &[u8], is_executable: bool) -> u16 {
+        let usual = self.facts.usual;
+        self.of(path, if is_executable { usual.executable } else { usual.file })
+    }
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
+        // What an earlier restore left behind goes first.
+        let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
+        let mut progress = Progress {
+            plan: Plan::default(),
+            open: Vec::new(),
+            skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
+            staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
+            modes: Modes { facts: &self.target.facts, special },
+            kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
+            touched: HashSet::new(),
+        };
+        let pair = Pair {
+            now: self.survey.manifest.dirs.first(),
+            now_tree: self.survey.trees.first().copied().flatten(),
+            want: Some(self.target.tree),
+            outside: None,
+        };
+        self.find_asides(&mut progress.plan);
+        // No recursion: a tree may be deeper than a stack.
+        progress.open.push((Vec::new(), pair));
+        while let Some((dir, pair)) = progress.open.pop() {
+            self.compare(&dir, pair, &mut progress)?;
+            if progress.open.len() + progress.plan.changes() > PATHS_MAX {
+                return Err(too_many_paths());
+            }
+        }
+        let now_facts = self.survey.facts(Vec::new());
+        if self.has_facts() && !now_facts.same_files(&self.target.facts) {
+            self.compare_empty_dirs(&now_facts, &mut progress);
+            self.compare_modes(&mut progress);
+        }
+        self.find_leftovers(&mut progress)?;
+        self.find_unread(&mut progress);
+        let mut plan = progress.plan;
+        self.find_saved_trees(&mut plan);
+        plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
+        plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
+        plan.make_dirs.sort();
+        plan.make_dirs.dedup();
+        plan.drop_dirs.sort_by(|a, b| b.cmp(a));
+        plan.drop_dirs.dedup();
+        plan.modes.sort_by(|a, b| b.path.cmp(&a.path));
+        Ok(plan)
+    }
+
+    /// What a restore after this checkpoint moved aside goes back to where it was.
+    fn find_asides(&self, plan: &mut Plan) {
+        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
+            let (dir, own_name) = relpath::split(path);
+            let aside = relpath::join(dir, name);
+            if self.is_meant(path) && relpath::is_allowed(name) && self.stat(&aside).is_ok() {
+                plan.backs.push((aside, own_name.to_vec()));
+            }
+        }
+    }
+
+    /// A checkpoint of stock git says nothing of permissions and empty directories: they stay as they are.
+    fn has_facts(&self) -> bool {
+        self.target.facts.files.is_some()
+    }
+
+    /// Whether a path is among those that are asked for.
+    fn is_meant(&self, path: &[u8]) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|wanted| relpath::is_within(path, wanted))
+    }
+
+    /// Whether something in a directory may be.
+    fn leads_to_meant(&self, dir: &[u8]) -> bool {
+        self.is_meant(dir) || self.paths.iter().any(|wanted| relpath::is_within(wanted, dir))
+    }
+
+    /// Whether a directory holds nothing that stays when what is asked for goes: then it goes, too, as it came with it.
+    fn is_emptied(&self, dir: &[u8]) -> bool {
+        let goes = |node: &DirNode| {
+            let mut files = node.files.iter();
+            self.leads_to_meant(&node.path) && files.all(|file| self.is_meant(&node.path_of(file)))
+        };
+        let mut within = self.survey.manifest.dirs.iter().filter(|node| relpath::is_within(&node.path, dir));
+        self.is_meant(dir) || (self.leads_to_meant(dir) && within.all(goes))
+    }
+
+    fn compare(&self, dir: &[u8], pair: Pair<'_>, progress: &mut Progress<'a>) -> Result<()> {
+        if !self.leads_to_meant(dir) || (pair.want.is_some() && pair.want == pair.now_tree) {
+            return Ok(());
+        }
+        let wanted = pair.want.map_or_else(|| Ok(Vec::new()), |tree| self.objects.tree(tree))?;
+        let names: HashSet<&[u8]> = wanted.iter().map(|entry| entry.name.as_slice()).collect();
+        let now_files: HashMap<&[u8], &FileNode> =
+            pair.now.iter().flat_map(|now| now.files.iter().map(|file| (now.name_of(file), file))).collect();
+        let now_dirs: HashMap<&[u8], usize> = pair
+            .now
+            .iter()
+            .flat_map(|now| now.dirs.iter().map(|at| (self.survey.manifest.dirs[*at].name(), *at)))
+            .collect();
+        for (name, file) in &now_files {
+            if !names.contains(name) {
+                self.remove(&relpath::join(dir, name), file, progress);
+            }
+        }
+        for (name, at) in &now_dirs {
+            if !names.contains(name) {
+                self.go_into(&relpath::join(dir, name), Some(*at), None, pair.outside, progress);
+            }
+        }
+        for entry in &wanted {
+            let path = relpath::join(dir, &entry.name);
+            let (file, at) = (now_files.get(&*entry.name).copied(), now_dirs.get(&*entry.name).copied());
+            if entry.mode == EntryMode::Dir {
+                if let Some(file) = file {
+                    self.remove(&path, file, progress);
+                }
+                self.go_into(&path, at, Some(entry.id), pair.outside, progress);
+            } else {
+                if at.is_some() {
+                    self.go_into(&path, at, None, pair.outside, progress);
+                }
+                self.want_file(path, entry, file, pair.outside, progress);
+            }
+        }
+        Ok(())
+    }
+
+    fn go_into(
+        &self,
+        path: &[u8],
+        at: Option<usize>,
+        want: Option<ObjectId>,
+        outside: Option<SkipReason>,
+        progress: &mut Progress<'a>,
+    ) {
+        let now = at.map(|at| &self.survey.manifest.dirs[at]);
+        let now_tree = at.and_then(|at| self.survey.trees[at]);
+        let outside = outside.or_else(|| progress.skipped.get(path).copied());
+        match (now, want) {
+            (None, Some(_)) if outside.is_some_and(is_unread) => {}
+            (None, Some(_)) if self.leads_to_meant(path) && !(outside.is_some() && self.is_dir(path)) => {
+                progress.make_dir(path);
+            }
+            (Some(now), None) if !progress.kept_dirs.contains(path) => {
+                progress.touched.insert(path.to_vec());
+                let is_known = !now.exceptional && (self.has_facts() || now_tree.is_some());
+                if is_known {
+                    self.drop_dir(path, progress);
+                }
+            }
+            _ => {}
+        }
+        progress.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
+    }
+
+    /// Whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out.
+    /// Where it says so of many files at once, it was one of them if nobody has touched it since.
+    fn was_left_out(&self, path: &[u8], file: &FileNode) -> bool {
+        let is_named = |skipped: &Skipped| match skipped.extent {
+            Extent::File => skipped.path == path,
+            Extent::Dir(_) => relpath::is_within(path, &skipped.path),
+            // Checkpoints have seconds: what changed in that very one may have been there.
+            Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
+        };
+        self.target.facts.skipped.iter().any(is_named)
+    }
+
+    /// The same of a directory: then it stays, even if it is empty.
+    fn was_dir_left_out(&self, dir: &[u8]) -> bool {
+        let is_named = |skipped: &Skipped| match skipped.extent {
+            Extent::File => false,
+            Extent::Dir(_) => true,
+            Extent::Some(_) => is_unread(skipped.why),
+        };
+        self.target.facts.skipped.iter().any(|skipped| relpath::is_within(dir, &skipped.path) && is_named(skipped))
+    }
+
+    /// Whether undo could not bring back what is there: the safety checkpoint was taken when that could not be read.
+    fn is_unsaved(&self, path: &[u8]) -> Option<SkipReason> {
+        let mut skipped = self.safety?.facts.skipped.iter().filter(|skipped| is_unread(skipped.why));
+        skipped.find(|skipped| relpath::is_within(path, &skipped.path)).map(|skipped| skipped.why)
+    }
+
+    fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
+        let backs = &progress.plan.backs;
+        let is_aside = backs.iter().any(|(aside, _)| aside == path);
+        // It took the place of what goes back there.
+        let makes_way = backs.iter().any(|(aside, name)| relpath::join(relpath::split(aside).0, name) == path);
+        if is_aside {
+            progress.touched.insert(path.to_vec());
+        } else if self.is_meant(path) && !makes_way && self.was_left_out(path, file) {
+            progress.touched.insert(path.to_vec());
+            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::LeftOutThen });
+        } else if let Some(why) = self.is_unsaved(path).filter(|_| self.is_meant(path)) {
+            progress.touched.insert(path.to_vec());
+            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
+        } else if self.is_meant(path) {
+            progress.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
+            progress.touched.insert(path.to_vec());
+            progress.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
+        }
+    }
+
+    fn want_file(
+        &self,
+        path: Vec<u8>,
+        entry: &TreeEntry,
+        now: Option<&FileNode>,
+        outside: Option<SkipReason>,
+        progress: &mut Progress<'_>,
+    ) {
+        if !self.is_meant(&path) {
+            return;
+        }
+        if entry.mode == EntryMode::Commit {
+            progress.plan.left.push(Left { path, why: WhyLeft::NoContents });
+            return;
+        }
+        let is_same = now.is_some_and(|file| file.id == Some(entry.id) && entry_mode(file) == entry.mode);
+        if let Some(why) = self.is_unsaved(&path).filter(|_| !is_same) {
+            progress.touched.insert(path.clone());
+            progress.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
+            return;
+        }
+        let is_link = |mode| mode == EntryMode::Link;
+        if let Some(file) = now
+            && file.id == Some(entry.id)
+            && is_link(entry_mode(file)) == is_link(entry.mode)
+        {
+            if entry_mode(file) != entry.mode {
+                let is_executable = entry.mode == EntryMode::Executable;
+                let mode = if self.has_facts() {
+                    progress.modes.file(&path, is_executable)
+                } else {
+                    with_execution(file.stat.mode & 0o777, is_executable)
+                };
+                progress.touched.insert(path.clone());
+                progress.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
+            }
+            return;
+        }
+        let why = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none());
+        if why.is_some_and(|why| !self.may_write_outside(&path, entry, why, outside.is_some_and(is_unread), progress)) {
+            return;
+        }
+        let is_executable = entry.mode == EntryMode::Executable;
+        let mode = match (entry.mode, now) {
+            (EntryMode::Link, _) => None,
+            (_, Some(now)) if !self.has_facts() => Some(with_execution(now.stat.mode & 0o777, is_executable)),
+            _ => Some(progress.modes.file(&path, is_executable)),
+        };
+        progress.touched.insert(path.clone());
+        progress.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
+        progress.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
+    }
+
+    /// Whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or what
+    /// is goes aside.
+    fn may_write_outside(
+        &self,
+        path: &[u8],
+        entry: &TreeEntry,
+        why: SkipReason,
+        is_dir_unread: bool,
+        progress: &mut Progress<'_>,
+    ) -> bool {
+        let leave = |progress: &mut Progress<'_>| {
+            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
+            false
+        };
+        match (self.look_outside(path, entry), self.moves_aside) {
+            // No checkpoint could say that it was not there before, and no undo would remove it.
+            (Outside::Nothing, _) if is_dir_unread => leave(progress),
+            (Outside::Nothing, _) => true,
+            (Outside::Same(now), _) => {
+                let is_executable = entry.mode == EntryMode::Executable;
+                let want = if self.has_facts() {
+                    progress.modes.file(path, is_executable)
+                } else {
+                    with_execution(now.mode & 0o777, is_executable)
+                };
+                if is_unread(why) && entry.mode != EntryMode::Link && now.mode & 0o777 != want {
+                    return leave(progress);
+                }
+                progress.touched.insert(path.to_vec());
+                false
+            }
+            (Outside::Differs, Some(stamp)) => {
+                let name = [relpath::split(path).1, b".uncovered-", stamp.as_bytes()].concat();
+                progress.plan.asides.push((path.to_vec(), name));
+                true
+            }
+            (Outside::Differs, None) => leave(progress),
+        }
+    }
+
+    /// What stands in the place of a wanted file, where that is out of scope.
+    fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
+        let kind = match entry.mode {
+            EntryMode::Link => Kind::Link,
+            _ => Kind::File,
+        };
+        match self.stat(path) {
+            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same(stat),
+            Err(error) if crate::sys::is_gone(&error) => Outside::Nothing,
+            _ => Outside::Differs,
+        }
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        let (parent, name) = relpath::split(path);
+        self.root.open_dir(parent)?.stat_at(&CString::new(name)?)
+    }
+
+    /// The id of what a file or a link holds.
+    fn id_of(&self, path: &[u8], kind: Kind) -> Option<ObjectId> {
+        if kind != Kind::Link {
+            return Reader::new(self.root).id_of(path);
+        }
+        let (parent, name) = relpath::split(path);
+        let target = self.root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
+        IdHasher::of(ObjectKind::Blob, &target).ok()
+    }
+
+    /// Whether a directory stands there that is out of scope. One that cannot be looked at counts.
+    fn is_dir(&self, path: &[u8]) -> bool {
+        match self.stat(path) {
+            Ok(stat) => stat.kind == Kind::Dir,
+            Err(error) => !crate::sys::is_gone(&error),
+        }
+    }
+
+    fn compare_empty_dirs(&self, now: &Facts, progress: &mut Progress<'_>) {
+        let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
+        let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
+        let is_unseen = |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir);
+        for dir in progress.kept_dirs.iter().copied().filter(is_unseen).collect::<Vec<_>>() {
+            match self.stat(dir) {
+                Ok(stat) if stat.kind == Kind::Dir => {}
+                Err(error) if !crate::sys::is_gone(&error) => {
+                    let why = WhyLeft::OutOfScope(SkipReason::Unreadable);
+                    progress.plan.left.push(Left { path: dir.to_vec(), why });
+                }
+                _ => progress.make_dir(dir),
+            }
+        }
+        for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
+            let has_no_files = trees.get(dir).is_some_and(Option::is_none);
+            let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir);
+            if is_wanted {
+                continue;
+            }
+            progress.touched.insert(dir.to_vec());
+            self.drop_dir(dir, progress);
+        }
+    }
+
+    /// Drops a directory that the checkpoint does not know, unless something stays in it.
+    fn drop_dir(&self, dir: &[u8], progress: &mut Progress<'_>) {
+        if !progress.staying.contains(dir) && self.is_emptied(dir) && !self.was_dir_left_out(dir) {
+            progress.plan.drop_dirs.push(dir.to_vec());
+        }
+    }
+
+    /// Whether the checkpoint has files in a directory.
+    fn is_wanted_dir(&self, dir: &[u8]) -> bool {
+        let mut tree = self.target.tree;
+        dir.split(|byte| *byte == b'/').all(|name| {
+            let entries = self.objects.tree(tree).unwrap_or_default();
+            let found = entries.into_iter().find(|entry| entry.name == name && entry.mode == EntryMode::Dir);
+            found.map(|entry| tree = entry.id).is_some()
+        })
+    }
+
+    fn compare_modes(&self, progress: &mut Progress<'_>) {
+        let Progress { plan, modes, touched, .. } = progress;
+        let differs = |now: u16, want: u16| now & 0o777 != want;
+        for dir in &self.survey.manifest.dirs {
+            for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
+                let path = dir.path_of(file);
+                let want = modes.file(&path, file.stat.mode & 0o100 != 0);
+                if differs(file.stat.mode, want) && self.is_meant(&path) && !touched.contains(&path) {
+                    plan.modes.push(SetMode { path, mode: want, seen: Some(file.stat) });
+                }
+            }
+            let is_covered = !dir.path.is_empty() && !dir.exceptional && !touched.contains(&*dir.path);
+            let want = modes.of(&dir.path, modes.facts.usual.dir);
+            if is_covered && differs(dir.mode, want) && self.is_meant(&dir.path) {
+                plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
+            }
+        }
+    }
+
+    /// Undo will walk these.
+    fn find_saved_trees(&self, plan: &mut Plan) {
+        let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
+        let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
+        let dirs: HashSet<&[u8]> = removed.chain(written).map(|path| relpath::split(path).0).collect();
+        let around: HashSet<&[u8]> = dirs.into_iter().flat_map(ancestors).chain([&b""[..]]).collect();
+        let all = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
+        let trees = all.filter(|(dir, _)| around.contains(&*dir.path)).filter_map(|(_, tree)| *tree);
+        plan.saved.extend(trees.map(|tree| (ObjectKind::Tree, tree)));
+    }
+
+    /// What could not be read now, and could be when the checkpoint was taken, or was not there: nobody knows what it is,
+    /// so it stays. Whoever believes that all is as it was then must hear of it.
+    fn find_unread(&self, progress: &mut Progress<'_>) {
+        for Skipped { path, why, .. } in self.survey.skipped.iter().filter(|skipped| is_unread(skipped.why)) {
+            let was_left_out = self.target.facts.skipped.iter().any(|then| relpath::is_within(path, &then.path));
+            let is_told = progress.plan.left.iter().any(|left| relpath::is_within(&left.path, path));
+            if self.leads_to_meant(path) && !was_left_out && !is_told && !progress.touched.contains(path) {
+                progress.plan.left.push(Left { path: path.clone(), why: WhyLeft::OutOfScope(*why) });
+            }
+        }
+    }
+
+    /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
+    fn find_leftovers(&self, progress: &mut Progress<'_>) -> Result<()> {
+        let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
+        for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
+            let name = relpath::split(path).1;
+            let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
+            let id = self.stat(path).ok().and_then(|stat| self.id_of(path, stat.kind));
+            if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
+                progress.plan.leftovers.push(path.clone());
+            } else {
+                let why = WhyLeft::OutOfScope(SkipReason::Temporary);
+                progress.plan.left.push(Left { path: path.clone(), why });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether something is left out for what became of reading it, not by a rule.
+fn is_unread(why: SkipReason) -> bool {
+    matches!(why, SkipReason::Unreadable | SkipReason::Changing)
+}
+
+/// The same permission bits, with or without leave to execute for those who may read.
+fn with_execution(mode: u16, is_executable: bool) -> u16 {
+    if is_executable { mode | (mode & 0o444) >> 2 } else { mode & !0o111 }
+}
+
+enum Outside {
+    Nothing,
+    /// The wanted contents, in a file of this kind.
+    Same(Stat),
+    Differs,
+}
+
+/// A directory and those around it, the project itself apart.
+fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0)).take_while(|dir| !dir.is_empty())
+}
