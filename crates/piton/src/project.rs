@@ -38,7 +38,7 @@ impl Project {
     /// can be a project.
     pub fn at(dir: &Path, home: Option<&Path>) -> Result<Self> {
         let dir = fsx::canonical(dir)?;
-        if !dir.is_dir() {
+        if !fsx::look_at(&dir)?.is_some_and(|found| found.is_dir()) {
             return Err(Error::new(ErrorKind::Invalid, "use as a project")
                 .with_path(&dir)
                 .because("it is not a directory"));
@@ -83,7 +83,9 @@ fn is_too_broad(dir: &Path, home: Option<&Path>) -> bool {
 /// `/` nor the home directory, unless the file lies right there.
 pub fn working_dir_for_path(path: &Path, home: Option<&Path>) -> PathBuf {
     let path = fsx::canonical(path).unwrap_or_else(|_| path.to_owned());
-    let own = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
+    // What cannot be looked at is no reason to take what is around it: whoever uses it is told.
+    let is_dir = fsx::look_at(&path).map_or(true, |found| found.is_some_and(|found| found.is_dir()));
+    let own = if is_dir { path.as_path() } else { path.parent().unwrap_or(&path) };
     let has_marker = |dir: &Path| MARKERS.iter().any(|marker| dir.join(marker).symlink_metadata().is_ok());
     own.ancestors().take_while(|dir| !is_too_broad(dir, home)).find(|dir| has_marker(dir)).unwrap_or(own).to_owned()
 }

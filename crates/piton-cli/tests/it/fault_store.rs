@@ -356,6 +356,7 @@ impl Tells {
         let Take { sandbox, .. } = Take::later();
         take_works(&sandbox);
         sandbox.tree("a.txt = three\n");
+        fs::write(sandbox.base().join("login.yaml"), "task: old\n").expect("a record");
         Self { sandbox, args, told: String::new() }
     }
 }
@@ -383,8 +384,11 @@ impl Scene for Tells {
 
 #[test]
 fn what_cannot_be_read_is_not_kept_quiet() {
-    let all: [&[&str]; 4] = [
+    let all: [&[&str]; 7] = [
         &["rollback", "--json"],
+        &["show", "2", "--json"],
+        &["session", "list", "--json"],
+        &["session", "read", "login", "--json"],
         &["diff", "2", "1", "--json"],
         &["diff", "2", "--json"],
         &["verify", "--json", "--read-data"],

@@ -44,7 +44,7 @@ impl Sessions {
     /// that cannot be read as a record is put aside, and removed as many days after that.
     pub fn collect_garbage(&self, max_age_days: u64, now: Moment) -> Result<Collected> {
         let mut collected = Collected::default();
-        if !self.layout.base().is_dir() {
+        if fsx::look_at(self.layout.base())?.is_none() {
             return Ok(collected);
         }
         let locked = self.claim()?;

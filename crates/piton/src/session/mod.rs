@@ -218,6 +218,8 @@ impl Sessions {
         match self.read(id) {
             Ok(Some(there)) if author == Author::Automatic && !there.is_automatic() => return Ok(Changed::Declined),
             Ok(Some(_)) => {}
+            // Whether it is damaged can be told only by who can read it.
+            Err(error) if ![ErrorKind::Damaged, ErrorKind::NotOurs].contains(&error.kind()) => return Err(error),
             // What cannot be read may be what an agent wrote.
             _ if author == Author::Automatic && self.exists(id) => return Ok(Changed::Declined),
             _ if self.exists(id) => drop(self.put_aside(&locked, id, now)?),
@@ -261,11 +263,21 @@ impl Sessions {
     /// The names of all records, sorted. Files whose names no record can have are not among them.
     pub fn list(&self) -> Result<Vec<SessionId>> {
         let names = fsx::names_in(self.layout.base())?;
-        let id = |name: std::ffi::OsString| {
-            let id = SessionId::parse(Layout::session_in(name.to_str()?)?).ok()?;
-            fs::metadata(self.layout.session(id.as_str())).is_ok_and(|found| found.is_file()).then_some(id)
-        };
-        let mut ids: Vec<_> = names.into_iter().filter_map(id).collect();
+        let mut ids: Vec<_> =
+            names.iter().filter_map(|name| SessionId::parse(Layout::session_in(name.to_str()?)?).ok()).collect();
+        let mut failed = None;
+        ids.retain(|id| {
+            let path = self.layout.session(id.as_str());
+            match fsx::look_at(&path) {
+                Ok(found) => found.is_some_and(|found| found.is_file()),
+                // A link to nowhere is no record.
+                Err(_) if path.is_symlink() => false,
+                Err(error) => failed.replace(error).is_some(),
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
         ids.sort();
         Ok(ids)
     }

@@ -8,7 +8,7 @@ use piton::session::{Author, Changed, Record, SessionId, Sessions};
 use piton::{ErrorKind, Moment, Store};
 use testkit::Sandbox;
 
-use crate::kit::now;
+use crate::kit::{now, without_roots_powers};
 
 const DAY: i64 = 24 * 60 * 60;
 
@@ -468,4 +468,21 @@ fn the_block_to_go_on_with_stays_short_and_keeps_the_newest() {
     write(&sandbox, "s", "task: \"a\\e[2J\\nb\"\n");
     let block = read(&sandbox, "s").resume(&id("s")).expect("a block");
     assert!(block.ends_with("Task: a [2J b\n"), "{block}");
+}
+
+/// It may be whole: only who can read it can tell.
+#[test]
+fn a_record_that_cannot_be_read_is_not_put_aside() {
+    if !without_roots_powers("session::a_record_that_cannot_be_read_is_not_put_aside") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    write(&sandbox, "login", "task: old");
+    let path = sandbox.base().join("login.yaml");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("permissions");
+    let written = sessions(&sandbox).write(&id("login"), b"task: new", Author::Agent, now());
+    assert_eq!(written.expect_err("it cannot be read").kind(), ErrorKind::Io);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("permissions");
+    assert_eq!(unstamped(&sandbox, "login"), "task: old\n");
+    assert_eq!(sessions(&sandbox).list().expect("names"), [id("login")]);
 }

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use piton::{ErrorKind, Moment, Settings, Store};
 use testkit::{Sandbox, files_in, git};
 
-use crate::kit::{Dice, is_root, next_tick, now, project_id, runs_under, settled, take, take_at, taken};
+use crate::kit::{
+    Dice, is_root, next_tick, now, project_id, runs_under, settled, take, take_at, taken, without_roots_powers,
+};
 
 const EXCLUDES: &str = "
     node_modules/ dist/ build/ target/ out/ .next/ .nuxt/ __pycache__/ *.pyc *.pyo .cache/ .pytest_cache/ .mypy_cache/
@@ -299,4 +301,21 @@ fn a_damaged_record_costs_nothing_but_what_it_said() {
     sandbox.tree("a.txt\n dir/b.txt\n z.txt");
     take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled());
     assert_damage_costs_nothing(&sandbox, &record_path(&sandbox));
+}
+
+/// A list that is empty because nobody could look would be a lie.
+#[test]
+fn a_base_that_cannot_be_looked_at_is_not_taken_for_none() {
+    if !without_roots_powers("store::a_base_that_cannot_be_looked_at_is_not_taken_for_none") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("a", "1");
+    taken(&take(&sandbox));
+    let around = sandbox.base().parent().expect("a directory").to_owned();
+    fs::set_permissions(&around, fs::Permissions::from_mode(0o000)).expect("permissions");
+    let opened = Store::open_existing(&sandbox.base());
+    fs::set_permissions(&around, fs::Permissions::from_mode(0o700)).expect("permissions");
+    assert_eq!(opened.expect_err("it cannot be looked at").kind(), ErrorKind::Io);
+    assert!(Store::open_existing(&sandbox.base()).expect("a store").is_some());
 }
