@@ -18,6 +18,7 @@ cargo xtask statwalk DIR       stat everything below DIR with two threads, print
 cargo xtask deps               check licences, versions and sources of all crates in piton by deny.toml
 cargo xtask deps --write       the same, and write crates/piton-cli/THIRD-PARTY.md
 cargo xtask deps --texts FILE  the same, and collect the texts of the licences in FILE
+cargo xtask coverage           which lines of the library the tests reach
 cargo xtask fuzz [TARGET]      fuzz what reads bytes from outside: --seconds N for each target (default: 60), --deep to
                                watch what libraries do with it as well (builds all of them anew)
 cargo xtask fuzz --keep        put what was found on the way and reaches more among the seeds in fuzz/corpus

@@ -2,14 +2,16 @@
 //!
 //! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and
 //! `space` try its maintenance for longer than a test may take, `fuzz` gives it what nobody would think of, `powercut` cuts its
-//! power and looks what is left, `picture` draws the picker, `deps` checks what piton is made of. `statwalk` is one of the tools
-//! to measure with: it lives here so that it can be timed as a process of its own.
+//! power and looks what is left, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
+//! what piton is made of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
+//! of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod args;
 mod bars;
 mod bench;
 mod contestants;
+mod coverage;
 mod deps;
 mod extras;
 mod fuzz;
@@ -69,6 +71,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             picture::run(&piton)?;
             Ok(ExitCode::SUCCESS)
         }
+        (Some("coverage"), _) => coverage::run(rest),
         (Some("deps"), _) => deps::run(rest),
         (Some("fuzz"), _) => fuzz::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),

@@ -328,6 +328,8 @@ pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
         .stdin(Stdio::null());
+    // Where lines are counted, they are in every process.
+    command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
     command
 }
 

@@ -64,9 +64,9 @@ impl Disk {
     }
 
     /// Runs the command, and goes away while it is at work or soon after.
-    fn goes_away_under(&self, sandbox: &Sandbox, dice: &mut Dice, args: &[&str]) -> Ran {
+    fn goes_away_under(&self, sandbox: &Sandbox, after: Duration, args: &[&str]) -> Ran {
         let child = spawn_piped(command(sandbox).args(args));
-        sleep(Duration::from_micros(dice.roll(12_000) as u64));
+        sleep(after);
         self.go_away();
         let ran: Ran = child.wait_with_output().expect("it ends").into();
         assert!(ran.status.code().is_some() && !ran.stderr.contains("panicked"), "{ran:?}");
@@ -85,12 +85,12 @@ impl Drop for Disk {
     }
 }
 
-/// Tries until so many were cut short.
-fn until_cut(what: &str, mut try_once: impl FnMut(&mut Dice) -> bool) {
+/// Tries until so many were cut short, each after some time: more and more of it, as nobody knows how fast this machine is.
+fn until_cut(what: &str, mut try_once: impl FnMut(Duration) -> bool) {
     let mut dice = Dice::new(11);
     let mut cuts = 0;
-    for _ in 0..TRIES {
-        cuts += usize::from(try_once(&mut dice));
+    for nth in 0..TRIES {
+        cuts += usize::from(try_once(Duration::from_micros(dice.roll(8_000 + 1_000 * nth) as u64)));
         if cuts == CUTS {
             return;
         }
@@ -105,10 +105,10 @@ fn a_store_that_goes_away_in_the_middle_of_a_take_loses_nothing_that_was_acknowl
     sandbox.tree("a.txt = one\n dir/b.txt");
     let mut known = vec![take_works(&sandbox)];
     let mut number = 0;
-    until_cut("takes", |dice| {
+    until_cut("takes", |after| {
         number += 1;
         sandbox.write("a.txt", number.to_string());
-        let ran = disk.goes_away_under(&sandbox, dice, &["take", "--json"]);
+        let ran = disk.goes_away_under(&sandbox, after, &["take", "--json"]);
         if ran.code() == 0 {
             known.push(ran.json()["id"].as_str().expect("an id").to_owned());
         }
@@ -133,11 +133,11 @@ fn a_project_that_goes_away_in_the_middle_of_a_take_is_not_taken_for_empty() {
     }
     take_works(&sandbox);
     let mut number = 0;
-    until_cut("takes", |dice| {
+    until_cut("takes", |after| {
         number += 1;
         sandbox.write("dir-3/deep/file", number.to_string());
         let now = files_in(&sandbox.project());
-        let ran = disk.goes_away_under(&sandbox, dice, &["take", "--json"]);
+        let ran = disk.goes_away_under(&sandbox, after, &["take", "--json"]);
         let mut is_cut = ran.code() != 0;
         if ran.code() == 0 {
             let report = ran.json();
@@ -164,9 +164,9 @@ fn a_project_that_goes_away_in_the_middle_of_a_restore_can_be_finished_or_taken_
     let taken = piton(&sandbox, ["take", "--json"]).done().json();
     let before_id = taken["id"].as_str().expect("an id");
     let mut flags = ["--abort", "--continue"].into_iter().cycle();
-    until_cut("restores", |dice| {
+    until_cut("restores", |after| {
         assert!(disk.run("sync", &["-f"], &[&disk.at]));
-        let ran = disk.goes_away_under(&sandbox, dice, &["--json", "restore", &id]);
+        let ran = disk.goes_away_under(&sandbox, after, &["--json", "restore", &id]);
         disk.come_back();
         let found = state_of(&sandbox.project());
         assert!(ran.code() != 0 || found == target, "{ran:?}");

@@ -1,0 +1,81 @@
+//! `coverage`: which lines of the library the tests reach, in their own process and in those that they start.
+//!
+//! Needs `llvm-profdata` and `llvm-cov` of the compiler (`rustup component add llvm-tools`). Everything is built anew, in
+//! `target/coverage`, and is slower. Tests that make a system call fail or count what a process needs are left out: what
+//! counts lines makes calls and needs memory of its own. A process that is killed tells nothing, so that the figure is a
+//! lower bound.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::args::workspace_root;
+
+const LEFT_OUT: [&str; 9] = [
+    "fault_store",
+    "install_faults",
+    "hook_faults",
+    "restore_kill",
+    "upkeep_kill",
+    "hang::",
+    "memory",
+    "concurrency",
+    "soak",
+];
+
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    ensure!(arguments.is_empty(), "coverage takes no arguments");
+    let (root, target) = (workspace_root(), workspace_root().join("target/coverage"));
+    let tools = tools()?;
+    let profiles = target.join("profiles");
+    let _ = fs::remove_dir_all(&profiles);
+    fs::create_dir_all(&profiles).with_context(|| format!("cannot make {}", profiles.display()))?;
+    let cargo = |arguments: &[&str]| {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.arg("test").args(["--package=piton", "--package=piton-cli", "--lib", "--test=it"]).args(arguments);
+        cargo.current_dir(&root).env("CARGO_TARGET_DIR", &target).env("RUSTFLAGS", "-Cinstrument-coverage");
+        // Many processes write to few files, each waiting for the other.
+        cargo.env("LLVM_PROFILE_FILE", profiles.join("%8m.profraw"));
+        cargo
+    };
+    let left_out = LEFT_OUT.iter().flat_map(|name| ["--skip", name]);
+    let tested = cargo(&["--no-fail-fast", "--"]).args(left_out).status().context("cannot run cargo")?;
+    let merged = target.join("merged.profdata");
+    let mut merge = Command::new(tools.join("llvm-profdata"));
+    merge.args(["merge", "--sparse", "--failure-mode=all", "-o"]).arg(&merged).args(files(&profiles)?);
+    ensure!(merge.status().context("cannot run llvm-profdata")?.success(), "the counts cannot be put together");
+    let programs = cargo(&["--no-run", "--message-format=json"]).output().context("cannot run cargo")?.stdout;
+    let programs: Vec<PathBuf> = String::from_utf8_lossy(&programs)
+        .lines()
+        .filter_map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).ok()?["executable"].as_str().map(PathBuf::from)
+        })
+        .collect();
+    let (first, others) = programs.split_first().context("cargo built no tests")?;
+    let mut report = Command::new(tools.join("llvm-cov"));
+    report.arg("report").arg(first).arg("--instr-profile").arg(&merged);
+    others.iter().for_each(|program| drop(report.arg("--object").arg(program)));
+    report.arg("--sources").arg(root.join("crates/piton/src"));
+    ensure!(report.status().context("cannot run llvm-cov")?.success(), "the counts cannot be shown");
+    if !tested.success() {
+        println!("Some tests failed: with all of them it would be more.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the compiler's own tools are.
+fn tools() -> Result<PathBuf> {
+    let asked = Command::new("rustc").args(["--print", "target-libdir"]).output().context("cannot run rustc")?;
+    let libraries = String::from_utf8(asked.stdout).context("rustc does not say where it is")?;
+    let tools = Path::new(libraries.trim()).with_file_name("bin");
+    ensure!(tools.join("llvm-cov").exists(), "llvm-cov is missing: `rustup component add llvm-tools`");
+    Ok(tools)
+}
+
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
