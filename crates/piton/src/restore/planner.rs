@@ -6,7 +6,7 @@ use std::io;
 
 use super::left::{Left, WhyLeft};
 use super::plan::{Plan, Remove, SetMode, Write};
-use crate::error::Result;
+use crate::error::{Result, plain_io};
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
@@ -416,7 +416,7 @@ impl<'a> Planner<'a> {
             match self.stat(dir) {
                 Ok(stat) if stat.kind == Kind::Dir => {}
                 Err(error) if !crate::sys::is_gone(&error) => {
-                    let why = WhyLeft::OutOfScope(SkipReason::Unreadable);
+                    let why = WhyLeft::Failed(plain_io(&error));
                     progress.plan.left.push(Left { path: dir.to_vec(), why });
                 }
                 _ => progress.make_dir(dir),
