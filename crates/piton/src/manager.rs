@@ -44,6 +44,9 @@ use crate::time::Moment;
 
 /// A turn that ran out of time that often is not tried again: each try holds the agent up.
 const MISSES_MAX: u64 = 3;
+/// Where nobody tells of prompts, work that goes on after a pause of so many seconds is a new turn. One too many costs a
+/// checkpoint, one too few leaves a prompt unprotected.
+const PAUSE_SECS: u64 = 60;
 /// How far a subagent's session is followed to the one that it works for.
 const PARENTS_MAX: usize = 8;
 
@@ -213,6 +216,7 @@ impl Manager {
             note.misses = 0;
         }
         note.root = note.root.filter(|root| root.is_dir()).or_else(|| self.worth_remembering(dir));
+        note.is_unprompted = false;
         note.time_secs = now.secs;
         // Where it cannot be remembered, the store cannot be written either, and that is said when it matters.
         let _ = store.save_turn_note(&key, &note);
@@ -230,14 +234,24 @@ impl Manager {
         let fresh = TurnNote {
             turn: Some(name.map_or_else(|| self.make_name(now), str::to_owned)),
             time_secs: now.secs,
+            is_unprompted: true,
             ..TurnNote::default()
         };
-        let note = match store.turn_note(&key) {
+        let mut note = match store.turn_note(&key) {
             Some(note) => note,
             None => store.first_turn_note(&key, fresh.clone()).unwrap_or(fresh),
         };
         if let Some(parent) = &note.parent {
             return self.work_for(parent, now);
+        }
+        if note.is_unprompted && name.is_none() && now.secs != note.time_secs {
+            // All who come after the same pause make the same name of it.
+            if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
+                note.turn = Some(format!("after-{}", note.time_secs));
+                note.misses = 0;
+            }
+            note.time_secs = now.secs;
+            let _ = store.save_turn_note(&key, &note);
         }
         // A session without a prompt so far has one turn, of the same name for all who ask.
         let noted = note.turn.unwrap_or_else(|| format!("start-{}", note.time_secs));

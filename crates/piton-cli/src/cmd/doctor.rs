@@ -139,6 +139,8 @@ fn store_problems(context: &Context) -> Vec<Problem> {
 struct Place {
     config: PathBuf,
     ours: Vec<Ours>,
+    /// Whether it came with the project, from whoever wrote that.
+    is_the_projects: bool,
 }
 
 fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args: &Doctor) -> Checked {
@@ -213,13 +215,14 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
     let mut places: Vec<Place> = Vec::new();
     for scope in [Scope::User, Scope::Project(project)] {
         let Some(setup) = setup(agent, &scope, homes, &Caller::default()) else { continue };
+        let is_the_projects = matches!(scope, Scope::Project(_));
         for config in &setup.configs {
             let read = files::read(&config.path).map_err(|error| error.to_string());
             let parsed = read.and_then(|text| Config::parse(&text.unwrap_or_default(), config.format));
             match parsed {
                 Ok(parsed) => {
-                    places
-                        .push(Place { config: config.path.clone(), ours: parsed.our_commands(&config.pieces, agent) });
+                    let ours = parsed.our_commands(&config.pieces, agent);
+                    places.push(Place { config: config.path.clone(), ours, is_the_projects });
                     problems.extend(switched_off(agent, &parsed.value(), &config.path));
                 }
                 Err(why) => {
@@ -230,12 +233,17 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
         }
         for file in setup.files.iter().filter(|file| file.is_needed) {
             let text = files::read(&file.path).ok().flatten().unwrap_or_default();
-            places.push(Place { config: file.path.clone(), ours: commands_in(agent, &text) });
+            places.push(Place { config: file.path.clone(), ours: commands_in(agent, &text), is_the_projects });
         }
     }
     places.retain(|place| !place.ours.is_empty());
     places.dedup_by(|a, b| a.config == b.config);
     places
+}
+
+fn is_this_program(program: &str) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    Context::program().is_ok_and(|this| real(&this).is_some() && real(&this) == real(Path::new(program)))
 }
 
 /// The command lines in a file that is ours as a whole.
@@ -287,6 +295,9 @@ fn check_place(checked: &mut Checked, place: &Place, homes: &Homes, context: &Co
         let hint = format!("`piton install {name}` puts the path right, `piton uninstall {name}` takes the hooks out");
         checked.problems.push(Problem::new(what, hint));
         checked.has_fired = Some(false);
+    } else if place.is_the_projects && !programs.iter().all(|program| is_this_program(program)) {
+        // Whoever wrote the project may have written any program there: looking must not run it.
+        checked.notes.push(format!("{} names another piton, which is not tried", place.config.display()));
     } else if !args.no_fire {
         let fired = fire::fire(agent, &hook.command);
         checked.has_fired = Some(fired.is_ok() && checked.has_fired != Some(false));

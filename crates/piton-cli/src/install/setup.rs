@@ -153,11 +153,11 @@ fn command_line(agent: Agent, scope: &Scope, caller: &Caller, event: &str) -> St
     let line = caller.line(&["hook", agent.name()]);
     match (agent, scope) {
         // A program that is gone would block every prompt.
-        (Agent::Gemini, _) => format!("{line} 2>/dev/null || true"),
+        (Agent::Gemini, _) => line + shell::FAILS_OPEN,
         // Its events do not say which they are, and a failing hook denies the tool.
-        (Agent::Copilot, _) => format!("{} 2>/dev/null || true", caller.line(&["hook", agent.name(), event])),
+        (Agent::Copilot, _) => caller.line(&["hook", agent.name(), event]) + shell::FAILS_OPEN,
         // Copilot runs these, too, and denies the tool where they fail.
-        (Agent::Claude, Scope::Project(_)) => format!("{line} 2>/dev/null || true"),
+        (Agent::Claude, Scope::Project(_)) => line + shell::FAILS_OPEN,
         _ => line,
     }
 }

@@ -46,9 +46,17 @@ pub(crate) fn words(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Whether a command line is one that an installer of ours wrote: piton itself, and nothing around it.
+/// What ends a command line for agents that take a failure for a no.
+pub(crate) const FAILS_OPEN: &str = " 2>/dev/null || true";
+
+/// Whether a command line is one that an installer of ours wrote: piton itself, and nothing around it. Nothing in it means
+/// something to a shell, so that it can be run to see whether it works.
 pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
+    let line = line.strip_suffix(FAILS_OPEN).unwrap_or(line);
     let Some(words) = words(line) else { return false };
+    if words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ") != line {
+        return false;
+    }
     match &words[..] {
         [program, verb, name, ..] if verb == "hook" && name == agent.name() => is_piton(program),
         [program, verb, ..] if verb == "rollback" && agent == Agent::Hermes => is_piton(program),
@@ -104,6 +112,13 @@ mod tests {
             "/a/piton hook codex",
             "/a/piton take",
             "/a/x hook claude",
+            "/a/piton hook claude ; x",
+            "/a/piton hook claude && x",
+            "/a/piton hook claude $(x)",
+            "/a/piton hook claude \"`x`\"",
+            "/a/piton hook claude\nx",
+            "/a/piton hook claude > /etc/passwd",
+            "/a/piton hook claude 2>/dev/null || true; x",
         ] {
             assert!(!is_ours(line, Agent::Claude), "{line}");
         }

@@ -250,5 +250,9 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
             .into());
     }
     let report = prepared.apply()?;
+    if ground.settings.tell_agent {
+        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
+        let _ = piton::tell_sessions(&ground.store, &ground.project, &report);
+    }
     Ok(Done { outcome: report.outcome, text: report_text(&report) })
 }

@@ -137,6 +137,33 @@ fn nothing_that_a_repository_names_is_run_and_nothing_is_asked_of_a_network() {
     assert!(!marker.exists());
 }
 
+/// A repository may come with hooks for agents. Looking at them must not run what they name.
+#[test]
+fn doctor_runs_nothing_that_a_project_names() {
+    let sandbox = Sandbox::new();
+    let marker = sandbox.root().join("it-was-run");
+    let evil = sandbox.path("bin/piton");
+    sandbox.write("bin/piton", format!("#!/bin/sh\ntouch {}\n", marker.display()));
+    sandbox.chmod("bin/piton", 0o755);
+    let touch = format!("touch {}", marker.display());
+    let lines = [
+        format!("{} hook claude", evil.display()),
+        format!("{PITON} hook claude; {touch}"),
+        format!("{PITON} hook claude $({touch})"),
+        format!("{PITON} hook claude \"`{touch}`\""),
+        format!("{PITON} hook claude | {touch}"),
+        format!("{PITON} hook claude\n{touch}"),
+    ];
+    for line in lines {
+        let item = json!([{"hooks": [{"type": "command", "command": line}]}]);
+        let hooks = json!({"hooks": {"UserPromptSubmit": item, "PreToolUse": item}});
+        sandbox.write(".claude/settings.json", hooks.to_string());
+        let ran = run(command(&sandbox).args(["doctor", "claude", "--json"]));
+        assert!(ran.json().is_object(), "{ran:?}");
+        assert!(!marker.exists(), "{line} was run");
+    }
+}
+
 #[test]
 fn the_environment_of_git_changes_no_command() {
     let told = |is_evil: bool| {

@@ -52,8 +52,10 @@ pub(crate) struct TurnNote {
     pub(crate) misses: u64,
     /// The last prompt that was answered without the agent, and the answer.
     pub(crate) answered: Option<(String, String)>,
-    /// When the turn began, in seconds.
+    /// When the turn began, in seconds; where nobody tells of prompts, when it was last at work.
     pub(crate) time_secs: i64,
+    /// Whether the turn began without a prompt that anybody told of.
+    pub(crate) is_unprompted: bool,
 }
 
 impl TurnNote {
@@ -63,6 +65,7 @@ impl TurnNote {
         let value = json!({
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
+            "unprompted": self.is_unprompted,
         });
         value.to_string().into_bytes()
     }
@@ -79,6 +82,7 @@ impl TurnNote {
             misses: value["misses"].as_u64().unwrap_or(0),
             answered: pair(&value["answered"]),
             time_secs: value["time"].as_i64().unwrap_or(0),
+            is_unprompted: value["unprompted"] == true,
         };
         Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
     }

@@ -264,3 +264,27 @@ fn notes_on_sessions_that_are_long_over_go_with_the_next_take() {
     new.continue_turn("new", None, now());
     assert_eq!(outcome(&new, &sandbox), ALREADY, "the other one stays");
 }
+
+/// Some agents tell neither of prompts nor of turns. One checkpoint for all that such a session ever does would be little.
+#[test]
+fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    let start = now();
+    let turn_after = |secs: i64, name: Option<&str>| {
+        let mut manager = manager(&sandbox);
+        manager.continue_turn("s", name, piton::Moment { secs: start.secs + secs, ..start });
+        manager.turn().map(str::to_owned)
+    };
+    let first = turn_after(0, None);
+    // As long as it goes on, it is one.
+    assert_eq!([50, 100, 150].map(|secs| turn_after(secs, None)), [(); 3].map(|()| first.clone()));
+    let second = turn_after(220, None);
+    assert_ne!(second, first);
+    assert_eq!(turn_after(221, None), second);
+    assert_eq!(turn_after(1000, Some("its own")), Some("its own".to_owned()));
+    // From the first prompt on, prompts say when a turn begins.
+    let mut prompted = manager(&sandbox);
+    prompted.new_turn("s", start);
+    assert_eq!(turn_after(100_000, None).as_deref(), prompted.turn());
+}
