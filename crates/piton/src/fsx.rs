@@ -133,6 +133,18 @@ pub(crate) fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The first of these that nothing stands at. What cannot be looked at may be something.
+pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<PathBuf> {
+    loop {
+        let place = places.next().expect("there is no end of names");
+        match fs::symlink_metadata(&place) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(place),
+            Err(error) => return Err(Error::io("look at", place, error)),
+        }
+    }
+}
+
 /// The names in a directory, sorted; none where there is no such directory.
 pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     let entries = match fs::read_dir(dir) {

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use crate::diff::{self, Diff};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fsx;
 use crate::history::{History, Listed};
 use crate::id::CheckpointId;
 use crate::journal::{Event, Journal, Level};
@@ -515,9 +516,11 @@ fn declined(dir: &Path, why: WhySkipped) -> Ensured {
     Ensured { dir: dir.to_owned(), report: Ok(Report::declined(why)) }
 }
 
-/// The directory itself, or the nearest one above it that exists: a tool may be about to make it.
+/// The directory itself, or the nearest one above it that exists: a tool may be about to make it. One that cannot be
+/// looked at is not passed over: what is around it is another project.
 fn nearest_dir(path: &Path) -> &Path {
-    path.ancestors().find(|dir| dir.is_dir()).unwrap_or(path)
+    let is_it = |dir: &Path| fsx::look_at(dir).map_or(true, |found| found.is_some_and(|found| found.is_dir()));
+    path.ancestors().find(|dir| is_it(dir)).unwrap_or(path)
 }
 
 /// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.

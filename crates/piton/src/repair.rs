@@ -124,7 +124,11 @@ fn look_for(
     for (id, dir) in mending.places_to_look()? {
         let project = match Project::at(&dir, options.home) {
             Ok(project) if !project.is_too_broad() && *project.id() == id => project,
-            _ => continue,
+            Ok(_) => continue,
+            Err(error) => {
+                mending.say("not_readable", dir.display().to_string(), error.to_string());
+                continue;
+            }
         };
         mending.forget_index(&id)?;
         let objects = mending.objects()?;
@@ -153,7 +157,7 @@ fn look_for(
         });
         if unread > 0 {
             let what = format!("{unread} files or directories, which may hold what is lost");
-            mending.note("not_readable", dir.display().to_string(), what);
+            mending.say("not_readable", dir.display().to_string(), what);
         }
         match read {
             Ok(ids) if ids.is_empty() => {}
@@ -162,10 +166,10 @@ fn look_for(
                     1 => "1 lost object is there".to_owned(),
                     count => format!("{count} lost objects are there"),
                 };
-                mending.note("healed", dir.display().to_string(), detail);
+                mending.say("healed", dir.display().to_string(), detail);
                 found.extend(ids);
             }
-            Err(error) => mending.note("not_readable", dir.display().to_string(), error.to_string()),
+            Err(error) => mending.say("not_readable", dir.display().to_string(), error.to_string()),
         }
     }
     Ok(found)

@@ -69,6 +69,8 @@ pub struct Status {
 impl Status {
     /// Looks at everything.
     pub fn of(store: &Store, total_bytes_max: Option<u64>) -> Result<Self> {
+        // Locks the store by itself, for a moment at a time.
+        let inventory = store.inventory()?;
         let held = store.share()?;
         let mut problems = Vec::new();
         let mut note = |what: String, hint: &str| problems.push(StatusProblem { what, hint: hint.to_owned() });
@@ -82,7 +84,6 @@ impl Status {
                 "`piton verify` shows which checkpoints that concerns, `piton repair` mends what can be mended",
             );
         }
-        let inventory = store.inventory()?;
         let mut projects = Vec::new();
         for project in inventory.projects {
             let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());

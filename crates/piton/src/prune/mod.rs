@@ -64,7 +64,8 @@ impl Store {
                 presence,
                 dir: record.dir(),
                 created_at: record.created_at(),
-                last_touch: self.last_touch(&id, &record),
+                // One that cannot be read may say that it was used a moment ago.
+                last_touch: if record.is_unread() { None } else { self.last_touch(&id, &record) },
                 // What cannot be read may be one.
                 is_restoring: !matches!(self.interrupted_restore(&id), Ok(None)),
                 id,

@@ -306,10 +306,7 @@ impl<'a> Restore<'a> {
             return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
         };
         self.check_agreed()?;
-        if self.plan.changes() == 0 {
-            if self.intent.is_some() {
-                self.store.clear_intent(&locked, self.project.id())?;
-            }
+        if self.plan.changes() == 0 && self.intent.is_none() {
             let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
             return Ok(report(outcome, self.target, None, self.plan.left));
         }

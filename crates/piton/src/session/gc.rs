@@ -105,13 +105,11 @@ impl Sessions {
     /// Gives a file that is no record a name that no reader of records looks at. The name.
     pub(super) fn put_aside(&self, _locked: &BaseLock, id: &SessionId, now: Moment) -> Result<String> {
         let from = self.layout.session(id.as_str());
-        let free = (1..)
-            .map(|nth| Layout::damaged_session_name(id.as_str(), &now.stamp(), nth))
-            .find(|name| fs::symlink_metadata(self.layout.in_base(name)).is_err());
-        let name = free.unwrap_or_default();
-        fs::rename(&from, self.layout.in_base(&name)).map_err(|error| Error::io("put aside", &from, error))?;
+        let names = (1..).map(|nth| Layout::damaged_session_name(id.as_str(), &now.stamp(), nth));
+        let to = fsx::first_free(names.map(|name| self.layout.in_base(name)))?;
+        fs::rename(&from, &to).map_err(|error| Error::io("put aside", &from, error))?;
         fsx::sync_dir(self.layout.base())?;
-        Ok(name)
+        Ok(to.file_name().unwrap_or_default().to_string_lossy().into_owned())
     }
 }
 

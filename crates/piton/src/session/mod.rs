@@ -283,7 +283,8 @@ impl Sessions {
     }
 
     fn exists(&self, id: &SessionId) -> bool {
-        fs::symlink_metadata(self.layout.session(id.as_str())).is_ok()
+        // What cannot be looked at is found out about by whoever reads it.
+        !fs::symlink_metadata(self.layout.session(id.as_str())).is_err_and(|error| crate::sys::is_gone(&error))
     }
 
     /// Keeps all others from changing records, where there are some. Declines a base that belongs to another user, who

@@ -54,7 +54,7 @@ impl Store {
         let locked = self.lock_project_until(&held, id, stop)?;
         let mut record = self.record(id);
         let touched = record.last_touch();
-        let is_used = touched.is_some() && touched != last_touch;
+        let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
         if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
             return Ok(false);
         }
@@ -148,7 +148,8 @@ impl Store {
 
     /// Declines a directory that is no store of piton's making.
     pub(crate) fn check_ours(&self) -> Result<()> {
-        let is_ours = create::is_a_store(self.layout.store())? && self.layout.projects().is_dir();
+        let projects = fsx::look_at(&self.layout.projects())?;
+        let is_ours = create::is_a_store(self.layout.store())? && projects.is_some_and(|found| found.is_dir());
         if is_ours { Ok(()) } else { Err(not_ours(self.layout.store())) }
     }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::decode::{Decoder, InMemory, RawPack, Why};
 use super::{Store, Watch};
@@ -98,6 +98,8 @@ pub(super) struct Copies {
     /// Copies that were seen to be bad.
     bad: HashSet<Place>,
     large: Mutex<()>,
+    /// An object in a file of its own that the file system did not let us read, and why.
+    unread: OnceLock<(PathBuf, String)>,
 }
 
 impl Store {
@@ -113,19 +115,39 @@ impl Store {
             }
         }
         let packs = names.iter().zip(0..).map(|(name, number)| RawPack::open(name, number)).collect::<Result<_>>()?;
-        Ok(Copies { packs, loose: self.loose_objects()?, bad: HashSet::new(), large: Mutex::new(()) })
+        Ok(Copies {
+            packs,
+            loose: self.loose_objects()?,
+            bad: HashSet::new(),
+            large: Mutex::new(()),
+            unread: OnceLock::new(),
+        })
     }
 }
 
 impl Copies {
     /// What the file system did not let us read is not damaged for that: nothing may be taken away for it.
     pub(super) fn refuse_unread(&self) -> Result<()> {
-        let Some((pack, why)) = self.packs.iter().find_map(|pack| Some((pack, pack.unread()?))) else {
+        let packed = self.packs.iter().find_map(|pack| Some((pack.name.as_path(), pack.unread()?)));
+        let loose = self.unread.get().map(|(path, why)| (path.as_path(), why.as_str()));
+        let Some((path, why)) = packed.or(loose) else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Io, format!("read {}", pack.name.display()))
+        Err(Error::new(ErrorKind::Io, format!("read {}", path.display()))
             .because(why.to_owned())
             .with_hint("nothing was taken away; if the disk is failing, repair a copy on another one with --base"))
+    }
+
+    /// Why an object in a file of its own could not be had. One that could not be read is remembered.
+    fn note_fault(&self, path: &Path, fault: LooseFault) -> Why {
+        match fault {
+            LooseFault::Wrong(why) => why,
+            LooseFault::Unread(error) => {
+                let why = crate::error::plain_io(&error);
+                let _ = self.unread.set((path.to_owned(), why.clone()));
+                why.into()
+            }
+        }
     }
 
     pub(super) fn decoder(&self) -> Decoder<'_> {
@@ -171,7 +193,8 @@ impl Copies {
             Place::Packed(pack, start) => decoder.object(&self.packs[*pack], *start, &|_| None)?,
             Place::Loose(path) => {
                 let mut bytes = Vec::new();
-                let kind = read_loose(path, LOOSE_BYTES_MAX, &mut |_, _, piece| bytes.extend_from_slice(piece))?;
+                let read = read_loose(path, LOOSE_BYTES_MAX, &mut |_, _, piece| bytes.extend_from_slice(piece));
+                let kind = read.map_err(|fault| self.note_fault(path, fault))?;
                 (kind, Arc::new(bytes))
             }
         };
@@ -287,7 +310,8 @@ impl Copies {
             }
             What::Loose(id, path) => {
                 let place = Place::Loose(path.clone());
-                checked.bad.extend(fit(*id, identify_loose(path)).map(|why| BadCopy { id: *id, place, why }));
+                let found = identify_loose(path).map_err(|fault| self.note_fault(path, fault));
+                checked.bad.extend(fit(*id, found).map(|why| BadCopy { id: *id, place, why }));
                 checked.objects += 1;
                 checked.bytes += item.bytes;
                 did(item.bytes);
@@ -309,13 +333,37 @@ enum What {
     Loose(ObjectId, PathBuf),
 }
 
-fn identify_loose(path: &Path) -> std::result::Result<ObjectId, Why> {
+/// What became of an object in a file of its own.
+enum LooseFault {
+    /// It is not what it should be.
+    Wrong(Why),
+    /// The file system did not let it be read: it may be whole.
+    Unread(std::io::Error),
+}
+
+impl From<std::io::Error> for LooseFault {
+    fn from(error: std::io::Error) -> Self {
+        // What does not inflate is told without a number of the system's.
+        match error.raw_os_error() {
+            Some(_) if !crate::sys::is_gone(&error) => Self::Unread(error),
+            _ => Self::Wrong(error.to_string().into()),
+        }
+    }
+}
+
+impl From<&'static str> for LooseFault {
+    fn from(why: &'static str) -> Self {
+        Self::Wrong(why.into())
+    }
+}
+
+fn identify_loose(path: &Path) -> std::result::Result<ObjectId, LooseFault> {
     let mut hasher = None;
     read_loose(path, u64::MAX, &mut |kind, size, piece| {
         hasher.get_or_insert_with(|| IdHasher::new(kind, size)).update(piece);
     })?;
     let id = hasher.ok_or("it is empty")?.finish();
-    id.map_err(|collision| collision.to_string().into())
+    id.map_err(|collision| LooseFault::Wrong(collision.to_string().into()))
 }
 
 /// Reads an object in a file of its own, piece by piece, at least one of them, with its kind and its size.
@@ -323,15 +371,14 @@ fn read_loose(
     path: &Path,
     bytes_max: u64,
     each: &mut dyn FnMut(ObjectKind, u64, &[u8]),
-) -> std::result::Result<ObjectKind, Why> {
-    let text = |error: std::io::Error| error.to_string();
-    let file = File::open(path).map_err(text)?;
-    let file_bytes = file.metadata().map_err(text)?.len();
+) -> std::result::Result<ObjectKind, LooseFault> {
+    let file = File::open(path)?;
+    let file_bytes = file.metadata()?.len();
     let mut inflate = flate2::bufread::ZlibDecoder::new(BufReader::new(file));
     let mut header = Vec::new();
     while header.last() != Some(&0) {
         let mut byte = [0];
-        inflate.read_exact(&mut byte).map_err(text)?;
+        inflate.read_exact(&mut byte)?;
         header.push(byte[0]);
         if header.len() > 32 {
             return Err("it has no header".into());
@@ -348,7 +395,7 @@ fn read_loose(
     let mut buffer = vec![0; 64 << 10];
     let mut read = 0;
     loop {
-        let got = inflate.read(&mut buffer).map_err(text)?;
+        let got = inflate.read(&mut buffer)?;
         read += got as u64;
         if read > size {
             return Err("it is longer than it says".into());

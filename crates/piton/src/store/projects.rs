@@ -31,6 +31,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Whether there is one that could not be read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is_unread
+    }
+
     /// Notes that the project was used, and where it is. The device of the directory around it tells later whether a
     /// missing directory was deleted or is on a disk that is not mounted.
     pub(crate) fn touch(&mut self, dir: &Path, now: Moment) {
@@ -175,9 +180,9 @@ impl Store {
         self.record(project).dir()
     }
 
-    /// Whether the store has ever seen the project.
+    /// Whether the store has ever seen the project. Where its record cannot be looked at, it has.
     pub fn knows(&self, project: &ProjectId) -> bool {
-        self.layout.record(project).is_file()
+        fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()))
     }
 
     pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &Record) -> Result<()> {

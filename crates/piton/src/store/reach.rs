@@ -4,12 +4,14 @@
 //!   to would be taken for dead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
 
 use super::commit::parents_and_tree;
 use super::{Objects, Store, tree};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::sys;
 
 /// Names, packed refs and logs of a hundred thousand projects.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
@@ -93,12 +95,21 @@ impl Store {
         let mut open = vec![(dir.to_owned(), 0)];
         while let Some((dir, depth)) = open.pop() {
             for name in fsx::names_in(&self.layout.store().join(&dir))? {
-                let name = format!("{dir}/{}", name.to_string_lossy());
-                if !self.layout.store().join(&name).is_dir() {
-                    files.push(name);
-                } else if depth < REF_DEPTH_MAX {
-                    open.push((name, depth + 1));
-                }
+                let path = self.layout.store().join(&dir).join(&name);
+                let found = fs::symlink_metadata(&path);
+                let is_dir = match found {
+                    Ok(found) => found.is_dir() || path.is_dir(),
+                    Err(error) if sys::is_gone(&error) => continue,
+                    Err(error) => return Err(Error::io("look at", path, error)),
+                };
+                let Some(name) = name.to_str().filter(|_| !is_dir || depth < REF_DEPTH_MAX) else {
+                    let why = "its name is not UTF-8, or it lies too deep";
+                    return Err(Error::new(ErrorKind::NotOurs, "read").with_path(&path).because(why).with_hint(
+                        "nothing is taken away while it is there; rename or remove that ref with stock git",
+                    ));
+                };
+                let name = format!("{dir}/{name}");
+                if is_dir { open.push((name, depth + 1)) } else { files.push(name) }
             }
         }
         Ok(files)
@@ -107,6 +118,7 @@ impl Store {
     /// Every ref by its name. Those in files of their own come before the packed ones.
     pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
         let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_as_they_stand()?;
+        self.whole_packed_refs()?;
         match garbage.into_iter().next() {
             None => Ok(refs),
             Some(name) => {

@@ -1,4 +1,4 @@
-//! The newest checkpoint of each project, and where histories begin. Git's own files and its own `*.lock` protocol,
+//! The newest checkpoint of each project, and where histories end. Git's own files and its own `*.lock` protocol,
 //! with the syncs that git leaves out.
 //!
 //! A `*.lock` of ours is born old: it is put in place complete, with a time long past. So the next taker, who holds the
@@ -15,6 +15,7 @@ use tempfile::TempPath;
 
 use super::layout::Layout;
 use super::lock::Exclusive;
+use super::verify::is_packed_line;
 use super::{ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -45,15 +46,25 @@ impl Store {
     }
 
     fn packed_ref(&self, project: &ProjectId) -> Result<Option<CheckpointId>> {
-        let Some(text) = fsx::read_small(&self.layout.packed_refs(), REFS_BYTES_MAX)? else {
-            return Ok(None);
-        };
+        let text = self.whole_packed_refs()?;
         let wanted = Layout::ref_name(project);
         let found = text.split(|byte| *byte == b'\n').find_map(|line| {
             let (id, name) = line.split_at_checked(40)?;
             (name.strip_prefix(b" ")? == wanted.as_bytes()).then(|| ObjectId::from_hex(id))
         });
         Ok(found.flatten())
+    }
+
+    /// The packed refs. A line that is none may have been anybody's: whoever went on without it would begin that history
+    /// anew, or take its checkpoints for dead.
+    pub(super) fn whole_packed_refs(&self) -> Result<Vec<u8>> {
+        let path = self.layout.packed_refs();
+        let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
+        match text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line)) {
+            None => Ok(text),
+            Some(at) => Err(Error::damaged(format!("read {}", path.display()), format!("line {} is no ref", at + 1))
+                .with_hint("`piton verify` shows what else is damaged, `piton repair` mends it")),
+        }
     }
 
     /// Makes `new` the newest checkpoint, if `expected` still is. On return it outlives a power cut.

@@ -32,5 +32,6 @@ mod tidy;
 mod timeline;
 mod traps;
 mod triggers;
+mod unread;
 mod upkeep;
 mod verify;

@@ -73,11 +73,12 @@ pub(crate) struct Diagnosis {
 impl Store {
     /// Opens what is left of a store in `base`, for a check or a repair: it need not have all its pieces.
     pub fn open_damaged(base: &Path) -> Result<Option<Self>> {
-        if !base.is_absolute() || !base.is_dir() {
+        let is_dir = |path: &Path| Ok::<_, Error>(fsx::look_at(path)?.is_some_and(|found| found.is_dir()));
+        if !base.is_absolute() || !is_dir(base)? {
             return Ok(None);
         }
         let layout = super::Layout::new(fsx::canonical(base)?);
-        let is_there = layout.objects().is_dir() && create::is_a_store(layout.store())?;
+        let is_there = is_dir(&layout.objects())? && create::is_a_store(layout.store())?;
         create::is_there(&layout)?;
         Ok(is_there.then(|| Self { layout, told: super::lock::Told::default() }))
     }
@@ -93,8 +94,7 @@ impl Store {
         };
         let stamp = now.stamp();
         let names = (1..).map(|turn| if turn == 1 { stamp.clone() } else { format!("{stamp}-{turn}") });
-        let mut places = names.map(|name| self.layout.repairs().join(name));
-        let aside = places.find(|place| !place.exists()).unwrap_or_else(|| self.layout.repairs().join(&stamp));
+        let aside = fsx::first_free(names.map(|name| self.layout.repairs().join(name)))?;
         Ok(Mending {
             store: self,
             is_dry,
@@ -109,13 +109,18 @@ impl Store {
     }
 }
 
-impl Mending<'_> {
-    fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
-        self.steps.push(Step { what, about: about.into(), detail: detail.into() });
+/// Whether there is something. Whoever moves something into its place must know.
+fn is_there(path: &Path) -> Result<bool> {
+    match sys::stat_path(path) {
+        Ok(_) => Ok(true),
+        Err(error) if sys::is_gone(&error) => Ok(false),
+        Err(error) => Err(Error::io("look at", path, error)),
     }
+}
 
-    pub(crate) fn note(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
-        self.say(what, about, detail);
+impl Mending<'_> {
+    pub(crate) fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
+        self.steps.push(Step { what, about: about.into(), detail: detail.into() });
     }
 
     /// A path as people know it: below the base.
@@ -168,7 +173,7 @@ impl Mending<'_> {
     /// Moves a file aside. One that is not there is fine.
     fn put_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()).map(Path::to_owned) else { return Ok(()) };
-        if sys::stat_path(path).is_err() {
+        if !is_there(path)? {
             return Ok(());
         }
         let to = self.aside.join(below);
@@ -187,7 +192,7 @@ impl Mending<'_> {
     fn copy_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()) else { return Ok(()) };
         let to = self.aside.join(below);
-        if self.is_dry || sys::stat_path(path).is_err() {
+        if self.is_dry || !is_there(path)? {
             return Ok(());
         }
         let dir = to.parent().expect("below the directory of this repair");
@@ -266,8 +271,9 @@ impl Mending<'_> {
     pub(crate) fn places_to_look(&self) -> Result<Vec<(ProjectId, PathBuf)>> {
         let mut places = Vec::new();
         for project in self.store.recorded_projects()? {
-            let dir = self.store.record(&project).dir();
-            places.extend(dir.filter(|dir| ProjectId::of(dir) == project && dir.is_dir()).map(|dir| (project, dir)));
+            let dir = self.store.record(&project).dir().filter(|dir| ProjectId::of(dir) == project);
+            let is_there = |dir: &PathBuf| !fs::symlink_metadata(dir).is_err_and(|error| sys::is_gone(&error));
+            places.extend(dir.filter(is_there).map(|dir| (project, dir)));
         }
         Ok(places)
     }

@@ -225,9 +225,10 @@ impl Store {
 
     /// The same, with what it was found in.
     pub(super) fn inspect(&self, read: ReadData, watch: &Watch) -> Result<(VerifyReport, Copies, Checked)> {
-        // Names before objects: a take publishes objects first, so what is named now is there afterwards.
-        let names =
-            Names { stand: self.refs_as_they_stand()?, boundary: self.boundary()?, others: self.other_names()? };
+        // Names before objects: a take publishes objects first, so what is named now is there afterwards. Ends of histories
+        // before names: a take moves its ref first and cuts afterwards.
+        let boundary = self.boundary()?;
+        let names = Names { stand: self.refs_as_they_stand()?, boundary, others: self.other_names()? };
         let mut copies = self.copies()?;
         let mut check = Check { store: self, names: &names, findings: Vec::new() };
         check.files()?;

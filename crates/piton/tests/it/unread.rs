@@ -1,0 +1,119 @@
+//! What cannot be read is not taken for damaged, old or absent: nothing is taken away for it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use piton::{
+    ErrorKind, Moment, Policy, Progress, Project, RepairOptions, Request, RestoreOutcome, RestoreTo, Settings, Store,
+    Watch,
+};
+use testkit::Sandbox;
+
+use crate::kit::{now, project_id, take, take_at, taken, without_roots_powers};
+use crate::repair::repair;
+use crate::restore_kit::try_restore;
+use crate::upkeep::{ids_of, packs, store_of};
+
+fn set_mode(path: &std::path::Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+}
+
+#[test]
+fn a_repair_takes_no_object_away_that_it_could_not_read() {
+    if !without_roots_powers("unread::a_repair_takes_no_object_away_that_it_could_not_read") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n b = 2");
+    let id = taken(&take(&sandbox));
+    // As stock git leaves them: each in a file of its own.
+    let pack = packs(&sandbox).remove(0);
+    let aside = sandbox.root().join("aside.pack");
+    fs::rename(&pack, &aside).expect("a pack");
+    fs::remove_file(pack.with_extension("idx")).expect("an idx");
+    let unpack = format!("git --git-dir={} unpack-objects -q < {}", sandbox.store().display(), aside.display());
+    assert!(testkit::clean_command("sh").args(["-c", &unpack]).status().expect("a shell").success());
+    let blob = String::from_utf8(sandbox.store_git(&["rev-parse", &format!("{id}:a")])).expect("an id");
+    let (dir, name) = blob.trim().split_at(2);
+    let loose = sandbox.store().join("objects").join(dir).join(name);
+    set_mode(&loose, 0o000);
+    fs::remove_file(sandbox.path("a")).expect("a file");
+    let (settings, home) = (Settings::default(), sandbox.home());
+    let options = RepairOptions { settings: &settings, home: Some(&home), is_dry: false };
+    let error = piton::repair(&store_of(&sandbox), options, now(), &Watch::default()).expect_err("it cannot be read");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    set_mode(&loose, 0o444);
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
+    sandbox.assert_store_is_whole();
+}
+
+/// A line that is garbled may have been anybody's.
+#[test]
+fn a_packed_ref_that_is_garbled_costs_no_history() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    let first = taken(&take(&sandbox));
+    sandbox.write("a", "2");
+    let second = taken(&take(&sandbox));
+    sandbox.store_git(&["pack-refs", "--all"]);
+    let packed = sandbox.store().join("packed-refs");
+    let text = fs::read_to_string(&packed).expect("packed refs");
+    fs::write(&packed, text.replace(&second, &format!("!{}", &second[1..]))).expect("packed refs");
+    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let later = Moment { secs: now().secs + 86_400, ..now() };
+    let pruned = piton::prune(&store_of(&sandbox), &policy, later, &Watch::default());
+    assert_eq!(pruned.expect_err("a name cannot be read").kind(), ErrorKind::Damaged);
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let taken_again = piton::take(
+        &store_of(&sandbox),
+        &project,
+        &Request::default(),
+        &Settings { enabled: true, ..Settings::default() },
+        now(),
+        &Progress::default(),
+    );
+    assert_eq!(taken_again.expect_err("its history cannot be found").kind(), ErrorKind::Damaged);
+    assert!(repair(&sandbox).is_whole);
+    for id in [first, second] {
+        sandbox.store_git(&["cat-file", "-e", &id]);
+    }
+    sandbox.assert_store_is_whole();
+}
+
+#[test]
+fn a_project_whose_record_cannot_be_read_is_not_old() {
+    if !without_roots_powers("unread::a_project_whose_record_cannot_be_read_is_not_old") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    let days = |days: i64| Moment { secs: now().secs + days * 86_400, ..now() };
+    let id = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), days(0)));
+    // Used again, and unchanged.
+    take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), days(20));
+    let record = sandbox.store().join(format!("projects/{}.json", project_id(&sandbox)));
+    set_mode(&record, 0o000);
+    let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+    piton::prune(&store_of(&sandbox), &policy, days(21), &Watch::default()).expect("a prune");
+    set_mode(&record, 0o600);
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
+}
+
+/// R4: whoever finishes a restore of which nothing is left to do ends it as one that does all of it.
+#[test]
+fn a_restore_of_which_only_the_end_was_cut_off_is_ended() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", "1");
+    let target = taken(&take(&sandbox));
+    sandbox.write("a", "2");
+    let safety = taken(&take(&sandbox));
+    sandbox.write("a", "1");
+    let intent = sandbox.store().join(format!("restores/{}.json", project_id(&sandbox)));
+    fs::create_dir_all(intent.parent().expect("a directory")).expect("a directory");
+    fs::write(&intent, format!(r#"{{"target": "{target}", "safety": "{safety}", "paths": []}}"#)).expect("a file");
+    let report = try_restore(&sandbox, RestoreTo::Continue, &[]).expect("a restore");
+    assert_eq!(report.outcome, RestoreOutcome::Restored);
+    assert_eq!(report.safety.map(|id| id.to_string()), Some(safety));
+    assert!(!intent.exists());
+    assert!(Store::open_existing(&sandbox.base()).expect("a base").is_some());
+}
