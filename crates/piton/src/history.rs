@@ -123,12 +123,7 @@ impl History {
     /// are equal hold the same there.
     pub fn versions(&self, path: &[u8]) -> Result<Vec<Option<(u32, ObjectId)>>> {
         let version = |checkpoint: &Checkpoint| {
-            let mut found = Some((EntryMode::Dir, checkpoint.tree));
-            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                let Some((EntryMode::Dir, tree)) = found else { return Ok(None) };
-                let entry = self.objects.tree(tree)?.into_iter().find(|entry| entry.name == name);
-                found = entry.map(|entry| (entry.mode, entry.id));
-            }
+            let found = self.objects.entry_at(checkpoint.tree, path)?;
             Ok(found.map(|(mode, id)| (mode.octal(), id)))
         };
         self.checkpoints.iter().map(version).collect()

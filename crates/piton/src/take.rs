@@ -263,8 +263,9 @@ impl Taking<'_> {
     /// The turn has had its try.
     fn note_turn(&self) -> Result<()> {
         if let Some((session, turn)) = self.request.turn() {
-            let held = self.store.share()?;
-            let locked = self.store.lock_project(&held, self.project.id())?;
+            let stop = Some(&self.progress.stop);
+            let held = self.store.share_until(stop)?;
+            let locked = self.store.lock_project_until(&held, self.project.id(), stop)?;
             let mut record = self.store.record(self.project.id());
             record.set_turn(session, turn);
             let _ = self.store.save_record(&locked, self.project.id(), &record);

@@ -16,8 +16,8 @@ use crate::relpath;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, EntryMode, Intent, NewObjects, Objects, ProjectLock, Record, RestoreVerb, Restoring,
-    Store, StoreLock,
+    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, Record, RestoreVerb, Restoring, Store,
+    StoreLock,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys::Dir;
@@ -449,15 +449,7 @@ fn resolve(
 fn check_path(target: &Checkpoint, path: &[u8], objects: &Objects) -> Result<()> {
     let is_known_dir =
         |dir: &[u8]| target.facts.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
-    let mut tree = Some(target.tree);
-    let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-    let is_there = names.all(|name| {
-        let entries = tree.and_then(|tree| objects.tree(tree).ok()).unwrap_or_default();
-        let found = entries.into_iter().find(|entry| entry.name == name);
-        tree = found.as_ref().filter(|entry| entry.mode == EntryMode::Dir).map(|entry| entry.id);
-        found.is_some()
-    });
-    if is_there || is_known_dir(path) {
+    if objects.entry_at(target.tree, path)?.is_some() || is_known_dir(path) {
         return Ok(());
     }
     let shown = String::from_utf8_lossy(path).into_owned();

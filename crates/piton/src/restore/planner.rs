@@ -109,10 +109,10 @@ impl<'a> Planner<'a> {
         }
         let now_facts = self.survey.facts(Vec::new());
         if self.has_facts() && !now_facts.same_files(&self.target.facts) {
-            self.compare_empty_dirs(&now_facts, &mut progress);
+            self.compare_empty_dirs(&now_facts, &mut progress)?;
             self.compare_modes(&mut progress);
         }
-        self.find_leftovers(&mut progress)?;
+        self.find_leftovers(&mut progress);
         self.find_unread(&mut progress);
         let mut plan = progress.plan;
         self.find_saved_trees(&mut plan);
@@ -408,7 +408,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn compare_empty_dirs(&self, now: &Facts, progress: &mut Progress<'_>) {
+    fn compare_empty_dirs(&self, now: &Facts, progress: &mut Progress<'_>) -> Result<()> {
         let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
         let is_unseen = |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir);
@@ -424,13 +424,14 @@ impl<'a> Planner<'a> {
         }
         for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
-            let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir);
+            let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir)?;
             if is_wanted {
                 continue;
             }
             progress.touched.insert(dir.to_vec());
             self.drop_dir(dir, progress);
         }
+        Ok(())
     }
 
     /// Drops a directory that the checkpoint does not know, unless something stays in it.
@@ -441,13 +442,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Whether the checkpoint has files in a directory.
-    fn is_wanted_dir(&self, dir: &[u8]) -> bool {
-        let mut tree = self.target.tree;
-        dir.split(|byte| *byte == b'/').all(|name| {
-            let entries = self.objects.tree(tree).unwrap_or_default();
-            let found = entries.into_iter().find(|entry| entry.name == name && entry.mode == EntryMode::Dir);
-            found.map(|entry| tree = entry.id).is_some()
-        })
+    fn is_wanted_dir(&self, dir: &[u8]) -> Result<bool> {
+        Ok(matches!(self.objects.entry_at(self.target.tree, dir)?, Some((EntryMode::Dir, _))))
     }
 
     fn compare_modes(&self, progress: &mut Progress<'_>) {
@@ -493,7 +489,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
-    fn find_leftovers(&self, progress: &mut Progress<'_>) -> Result<()> {
+    fn find_leftovers(&self, progress: &mut Progress<'_>) {
         let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
             let name = relpath::split(path).1;
@@ -506,7 +502,6 @@ impl<'a> Planner<'a> {
                 progress.plan.left.push(Left { path: path.clone(), why });
             }
         }
-        Ok(())
     }
 }
 

@@ -155,6 +155,17 @@ pub(crate) struct TreeChange {
 }
 
 impl Objects {
+    /// What stands at a path in a tree, if anything does.
+    pub(crate) fn entry_at(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(EntryMode, ObjectId)>> {
+        let mut found = Some((EntryMode::Dir, tree));
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            let Some((EntryMode::Dir, tree)) = found else { return Ok(None) };
+            let entry = self.tree(tree)?.into_iter().find(|entry| entry.name == name);
+            found = entry.map(|entry| (entry.mode, entry.id));
+        }
+        Ok(found)
+    }
+
     pub(crate) fn tree(&self, id: ObjectId) -> Result<Vec<TreeEntry>> {
         parse(id, &self.read(id, ObjectKind::Tree)?)
     }

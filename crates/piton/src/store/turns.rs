@@ -222,6 +222,7 @@ mod tests {
             misses: 2,
             answered: Some(("k".to_owned(), "text".to_owned())),
             time_secs: 7,
+            is_unprompted: true,
         };
         assert_eq!(TurnNote::decode(&note.encode(&key)), Some((key.clone(), note)));
         assert_eq!(TurnNote::decode(&TurnNote::default().encode(&key)), Some((key, TurnNote::default())));

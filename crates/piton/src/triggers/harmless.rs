@@ -137,15 +137,9 @@ const ALWAYS: &[&str] = &[
     "clear",
     "tput",
     "factor",
-    // The shell itself. `source` and `.` run a file and are not here; `cd` and its kind are followed elsewhere.
-    "export",
-    "declare",
-    "typeset",
-    "local",
-    "readonly",
+    // The shell itself. `source` and `.` run a file and are not here; `cd`, `export`, `alias`, `trap` and their kind are
+    // followed elsewhere.
     "set",
-    "unset",
-    "alias",
     "unalias",
     "shopt",
     "umask",
@@ -167,7 +161,6 @@ const ALWAYS: &[&str] = &[
     "continue",
     "getopts",
     "caller",
-    "trap",
     "suspend",
     "logout",
 ];
@@ -177,6 +170,11 @@ const SUBSCRIPTS: &[&str] = &[
     "printf", "test", "[", "let", "read", "unset", "declare", "typeset", "local", "export", "readonly", "getopts",
     "wait", "expr",
 ];
+
+/// Whether a builtin runs code that stands in a subscript.
+pub(super) fn expands_code(name: &str, args: &[Word]) -> bool {
+    SUBSCRIPTS.contains(&name) && args.iter().any(Word::hides_code)
+}
 
 /// Harmless without certain options.
 struct Unless {
@@ -258,7 +256,7 @@ const UNLESS: &[Unless] = &[
 /// Whether `name` with these arguments changes no file.
 pub(super) fn is_harmless(name: &str, args: &[Word]) -> bool {
     if ALWAYS.contains(&name) {
-        return !(SUBSCRIPTS.contains(&name) && args.iter().any(Word::hides_code));
+        return !expands_code(name, args);
     }
     if let Some(rule) = UNLESS.iter().find(|rule| rule.name == name) {
         return rule.allows(args) && !(name == "less" && args.iter().any(|word| word.text.starts_with('+')));

@@ -51,6 +51,7 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
             }
         }
         "alias" => aliases(walker, args, cwd),
+        _ if harmless::expands_code(name, args) => walker.mark(cwd),
         "export" | "declare" | "typeset" | "local" | "readonly" => args.iter().for_each(|word| {
             if !word.text.starts_with('-') || word.open {
                 vars::assign(walker, word, cwd);

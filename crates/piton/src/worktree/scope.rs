@@ -104,12 +104,17 @@ impl Scope {
         if self.is_included(path, is_dir) {
             return Decision::In;
         }
-        let by_user = || (self.exclude.verdict(path, is_dir) == Some(Verdict::Ignored)).then_some(SkipReason::Excluded);
-        if let Some(why) = by_user() {
+        // A directory that is left out is looked at for exceptions only: then what is around counts.
+        let is_excluded = if within.is_some() {
+            matches_or_around(&self.exclude, path, is_dir)
+        } else {
+            self.exclude.verdict(path, is_dir) == Some(Verdict::Ignored)
+        };
+        if is_excluded {
             return if is_dir && self.is_included_below(path) {
-                Decision::OnlyExceptions(why)
+                Decision::OnlyExceptions(SkipReason::Excluded)
             } else {
-                Decision::Out(why)
+                Decision::Out(SkipReason::Excluded)
             };
         }
         let Some(why) = within.or_else(|| self.by_rules(path, is_dir, rules, root)) else {
@@ -124,10 +129,7 @@ impl Scope {
 
     /// Whether an include pattern matches a path or a directory that it is in.
     fn is_included(&self, path: &[u8], is_dir: bool) -> bool {
-        let matches = |path: &[u8], is_dir| self.include.verdict(path, is_dir) == Some(Verdict::Ignored);
-        let dirs = || std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
-        !self.include_dirs.is_empty()
-            && (matches(path, is_dir) || dirs().take_while(|dir| !dir.is_empty()).any(|dir| matches(dir, true)))
+        !self.include_dirs.is_empty() && matches_or_around(&self.include, path, is_dir)
     }
 
     fn by_rules(&self, path: &[u8], is_dir: bool, rules: Option<&Rules>, root: &Dir) -> Option<SkipReason> {
@@ -155,6 +157,13 @@ impl Scope {
         let unheard_of = b"piton-asks-about-a-name-that-nobody-has";
         [false, true].iter().all(|is_dir| self.decide(unheard_of, *is_dir, rules, root, None) != Decision::In)
     }
+}
+
+/// Whether patterns match a path or a directory that it is in.
+fn matches_or_around(patterns: &Patterns, path: &[u8], is_dir: bool) -> bool {
+    let matches = |path: &[u8], is_dir| patterns.verdict(path, is_dir) == Some(Verdict::Ignored);
+    let mut dirs = std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
+    matches(path, is_dir) || dirs.by_ref().take_while(|dir| !dir.is_empty()).any(|dir| matches(dir, true))
 }
 
 fn is_secret(name: &[u8]) -> bool {

@@ -201,6 +201,18 @@ fn the_users_own_lists_are_stronger_than_all_others() {
     );
 }
 
+/// A directory that the user excluded and that is looked at for what `include` names in it.
+#[test]
+fn what_git_tracks_beside_an_included_file_stays_excluded() {
+    let sandbox = Sandbox::new();
+    sandbox.project_git(&["init", "-q"]);
+    sandbox.tree("a\n data/tracked\n data/deep/tracked\n data/keep/x");
+    sandbox.project_git(&["add", "-A"]);
+    let list = |item: &str| vec![item.to_owned()];
+    let settings = Settings { exclude: list("data/"), include: list("data/keep/"), ..Settings::default() };
+    assert_eq!(scope_with(&sandbox, &settings).0, ["a", "data/keep/x"]);
+}
+
 #[test]
 fn rules_that_cover_the_whole_tree_are_said_to_protect_nothing() {
     for (rules, unprotected) in
