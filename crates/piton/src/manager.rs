@@ -39,6 +39,7 @@ use crate::journal::{Event, Journal, Level};
 use crate::project::{self, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
+use crate::skipped::SkipReason;
 use crate::store::{CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, turn_name};
 use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
 use crate::time::Moment;
@@ -115,6 +116,11 @@ impl Ensured {
             }),
             Ok(Report { unprotected: true, .. }) => {
                 Some("the ignore rules of this project leave out all or nearly all of its files".to_owned())
+            }
+            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), skipped, .. })
+                if skipped.iter().any(|one| one.why == SkipReason::Unreadable) =>
+            {
+                Some("nothing in this project could be read".to_owned())
             }
             Ok(Report { outcome: Outcome::Skipped(why), .. }) => explain(*why, settings),
             Ok(_) => None,

@@ -288,3 +288,18 @@ fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
     prompted.new_turn("s", start);
     assert_eq!(turn_after(100_000, None).as_deref(), prompted.turn());
 }
+
+#[test]
+fn a_project_of_which_nothing_can_be_read_is_on_record() {
+    if !crate::kit::without_roots_powers("manager::a_project_of_which_nothing_can_be_read_is_on_record") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    sandbox.chmod("a.txt", 0o000);
+    let mut manager = manager(&sandbox);
+    manager.new_turn("s", now());
+    assert_eq!(outcome(&manager, &sandbox), Outcome::Skipped(WhySkipped::Empty));
+    let journal = fs::read_to_string(sandbox.base().join("piton.log")).expect("a journal");
+    assert!(journal.contains(" unprotected ") && journal.contains("could be read"), "{journal}");
+}
