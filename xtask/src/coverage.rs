@@ -57,7 +57,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let (first, others) = programs.split_first().context("cargo built no tests")?;
     let mut report = Command::new(tools.join("llvm-cov"));
     report.arg("report").arg(first).arg("--instr-profile").arg(&merged);
-    others.iter().for_each(|program| drop(report.arg("--object").arg(program)));
+    for program in others {
+        report.arg("--object").arg(program);
+    }
     report.arg("--sources").arg(root.join("crates/piton/src"));
     ensure!(report.status().context("cannot run llvm-cov")?.success(), "the counts cannot be shown");
     if !tested.success() {

@@ -176,7 +176,8 @@ pub fn take(
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
             held => held?,
         };
-        if store.make_room(&held, bytes, bytes_max, now, &Watch::default())? == RoomMade::Impossible {
+        let made = store.make_room(&held, bytes, bytes_max, now, &Watch::default())?;
+        if matches!(made, RoomMade::Impossible { .. }) {
             break;
         }
         collecting = Some(held);

@@ -175,12 +175,11 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
     if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.stop.load(Ordering::Relaxed)) {
         let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
         note(made.and_then(|made| {
+            let (RoomMade::Enough { dropped: count } | RoomMade::Impossible { dropped: count }) = made;
+            dropped = count;
             match made {
-                RoomMade::Enough { dropped: count } => {
-                    dropped = count;
-                    Ok(())
-                }
-                RoomMade::Impossible => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
+                RoomMade::Enough { .. } => Ok(()),
+                RoomMade::Impossible { .. } => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
                     .because("the newest checkpoint of each project alone takes more")),
             }
         }));

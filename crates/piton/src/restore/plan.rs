@@ -51,11 +51,6 @@ pub(crate) struct SetMode {
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.changes() == 0 && self.left.is_empty()
-    }
-
     /// How many things will change.
     pub fn changes(&self) -> usize {
         let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len() + self.backs.len();

@@ -1,8 +1,9 @@
 //! Who may do what at the same time, by kernel locks on files in `store/locks/`. They are never unlinked, and die with
 //! the process that holds them.
 //!
-//! Order, never upgraded: `prompt` -> `gc` -> `gate` -> `store` -> project -> the ref's own `.lock`. The base directory
-//! itself is locked last: whoever makes the store or changes a session record holds it, and waits for nobody then.
+//! Order, never upgraded: `prompt` -> `urgent` -> `gc` -> `gate` -> `store` -> project -> `size`, `shallow`, `packed-refs`
+//! and the `.lock` of a ref, one at a time. The base directory itself is locked last: whoever makes the store or changes a
+//! session record holds it, and waits for nobody then.
 //!
 //! - L1. Whoever reads or writes objects holds `store` shared; whoever unlinks holds it exclusively. So an object that
 //!   was found under the lock stays there as long as the lock is held.

@@ -23,8 +23,9 @@ const ROUNDS_MAX: u32 = 8;
 pub(crate) enum RoomMade {
     /// There is room now, after that many checkpoints were dropped.
     Enough { dropped: u64 },
-    /// There is none to be made: the newest checkpoints alone take too much. Nothing was dropped.
-    Impossible,
+    /// There is none to be made: the newest checkpoints alone take too much. Rounds before may
+    /// have dropped some.
+    Impossible { dropped: u64 },
 }
 
 /// The checkpoints of all projects, newest first.
@@ -62,7 +63,7 @@ impl Store {
             let mut reach = self.rank(&objects, &roots, &histories, &order)?;
             drop(objects);
             let Some(count) = how_many(&self.all_held(&reach, now)?, &reach, order.len(), lacking) else {
-                return Ok(RoomMade::Impossible);
+                return Ok(RoomMade::Impossible { dropped });
             };
             if !self.drop_all(&histories, &order[..count], now)? {
                 continue;

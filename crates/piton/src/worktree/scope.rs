@@ -200,7 +200,7 @@ impl Rules {
         })
     }
 
-    /// A `.gitignore` that cannot be read has no rules: more is kept then, not less.
+    /// A `.gitignore` that cannot be read has no rules. It is a file like any other: that it cannot be read is reported.
     fn patterns(&self, root: &Dir) -> &Patterns {
         self.patterns.get_or_init(|| {
             let mut text = Vec::new();

@@ -135,10 +135,12 @@ impl<'a> Hand<'a> {
     /// Puts back the permission bits of directories that had to be opened for writing.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.open = None;
+        let mut done = Ok(());
         for (path, mode) in std::mem::take(&mut self.loosened) {
-            self.root.open_dir(&path)?.set_mode(mode)?;
+            let put_back = self.root.open_dir(&path).and_then(|dir| dir.set_mode(mode));
+            done = done.and(put_back);
         }
-        Ok(())
+        done
     }
 
     fn temp_name(&mut self, kind: u8) -> Vec<u8> {

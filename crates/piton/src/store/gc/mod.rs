@@ -56,10 +56,6 @@ pub struct Watch {
 pub(crate) struct Collected {
     /// What came free on the disk.
     pub bytes_freed: u64,
-    /// Packs that are gone.
-    pub packs_removed: u64,
-    /// Packs that took their place.
-    pub packs_written: u64,
     /// Whether others were at work all the time, so that something is left for the next one.
     pub left_some: bool,
 }
@@ -231,7 +227,6 @@ impl Collection<'_> {
                 return Ok(());
             };
             new = SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
-            done.packs_written += 1;
         }
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
@@ -248,7 +243,6 @@ impl Collection<'_> {
         self.store.remove_overviews()?;
         for pack in left.into_iter().filter(|at| !rescued.contains(&packs[**at].name)) {
             self.store.unlink_pack(&packs[*pack].name)?;
-            done.packs_removed += 1;
         }
         Ok(())
     }
@@ -313,7 +307,6 @@ impl Collection<'_> {
                 break;
             };
             SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
-            done.packs_written += 1;
             packed.extend(&batch);
             let Some(_alone) = self.alone()? else {
                 done.left_some = true;
