@@ -44,6 +44,29 @@ impl Context {
         })
     }
 
+    /// The same for whoever prunes while nobody is there to ask: a value that makes no sense lets nothing go.
+    pub(crate) fn careful(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
+        Self::with(global, |home| {
+            let (mut settings, found, unread) = read_settings(global, home);
+            let is_wrong = |key: &str| {
+                let is_about = |problem: &Problem| problem.key == key || problem.key == "checkpoints";
+                unread.is_some() || found.iter().any(|(_, problem)| problem.is_error && is_about(problem))
+            };
+            settings.auto_prune &= !is_wrong("auto_prune");
+            settings.delete_orphans &= !is_wrong("delete_orphans");
+            for (key, limit) in [
+                ("retention_days", &mut settings.retention_days),
+                ("max_total_size_mb", &mut settings.max_total_size_mb),
+            ] {
+                // 0 is no limit.
+                *limit = if is_wrong(key) { 0 } else { *limit };
+            }
+            problems.extend(found.iter().map(|(source, problem)| format!("the configuration {source}: {problem}")));
+            problems.extend(unread.map(|error| format!("{error:#}")));
+            Ok(settings)
+        })
+    }
+
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = Self::home();
         let here = env::current_dir().map_err(|error| {
