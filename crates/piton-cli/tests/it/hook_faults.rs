@@ -115,6 +115,30 @@ fn wrong_arguments_do_not_stop_an_agent() {
     assert!(piton(&sandbox, ["hook", "--help"]).done().stdout.contains("AGENT"));
 }
 
+/// An agent that was told to use another base, or to be stopped, is not told otherwise by a word too many.
+#[test]
+fn wrong_arguments_leave_the_right_ones_as_they_are() {
+    let sandbox = Sandbox::new();
+    let (base, config) = (sandbox.root().join("elsewhere"), sandbox.root().join("config.yaml"));
+    fs::write(&config, "checkpoints: true\n").expect("a file");
+    let (base, config) = (base.to_str().expect("UTF-8"), config.to_str().expect("UTF-8"));
+    let sent = |args: &[&str], turn: &str, limit: &str| {
+        sandbox.write("x.txt", turn);
+        let mut command = hook_command(&sandbox, args);
+        let command = command.env_remove("PITON_ENABLED").env("PITON_MAX_FILES", limit);
+        send(command, bash(&sandbox, "s", turn, "rm x.txt"))
+    };
+    goes_on(&sent(&["claude", "--base", base, "--config", config, "--from-the-future"], "t1", "0"), "");
+    goes_on(&sent(&["claude", &format!("--base={base}"), "--new", &format!("--config={config}")], "t2", "0"), "");
+    assert!(!sandbox.base().exists(), "the usual base is not used");
+    let mut list = clean_command(PITON);
+    list.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["--base", base, "rollback", "--json"]);
+    assert_eq!(run(&mut list).done().json().as_array().expect("a list").len(), 2);
+    sandbox.write("y.txt", "");
+    let strict = ["claude", "--new", "--fail-closed", "--base", base, "--config", config];
+    assert_eq!(sent(&strict, "t3", "1").code(), 2, "it is stopped");
+}
+
 #[test]
 fn a_base_that_cannot_be_is_on_record_elsewhere_and_the_next_success_cures_it() {
     let sandbox = Sandbox::new();
