@@ -98,7 +98,6 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         event: event.clone(),
         doing,
         here,
-        config: call.global.config.clone(),
         around: around.clone(),
         complaint: call.complaint.clone(),
         is_strict,
@@ -184,7 +183,6 @@ struct Task {
     event: HookEvent,
     doing: Doing,
     here: Option<PathBuf>,
-    config: Option<PathBuf>,
     around: Surroundings,
     complaint: Option<String>,
     /// Whether the agent is stopped where there is no protection.
@@ -264,7 +262,7 @@ impl Task {
         if ensured.iter().any(|one| one.checkpoint().is_some())
             && let Ok(Some(store)) = Store::open_existing(&self.around.base)
         {
-            upkeep::start_if_due(&store, manager.settings(), self.config.as_deref());
+            upkeep::start_if_due(&store, manager.settings(), self.around.config.as_deref());
         }
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         if missed.is_some() || !self.is_strict {
@@ -280,7 +278,8 @@ impl Task {
         let Some(dir) = root.or_else(|| self.here.clone()) else {
             return NOTHING;
         };
-        let (base, config, session) = (self.around.base.clone(), self.config.clone(), self.event.session.clone());
+        let (base, config, session) =
+            (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
         let place = Place { dir, base, config, session };
         let run = || typed::run(&place, words);
         // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
