@@ -116,3 +116,22 @@ fn a_file_that_is_named_from_another_directory_is_read_and_changed_there() {
     assert_eq!(fs::read_to_string(there).expect("a file"), "checkpoints:\n  max_files: 3\n");
     assert_eq!(fs::read_to_string(here).expect("a file"), "checkpoints:\n  max_files: 1\n");
 }
+
+#[test]
+fn two_at_the_same_moment_change_both_settings() {
+    let keys =
+        ["max_snapshots", "max_files", "retention_days", "deadline_ms", "max_file_size_mb", "min_interval_hours"];
+    for round in 0..10 {
+        let sandbox = with_file("checkpoints: true\n");
+        let start = |key: &&str| {
+            let mut command = in_dir(&sandbox, &sandbox.project());
+            crate::kit::spawn_piped(command.args(["config", "set", key, "77"]))
+        };
+        for child in keys.iter().map(start).collect::<Vec<_>>() {
+            Ran::from(child.wait_with_output().expect("it ends")).done();
+        }
+        for key in keys {
+            assert_eq!(config(&sandbox, &["get", key]).done().stdout, "77\n", "{key} in round {round}");
+        }
+    }
+}
