@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store, Waiting};
 
 use crate::cli::Global;
+use crate::fit::counted;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
 /// Warnings that are older are past.
@@ -205,7 +206,7 @@ impl Context {
         let journal = self.journal();
         for one in journal.unprotected().iter().filter(|one| !one.is_past) {
             let dir = one.project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
-            let turns = if one.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", one.turns) };
+            let turns = counted(one.turns, "turn");
             note(
                 &format!("{turns} went on without a checkpoint{dir}: {}", one.last.what),
                 "`piton doctor` shows what to mend; `piton take` there shows whether it works now",

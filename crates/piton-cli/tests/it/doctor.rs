@@ -345,7 +345,7 @@ fn turns_without_a_checkpoint_are_counted() {
     let home = Home::new();
     home.hook_claude(GOOD);
     home.sandbox.tree("a\n b\n c");
-    for turn in ["1", "2"] {
+    for (turn, counted) in [("1", "1 turn went on without"), ("2", "2 turns went on without")] {
         let payload = json!({
             "hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": turn, "prompt": "x",
             "cwd": home.sandbox.project(),
@@ -355,6 +355,7 @@ fn turns_without_a_checkpoint_are_counted() {
         let mut hook = clean_command(PITON);
         hook.env("HOME", home.sandbox.home()).env("PITON_MAX_FILES", "2").current_dir(home.sandbox.project());
         run(hook.args(["hook", "claude"]).stdin(fs::File::open(&file).expect("a file"))).done();
+        assert!(words(of(&home.doctor(), "claude")).contains(counted), "{counted}");
     }
     let answer = home.doctor();
     let claude = of(&answer, "claude");

@@ -325,6 +325,27 @@ fn what_hangs_is_left_behind() {
     assert!(journal(&sandbox).contains("did not come to an end"), "{}", journal(&sandbox));
 }
 
+/// Nothing was to be taken: no turn went on without a checkpoint.
+#[test]
+fn a_session_that_begins_too_late_is_no_turn_without_protection() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt");
+    let config = sandbox.root().join("config.yaml");
+    // Whoever opens it to read waits for somebody who writes.
+    assert!(clean_command("mkfifo").arg(&config).status().expect("mkfifo runs").success());
+    let late = |sent: String| {
+        let mut command = hook_command(&sandbox, &["claude", "--config", config.to_str().expect("UTF-8")]);
+        goes_on(&send(command.env("PITON_DEADLINE_MS", "30"), sent), "");
+        journal(&sandbox)
+    };
+    let text = late(event(&sandbox, "s", "t", "SessionStart", &json!({})));
+    assert!(!text.contains(" unprotected ") && text.contains(" warning "), "{text}");
+    let text = late(prompt(&sandbox, "s", "t", "/rollback"));
+    assert!(!text.contains(" unprotected "), "{text}");
+    let text = late(prompt(&sandbox, "s", "t", "x"));
+    assert_eq!(text.matches(" unprotected ").count(), 1, "{text}");
+}
+
 #[test]
 fn who_would_rather_wait_is_stopped() {
     let sandbox = Sandbox::new();
