@@ -207,7 +207,8 @@ fn is_clean(shown: &str) -> bool {
         let sequence: String = rest[at + 1..].chars().take_while(|c| !c.is_ascii_alphabetic()).collect();
         let end = rest[at + 1 + sequence.len()..].chars().next();
         let is_style = sequence.starts_with('[') && end == Some('m');
-        let is_quiet = ["[?25", "[", "[0"].contains(&sequence.as_str()) && matches!(end, Some('h' | 'l' | 'K'));
+        // A line that says how far a slow machine has come is cleared.
+        let is_quiet = ["[?25", "[", "[0", "[2"].contains(&sequence.as_str()) && matches!(end, Some('h' | 'l' | 'K'));
         if !is_style && !is_quiet {
             return false;
         }
