@@ -159,6 +159,15 @@ impl Sandbox {
         copy
     }
 
+    /// Writes a script that can be run at once, by a process of its own for the same reason.
+    pub fn write_program(&self, path: &Path, script: &str) {
+        let mut shell = clean_command("sh");
+        shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(path).stdin(Stdio::piped());
+        let mut shell = shell.spawn().expect("sh runs");
+        shell.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("it reads");
+        assert!(shell.wait().expect("it ends").success());
+    }
+
     /// Builds a tree from text, one thing a line: `dir/`, `link -> target`, `file = contents`, `file` (its own name as
     /// contents), with `*` in front for an executable file. Leading spaces do not count.
     pub fn tree(&self, text: &str) {

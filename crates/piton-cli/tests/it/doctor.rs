@@ -1,8 +1,7 @@
 //! `doctor`: what it finds in homes that are made for it, and that it touches nothing there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,9 +39,8 @@ impl Home {
     }
 
     fn program(&self, name: &str, script: &str) {
-        let path = self.bin().join(name);
-        fs::write(&path, format!("#!/bin/sh\nREAL={PITON}\n{script}\n")).expect("a file");
-        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("permissions");
+        let script = format!("#!/bin/sh\nREAL={PITON}\n{script}\n");
+        self.sandbox.write_program(&self.bin().join(name), &script);
     }
 
     /// Writes hooks for claude whose program is this script.
