@@ -371,10 +371,14 @@ pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
     held
 }
 
-/// Whether a program is there. Where it must be (`PITON_TEST_ALL` is set, as in CI), its absence is a failure.
+/// Whether a program is there. What is left out without it is said; where it must be (`PITON_TEST_ALL` is set, as in CI), its
+/// absence is a failure.
 pub fn has_program(program: &str) -> bool {
     let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
+    if !found {
+        let _ = writeln!(std::io::stderr(), "skipped: {program} is missing");
+    }
     found
 }
 
