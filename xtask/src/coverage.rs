@@ -14,16 +14,17 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::args::workspace_root;
 
+/// Modules, to the end of their names: a test is left out if one of these is anywhere in its own.
 const LEFT_OUT: [&str; 9] = [
-    "fault_store",
-    "install_faults",
-    "hook_faults",
-    "restore_kill",
-    "upkeep_kill",
+    "fault_store::",
+    "install_faults::",
+    "hook_faults::",
+    "restore_kill::",
+    "upkeep_kill::",
     "hang::",
-    "memory",
-    "concurrency",
-    "soak",
+    "memory::",
+    "concurrency::",
+    "soak::",
 ];
 
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
@@ -57,7 +58,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let (first, others) = programs.split_first().context("cargo built no tests")?;
     let mut report = Command::new(tools.join("llvm-cov"));
     report.arg("report").arg(first).arg("--instr-profile").arg(&merged);
-    others.iter().for_each(|program| drop(report.arg("--object").arg(program)));
+    for program in others {
+        report.arg("--object").arg(program);
+    }
     report.arg("--sources").arg(root.join("crates/piton/src"));
     ensure!(report.status().context("cannot run llvm-cov")?.success(), "the counts cannot be shown");
     if !tested.success() {
