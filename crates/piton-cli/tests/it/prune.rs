@@ -242,7 +242,7 @@ fn a_mistake_in_the_configuration_does_not_end_pruning_and_lets_nothing_more_go(
     let config = sandbox.home().join(".hermes/config.yaml");
     let record = take_in(&sandbox, &sandbox.root().join("old"));
     edit(&record, |record| {
-        record["last_touch"] = json!(record["last_touch"].as_f64().expect("a time") - 8.0 * 86_400.0)
+        record["last_touch"] = json!(record["last_touch"].as_f64().expect("a time") - 8.0 * 86_400.0);
     });
     // Long enough ago to be due, and not so long that nothing goes for its age.
     let days_ago = days_ago(2).duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
