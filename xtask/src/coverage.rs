@@ -14,16 +14,17 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::args::workspace_root;
 
+/// Modules, to the end of their names: a test is left out if one of these is anywhere in its own.
 const LEFT_OUT: [&str; 9] = [
-    "fault_store",
-    "install_faults",
-    "hook_faults",
-    "restore_kill",
-    "upkeep_kill",
+    "fault_store::",
+    "install_faults::",
+    "hook_faults::",
+    "restore_kill::",
+    "upkeep_kill::",
     "hang::",
-    "memory",
-    "concurrency",
-    "soak",
+    "memory::",
+    "concurrency::",
+    "soak::",
 ];
 
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {

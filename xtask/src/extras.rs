@@ -117,6 +117,7 @@ pub(crate) fn list(
         edited.append_line()?;
         git.take()?;
         if report.keep("list, piton take", piton.take()).is_none() {
+            report.rows.push(row);
             return Ok(());
         }
     }

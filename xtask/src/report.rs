@@ -155,6 +155,12 @@ impl Report {
         row.samples(column).min_ms()
     }
 
+    /// Whether piton failed at anything: what it failed at has no figure of it.
+    pub(crate) fn piton_failed(&self) -> bool {
+        let is_unmeasured = |call: &Call| call.name.starts_with("piton ") && call.cpu_ms.is_none();
+        self.rows.iter().any(|row| !row.has(Column::Piton)) || self.calls.iter().any(is_unmeasured)
+    }
+
     pub(crate) fn has(&self, size: Size) -> bool {
         self.rows.iter().any(|row| row.size == size)
     }
@@ -266,6 +272,24 @@ mod tests {
     fn median_of_an_even_number_of_runs_is_the_middle_of_two() {
         let samples = Samples::from([40, 10, 30, 20].map(Duration::from_millis).to_vec());
         assert_eq!(samples.shown(), "10.0 / 25.0");
+    }
+
+    #[test]
+    fn a_failure_of_piton_alone_fails_the_run() {
+        let row = |columns: &[Column]| {
+            let mut row = Row::new(Work::First, Size::Small);
+            columns.iter().for_each(|column| row.add(*column, Duration::from_millis(1)));
+            row
+        };
+        let with = |row: Row| Report { rows: vec![row], ..Report::default() };
+        assert!(!with(row(&[Column::Piton])).piton_failed());
+        assert!(with(row(&[Column::Git])).piton_failed());
+        let call = |name: &str| Call { name: name.to_owned(), cpu_ms: None, wall: Samples::default() };
+        let mut report = with(row(&[Column::Piton]));
+        report.calls.push(call("python3 -c pass"));
+        assert!(!report.piton_failed());
+        report.calls.push(call("piton hook claude"));
+        assert!(report.piton_failed());
     }
 
     #[test]

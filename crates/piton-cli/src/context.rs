@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store, Waiting};
 
 use crate::cli::Global;
+use crate::fit::counted;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
 /// Warnings that are older are past.
@@ -29,16 +30,39 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        let context = Self::with(global, |home| settings(global, home, output))?;
+        let context = Self::with(global, |config| settings(global, config, output))?;
         let told = (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting));
         Ok(Self { told, ..context })
     }
 
     /// The same for whoever looks for problems: what is wrong with the configuration is among them.
     pub(crate) fn lenient(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
-        Self::with(global, |home| {
-            let (settings, found, unread) = read_settings(global, home);
+        Self::with(global, |config| {
+            let (settings, found, unread) = read_settings(global, config);
             problems.extend(found.iter().map(|(source, problem)| format!("{source}: {problem}")));
+            problems.extend(unread.map(|error| format!("{error:#}")));
+            Ok(settings)
+        })
+    }
+
+    /// The same for whoever prunes while nobody is there to ask: a value that makes no sense lets nothing go.
+    pub(crate) fn careful(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
+        Self::with(global, |config| {
+            let (mut settings, found, unread) = read_settings(global, config);
+            let is_wrong = |key: &str| {
+                let is_about = |problem: &Problem| problem.key == key || problem.key == "checkpoints";
+                unread.is_some() || found.iter().any(|(_, problem)| problem.is_error && is_about(problem))
+            };
+            settings.auto_prune &= !is_wrong("auto_prune");
+            settings.delete_orphans &= !is_wrong("delete_orphans");
+            for (key, limit) in [
+                ("retention_days", &mut settings.retention_days),
+                ("max_total_size_mb", &mut settings.max_total_size_mb),
+            ] {
+                // 0 is no limit.
+                *limit = if is_wrong(key) { 0 } else { *limit };
+            }
+            problems.extend(found.iter().map(|(source, problem)| format!("the configuration {source}: {problem}")));
             problems.extend(unread.map(|error| format!("{error:#}")));
             Ok(settings)
         })
@@ -62,8 +86,8 @@ impl Context {
             return Err(error.with_hint("`-C` takes a directory that is there").into());
         }
         let base = base(global, home.as_deref())?;
-        let settings = settings(home.as_deref())?;
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
+        let settings = settings(config.as_deref())?;
         Ok(Self { base: dir.join(base), dir, settings, config, home, told: None })
     }
 
@@ -182,7 +206,7 @@ impl Context {
         let journal = self.journal();
         for one in journal.unprotected().iter().filter(|one| !one.is_past) {
             let dir = one.project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
-            let turns = if one.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", one.turns) };
+            let turns = counted(one.turns, "turn");
             note(
                 &format!("{turns} went on without a checkpoint{dir}: {}", one.last.what),
                 "`piton doctor` shows what to mend; `piton take` there shows whether it works now",
@@ -220,6 +244,12 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
+/// What a path on the command line is relative to, as far as that can be told.
+fn start_dir(global: &Global) -> PathBuf {
+    let here = env::current_dir().unwrap_or_default();
+    global.dir.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir))
+}
+
 /// The journal of a base, and where it goes if the base does not take it.
 pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
     let named = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -233,6 +263,8 @@ pub(crate) struct Surroundings {
     pub(crate) home: Option<PathBuf>,
     /// Empty where there is none.
     pub(crate) base: PathBuf,
+    /// The configuration file, if the command line names one.
+    pub(crate) config: Option<PathBuf>,
     pub(crate) settings: Settings,
     pub(crate) problems: Vec<String>,
     pub(crate) journal: Journal,
@@ -243,19 +275,21 @@ impl Surroundings {
         let home = Context::home();
         let base = base(global, home.as_deref()).unwrap_or_default();
         let is_named = !base.as_os_str().is_empty();
-        let base = if is_named { env::current_dir().unwrap_or_default().join(base) } else { base };
-        let (settings, problems, unread) = read_settings(global, home.as_deref());
+        let dir = start_dir(global);
+        let base = if is_named { dir.join(base) } else { base };
+        let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
+        let (settings, problems, unread) = read_settings(global, config.as_deref());
         let problems = problems.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
         let problems = problems.chain(unread.map(|error| format!("{error:#}"))).collect();
         let journal = journal(&base, home.as_deref());
-        Self { home, base, settings, problems, journal }
+        Self { home, base, config: config.filter(|_| global.config.is_some()), settings, problems, journal }
     }
 
     /// Where a hook notes what it missed, when even reading the configuration may hang.
     pub(crate) fn journal(global: &Global) -> Journal {
         let home = Context::home();
         let base = base(global, home.as_deref()).unwrap_or_default();
-        journal(&env::current_dir().unwrap_or_default().join(base), home.as_deref())
+        journal(&start_dir(global).join(base), home.as_deref())
     }
 
     /// How long a hook may take, before any file was opened: whatever the environment says comes before what is in files.
@@ -266,8 +300,8 @@ impl Surroundings {
 }
 
 /// A value that is wrong is an error here: a user is there to mend it.
-fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
-    let (settings, problems, unread) = read_settings(global, home);
+fn settings(global: &Global, config: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
+    let (settings, problems, unread) = read_settings(global, config);
     for (source, problem) in problems {
         if problem.is_error {
             bail!("cannot use the configuration {source}: {problem}\nhint: mend it there, or with `piton config set`");
@@ -278,10 +312,10 @@ fn settings(global: &Global, home: Option<&Path>, output: &Output) -> anyhow::Re
 }
 
 /// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
-fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String, Problem)>, Option<anyhow::Error>) {
+fn read_settings(global: &Global, config: Option<&Path>) -> (Settings, Vec<(String, Problem)>, Option<anyhow::Error>) {
     let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
-    if let Some(path) = config_path(global, home) {
-        match fs::read_to_string(&path) {
+    if let Some(path) = config {
+        match fs::read_to_string(path) {
             Ok(text) => {
                 let source = path.display().to_string();
                 problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
@@ -289,7 +323,7 @@ fn read_settings(global: &Global, home: Option<&Path>) -> (Settings, Vec<(String
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let hint = "`--config` and HERMES_HOME say which file is read";
-                unread = Some(Error::io("read", &path, error).with_hint(hint).into());
+                unread = Some(Error::io("read", path, error).with_hint(hint).into());
             }
         }
     }

@@ -47,6 +47,9 @@ pub fn main() -> ExitCode {
     if let Some(Command::Config(args)) = &cli.command {
         return cmd::config::run(args, &cli.global, &output);
     }
+    if let Some(Command::Maintain(_)) = &cli.command {
+        return cmd::prune::run_maintain(&cli.global, &output);
+    }
     let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
         None => cmd::status::run(&cmd::status::StatusArgs::default(), &context, &output),
         Some(Command::Take(args)) => cmd::take::run(args, &context, &output),
@@ -63,9 +66,8 @@ pub fn main() -> ExitCode {
         Some(Command::Completions(args)) => cmd::completions::run(args, &output),
         Some(Command::Man(args)) => cmd::completions::run_man(args, &output),
         Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
-        Some(Command::Maintain(args)) => cmd::prune::run_maintain(args, &context, &output),
         Some(Command::Session(args)) => cmd::session::run(args, &context, &output),
-        Some(Command::Hook(_) | Command::Doctor(_) | Command::Config(_)) => Ok(()),
+        Some(Command::Hook(_) | Command::Doctor(_) | Command::Config(_) | Command::Maintain(_)) => Ok(()),
         Some(Command::Install(args)) => cmd::install::run(args, &context, &output),
         Some(Command::Uninstall(args)) => cmd::install::undo(args, &context, &output),
         Some(Command::Verify(args)) => cmd::verify::run(args, &context, &output),

@@ -116,9 +116,13 @@ impl Output {
         let _ = write!(out, "{text}").and_then(|()| out.flush());
     }
 
-    /// Asks, and waits for the answer. Whoever cannot be asked has not agreed.
-    pub(crate) fn confirmed(&self, question: &str) -> io::Result<bool> {
-        if self.is_json {
+    /// Asks, and waits for the answer. Whoever cannot be asked, or was not told what it is about, has not agreed; `option` is
+    /// how to agree beforehand.
+    pub(crate) fn confirmed(&self, question: &str, option: &str) -> io::Result<bool> {
+        if self.is_quiet && !self.is_json {
+            self.warn(&format!("--quiet does not say what would be done, and so does not ask; {option} agrees to it"));
+        }
+        if self.is_quiet || self.is_json {
             return Ok(false);
         }
         self.prompt(question);

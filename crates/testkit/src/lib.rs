@@ -159,6 +159,15 @@ impl Sandbox {
         copy
     }
 
+    /// Writes a script that can be run at once, by a process of its own for the same reason.
+    pub fn write_program(&self, path: &Path, script: &str) {
+        let mut shell = clean_command("sh");
+        shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(path).stdin(Stdio::piped());
+        let mut shell = shell.spawn().expect("sh runs");
+        shell.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("it reads");
+        assert!(shell.wait().expect("it ends").success());
+    }
+
     /// Builds a tree from text, one thing a line: `dir/`, `link -> target`, `file = contents`, `file` (its own name as
     /// contents), with `*` in front for an executable file. Leading spaces do not count.
     pub fn tree(&self, text: &str) {
@@ -362,10 +371,14 @@ pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
     held
 }
 
-/// Whether a program is there. Where it must be (`PITON_TEST_ALL` is set, as in CI), its absence is a failure.
+/// Whether a program is there. What is left out without it is said; where it must be (`PITON_TEST_ALL` is set, as in CI), its
+/// absence is a failure.
 pub fn has_program(program: &str) -> bool {
     let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
+    if !found {
+        let _ = writeln!(std::io::stderr(), "skipped: {program} is missing");
+    }
     found
 }
 

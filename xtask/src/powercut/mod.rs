@@ -136,7 +136,7 @@ fn inside(options: &Options) -> Result<ExitCode> {
     }
     println!("seed {}", options.seed);
     println!("fs     states  whole   lost broken  files  finished  taken back  fs refused");
-    let mut bad_states = 0;
+    let (mut bad_states, mut looked_at, mut all_states) = (0, 0, 0);
     for file_system in &options.file_systems {
         let figures = place.run(*file_system, options).with_context(|| file_system.name())?;
         let Figures { states, whole, lost, broken, wrong, finished, taken_back, refused, .. } = figures;
@@ -146,7 +146,13 @@ fn inside(options: &Options) -> Result<ExitCode> {
              {refused:>11}"
         );
         bad_states += figures.bad;
+        looked_at += figures.whole + figures.bad;
+        all_states += figures.states;
     }
+    ensure!(
+        looked_at * 2 >= all_states,
+        "only {looked_at} of {all_states} states could be mounted: that shows nothing"
+    );
     if options.is_self_test {
         ensure!(bad_states > 0, "directories were not synced, and nobody noticed: the check is worth nothing");
         println!("self-test: {bad_states} states are bad without the syncs of directories, as they must be");

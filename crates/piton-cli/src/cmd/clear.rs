@@ -71,7 +71,7 @@ fn nothing(context: &Context, output: &Output) -> anyhow::Result<()> {
 }
 
 fn confirm(force: bool, output: &Output) -> anyhow::Result<()> {
-    if force || output.confirmed("Remove? [y/N] ")? {
+    if force || output.confirmed("Remove? [y/N] ", "--force")? {
         return Ok(());
     }
     Err(Declined("nothing was removed", Some("`--force` does not ask")).into())

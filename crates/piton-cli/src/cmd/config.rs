@@ -57,6 +57,9 @@ Examples:
     Init,
 }
 
+/// The configuration is its owner's alone, keys of other programs included.
+const MODE: u32 = 0o600;
+
 /// What each setting is for.
 const MEANINGS: [(&str, &str); 13] = [
     ("enabled", "whether agents get automatic checkpoints; what you ask for by hand always works"),
@@ -127,6 +130,7 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
     }
     let value = settings.get(key);
     let path = path_of(context)?;
+    let _alone = files::lock_around(&path, MODE)?;
     let before = files::read(&path)?.unwrap_or_default();
     let failed = |why: String| {
         Error::new(ErrorKind::Invalid, "edit")
@@ -151,7 +155,7 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
     let after = config.text();
     check(after, key, &value).map_err(failed)?;
     if after != before {
-        files::write(&path, after.as_bytes(), 0o600)?;
+        files::write(&path, after.as_bytes(), MODE)?;
     }
     output.json(&json!({"key": key, "value": value, "file": path.to_string_lossy(), "changed": after != before}));
     output.text(&format!("{key} is {} in {}", shown(&value), plain(&path.display().to_string())));
@@ -174,6 +178,7 @@ fn check(text: &str, key: &str, value: &Value) -> Result<(), String> {
 
 fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
     let path = path_of(context)?;
+    let _alone = files::lock_around(&path, MODE)?;
     let before = files::read(&path)?.unwrap_or_default();
     if !keys_in(&before).is_empty()
         || Config::parse(&before, Format::Yaml).is_ok_and(|file| !file.value()["checkpoints"].is_null())
@@ -194,7 +199,7 @@ fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
     }
     check(&text, "enabled", &json!(true))
         .map_err(|why| Error::new(ErrorKind::Invalid, "extend").with_path(&path).because(why))?;
-    files::write(&path, text.as_bytes(), 0o600)?;
+    files::write(&path, text.as_bytes(), MODE)?;
     output.json(&json!({"file": path.to_string_lossy()}));
     output
         .text(&format!("Wrote the defaults to {}, with automatic checkpoints on", plain(&path.display().to_string())));

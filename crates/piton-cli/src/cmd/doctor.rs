@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
+use crate::fit::counted;
 use crate::install::edit::{Config, Ours};
 use crate::install::setup::{Caller, Homes, Scope, TIMEOUT_SECS, prompt_event, setup};
 use crate::install::trust::{Trust, trust};
@@ -180,7 +181,7 @@ fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args:
     checked.last_event = own.next().cloned();
     checked.unprotected_turns = unprotected_turns(context, agent);
     if checked.unprotected_turns > 0 {
-        let what = format!("{} turns went on without a checkpoint", checked.unprotected_turns);
+        let what = format!("{} went on without a checkpoint", counted(checked.unprotected_turns, "turn"));
         let last =
             events.iter().find(|event| event.level == Level::Unprotected && event.agent.as_deref() == Some(name));
         let why = last.map_or_else(String::new, |event| format!("the last: {}", event.what));

@@ -1,12 +1,15 @@
 //! `piton hook`
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser as _};
+use clap::Args;
 
 use crate::agents::Agent;
-use crate::cli::{Cli, Global};
+use crate::cli::Global;
 use crate::hook::{Call, respond};
 use crate::output;
 
@@ -49,14 +52,43 @@ pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     if std::io::stdin().is_terminal() {
         return output::usage(error);
     }
-    let agent = std::env::args_os().find_map(|arg| Agent::parse(arg.to_str()?));
     let words = error.to_string();
     let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));
-    let Ok(cli) = Cli::try_parse_from(["piton", "hook", "plain"]) else {
-        return ExitCode::SUCCESS;
-    };
-    let agent = agent.unwrap_or(Agent::Plain);
-    say(&Call { agent, event: None, global: &cli.global, fail_closed: false, complaint: Some(complaint) })
+    let MadeOut { agent, event, global, fail_closed } = made_out(std::env::args_os().skip(1));
+    let (agent, event) = (agent.unwrap_or(Agent::Plain), event.as_deref());
+    say(&Call { agent, event, global: &global, fail_closed, complaint: Some(complaint) })
+}
+
+/// What is clear in arguments that are wrong as a whole.
+#[derive(Debug, Default)]
+struct MadeOut {
+    agent: Option<Agent>,
+    event: Option<String>,
+    global: Global,
+    fail_closed: bool,
+}
+
+/// Where checkpoints go and whether the agent is stopped must not change with a word that nobody knows.
+fn made_out(mut args: impl Iterator<Item = OsString>) -> MadeOut {
+    let mut made_out = MadeOut::default();
+    while let Some(arg) = args.next() {
+        let bytes = arg.as_bytes();
+        let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+            None => (bytes, None),
+        };
+        match name {
+            b"--base" => made_out.global.base = value.or_else(|| args.next()).map(PathBuf::from),
+            b"--config" => made_out.global.config = value.or_else(|| args.next()).map(PathBuf::from),
+            b"-C" => made_out.global.dir = args.next().map(PathBuf::from),
+            b"--checkpoints" => made_out.global.checkpoints = true,
+            b"--fail-closed" => made_out.fail_closed = true,
+            _ if name.starts_with(b"-") => {}
+            _ if made_out.agent.is_none() => made_out.agent = arg.to_str().and_then(Agent::parse),
+            _ => made_out.event = made_out.event.or_else(|| arg.into_string().ok()),
+        }
+    }
+    made_out
 }
 
 /// What clap says is wrong, on one line.

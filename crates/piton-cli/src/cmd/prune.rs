@@ -1,10 +1,12 @@
 //! `piton prune`, and the maintenance that runs by itself.
 
+use std::process::ExitCode;
+
 use clap::Args;
 use piton::{Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, WhyDropped, maintain, plan_prune, prune};
 use serde_json::{Value, json};
 
-use crate::cli::EXIT_CODES;
+use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::counted;
 use crate::interrupt;
@@ -70,26 +72,43 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 
-/// Says nothing: nobody listens. What went wrong shows in `piton status`.
-pub(crate) fn run_maintain(_args: &Maintain, context: &Context, output: &Output) -> anyhow::Result<()> {
+/// Says nothing: nobody listens. What went wrong shows in `piton status`, a mistake in the configuration included: it must
+/// not end all pruning in silence.
+pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
     crate::upkeep::stand_back();
-    let Some(store) = context.existing_store()? else { return Ok(()) };
-    let done = maintain(&store, &context.settings, Context::now(), &piton::Watch::default());
-    let problems = match &done {
-        Err(error) => vec![error.to_string()],
-        Ok(Maintained::Pruned(report)) => report.problems.clone(),
-        Ok(_) => Vec::new(),
-    };
-    for problem in problems {
-        context.journal().note_warning(format!("maintenance: {problem}"), Context::now());
+    let mut problems = Vec::new();
+    let done = Context::careful(global, &mut problems).and_then(|context| {
+        let done = maintain_store(&context, &mut problems);
+        for problem in &problems {
+            context.journal().note_warning(format!("maintenance: {problem}"), Context::now());
+        }
+        done
+    });
+    match done {
+        Ok(done) => {
+            output.json(&done);
+            output.done()
+        }
+        Err(error) => output.error(&error),
     }
-    let done = done?;
-    output.json(&match done {
+}
+
+/// Does what is due. What was done, for programs; whatever goes wrong is among the problems.
+fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Result<Value> {
+    let done = context.existing_store().and_then(|store| match store {
+        Some(store) => maintain(&store, &context.settings, Context::now(), &piton::Watch::default()),
+        None => Ok(Maintained::Nothing),
+    });
+    match &done {
+        Err(error) => problems.push(error.to_string()),
+        Ok(Maintained::Pruned(report)) => problems.extend(report.problems.iter().cloned()),
+        Ok(_) => {}
+    }
+    Ok(match done? {
         Maintained::Nothing => json!({"done": "nothing"}),
         Maintained::Tidied(bytes_freed) => json!({"done": "tidied", "bytes_freed": bytes_freed}),
         Maintained::Pruned(report) => json!({"done": "pruned", "report": report_json(&report)}),
-    });
-    Ok(())
+    })
 }
 
 fn what(goes: &Goes, plan: &PrunePlan) -> String {

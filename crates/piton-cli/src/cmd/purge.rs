@@ -42,12 +42,12 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     let (checkpoints, found) = plan_purge(&store, &project, &paths)?;
-    let shown: Vec<_> = found.iter().map(|path| plain(&String::from_utf8_lossy(path))).collect();
     if args.dry_run {
-        output.json(&json!({"dry_run": true, "checkpoints": checkpoints, "paths": shown}));
+        output.json(&json!({"dry_run": true, "checkpoints": checkpoints, "paths": paths_json(&found)}));
     }
     if checkpoints > 0 {
-        let names = shown.iter().map(|path| format!("  {path}")).collect::<Vec<_>>().join("\n");
+        let shown = found.iter().map(|path| format!("  {}", plain(&String::from_utf8_lossy(path))));
+        let names = shown.collect::<Vec<_>>().join("\n");
         output.text(&format!(
             "This takes out of {}, and cannot be undone:\n{names}",
             if checkpoints == 1 {
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     if args.dry_run {
         return Ok(());
     }
-    if checkpoints > 0 && !args.yes && !output.confirmed("Purge? [y/N] ")? {
+    if checkpoints > 0 && !args.yes && !output.confirmed("Purge? [y/N] ", "--yes")? {
         return Err(Declined("nothing was changed", Some("`--yes` does not ask")).into());
     }
     let report = watch_to_the_end(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
@@ -87,9 +87,13 @@ fn as_text(report: &PurgeReport) -> String {
     lines.join("\n")
 }
 
+fn paths_json(paths: &[Vec<u8>]) -> Value {
+    paths.iter().map(|path| String::from_utf8_lossy(path)).collect()
+}
+
 fn as_json(report: &PurgeReport) -> Value {
     json!({
-        "paths": report.paths.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
+        "paths": paths_json(&report.paths),
         "gone": report.gone,
         "rewritten": report.rewritten.iter().map(|(old, new)| json!({"old": old.to_string(), "new": new.to_string()})).collect::<Vec<_>>(),
         "still_held": report.still_held.iter().map(|(id, place)| json!({"id": id.to_string(), "place": place})).collect::<Vec<_>>(),

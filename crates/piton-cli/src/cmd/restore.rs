@@ -151,7 +151,7 @@ pub(crate) fn restore(
         options.across_sessions |= !planned.others().is_empty();
         // Nobody waits for the store while somebody thinks about the answer.
         drop(planned);
-        if changes > 0 && !output.confirmed("Restore? [y/N] ")? {
+        if changes > 0 && !output.confirmed("Restore? [y/N] ", "--yes")? {
             return Err(Declined("nothing was touched", None).into());
         }
         agreed = Some(target);
@@ -177,7 +177,7 @@ pub(crate) fn restore(
         // `--yes` says nothing of other people's work.
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
-            if !output.confirmed("Take that back, too? [y/N] ")? {
+            if !output.confirmed("Take that back, too? [y/N] ", "--across-sessions")? {
                 return Err(Declined("nothing was touched", None).into());
             }
             apply(RestoreOptions { across_sessions: true, ..options })?

@@ -98,7 +98,6 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         event: event.clone(),
         doing,
         here,
-        config: call.global.config.clone(),
         around: around.clone(),
         complaint: call.complaint.clone(),
         is_strict,
@@ -136,10 +135,9 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
         Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
         Kind::SessionStart => Some(Doing::Start),
         Kind::Unreadable => Some(unreadable()),
-        Kind::Prompt { text } => Some(match typed::rollback(text) {
-            Some(words) if answer::in_place_of_the_model(event.agent, "").is_some() => Doing::Rollback(words),
-            _ => Doing::Prompt(reason_of(text)),
-        }),
+        Kind::Prompt { text } => {
+            Some(typed_words(event, text).map_or_else(|| Doing::Prompt(reason_of(text)), Doing::Rollback))
+        }
         Kind::BeforeTool { tool, change: Change::Files(files) } => {
             let home = Context::home();
             let absolute = |file: &PathBuf| match (file.strip_prefix("~"), &home) {
@@ -159,6 +157,20 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
                 touched: [at].into_iter().chain(verdict.dirs).chain(operands).collect(),
             })
         }
+    }
+}
+
+/// The words of a rollback, if that is what the prompt is and the agent lets it be answered.
+fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
+    typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event.agent, "").is_some())
+}
+
+/// Whether a checkpoint was called for, as far as the event alone tells.
+fn asks_for_protection(event: &HookEvent) -> bool {
+    match &event.kind {
+        Kind::SessionStart | Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => false,
+        Kind::Prompt { text } => typed_words(event, text).is_none(),
+        Kind::BeforeTool { .. } | Kind::Unreadable => true,
     }
 }
 
@@ -184,7 +196,6 @@ struct Task {
     event: HookEvent,
     doing: Doing,
     here: Option<PathBuf>,
-    config: Option<PathBuf>,
     around: Surroundings,
     complaint: Option<String>,
     /// Whether the agent is stopped where there is no protection.
@@ -264,7 +275,7 @@ impl Task {
         if ensured.iter().any(|one| one.checkpoint().is_some())
             && let Ok(Some(store)) = Store::open_existing(&self.around.base)
         {
-            upkeep::start_if_due(&store, manager.settings(), self.config.as_deref());
+            upkeep::start_if_due(&store, manager.settings(), self.around.config.as_deref());
         }
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         if missed.is_some() || !self.is_strict {
@@ -280,7 +291,8 @@ impl Task {
         let Some(dir) = root.or_else(|| self.here.clone()) else {
             return NOTHING;
         };
-        let (base, config, session) = (self.around.base.clone(), self.config.clone(), self.event.session.clone());
+        let (base, config, session) =
+            (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
         let place = Place { dir, base, config, session };
         let run = || typed::run(&place, words);
         // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
@@ -302,12 +314,13 @@ fn is_shared(dir: &Path) -> bool {
     fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o1002 == 0o1002)
 }
 
-/// The last thing before the answer: what was missed goes on record. The disk may be what hangs: it is not waited for.
+/// The last thing before the answer: what was missed goes on record, as a turn without protection only if it was to be
+/// protected. The disk may be what hangs: it is not waited for.
 fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -> Done {
     let why = "the hook did not come to an end: it took too long, or failed".to_owned();
     let noted = Event {
         time: Context::now(),
-        level: Level::Unprotected,
+        level: if asks_for_protection(event) { Level::Unprotected } else { Level::Warning },
         agent: Some(event.agent.name().to_owned()),
         session: event.session.clone(),
         turn: event.turn.clone(),

@@ -89,19 +89,23 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
     if let Some(config) = &place.config {
         command.arg("--config").arg(config);
     }
-    command.args(["rollback", "-y"]);
-    if let Some(session) = &place.session {
-        command.arg("--session").arg(session);
-    }
-    // Others' work is taken back by a word of its own, here as in a terminal.
-    let (flags, words): (Vec<_>, Vec<_>) = words.iter().partition(|word| *word == "--across-sessions");
-    command.args(flags).arg("--").args(words);
+    command.args(arguments(place.session.as_deref(), words));
     // What the agent does to this process, it does not do to the restore.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn()?;
     let (done, is_done) = mpsc::channel();
     thread::Builder::new().spawn(move || done.send(child.wait_with_output()))?;
     is_done.recv_timeout(PATIENCE).ok().transpose()
+}
+
+/// The command and its arguments. What was typed is no option, but for one: others' work is taken back by a word of its own,
+/// here as in a terminal.
+pub(super) fn arguments(session: Option<&str>, words: &[String]) -> Vec<String> {
+    let (flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| word == "--across-sessions");
+    // In one word: an agent may name a session like an option.
+    let session = session.map(|session| format!("--session={session}"));
+    let start = ["rollback", "-y"].map(str::to_owned).into_iter().chain(session);
+    start.chain(flags).chain(["--".to_owned()]).chain(words).collect()
 }
 
 fn shown(output: &Output, command: &str) -> String {

@@ -53,7 +53,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
 pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let real = real_path(path)?;
     let dir = real.parent().unwrap_or(Path::new("/"));
-    make_dirs(dir, if mode & 0o077 == 0 { 0o700 } else { 0o755 })?;
+    make_dirs(dir, dir_mode(mode))?;
     sweep(dir);
     let failed = |error| Error::io("write", path, error);
     let mut temp = tempfile::Builder::new().prefix(TEMP_PREFIX).tempfile_in(dir).map_err(failed)?;
@@ -78,7 +78,23 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     sync_dir(dir)
 }
 
-/// Removes what a killed process left. Nobody else is at work here: whoever writes holds the lock of the records.
+/// The mode of a directory that is made for a file of this mode.
+fn dir_mode(mode: u32) -> u32 {
+    if mode & 0o077 == 0 { 0o700 } else { 0o755 }
+}
+
+/// Whoever changes what it has read holds this from before it reads until it has written: the directory of the file, locked.
+/// It is made where it is missing, for a file of this mode. Lasts until it is dropped.
+pub(crate) fn lock_around(path: &Path, mode: u32) -> Result<File> {
+    let real = real_path(path)?;
+    let dir = real.parent().unwrap_or(Path::new("/"));
+    make_dirs(dir, dir_mode(mode))?;
+    let locked = File::open(dir).and_then(|dir| dir.lock().map(|()| dir));
+    locked.map_err(|error| Error::io("lock", dir, error))
+}
+
+/// Removes what a killed process left. Nobody else is at work here: whoever writes holds the lock of the directory, or that of
+/// the records where it writes those.
 fn sweep(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {

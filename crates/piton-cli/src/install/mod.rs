@@ -274,6 +274,7 @@ fn refused(file: &ConfigFile, action: &str, why: &str) -> Error {
 
 /// Changes one file, after keeping a copy of what it was. Declines if it is not as the plan saw it.
 pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()> {
+    let _alone = files::lock_around(&change.path, mode)?;
     if files::read(&change.path)? != change.before {
         let error = Error::new(ErrorKind::Busy, "change").with_path(&change.path).because("it was changed meanwhile");
         return Err(error.with_hint("try again"));

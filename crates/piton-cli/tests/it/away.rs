@@ -4,8 +4,9 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::{Dice, Sandbox, clean_command, files_in, has_program};
@@ -50,11 +51,6 @@ impl Disk {
             && self.run("rm", &["-rf"], &[&self.at.join("lost+found")])
     }
 
-    /// Every call on it fails from now on, and what was not synced is lost.
-    fn go_away(&self) {
-        assert!(self.run("xfs_io", &["-x", "-c", "shutdown"], &[&self.at]));
-    }
-
     fn come_back(&self) {
         testkit::wait_for_maintenance(&self.at);
         assert!(self.run("umount", &[], &[&self.at]));
@@ -63,11 +59,16 @@ impl Disk {
         assert!(self.attach());
     }
 
-    /// Runs the command, and goes away while it is at work or soon after.
-    fn goes_away_under(&self, sandbox: &Sandbox, after: Duration, args: &[&str]) -> Ran {
-        let child = spawn_piped(command(sandbox).args(args));
-        sleep(after);
-        self.go_away();
+    /// Runs the command, and goes away when `moment` is over: every call on the disk fails from then on, and what was not
+    /// synced is lost.
+    fn goes_away_under(&self, sandbox: &Sandbox, args: &[&str], moment: impl FnOnce(&mut Child)) -> Ran {
+        // Started beforehand: a process that starts takes longer than many a command.
+        let mut switch = spawn_piped(clean_command("xfs_io").arg("-x").arg(&self.at));
+        let mut child = spawn_piped(command(sandbox).args(args));
+        moment(&mut child);
+        switch.stdin.take().expect("a pipe").write_all(b"shutdown\n").expect("it reads");
+        assert!(switch.wait().expect("it ends").success());
+        assert!(fs::write(self.at.join("probe"), "").is_err(), "the disk is still there");
         let ran: Ran = child.wait_with_output().expect("it ends").into();
         assert!(ran.status.code().is_some() && !ran.stderr.contains("panicked"), "{ran:?}");
         if ![0, 3].contains(&ran.code()) {
@@ -85,17 +86,53 @@ impl Drop for Disk {
     }
 }
 
-/// Tries until so many were cut short, each after some time: more and more of it, as nobody knows how fast this machine is.
-fn until_cut(what: &str, mut try_once: impl FnMut(Duration) -> bool) {
-    let mut dice = Dice::new(11);
+/// Tries until so many were cut short.
+fn until_cut(what: &str, mut try_once: impl FnMut() -> bool) {
     let mut cuts = 0;
-    for nth in 0..TRIES {
-        cuts += usize::from(try_once(Duration::from_micros(dice.roll(8_000 + 1_000 * nth) as u64)));
+    for _ in 0..TRIES {
+        cuts += usize::from(try_once());
         if cuts == CUTS {
             return;
         }
     }
     panic!("only {cuts} of {TRIES} {what} were cut short");
+}
+
+/// Times anywhere in a take and soon after it, on this machine as it is now.
+struct Delays {
+    usual: Duration,
+    dice: Dice,
+}
+
+impl Delays {
+    /// Measures takes that nobody disturbs, each of a file that changed.
+    fn measure(sandbox: &Sandbox, file: &str) -> Self {
+        let mut times = [0, 1, 2].map(|number| {
+            sandbox.write(file, format!("measured {number}"));
+            let began = Instant::now();
+            piton(sandbox, ["take", "--json"]).done();
+            began.elapsed()
+        });
+        times.sort();
+        Self { usual: times[1], dice: Dice::new(11) }
+    }
+
+    fn wait(&mut self) {
+        let micros = usize::try_from(self.usual.as_micros()).expect("not that long");
+        sleep(Duration::from_micros(self.dice.roll(micros * 3 / 2 + 1) as u64));
+    }
+}
+
+/// Waits until a restore has said what it is about to do, or is over. What it says is on another disk.
+fn wait_for_intent(sandbox: &Sandbox, child: &mut Child) {
+    let is_there = || {
+        fs::read_dir(sandbox.store().join("restores")).is_ok_and(|dir| {
+            dir.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "json"))
+        })
+    };
+    while !is_there() && child.try_wait().expect("a process of ours").is_none() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -104,11 +141,12 @@ fn a_store_that_goes_away_in_the_middle_of_a_take_loses_nothing_that_was_acknowl
     let Some(disk) = Disk::mount(&sandbox, sandbox.base()) else { return };
     sandbox.tree("a.txt = one\n dir/b.txt");
     let mut known = vec![take_works(&sandbox)];
+    let mut delays = Delays::measure(&sandbox, "a.txt");
     let mut number = 0;
-    until_cut("takes", |after| {
+    until_cut("takes", || {
         number += 1;
         sandbox.write("a.txt", number.to_string());
-        let ran = disk.goes_away_under(&sandbox, after, &["take", "--json"]);
+        let ran = disk.goes_away_under(&sandbox, &["take", "--json"], |_| delays.wait());
         if ran.code() == 0 {
             known.push(ran.json()["id"].as_str().expect("an id").to_owned());
         }
@@ -132,12 +170,13 @@ fn a_project_that_goes_away_in_the_middle_of_a_take_is_not_taken_for_empty() {
         sandbox.write(format!("dir-{number}/deep/file"), number.to_string());
     }
     take_works(&sandbox);
+    let mut delays = Delays::measure(&sandbox, "dir-3/deep/file");
     let mut number = 0;
-    until_cut("takes", |after| {
+    until_cut("takes", || {
         number += 1;
         sandbox.write("dir-3/deep/file", number.to_string());
         let now = files_in(&sandbox.project());
-        let ran = disk.goes_away_under(&sandbox, after, &["take", "--json"]);
+        let ran = disk.goes_away_under(&sandbox, &["take", "--json"], |_| delays.wait());
         let mut is_cut = ran.code() != 0;
         if ran.code() == 0 {
             let report = ran.json();
@@ -164,9 +203,11 @@ fn a_project_that_goes_away_in_the_middle_of_a_restore_can_be_finished_or_taken_
     let taken = piton(&sandbox, ["take", "--json"]).done().json();
     let before_id = taken["id"].as_str().expect("an id");
     let mut flags = ["--abort", "--continue"].into_iter().cycle();
-    until_cut("restores", |after| {
+    until_cut("restores", || {
         assert!(disk.run("sync", &["-f"], &[&disk.at]));
-        let ran = disk.goes_away_under(&sandbox, after, &["--json", "restore", &id]);
+        let ran = disk.goes_away_under(&sandbox, &["--json", "restore", &id], |child| {
+            wait_for_intent(&sandbox, child);
+        });
         disk.come_back();
         let found = state_of(&sandbox.project());
         assert!(ran.code() != 0 || found == target, "{ran:?}");

@@ -99,3 +99,39 @@ fn a_mistake_in_the_file_can_be_mended_with_it() {
     config(&sandbox, &["set", "max_files", "9"]).done();
     assert_eq!(config(&sandbox, &["get", "max_files"]).done().stdout, "9\n");
 }
+
+#[test]
+fn a_file_that_is_named_from_another_directory_is_read_and_changed_there() {
+    let sandbox = Sandbox::new();
+    let (here, there) = (sandbox.root().join("rel.yaml"), sandbox.path("rel.yaml"));
+    fs::write(&here, "checkpoints:\n  max_files: 1\n").expect("a file");
+    sandbox.write("rel.yaml", "checkpoints:\n  max_files: 2\n");
+    let from_above = |args: &[&str]| {
+        let mut command = in_dir(&sandbox, &sandbox.root());
+        run(command.arg("-C").arg(sandbox.project()).args(["--config", "rel.yaml", "config"]).args(args)).done().stdout
+    };
+    assert_eq!(from_above(&["get", "max_files"]), "2\n");
+    from_above(&["set", "max_files", "3"]);
+    assert_eq!(from_above(&["get", "max_files"]), "3\n");
+    assert_eq!(fs::read_to_string(there).expect("a file"), "checkpoints:\n  max_files: 3\n");
+    assert_eq!(fs::read_to_string(here).expect("a file"), "checkpoints:\n  max_files: 1\n");
+}
+
+#[test]
+fn two_at_the_same_moment_change_both_settings() {
+    let keys =
+        ["max_snapshots", "max_files", "retention_days", "deadline_ms", "max_file_size_mb", "min_interval_hours"];
+    for round in 0..10 {
+        let sandbox = with_file("checkpoints: true\n");
+        let start = |key: &&str| {
+            let mut command = in_dir(&sandbox, &sandbox.project());
+            crate::kit::spawn_piped(command.args(["config", "set", key, "77"]))
+        };
+        for child in keys.iter().map(start).collect::<Vec<_>>() {
+            Ran::from(child.wait_with_output().expect("it ends")).done();
+        }
+        for key in keys {
+            assert_eq!(config(&sandbox, &["get", key]).done().stdout, "77\n", "{key} in round {round}");
+        }
+    }
+}

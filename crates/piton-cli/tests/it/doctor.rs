@@ -1,8 +1,7 @@
 //! `doctor`: what it finds in homes that are made for it, and that it touches nothing there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -40,9 +39,8 @@ impl Home {
     }
 
     fn program(&self, name: &str, script: &str) {
-        let path = self.bin().join(name);
-        fs::write(&path, format!("#!/bin/sh\nREAL={PITON}\n{script}\n")).expect("a file");
-        fs::set_permissions(path, Permissions::from_mode(0o755)).expect("permissions");
+        let script = format!("#!/bin/sh\nREAL={PITON}\n{script}\n");
+        self.sandbox.write_program(&self.bin().join(name), &script);
     }
 
     /// Writes hooks for claude whose program is this script.
@@ -345,7 +343,7 @@ fn turns_without_a_checkpoint_are_counted() {
     let home = Home::new();
     home.hook_claude(GOOD);
     home.sandbox.tree("a\n b\n c");
-    for turn in ["1", "2"] {
+    for (turn, counted) in [("1", "1 turn went on without"), ("2", "2 turns went on without")] {
         let payload = json!({
             "hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": turn, "prompt": "x",
             "cwd": home.sandbox.project(),
@@ -355,6 +353,7 @@ fn turns_without_a_checkpoint_are_counted() {
         let mut hook = clean_command(PITON);
         hook.env("HOME", home.sandbox.home()).env("PITON_MAX_FILES", "2").current_dir(home.sandbox.project());
         run(hook.args(["hook", "claude"]).stdin(fs::File::open(&file).expect("a file"))).done();
+        assert!(words(of(&home.doctor(), "claude")).contains(counted), "{counted}");
     }
     let answer = home.doctor();
     let claude = of(&answer, "claude");

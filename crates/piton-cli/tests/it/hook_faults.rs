@@ -66,7 +66,10 @@ fn a_hundred_megabytes_are_read_and_the_checkpoint_is_taken() {
     sandbox.tree("x.txt");
     let content = "x".repeat(100 << 20);
     let more = json!({"tool_name": "Write", "tool_input": {"file_path": "x.txt", "content": content}});
-    hook(&sandbox, &["claude"], event(&sandbox, "s", "t", "PreToolUse", &more));
+    let mut child = spawn_piped(&mut hook_command(&sandbox, &["claude"]));
+    // On a busy machine it answers before it has read all of it: the beginning says enough.
+    let _ = child.stdin.take().expect("a pipe").write_all(event(&sandbox, "s", "t", "PreToolUse", &more).as_bytes());
+    goes_on(&child.wait_with_output().expect("it ends").into(), "");
     assert_eq!(checkpoints(&sandbox, &["session", "reason"]), [["s", "before Write"]]);
 }
 
@@ -80,6 +83,7 @@ fn no_stdin_and_no_stdout_are_no_reason_to_fail() {
         let mut shell = clean_command("sh");
         shell.args(["-c", &format!("exec {PITON} hook cursor {redirects}")]);
         shell.env("HOME", sandbox.home()).env("PITON_ENABLED", "1").current_dir(sandbox.project());
+        shell.env("PITON_DEADLINE_MS", "10000");
         let ran = run(&mut shell);
         let said = if redirects.contains('>') { "" } else { "{\"permission\":\"allow\"}\n" };
         goes_on(&ran, said);
@@ -108,11 +112,36 @@ fn wrong_arguments_do_not_stop_an_agent() {
         sandbox.write("x.txt", args.join(" "));
         let mut command = clean_command(PITON);
         command.args(args).env("HOME", sandbox.home()).env("PITON_ENABLED", "1").current_dir(sandbox.project());
+        command.env("PITON_DEADLINE_MS", "10000");
         goes_on(&send(&mut command, bash(&sandbox, "s", &args.join(" "), "rm x.txt")), "");
     }
     assert_eq!(checkpoints(&sandbox, &["turn"]).len(), 4);
     assert_eq!(journal(&sandbox).matches("was called ").count(), 4, "{}", journal(&sandbox));
     assert!(piton(&sandbox, ["hook", "--help"]).done().stdout.contains("AGENT"));
+}
+
+/// An agent that was told to use another base, or to be stopped, is not told otherwise by a word too many.
+#[test]
+fn wrong_arguments_leave_the_right_ones_as_they_are() {
+    let sandbox = Sandbox::new();
+    let (base, config) = (sandbox.root().join("elsewhere"), sandbox.root().join("config.yaml"));
+    fs::write(&config, "checkpoints: true\n").expect("a file");
+    let (base, config) = (base.to_str().expect("UTF-8"), config.to_str().expect("UTF-8"));
+    let sent = |args: &[&str], turn: &str, limit: &str| {
+        sandbox.write("x.txt", turn);
+        let mut command = hook_command(&sandbox, args);
+        let command = command.env_remove("PITON_ENABLED").env("PITON_MAX_FILES", limit);
+        send(command, bash(&sandbox, "s", turn, "rm x.txt"))
+    };
+    goes_on(&sent(&["claude", "--base", base, "--config", config, "--from-the-future"], "t1", "0"), "");
+    goes_on(&sent(&["claude", &format!("--base={base}"), "--new", &format!("--config={config}")], "t2", "0"), "");
+    assert!(!sandbox.base().exists(), "the usual base is not used");
+    let mut list = clean_command(PITON);
+    list.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["--base", base, "rollback", "--json"]);
+    assert_eq!(run(&mut list).done().json().as_array().expect("a list").len(), 2);
+    sandbox.write("y.txt", "");
+    let strict = ["claude", "--new", "--fail-closed", "--base", base, "--config", config];
+    assert_eq!(sent(&strict, "t3", "1").code(), 2, "it is stopped");
 }
 
 #[test]
@@ -192,7 +221,7 @@ impl Scene for Hook {
     }
 
     fn environment(&self) -> Vec<(&str, &str)> {
-        vec![("PITON_ENABLED", "1")]
+        vec![("PITON_ENABLED", "1"), ("PITON_DEADLINE_MS", "10000")]
     }
 
     fn input(&self) -> Vec<u8> {
@@ -282,7 +311,8 @@ fn a_lock_that_is_held_costs_the_deadline_and_the_turn_is_tried_again() {
     lock.lock().expect("a lock");
     let mut command = hook_command(&sandbox, &["claude"]);
     goes_on(&send(command.env("PITON_DEADLINE_MS", "30"), prompt(&sandbox, "s", "t2", "x")), "");
-    assert!(journal(&sandbox).contains("deadline_ms"), "{}", journal(&sandbox));
+    let text = journal(&sandbox);
+    assert!(text.lines().any(|line| line.contains(" unprotected ") && line.contains("turn=t2 ")), "{text}");
     lock.unlock().expect("a lock");
     hook(&sandbox, &["claude"], bash(&sandbox, "s", "t2", "rm x.txt"));
     assert_eq!(checkpoints(&sandbox, &["turn", "reason"]), [["t1", "prompt: x"], ["t2", "before terminal: rm x.txt"]]);
@@ -299,6 +329,27 @@ fn what_hangs_is_left_behind() {
     let mut command = hook_command(&sandbox, &["claude"]);
     goes_on(&send(command.env("PITON_DEADLINE_MS", "30"), bash(&sandbox, "s", "t", "rm x.txt")), "");
     assert!(journal(&sandbox).contains("did not come to an end"), "{}", journal(&sandbox));
+}
+
+/// Nothing was to be taken: no turn went on without a checkpoint.
+#[test]
+fn a_session_that_begins_too_late_is_no_turn_without_protection() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt");
+    let config = sandbox.root().join("config.yaml");
+    // Whoever opens it to read waits for somebody who writes.
+    assert!(clean_command("mkfifo").arg(&config).status().expect("mkfifo runs").success());
+    let late = |sent: String| {
+        let mut command = hook_command(&sandbox, &["claude", "--config", config.to_str().expect("UTF-8")]);
+        goes_on(&send(command.env("PITON_DEADLINE_MS", "30"), sent), "");
+        journal(&sandbox)
+    };
+    let text = late(event(&sandbox, "s", "t", "SessionStart", &json!({})));
+    assert!(!text.contains(" unprotected ") && text.contains(" warning "), "{text}");
+    let text = late(prompt(&sandbox, "s", "t", "/rollback"));
+    assert!(!text.contains(" unprotected "), "{text}");
+    let text = late(prompt(&sandbox, "s", "t", "x"));
+    assert_eq!(text.matches(" unprotected ").count(), 1, "{text}");
 }
 
 #[test]

@@ -41,10 +41,11 @@ pub(crate) fn captured(sandbox: &Sandbox, agent: &str) -> Vec<(String, String)> 
     files.iter().map(read).collect()
 }
 
-/// `piton hook` with these arguments, switched on.
+/// `piton hook` with these arguments, switched on. It has all the time that a hook may have: how long it takes is tested by
+/// whoever sets another deadline.
 pub(crate) fn hook_command(sandbox: &Sandbox, args: &[&str]) -> Command {
     let mut command = in_dir(sandbox, &sandbox.root());
-    command.arg("hook").args(args).env("PITON_ENABLED", "true");
+    command.arg("hook").args(args).env("PITON_ENABLED", "true").env("PITON_DEADLINE_MS", "10000");
     command
 }
 

@@ -210,6 +210,11 @@ import { pathToFileURL } from "node:url";
 const module = await import(pathToFileURL(process.argv[2]).href);
 const hooks = await Object.values(module)[0]({ directory: process.argv[3], worktree: "/" });
 const loop = {}; loop.loop = loop;
+const info = { id: "child", parentID: "s" };
+await hooks.event({ event: { type: "session.created", properties: { sessionID: "child", info } } });
+await hooks.event({ event: { type: "session.idle", properties: { sessionID: "child" } } });
+await hooks.event();
+await hooks.event({ event: { type: "session.created", properties: loop } });
 await hooks["chat.message"]({ sessionID: "s" }, { message: { id: "m" }, parts: [{ type: "text", text: "ü" }] });
 await hooks["tool.execute.before"]({ tool: "write", sessionID: "s", callID: "c" }, { args: { filePath: "/x" } });
 await hooks["tool.execute.before"](loop, loop);
@@ -220,7 +225,7 @@ console.log("went on");
 "#;
 
 /// Runs the plugin under node with this shell script in place of piton; what the script was told, one event a line.
-fn drive(script: &str) -> Vec<Value> {
+fn drive(script: &str, deadline_ms: u32) -> Vec<Value> {
     let (sandbox, text) = installed("opencode", ".config/opencode/plugins/piton.js");
     let fake = sandbox.root().join("fake");
     fs::write(&fake, format!("#!/bin/sh\n{script}\n")).expect("a file");
@@ -229,7 +234,8 @@ fn drive(script: &str) -> Vec<Value> {
     let text: Vec<_> =
         text.lines().map(|old| if old.starts_with("const COMMAND = ") { line.as_str() } else { old }).collect();
     let plugin = sandbox.root().join("piton.mjs");
-    fs::write(&plugin, text.join("\n").replace("DEADLINE_MS = 15000", "DEADLINE_MS = 300")).expect("a file");
+    let deadline = format!("DEADLINE_MS = {deadline_ms};");
+    fs::write(&plugin, text.join("\n").replace("DEADLINE_MS = 15000;", &deadline)).expect("a file");
     let driver = sandbox.root().join("driver.mjs");
     fs::write(&driver, DRIVER).expect("a file");
     let ran = run(clean_command("node").arg(driver).arg(plugin).arg("/the/project")).done();
@@ -243,7 +249,11 @@ fn the_plugin_for_opencode_tells_piton_and_never_throws() {
     if !has_program("node") {
         return;
     }
-    let told = drive("cat >> \"$1\"; echo >> \"$1\"; echo noise; echo noise >&2; exit 1");
+    let told = drive("cat >> \"$1\"; echo >> \"$1\"; echo noise; echo noise >&2; exit 1", 60_000);
+    let created = json!({
+        "hook_event_name": "event:session.created", "directory": "/the/project", "worktree": "/",
+        "event": {"type": "session.created", "properties": {"sessionID": "child", "info": {"id": "child", "parentID": "s"}}},
+    });
     let first = json!({
         "hook_event_name": "chat.message", "directory": "/the/project", "worktree": "/", "input": {"sessionID": "s"},
         "output": {"message": {"id": "m"}, "parts": [{"type": "text", "text": "ü"}]},
@@ -252,10 +262,10 @@ fn the_plugin_for_opencode_tells_piton_and_never_throws() {
         "hook_event_name": "tool.execute.before", "directory": "/the/project", "worktree": "/",
         "input": {"tool": "write", "sessionID": "s", "callID": "c"}, "output": {"args": {"filePath": "/x"}},
     });
-    assert_eq!(told[..2], [first, second]);
-    assert_eq!(told.len(), 3, "what has no JSON is not told");
-    assert_eq!(drive("exec sleep 60"), [Value::Null; 0], "it waits for its deadline and no longer");
-    assert_eq!(drive("kill -9 $$"), [Value::Null; 0]);
+    assert_eq!(told[..3], [created, first, second]);
+    assert_eq!(told.len(), 4, "what has no JSON is not told");
+    assert_eq!(drive("exec sleep 60", 300), [Value::Null; 0], "it waits for its deadline and no longer");
+    assert_eq!(drive("kill -9 $$", 60_000), [Value::Null; 0]);
 }
 
 #[test]

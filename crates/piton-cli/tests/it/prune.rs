@@ -235,6 +235,40 @@ fn the_mark_of_the_last_prune_decides_and_what_makes_no_sense_counts_as_never() 
     assert_eq!(fs::read_to_string(&mark).expect("a mark"), "garbage");
 }
 
+/// Nobody reads what maintenance says: a mistake must neither end pruning in silence nor let more go than was asked for.
+#[test]
+fn a_mistake_in_the_configuration_does_not_end_pruning_and_lets_nothing_more_go() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.home().join(".hermes/config.yaml");
+    let record = take_in(&sandbox, &sandbox.root().join("old"));
+    edit(&record, |record| {
+        record["last_touch"] = json!(record["last_touch"].as_f64().expect("a time") - 8.0 * 86_400.0);
+    });
+    // Long enough ago to be due, and not so long that nothing goes for its age.
+    let days_ago = days_ago(2).duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
+    let maintain = |text: &[u8]| {
+        fs::write(sandbox.base().join(".last_prune"), days_ago.to_string()).expect("a mark");
+        fs::write(&config, text).expect("a file");
+        piton(&sandbox, ["maintain", "--json"]).done().json()["done"].clone()
+    };
+    assert_eq!(maintain(b"checkpoints:\n  retention_days: 1y\n"), "pruned");
+    assert!(record.exists(), "nobody knows how long it was to be kept");
+    for nothing in [&b"checkpoints:\n  auto_prune: flase\n"[..], b"checkpoints: [\n", b"\xff\xfe"] {
+        assert_eq!(maintain(nothing), "nothing", "{nothing:?}");
+    }
+    assert_eq!(maintain(b"checkpoints:\n  max_files: many\n"), "pruned");
+    assert!(!record.exists());
+    let text = crate::hook_kit::journal(&sandbox);
+    for words in ["retention_days: expected", "auto_prune: expected", "cannot read", "max_files: expected"] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    fs::remove_dir_all(sandbox.store()).expect("a store");
+    std::os::unix::fs::symlink("store", sandbox.store()).expect("a link to itself");
+    assert_eq!(piton(&sandbox, ["maintain"]).code(), 1);
+    let text = crate::hook_kit::journal(&sandbox);
+    assert!(text.contains("maintenance: cannot open the store"), "{text}");
+}
+
 #[test]
 fn clear_removes_checkpoints_and_archives_and_nothing_else() {
     let sandbox = Sandbox::new();

@@ -178,3 +178,30 @@ fn undo_and_restore_go_on_after_a_purge() {
     sandbox.assert_store_is_whole();
     take_works(&sandbox);
 }
+
+#[test]
+fn a_dry_run_names_paths_as_the_run_itself_does() {
+    let sandbox = Sandbox::new();
+    let name = "a\tb\u{1b}.txt";
+    sandbox.write(name, "x");
+    sandbox.write("kept.txt", "y");
+    take_works(&sandbox);
+    let dry = piton(&sandbox, ["purge", "--dry-run", "--json", name]).done().json();
+    let real = piton(&sandbox, ["purge", "--yes", "--json", name]).done().json();
+    assert_eq!((&dry["paths"], &real["paths"]), (&serde_json::json!([name]), &serde_json::json!([name])));
+}
+
+#[test]
+fn whoever_wants_silence_is_not_asked_about_what_was_not_said() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt\n b.txt");
+    take_works(&sandbox);
+    for (args, agree) in [(&["-q", "purge", "b.txt"][..], "--yes"), (&["-q", "clear"], "--force")] {
+        let mut command = in_dir(&sandbox, &sandbox.project());
+        let ran = crate::hook_kit::send(command.args(args), "y\n");
+        assert_eq!((ran.code(), ran.stdout.as_str()), (1, ""), "{ran:?}");
+        assert!(ran.stderr.contains(agree) && !ran.stderr.contains("[y/N]"), "{ran:?}");
+        assert_eq!(ids(&sandbox).len(), 1);
+        piton(&sandbox, args.iter().chain(&[agree])).done();
+    }
+}

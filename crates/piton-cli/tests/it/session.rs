@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Child;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use testkit::Sandbox;
@@ -207,19 +209,23 @@ fn no_update_of_many_processes_is_lost() {
 fn a_killed_process_leaves_a_whole_record() {
     let sandbox = Sandbox::new();
     session(&sandbox, &["write", "s"], "task: t\n").done();
-    for round in 0..60_u32 {
-        let mut child = start(&sandbox, &["update", "s"], format!("progress: [{}]", "x".repeat(5000)).as_bytes());
-        // From before its start to after its end, in steps that do not depend on the machine: by how often it is asked
-        // for.
-        for _ in 0..round * 40 {
-            if child.try_wait().expect("a process of ours").is_some() {
-                break;
-            }
-            std::thread::yield_now();
-        }
+    let given = format!("progress: [{}]", "x".repeat(5000));
+    let mut times = [(); 5].map(|()| {
+        let began = Instant::now();
+        session(&sandbox, &["update", "s"], &given).done();
+        began.elapsed()
+    });
+    times.sort();
+    let mut killed = 0;
+    for round in 0..60 {
+        let mut child = start(&sandbox, &["update", "s"], given.as_bytes());
+        // From its start to after its end, by what one takes on this machine.
+        std::thread::sleep(times[2] * round / 40);
         child.kill().expect("a process of ours");
-        child.wait().expect("a process of ours");
+        let ended = child.wait().expect("a process of ours");
+        killed += u32::from(round > 0 && ended.signal() == Some(9));
         session(&sandbox, &["read", "s"], "").done();
     }
+    assert!(killed >= 5, "only {killed} were killed midway");
     session(&sandbox, &["update", "s"], "status: completed").done();
 }

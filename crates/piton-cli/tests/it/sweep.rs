@@ -230,9 +230,18 @@ pub(crate) fn fail<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
     })
 }
 
+/// How many points of each call and fault are asked for. One that is named is found among all there are.
 fn points_max() -> Option<usize> {
+    if only().is_some() {
+        return Some(usize::MAX);
+    }
     let most = std::env::var("PITON_FAULT_POINTS").ok()?;
     Some(most.parse().expect("PITON_FAULT_POINTS is a number"))
+}
+
+/// The one point that is asked for.
+fn only() -> Option<String> {
+    std::env::var("PITON_FAULT_ONLY").ok()
 }
 
 /// Runs from a state that is put back before each.
@@ -355,17 +364,20 @@ fn sweep<S: Scene>(make: impl Fn() -> S + Sync, most: usize, faults: &(dyn Fn(&s
         return Swept { points: usize::MAX, felt: usize::MAX };
     }
     let most = points_max().unwrap_or(most);
-    let only = std::env::var("PITON_FAULT_ONLY").ok();
+    let only = only();
     let next = AtomicUsize::new(0);
     let (swept, failed) = (Mutex::new(Swept::default()), Mutex::new(Vec::new()));
     let work = || {
         let (stage, calls) = Stage::new(make());
         // The threads of two runs differ a little: each worker has its share of what it saw itself.
-        let points = calls.points(most, faults);
-        while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if only.as_ref().is_some_and(|only| point.to_string() != *only) {
-                continue;
-            }
+        let mut points = calls.points(most, faults);
+        if let Some(only) = &only {
+            points.retain(|point| point.to_string() == *only);
+        }
+        let mut own = 0..points.len();
+        // One that is named is tried by whoever has it.
+        let mut next = || if only.is_some() { own.next() } else { Some(next.fetch_add(1, Ordering::Relaxed)) };
+        while let Some(point) = next().and_then(|at| points.get(at)) {
             let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.try_at(point)));
             let mut swept = swept.lock().expect("nobody panics here");
             swept.points += 1;
@@ -381,5 +393,9 @@ fn sweep<S: Scene>(make: impl Fn() -> S + Sync, most: usize, faults: &(dyn Fn(&s
     let (swept, failed) = (swept.into_inner().expect("no panic"), failed.into_inner().expect("no panic"));
     assert!(failed.is_empty(), "{} of {} points: {failed:#?}", failed.len(), swept.points);
     let _ = writeln!(std::io::stderr(), "{swept:?}");
+    if only.is_some() {
+        assert!(swept.points > 0, "there is no such point: {only:?}");
+        return Swept { points: usize::MAX, felt: usize::MAX };
+    }
     swept
 }

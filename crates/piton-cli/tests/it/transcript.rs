@@ -296,7 +296,9 @@ pub(crate) fn in_terminal(sandbox: &Sandbox, columns: usize, line: &str, variabl
     let inner = format!("stty rows 24 cols {columns}; exec {PITON} {line} </dev/null");
     let output = command.args(["-q", "-e", "-c", &inner, "/dev/null"]).output().expect("script runs");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    Some(text.replace("\r\n", "\n"))
+    // What says how far it has come is cleared in the end, and is there on a slow machine only.
+    let stays = |line: &str| line.rsplit("\r\u{1b}[2K").next().unwrap_or_default().to_owned();
+    Some(text.replace("\r\n", "\n").split('\n').map(stays).collect::<Vec<_>>().join("\n"))
 }
 
 impl Transcript {

@@ -22,6 +22,8 @@ use worker::Worker;
 /// How many processes are at work at a time, each with a project of its own.
 pub const WORKERS: usize = 8;
 const SNAPSHOTS_MAX: usize = 12;
+/// A slow machine may go on for so long to have done each thing once.
+const LENGTH_MAX: Duration = Duration::from_secs(60);
 /// The session record that all of them add to.
 const SHARED: &str = "shared";
 
@@ -30,7 +32,7 @@ const SHARED: &str = "shared";
 pub struct Plan<'a> {
     /// The command under test.
     pub program: &'a Path,
-    /// How long.
+    /// How long, and then until each thing was done once.
     pub length: Duration,
     /// How often everything is stopped and checked, besides at the end.
     pub check_every: Duration,
@@ -83,6 +85,12 @@ pub struct Soaked {
 }
 
 impl Soaked {
+    /// Whether each thing was done that a soak is for: checkpoints, restores and prunes that came to their end, and
+    /// processes that did not.
+    pub fn has_everything(&self) -> bool {
+        self.taken > 0 && self.restored > 0 && self.done("prune") > 0 && self.killed() > 0
+    }
+
     /// How often a command came to its end.
     pub fn done(&self, command: &str) -> u64 {
         self.commands.get(command).map_or(0, |tally| tally.done)
@@ -103,7 +111,7 @@ impl Soaked {
 struct Soak<'a> {
     sandbox: &'a Sandbox,
     plan: &'a Plan<'a>,
-    end: Instant,
+    began: Instant,
     /// Workers hold it shared while one of their processes runs; whoever checks holds it alone.
     pause: RwLock<()>,
     projects: Vec<Mutex<Project>>,
@@ -129,7 +137,7 @@ impl Plan<'_> {
         let soak = Soak {
             sandbox,
             plan: self,
-            end: Instant::now() + self.length,
+            began: Instant::now(),
             pause: RwLock::default(),
             projects: (0..WORKERS).map(project).collect(),
             shared: Mutex::default(),
@@ -163,6 +171,12 @@ impl Plan<'_> {
 impl Soak<'_> {
     fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    fn goes_on(&self) -> bool {
+        let elapsed = self.began.elapsed();
+        let has_time = elapsed < self.plan.length || elapsed < LENGTH_MAX && !lock(&self.soaked).has_everything();
+        has_time && !self.has_failed()
     }
 
     fn command(&self, dir: &Path) -> Command {

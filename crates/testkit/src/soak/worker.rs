@@ -68,7 +68,7 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn work(mut self) {
-        while Instant::now() < self.soak.end && !self.soak.has_failed() {
+        while self.soak.goes_on() {
             let _running = self.soak.pause.read().unwrap_or_else(PoisonError::into_inner);
             match self.dice.roll(40) {
                 0..=13 => self.take(),

@@ -1,6 +1,6 @@
 // Written by `piton install opencode`, removed by `piton uninstall opencode`. What is changed here is lost on the next install.
-// Tells piton of each prompt and of each tool call before it runs, and waits until the files are safe. It never throws and
-// never answers: whatever goes wrong, the tool runs.
+// Tells piton of each session that begins, of each prompt and of each tool call before it runs, and waits until the files are
+// safe. It never throws and never answers: whatever goes wrong, the tool runs.
 import { spawn } from "node:child_process";
 
 const COMMAND = @COMMAND@;
@@ -36,5 +36,12 @@ export const Piton = async (context) => {
   const on = (hook_event_name) => async (input, output) => {
     await tell({ hook_event_name, directory, worktree, input, output });
   };
-  return { "chat.message": on("chat.message"), "tool.execute.before": on("tool.execute.before") };
+  // A subagent has a session of its own; only this says for whom it works.
+  const event = async (input) => {
+    const event = input?.event;
+    if (event?.type === "session.created") {
+      await tell({ hook_event_name: "event:session.created", directory, worktree, event });
+    }
+  };
+  return { event, "chat.message": on("chat.message"), "tool.execute.before": on("tool.execute.before") };
 };
