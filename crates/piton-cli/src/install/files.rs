@@ -121,17 +121,22 @@ pub(crate) fn remove_empty(mut dirs: Vec<PathBuf>) {
 }
 
 /// The directories around a file that are missing, outermost first.
-pub(crate) fn missing_dirs(path: &Path) -> Vec<PathBuf> {
-    // One that cannot be looked at is not ours to be removed later.
-    let is_missing = |dir: &&Path| matches!(dir.try_exists(), Ok(false));
-    let mut missing: Vec<_> = path.ancestors().skip(1).take_while(is_missing).map(Path::to_owned).collect();
+pub(crate) fn missing_dirs(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut missing = Vec::new();
+    for dir in path.ancestors().skip(1) {
+        match dir.try_exists() {
+            Ok(true) => break,
+            Ok(false) => missing.push(dir.to_owned()),
+            Err(error) => return Err(Error::io("look at", dir, error)),
+        }
+    }
     missing.reverse();
-    missing
+    Ok(missing)
 }
 
 /// Makes a directory and those around it that are missing.
 pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<()> {
-    for dir in missing_dirs(&dir.join("file")) {
+    for dir in missing_dirs(&dir.join("file"))? {
         match fs::DirBuilder::new().mode(mode).create(&dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Error::io("make the directory", dir, error));

@@ -308,7 +308,7 @@ pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, scope: &Scope, 
         }
         if is_install && let Some(remember) = &change.remember {
             record.files.retain(|known| known.path != change.path);
-            let dirs = [remember.dirs.clone(), files::missing_dirs(&change.path)].concat();
+            let dirs = [remember.dirs.clone(), files::missing_dirs(&change.path)?].concat();
             record.files.push(Changed { dirs, ..remember.clone() });
             records.put(plan.agent, &record)?;
         }
