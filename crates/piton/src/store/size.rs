@@ -63,9 +63,10 @@ impl Store {
         let noted = fsx::read_small(&self.layout.size(), NOTE_BYTES_MAX).ok().flatten();
         let noted = noted.and_then(|text| std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok());
         let fits = |size: &u64| size.saturating_add(bytes) <= bytes_max;
+        let has_limit = bytes_max < u64::MAX;
         let size = match noted.filter(fits) {
             Some(size) => size,
-            None if collecting.is_none() && self.somebody_collects()? => return Ok(Room::Lacking),
+            None if has_limit && collecting.is_none() && self.somebody_collects()? => return Ok(Room::Lacking),
             None => self.count_bytes()?.saturating_sub(written),
         };
         if !fits(&size) {
