@@ -28,7 +28,7 @@ impl Bar {
 
 /// All bars on trees that were measured.
 pub(crate) fn bars(report: &Report) -> Vec<Bar> {
-    use Column::{Git, Restic, Seed, Walk};
+    use Column::{Git, Hermes, Restic, Walk};
     use Size::{Large, Medium, Small};
     let mut bars = Vec::new();
     for size in [Large, Medium].into_iter().filter(|&size| report.has(size)) {
@@ -38,13 +38,13 @@ pub(crate) fn bars(report: &Report) -> Vec<Bar> {
     if report.has(Large) {
         bars.push(at_most(report, Work::Nothing, Large, Walk, 1.5));
         bars.push(faster(report, Work::Nothing, Large, Git, 1.0));
-        bars.push(faster(report, Work::Nothing, Large, Seed, 40.0));
+        bars.push(faster(report, Work::Nothing, Large, Hermes, 40.0));
         bars.push(at_most(report, Work::OneFile, Large, Walk, 1.7));
         bars.push(faster(report, Work::OneFile, Large, Git, 1.0));
     }
     if report.has(Medium) {
         bars.push(faster(report, Work::OneFile, Medium, Git, 1.0));
-        bars.push(faster(report, Work::OneFile, Medium, Seed, 25.0));
+        bars.push(faster(report, Work::OneFile, Medium, Hermes, 25.0));
     }
     if report.has(Small) {
         bars.push(faster(report, Work::OneFile, Small, Git, 1.0));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_neither_met_nor_missed() {
-        let bar = faster(&report(10, 11), Work::OneFile, Size::Medium, Column::Seed, 25.0);
+        let bar = faster(&report(10, 11), Work::OneFile, Size::Medium, Column::Hermes, 25.0);
         assert!(bar.measured.is_none() && !bar.is_missed());
         assert!(table(&[bar]).contains("not measured"));
     }

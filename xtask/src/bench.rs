@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::{Options, workspace_root};
 use crate::contestants::{Contestant, Outcome, Piton, Repository, Restic, Walk, WarmGit};
+use crate::hermes::Hermes;
 use crate::measure::{self, isolated, settle};
 use crate::report::{Report, Row, Work};
-use crate::seed::Seed;
 use crate::trees::{self, Edited, Size, Tree};
 use crate::{bars, extras, machine};
 
@@ -163,7 +163,7 @@ pub(crate) fn pause_after_edit() {
 
 fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
     let mut piton = setup.piton(&tree.path, "piton");
-    let mut seed = Seed(setup.repository(&tree.path, "seed", "indexes/0123456789abcdef"));
+    let mut hermes = Hermes(setup.repository(&tree.path, "hermes", "indexes/0123456789abcdef"));
     let mut git = WarmGit::new(setup.repository(&tree.path, "git", "bench-index"));
     let mut walk = Walk { program: setup.this.clone(), tree: tree.path.clone(), home: setup.home.clone() };
     let mut restic = setup.restic_no_scan.filter(|_| setup.has_restic(tree.size)).map(|no_scan| Restic {
@@ -172,7 +172,7 @@ fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
         home: setup.home.clone(),
         no_scan,
     });
-    let mut lineup: Lineup<'_> = vec![&mut piton, &mut seed, &mut git];
+    let mut lineup: Lineup<'_> = vec![&mut piton, &mut hermes, &mut git];
     lineup.extend(restic.as_mut().map(|restic| restic as &mut dyn Contestant));
     lineup.push(&mut walk);
 
@@ -183,7 +183,7 @@ fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
         extras::restore(setup, tree, &git, report)?;
         extras::memory(setup, tree, report)?;
     }
-    for store in ["piton", "seed", "git", "restic"] {
+    for store in ["piton", "hermes", "git", "restic"] {
         trees::remove(&setup.scratch.join(store))?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What is measured: piton, plain git, restic, the stat walk. The seed's sequence has a file of its own.
+//! What is measured: piton, plain git, restic, the stat walk. Hermes' sequence has a file of its own.
 //!
 //! Each keeps its store outside the tree, starts from nothing on `fresh`, and says what it found, so that no run
 //! counts in which a contestant overlooked the change it was timed for.
@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::hermes::EXCLUDES;
 use crate::measure::{self, isolated};
-use crate::seed::EXCLUDES;
 use crate::trees;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Column {
     Piton,
-    Seed,
+    Hermes,
     Git,
     Restic,
     Walk,
 }
 
 impl Column {
-    pub(crate) const ALL: [Self; 5] = [Self::Piton, Self::Seed, Self::Git, Self::Restic, Self::Walk];
+    pub(crate) const ALL: [Self; 5] = [Self::Piton, Self::Hermes, Self::Git, Self::Restic, Self::Walk];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Piton => "piton",
-            Self::Seed => "(a) seed",
+            Self::Hermes => "(a) Hermes",
             Self::Git => "(b) warm git",
             Self::Restic => "(c) restic",
             Self::Walk => "(d) stat walk",
@@ -154,7 +154,7 @@ impl Repository {
     }
 }
 
-/// Plain git with a warm index. It syncs nothing, which is git's default. It gets the seed's exclude list, so that
+/// Plain git with a warm index. It syncs nothing, which is git's default. It gets Hermes' exclude list, so that
 /// the scope is the same; making the repository is not timed.
 pub(crate) struct WarmGit {
     pub(crate) repository: Repository,

@@ -10,9 +10,9 @@ use anyhow::{Result, ensure};
 
 use crate::bench::{Setup, pause_after_edit, wait_until_old};
 use crate::contestants::{Column, Contestant, Piton, WARM_GIT_REF, WarmGit};
+use crate::hermes;
 use crate::measure::{self, isolated, settle};
 use crate::report::{Call, Report, Row, Work};
-use crate::seed;
 use crate::trees::{self, Edited, Tree};
 
 const HOOK_CALLS: u32 = 100;
@@ -103,7 +103,7 @@ fn restore_all(piton: &mut Piton, expected: u64) -> Result<Duration> {
     Ok(time)
 }
 
-/// Lists 20 checkpoints with what changed in each, beside the log and the 20 diffs that the seed runs for it.
+/// Lists 20 checkpoints with what changed in each, beside the log and the 20 diffs that Hermes runs for it.
 pub(crate) fn list(
     setup: &Setup,
     tree: &Tree,
@@ -127,10 +127,10 @@ pub(crate) fn list(
             record(&mut row, Column::Piton, list_of_piton(&piton), report);
         }
         let start = Instant::now();
-        let listed = seed::list(&git.repository, WARM_GIT_REF)?;
+        let listed = hermes::list(&git.repository, WARM_GIT_REF)?;
         let time = start.elapsed();
         ensure!(listed == CHECKPOINTS, "git lists {listed} checkpoints");
-        row.add(Column::Seed, time);
+        row.add(Column::Hermes, time);
     }
     report.rows.push(row);
     piton.fresh()

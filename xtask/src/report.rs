@@ -17,7 +17,7 @@ Milliseconds, minimum / median; whole processes from start to exit; the tree is 
 in turn in the same run.
 
 - piton: durable, everything synced before it exits.
-- (a) seed: the git processes of the system that piton replaces, with git's defaults; its list is a log and 20 diffs.
+- (a) Hermes: the git processes that it runs for a checkpoint, with git's defaults; its list is a log and 20 diffs.
 - (b) warm git: `add -A`, `write-tree`, `commit-tree`, `update-ref` with a kept index; the first two where nothing
   changed; `checkout-index` into an empty directory for the restore. Nothing is synced.
 - (c) restic: `backup` into a local repository.

@@ -116,7 +116,8 @@ fn the_newest_version_of_a_file_stands_whole() {
     }
     // Files of one name in several directories may lean on each other: at least one of them is whole.
     assert!(whole >= 1, "{listing}");
-    assert!(listing.contains("chain length = 4: "), "older versions lean on newer ones:\n{listing}");
+    // A collection that gave way to another process merges in two steps, which makes chains shorter.
+    assert!(listing.contains("chain length = 2: "), "older versions lean on newer ones:\n{listing}");
 }
 
 #[test]

@@ -25,11 +25,11 @@ __pycache__/\n*.pyc\n*.pyo\n.cache/\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\
 *.mp4\n*.mov\n*.mkv\n*.webm\n*.zip\n*.tar\n*.tar.gz\n*.tgz\n*.7z\n*.rar\n*.iso\n\
 .env\n.env.*\n.env.local\n.env.*.local\n.DS_Store\nThumbs.db\n*.log\n";
 
-pub(crate) struct Seed(pub(crate) Repository);
+pub(crate) struct Hermes(pub(crate) Repository);
 
-impl Contestant for Seed {
+impl Contestant for Hermes {
     fn column(&self) -> Column {
-        Column::Seed
+        Column::Hermes
     }
 
     fn fresh(&mut self) -> Result<()> {
@@ -43,7 +43,7 @@ impl Contestant for Seed {
     }
 }
 
-impl Seed {
+impl Hermes {
     fn sequence(&self) -> Result<Outcome> {
         let repository = &self.0;
         self.open_store()?;
@@ -90,10 +90,10 @@ impl Seed {
         Ok((output.status.success() && !id.is_empty()).then_some(id))
     }
 
-    /// The seed looks at the size of everything staged, to drop what is over its limit.
+    /// Hermes looks at the size of everything staged, to drop what is over its limit.
     fn look_for_oversize(&self) -> Result<()> {
         for name in self.0.files()? {
-            // A dangling link has no size; the seed passes over it too.
+            // A dangling link has no size; Hermes passes over it too.
             let _ = fs::metadata(self.0.tree.join(name));
         }
         Ok(())
@@ -120,7 +120,7 @@ fn add_up_store(store: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The seed's list of the newest 20 checkpoints: the log, then a process for each to count its changes. It gives how
+/// Hermes' list of the newest 20 checkpoints: the log, then a process for each to count its changes. It gives how
 /// many it found.
 pub(crate) fn list(repository: &Repository, reference: &str) -> Result<usize> {
     let log = measure::text(&mut repository.git(["log", reference, "--format=%H|%h|%aI|%s", "-n", "20"]))?;
