@@ -93,7 +93,8 @@ impl Check<'_> {
     fn records(&mut self) -> Result<()> {
         for project in self.store.recorded_projects()? {
             let path = self.store.layout.record(&project);
-            let bytes = fsx::read_small(&path, FILE_BYTES_MAX)?.unwrap_or_default();
+            // A project that was forgotten a moment ago.
+            let Some(bytes) = fsx::read_small(&path, FILE_BYTES_MAX)? else { continue };
             let why = match serde_json::from_slice(&bytes) {
                 Ok(Value::Object(keys)) => {
                     let is_named = keys.contains_key("workdir") || keys.contains_key("workdir_bytes");
