@@ -27,8 +27,8 @@ enum Holder {
 
 impl Store {
     pub(crate) fn holdings(&self, held: &StoreLock) -> Result<Holdings> {
-        let objects = self.objects(held)?;
         let roots = self.roots()?;
+        let objects = self.objects(held)?;
         let mut holders: HashMap<ObjectId, Holder> = HashMap::new();
         let mut holdings = Holdings::default();
         for (at, newest) in roots.projects.values().enumerate() {

@@ -80,6 +80,8 @@ impl Store {
     /// Which of these contents are in the store, and where one of them was seen.
     pub(crate) fn where_held(&self, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
         let held = self.share()?;
+        // Names before objects: a take publishes objects first, so what is named now is there afterwards.
+        let roots = self.roots()?;
         let objects = self.objects(&held)?;
         let mut left: HashMap<_, _> =
             contents.iter().filter(|id| objects.has(**id)).map(|id| (*id, String::new())).collect();
@@ -87,7 +89,6 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut seen = HashSet::new();
-        let roots = self.roots()?;
         for (project, newest) in roots.projects {
             let place =
                 self.record(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());

@@ -56,8 +56,8 @@ impl Store {
             if round == 0 && self.tidy_up(held, now)? {
                 continue;
             }
-            let objects = self.objects(&StoreLock::none())?;
             let roots = self.roots()?;
+            let objects = self.objects(&StoreLock::none())?;
             let histories = histories(&objects, &roots)?;
             let order = self.drop_order(&histories)?;
             let mut reach = self.rank(&objects, &roots, &histories, &order)?;
@@ -86,8 +86,8 @@ impl Store {
             return Ok(Some(BTreeMap::new()));
         };
         let held = self.share()?;
-        let objects = self.objects(&held)?;
         let roots = self.roots()?;
+        let objects = self.objects(&held)?;
         let histories = histories(&objects, &roots)?;
         let order = self.drop_order(&histories)?;
         let reach = self.rank(&objects, &roots, &histories, &order)?;
