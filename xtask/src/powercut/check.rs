@@ -61,7 +61,9 @@ impl Check<'_> {
         }
         for demand in &demands {
             self.look_at_files(demand)?;
-            if is_made && demand.before.files.is_some() {
+            // The user may be about to remove it: then it is there, or no longer.
+            let is_there = demand.after.files.is_some() || self.piton.root.join(demand.before.name).exists();
+            if is_made && demand.before.files.is_some() && is_there {
                 self.look_at_list(demand)?;
             }
         }
