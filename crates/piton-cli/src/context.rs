@@ -62,8 +62,7 @@ impl Context {
                 // 0 is no limit.
                 *limit = if is_wrong(key) { 0 } else { *limit };
             }
-            problems.extend(found.iter().map(|(source, problem)| format!("the configuration {source}: {problem}")));
-            problems.extend(unread.map(|error| format!("{error:#}")));
+            problems.extend(in_words(&found, unread));
             Ok(settings)
         })
     }
@@ -279,8 +278,7 @@ impl Surroundings {
         let base = if is_named { dir.join(base) } else { base };
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         let (settings, problems, unread) = read_settings(global, config.as_deref());
-        let problems = problems.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
-        let problems = problems.chain(unread.map(|error| format!("{error:#}"))).collect();
+        let problems = in_words(&problems, unread).collect();
         let journal = journal(&base, home.as_deref());
         Self { home, base, config: config.filter(|_| global.config.is_some()), settings, problems, journal }
     }
@@ -297,6 +295,12 @@ impl Surroundings {
         let named = env::var("PITON_DEADLINE_MS").ok().and_then(|text| text.trim().parse().ok());
         named.unwrap_or(Settings::default().deadline_ms)
     }
+}
+
+/// What is wrong with the settings, for the journal.
+fn in_words(found: &[(String, Problem)], unread: Option<anyhow::Error>) -> impl Iterator<Item = String> {
+    let found = found.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
+    found.chain(unread.map(|error| format!("{error:#}")))
 }
 
 /// A value that is wrong is an error here: a user is there to mend it.

@@ -137,12 +137,24 @@ pub(crate) fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
 pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<PathBuf> {
     loop {
         let place = places.next().expect("there is no end of names");
-        match fs::symlink_metadata(&place) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(place),
-            Err(error) => return Err(Error::io("look at", place, error)),
+        if !is_there(&place)? {
+            return Ok(place);
         }
     }
+}
+
+/// Whether anything stands at a path, a link that leads nowhere included.
+pub(crate) fn is_there(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if crate::sys::is_gone(&error) => Ok(false),
+        Err(error) => Err(Error::io("look at", path, error)),
+    }
+}
+
+/// Whether a directory stands at a path, links followed.
+pub(crate) fn is_dir(path: &Path) -> Result<bool> {
+    Ok(look_at(path)?.is_some_and(|found| found.is_dir()))
 }
 
 /// The names in a directory, sorted; none where there is no such directory.

@@ -251,18 +251,20 @@ impl Manager {
         if let Some(parent) = &note.parent {
             return self.work_for(parent, now);
         }
+        // A session of which nothing but its start was told has one turn so far, of the same name for all who ask.
+        note.is_unprompted |= note.turn.is_none();
+        let mut turn = note.turn.take().unwrap_or_else(|| format!("start-{}", note.time_secs));
         if note.is_unprompted && name.is_none() && now.secs != note.time_secs {
             // All who come after the same pause make the same name of it.
             if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
-                note.turn = Some(format!("after-{}", note.time_secs));
+                turn = format!("after-{}", note.time_secs);
                 note.misses = 0;
             }
-            note.time_secs = now.secs;
+            (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
+            // A help: what is not remembered costs a spare checkpoint.
             let _ = store.save_turn_note(&key, &note);
         }
-        // A session without a prompt so far has one turn, of the same name for all who ask.
-        let noted = note.turn.unwrap_or_else(|| format!("start-{}", note.time_secs));
-        (self.turn, self.root) = (Some(name.map_or(noted, str::to_owned)), note.root);
+        (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
     }
 
     /// A session begins or is resumed in `dir`; `parent` is the session that it works for, if it is a subagent's.
@@ -525,8 +527,7 @@ fn declined(dir: &Path, why: WhySkipped) -> Ensured {
 /// The directory itself, or the nearest one above it that exists: a tool may be about to make it. One that cannot be
 /// looked at is not passed over: what is around it is another project.
 fn nearest_dir(path: &Path) -> &Path {
-    let is_it = |dir: &Path| fsx::look_at(dir).map_or(true, |found| found.is_some_and(|found| found.is_dir()));
-    path.ancestors().find(|dir| is_it(dir)).unwrap_or(path)
+    path.ancestors().find(|dir| fsx::is_dir(dir).unwrap_or(true)).unwrap_or(path)
 }
 
 /// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.

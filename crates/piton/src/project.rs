@@ -38,7 +38,7 @@ impl Project {
     /// can be a project.
     pub fn at(dir: &Path, home: Option<&Path>) -> Result<Self> {
         let dir = fsx::canonical(dir)?;
-        if !fsx::look_at(&dir)?.is_some_and(|found| found.is_dir()) {
+        if !fsx::is_dir(&dir)? {
             return Err(Error::new(ErrorKind::Invalid, "use as a project")
                 .with_path(&dir)
                 .because("it is not a directory"));
@@ -84,8 +84,7 @@ fn is_too_broad(dir: &Path, home: Option<&Path>) -> bool {
 pub fn working_dir_for_path(path: &Path, home: Option<&Path>) -> PathBuf {
     let path = fsx::canonical(path).unwrap_or_else(|_| path.to_owned());
     // What cannot be looked at is no reason to take what is around it: whoever uses it is told.
-    let is_dir = fsx::look_at(&path).map_or(true, |found| found.is_some_and(|found| found.is_dir()));
-    let own = if is_dir { path.as_path() } else { path.parent().unwrap_or(&path) };
+    let own = if fsx::is_dir(&path).unwrap_or(true) { path.as_path() } else { path.parent().unwrap_or(&path) };
     let has_marker = |dir: &Path| MARKERS.iter().any(|marker| dir.join(marker).symlink_metadata().is_ok());
     own.ancestors().take_while(|dir| !is_too_broad(dir, home)).find(|dir| has_marker(dir)).unwrap_or(own).to_owned()
 }

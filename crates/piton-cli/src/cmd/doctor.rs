@@ -242,9 +242,11 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
     places
 }
 
+/// Whether a path leads to the program that runs.
 fn is_this_program(program: &str) -> bool {
-    let real = |path: &Path| fs::canonicalize(path).ok();
-    Context::program().is_ok_and(|this| real(&this).is_some() && real(&this) == real(Path::new(program)))
+    let real = |path: PathBuf| fs::canonicalize(path).ok();
+    let this = Context::program().ok().and_then(real);
+    this.is_some() && this == real(program.into())
 }
 
 /// The command lines in a file that is ours as a whole.

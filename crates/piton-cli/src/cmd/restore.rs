@@ -10,7 +10,7 @@ use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
 use piton::{
     Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestoreReport, RestoreTo, Store, parse_path, tell_sessions,
+    RestoreReport, RestoreTo, Settings, Store, parse_path, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -184,10 +184,7 @@ pub(crate) fn restore(
         }
         done => done?,
     };
-    if context.settings.tell_agent {
-        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
-        let _ = tell_sessions(&store, &project, &report);
-    }
+    tell_agents(&context.settings, &store, &project, &report);
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report));
     output.text(&report_text(&report));
@@ -276,6 +273,14 @@ fn count(plan: &Plan) -> String {
 
 pub(crate) fn files(count: usize) -> String {
     counted(count, "file")
+}
+
+/// Leaves word for the sessions of a project whose files went back, unless the user does not want that.
+pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project, report: &RestoreReport) {
+    if settings.tell_agent {
+        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
+        let _ = tell_sessions(store, project, report);
+    }
 }
 
 pub(crate) fn report_text(report: &RestoreReport) -> String {

@@ -17,7 +17,7 @@ use piton::{
 use super::list::Row;
 use super::patch::Patch;
 use super::state::{Action, Deed, Done, Event, Planned, Trouble};
-use crate::cmd::restore::{other_line, plan_lines, report_text};
+use crate::cmd::restore::{other_line, plan_lines, report_text, tell_agents};
 use crate::context::Context;
 use crate::output::plain;
 
@@ -250,9 +250,6 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
             .into());
     }
     let report = prepared.apply()?;
-    if ground.settings.tell_agent {
-        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
-        let _ = piton::tell_sessions(&ground.store, &ground.project, &report);
-    }
+    tell_agents(&ground.settings, &ground.store, &ground.project, &report);
     Ok(Done { outcome: report.outcome, text: report_text(&report) })
 }

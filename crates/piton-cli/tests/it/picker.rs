@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use piton::{CheckpointKind, Moment, Origin, Progress, Project, Request, Settings, Store};
 use testkit::{Sandbox, clean_command, has_program, wait_for_maintenance};
 
+use crate::hook_kit::{hook, prompt};
 use crate::kit::{PITON, ids, piton};
 
 /// How long something may take to come on the screen before it counts as missing.
@@ -200,6 +201,22 @@ fn everything_is_restored_after_the_plan_was_looked_at() {
     assert_eq!((text(&sandbox, "a.txt"), text(&sandbox, "b.txt")), ("a one\n".to_owned(), "b one\n".to_owned()));
     assert!(!sandbox.path("c.txt").exists());
     terminal.press(&["r"]).wait_for("Nothing to do: the files are as they were");
+}
+
+/// As after a restore by the command.
+#[test]
+fn an_agent_hears_of_what_was_restored() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = one");
+    hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t1", "first"));
+    sandbox.write("a.txt", "two");
+    let Some(terminal) = Terminal::picker(&sandbox) else { return };
+    terminal.wait_for("-one");
+    terminal.press(&["Enter"]).wait_for("1 file written, 0 removed. y/n");
+    terminal.press(&["y"]).wait_for("Nothing differs");
+    assert_eq!(text(&sandbox, "a.txt"), "one");
+    let told = hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t2", "second"));
+    assert!(told.contains("a.txt"), "{told}");
 }
 
 #[test]

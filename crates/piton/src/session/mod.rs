@@ -284,7 +284,7 @@ impl Sessions {
 
     fn exists(&self, id: &SessionId) -> bool {
         // What cannot be looked at is found out about by whoever reads it.
-        !fs::symlink_metadata(self.layout.session(id.as_str())).is_err_and(|error| crate::sys::is_gone(&error))
+        fsx::is_there(&self.layout.session(id.as_str())).unwrap_or(true)
     }
 
     /// Keeps all others from changing records, where there are some. Declines a base that belongs to another user, who

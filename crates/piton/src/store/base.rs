@@ -148,8 +148,7 @@ impl Store {
 
     /// Declines a directory that is no store of piton's making.
     pub(crate) fn check_ours(&self) -> Result<()> {
-        let projects = fsx::look_at(&self.layout.projects())?;
-        let is_ours = create::is_a_store(self.layout.store())? && projects.is_some_and(|found| found.is_dir());
+        let is_ours = create::is_a_store(self.layout.store())? && fsx::is_dir(&self.layout.projects())?;
         if is_ours { Ok(()) } else { Err(not_ours(self.layout.store())) }
     }
 

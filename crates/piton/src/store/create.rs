@@ -372,13 +372,8 @@ fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Resul
     // One that holds the same name is an older one: the clock may have been set back, too.
     let later = (0..).map(|secs| Moment { secs: now.secs.saturating_add(secs), ..now }.stamp());
     let mut archives = begun.cloned().into_iter().chain(later.map(|stamp| format!("{LEGACY_PREFIX}{stamp}").into()));
-    let holds = |archive: &Path, name: &OsString| match fs::symlink_metadata(archive.join(name)) {
-        Ok(_) => Ok(true),
-        Err(error) if sys::is_gone(&error) => Ok(false),
-        Err(error) => Err(Error::io("look at", archive.join(name), error)),
-    };
     let mut archive = base.join(archives.next().unwrap_or_default());
-    while others.iter().map(|name| holds(&archive, name)).collect::<Result<Vec<_>>>()?.contains(&true) {
+    while others.iter().map(|name| fsx::is_there(&archive.join(name))).collect::<Result<Vec<_>>>()?.contains(&true) {
         archive = base.join(archives.next().unwrap_or_default());
     }
     fsx::ensure_dir(&archive)?;

@@ -110,8 +110,10 @@ fn note(store: &Store, which: u8, text: &[u8]) {
         }
         1 => {
             put(&layout.packed_refs());
-            // Or it is damaged.
-            let newest = store.newest(project).ok().flatten();
+            let newest = match store.newest(project) {
+                Err(error) => return assert_eq!(error.kind(), crate::ErrorKind::Damaged, "a file that can be read"),
+                Ok(newest) => newest,
+            };
             let line = newest.map(|id| format!("{id} refs/hermes/{project}").to_ascii_lowercase());
             let is_there = |line: &String| String::from_utf8_lossy(text).to_ascii_lowercase().contains(line);
             assert!(line.as_ref().is_none_or(is_there));

@@ -108,7 +108,7 @@ impl Store {
 
     /// Opens the store in `base`; `None` where there is none. Writes nothing.
     pub fn open_existing(base: &Path) -> Result<Option<Self>> {
-        if !base.is_absolute() || !fsx::look_at(base)?.is_some_and(|found| found.is_dir()) {
+        if !base.is_absolute() || !fsx::is_dir(base)? {
             return Ok(None);
         }
         let layout = Layout::new(fsx::canonical(base)?);

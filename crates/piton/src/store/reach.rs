@@ -4,14 +4,12 @@
 //!   to would be taken for dead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs;
 
 use super::commit::parents_and_tree;
 use super::{Objects, Store, tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
-use crate::sys;
 
 /// Names, packed refs and logs of a hundred thousand projects.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
@@ -96,12 +94,7 @@ impl Store {
         while let Some((dir, depth)) = open.pop() {
             for name in fsx::names_in(&self.layout.store().join(&dir))? {
                 let path = self.layout.store().join(&dir).join(&name);
-                let found = fs::symlink_metadata(&path);
-                let is_dir = match found {
-                    Ok(found) => found.is_dir() || path.is_dir(),
-                    Err(error) if sys::is_gone(&error) => continue,
-                    Err(error) => return Err(Error::io("look at", path, error)),
-                };
+                let is_dir = fsx::is_dir(&path)?;
                 let Some(name) = name.to_str().filter(|_| !is_dir || depth < REF_DEPTH_MAX) else {
                     let why = "its name is not UTF-8, or it lies too deep";
                     return Err(Error::new(ErrorKind::NotOurs, "read").with_path(&path).because(why).with_hint(
@@ -117,8 +110,7 @@ impl Store {
 
     /// Every ref by its name. Those in files of their own come before the packed ones.
     pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
-        let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_as_they_stand()?;
-        self.whole_packed_refs()?;
+        let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_with(&self.whole_packed_refs()?)?;
         match garbage.into_iter().next() {
             None => Ok(refs),
             Some(name) => {
@@ -131,9 +123,13 @@ impl Store {
 
     /// Every ref, and what stands in the place of one and is none.
     pub(super) fn refs_as_they_stand(&self) -> Result<RefsAsTheyStand> {
-        let text = fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default();
+        self.refs_with(&fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default())
+    }
+
+    /// The same with these packed refs.
+    fn refs_with(&self, packed_refs: &[u8]) -> Result<RefsAsTheyStand> {
         let mut packed = BTreeMap::new();
-        for line in text.split(|byte| *byte == b'\n') {
+        for line in packed_refs.split(|byte| *byte == b'\n') {
             if let Some((id, name)) = line.split_at_checked(40)
                 && let (Some(id), Some(name)) = (ObjectId::from_hex(id), name.strip_prefix(b" "))
             {

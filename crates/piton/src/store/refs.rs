@@ -15,7 +15,7 @@ use tempfile::TempPath;
 
 use super::layout::Layout;
 use super::lock::Exclusive;
-use super::verify::is_packed_line;
+use super::verify::wrong_packed_line;
 use super::{ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -60,9 +60,9 @@ impl Store {
     pub(super) fn whole_packed_refs(&self) -> Result<Vec<u8>> {
         let path = self.layout.packed_refs();
         let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
-        match text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line)) {
+        match wrong_packed_line(&text) {
             None => Ok(text),
-            Some(at) => Err(Error::damaged(format!("read {}", path.display()), format!("line {} is no ref", at + 1))
+            Some(number) => Err(Error::damaged(format!("read {}", path.display()), format!("line {number} is no ref"))
                 .with_hint("`piton verify` shows what else is damaged, `piton repair` mends it")),
         }
     }

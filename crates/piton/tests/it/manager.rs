@@ -283,6 +283,17 @@ fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
     assert_ne!(second, first);
     assert_eq!(turn_after(221, None), second);
     assert_eq!(turn_after(1000, Some("its own")), Some("its own".to_owned()));
+    // The same where the start of the session was told, and nothing else.
+    let mut started = manager(&sandbox);
+    started.start_session("t", None, None, start);
+    let started_after = |secs: i64| {
+        let mut manager = manager(&sandbox);
+        manager.continue_turn("t", None, piton::Moment { secs: start.secs + secs, ..start });
+        manager.turn().map(str::to_owned)
+    };
+    let first = started_after(5);
+    assert_eq!(started_after(50), first);
+    assert_ne!(started_after(200), first);
     // From the first prompt on, prompts say when a turn begins.
     let mut prompted = manager(&sandbox);
     prompted.new_turn("s", start);

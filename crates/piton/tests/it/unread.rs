@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use piton::{
-    ErrorKind, Moment, Policy, Progress, Project, RepairOptions, Request, RestoreOutcome, RestoreTo, Settings, Store,
-    Watch,
+    ErrorKind, Manager, Moment, Policy, Progress, Project, RepairOptions, Request, RestoreOutcome, RestoreTo, Settings,
+    Store, Watch,
 };
 use testkit::Sandbox;
 
@@ -13,6 +13,7 @@ use crate::kit::{now, project_id, take, take_at, taken, without_roots_powers};
 use crate::repair::repair;
 use crate::restore_kit::try_restore;
 use crate::upkeep::{ids_of, packs, store_of};
+use crate::verify::damage_object;
 
 fn set_mode(path: &std::path::Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
@@ -115,5 +116,48 @@ fn a_restore_of_which_only_the_end_was_cut_off_is_ended() {
     assert_eq!(report.outcome, RestoreOutcome::Restored);
     assert_eq!(report.safety.map(|id| id.to_string()), Some(safety));
     assert!(!intent.exists());
-    assert!(Store::open_existing(&sandbox.base()).expect("a base").is_some());
+}
+
+/// A directory that is not whole does not make its files such as never were.
+#[test]
+fn what_a_damaged_tree_held_is_not_said_to_be_nowhere() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("dir/a = 1\n b = 1");
+    let id = taken(&take(&sandbox));
+    let tree = String::from_utf8(sandbox.store_git(&["rev-parse", &format!("{id}:dir")])).expect("an id");
+    damage_object(&sandbox, &packs(&sandbox)[0], tree.trim());
+    let refused = try_restore(&sandbox, RestoreTo::Named(&id), &["dir/a"]).expect_err("it is damaged");
+    assert_eq!(refused.kind(), ErrorKind::Damaged);
+}
+
+/// What is around it is another project.
+#[test]
+fn a_directory_that_cannot_be_looked_at_is_not_passed_over() {
+    if !without_roots_powers("unread::a_directory_that_cannot_be_looked_at_is_not_passed_over") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n shut/in/b = 1");
+    set_mode(&sandbox.path("shut"), 0o000);
+    let settings = Settings { enabled: true, ..Settings::default() };
+    let mut manager = Manager::new(&sandbox.base(), Some(&sandbox.home()), settings);
+    manager.new_turn("s", now());
+    let ensured = manager.ensure_checkpoint(&sandbox.path("shut/in"), "before a test", now());
+    set_mode(&sandbox.path("shut"), 0o755);
+    assert_eq!(ensured.report.expect_err("it cannot be looked at").kind(), ErrorKind::Io);
+}
+
+#[test]
+fn a_repair_does_not_take_a_base_that_it_cannot_look_at_for_none() {
+    if !without_roots_powers("unread::a_repair_does_not_take_a_base_that_it_cannot_look_at_for_none") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    taken(&take(&sandbox));
+    let around = sandbox.base().parent().expect("a directory").to_owned();
+    set_mode(&around, 0o000);
+    let opened = Store::open_damaged(&sandbox.base());
+    set_mode(&around, 0o700);
+    assert_eq!(opened.expect_err("it cannot be looked at").kind(), ErrorKind::Io);
 }

@@ -1,5 +1,6 @@
 //! A store that stays small: collections, roll-up, deltas, the limit on its size.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -95,7 +96,7 @@ fn a_collection_keeps_every_checkpoint_byte_for_byte_and_stock_git_agrees() {
 }
 
 #[test]
-fn the_newest_version_of_a_file_stands_whole() {
+fn older_versions_of_a_file_lean_on_newer_ones() {
     let sandbox = Sandbox::new();
     let mut dice = Dice::new(2);
     for _ in 0..6 {
@@ -103,21 +104,28 @@ fn the_newest_version_of_a_file_stands_whole() {
         taken(&take_with(&sandbox, &sandbox.project(), &Settings::default()));
     }
     collect(&sandbox);
-    let newest = &ids_of(&sandbox, &sandbox.project())[0];
-    let idx = packs(&sandbox)[0].with_extension("idx");
-    let listing = String::from_utf8(sandbox.store_git(&["verify-pack", "-v", idx.to_str().expect("UTF-8")]));
-    let listing = listing.expect("text");
-    let tree = String::from_utf8(sandbox.store_git(&["ls-tree", "-r", newest])).expect("text");
-    let mut whole = 0;
-    for line in tree.lines() {
-        let id = line.split_whitespace().nth(2).expect("an id");
-        let stored = listing.lines().find(|line| line.starts_with(id)).expect("it is in the pack");
-        whole += usize::from(stored.split_whitespace().count() == 5);
+    // How many checkpoints ago each content was last in use.
+    let mut ages = BTreeMap::new();
+    for (age, id) in ids_of(&sandbox, &sandbox.project()).iter().enumerate() {
+        let tree = String::from_utf8(sandbox.store_git(&["ls-tree", "-r", id])).expect("text");
+        for line in tree.lines() {
+            ages.entry(line.split_whitespace().nth(2).expect("an id").to_owned()).or_insert(age);
+        }
     }
-    // Files of one name in several directories may lean on each other: at least one of them is whole.
-    assert!(whole >= 1, "{listing}");
-    // A collection that gave way to another process merges in two steps, which makes chains shorter.
-    assert!(listing.contains("chain length = 2: "), "older versions lean on newer ones:\n{listing}");
+    let idx = packs(&sandbox)[0].with_extension("idx");
+    let listing = sandbox.store_git(&["verify-pack", "-v", idx.to_str().expect("UTF-8")]);
+    let listing = String::from_utf8(listing).expect("text");
+    let (mut old, mut leaning, mut newest_whole) = (0, 0, 0);
+    for words in listing.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {
+        let Some(age) = words.first().and_then(|id| ages.get(*id)) else { continue };
+        let base = words.get(6).map(|base| ages.get(*base).expect("contents lean on contents"));
+        assert!(base.is_none_or(|base| base <= age), "{words:?} leans on what is older:\n{listing}");
+        old += usize::from(*age > 0);
+        leaning += usize::from(*age > 0 && base.is_some());
+        // Files of one name in several directories may lean on each other: at least one of them is whole.
+        newest_whole += usize::from(*age == 0 && base.is_none());
+    }
+    assert!(newest_whole >= 1 && leaning * 2 > old, "{leaning} of {old} lean on another:\n{listing}");
 }
 
 #[test]

@@ -22,7 +22,6 @@ use super::{Objects, Record, Store, StoreLock, Watch, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
-use crate::sys;
 use crate::time::Moment;
 
 /// What was done, or would be.
@@ -73,12 +72,11 @@ pub(crate) struct Diagnosis {
 impl Store {
     /// Opens what is left of a store in `base`, for a check or a repair: it need not have all its pieces.
     pub fn open_damaged(base: &Path) -> Result<Option<Self>> {
-        let is_dir = |path: &Path| Ok::<_, Error>(fsx::look_at(path)?.is_some_and(|found| found.is_dir()));
-        if !base.is_absolute() || !is_dir(base)? {
+        if !base.is_absolute() || !fsx::is_dir(base)? {
             return Ok(None);
         }
         let layout = super::Layout::new(fsx::canonical(base)?);
-        let is_there = is_dir(&layout.objects())? && create::is_a_store(layout.store())?;
+        let is_there = fsx::is_dir(&layout.objects())? && create::is_a_store(layout.store())?;
         create::is_there(&layout)?;
         Ok(is_there.then(|| Self { layout, told: super::lock::Told::default() }))
     }
@@ -106,15 +104,6 @@ impl Store {
             alone,
             _held: held,
         })
-    }
-}
-
-/// Whether there is something. Whoever moves something into its place must know.
-fn is_there(path: &Path) -> Result<bool> {
-    match sys::stat_path(path) {
-        Ok(_) => Ok(true),
-        Err(error) if sys::is_gone(&error) => Ok(false),
-        Err(error) => Err(Error::io("look at", path, error)),
     }
 }
 
@@ -173,7 +162,7 @@ impl Mending<'_> {
     /// Moves a file aside. One that is not there is fine.
     fn put_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()).map(Path::to_owned) else { return Ok(()) };
-        if !is_there(path)? {
+        if !fsx::is_there(path)? {
             return Ok(());
         }
         let to = self.aside.join(below);
@@ -192,7 +181,7 @@ impl Mending<'_> {
     fn copy_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()) else { return Ok(()) };
         let to = self.aside.join(below);
-        if self.is_dry || !is_there(path)? {
+        if self.is_dry || !fsx::is_there(path)? {
             return Ok(());
         }
         let dir = to.parent().expect("below the directory of this repair");
@@ -272,8 +261,8 @@ impl Mending<'_> {
         let mut places = Vec::new();
         for project in self.store.recorded_projects()? {
             let dir = self.store.record(&project).dir().filter(|dir| ProjectId::of(dir) == project);
-            let is_there = |dir: &PathBuf| !fs::symlink_metadata(dir).is_err_and(|error| sys::is_gone(&error));
-            places.extend(dir.filter(is_there).map(|dir| (project, dir)));
+            // One that cannot be looked at is named, where it is looked into.
+            places.extend(dir.filter(|dir| fsx::is_there(dir).unwrap_or(true)).map(|dir| (project, dir)));
         }
         Ok(places)
     }

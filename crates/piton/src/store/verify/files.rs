@@ -70,8 +70,8 @@ impl Check<'_> {
         if text.last().is_some_and(|last| *last != b'\n') {
             self.note(FindingKind::PackedRefs, Some(path.clone()), "its last line has no end");
         }
-        if let Some(at) = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line)) {
-            self.note(FindingKind::PackedRefs, Some(path), format!("line {} is no ref", at + 1));
+        if let Some(number) = wrong_packed_line(&text) {
+            self.note(FindingKind::PackedRefs, Some(path), format!("line {number} is no ref"));
         }
         Ok(())
     }
@@ -233,6 +233,12 @@ impl Store {
         }
         Ok(found)
     }
+}
+
+/// The number of the first line of packed refs that is none.
+pub(in super::super) fn wrong_packed_line(text: &[u8]) -> Option<usize> {
+    let wrong = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line));
+    wrong.map(|at| at + 1)
 }
 
 /// Whether a line makes sense among the packed refs.

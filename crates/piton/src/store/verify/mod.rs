@@ -6,7 +6,7 @@
 
 mod files;
 
-pub(super) use files::is_packed_line;
+pub(super) use files::{is_packed_line, wrong_packed_line};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
