@@ -124,6 +124,7 @@ impl Bench {
 /// The first checkpoint of each, and one more by which all is settled.
 fn take_all(contestants: &mut [&mut dyn Contestant]) -> Result<()> {
     for contestant in contestants {
+        contestant.fresh()?;
         contestant.take()?;
         contestant.take()?;
     }

@@ -6,9 +6,10 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use memmap2::{Advice, MmapMut};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
@@ -96,20 +97,38 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
 
 /// Reads a file of at most `bytes_max` bytes; `None` where there is none. A longer one is damaged, not read.
 pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
-    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-    let (size, mut file) = match opened {
-        Ok(opened) => opened,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("read", path, error)),
-    };
+    let Some((mut file, _)) = open_at_most(path, bytes_max)? else { return Ok(None) };
     let mut bytes = Vec::new();
-    if size <= bytes_max {
-        file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    if bytes.len() as u64 > bytes_max { Err(too_long(path, bytes_max)) } else { Ok(Some(bytes)) }
+}
+
+/// The same for a file that may be large and that nobody writes to. Most of the time would go into memory that was not
+/// there before: it comes in large pages, where the system has them. One that gets shorter meanwhile is an error.
+pub(crate) fn read_large(path: &Path, bytes_max: u64) -> Result<Option<MmapMut>> {
+    let Some((file, size)) = open_at_most(path, bytes_max)? else { return Ok(None) };
+    let size = usize::try_from(size).map_err(|_| too_long(path, bytes_max))?;
+    let read = MmapMut::map_anon(size).and_then(|mut bytes| {
+        // A help.
+        let _ = bytes.advise(Advice::HugePage);
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    });
+    read.map(Some).map_err(|error| Error::io("read", path, error))
+}
+
+/// Opens a file, and says how long it is. `None` where there is none.
+fn open_at_most(path: &Path, bytes_max: u64) -> Result<Option<(File, u64)>> {
+    match File::open(path).and_then(|file| Ok((file.metadata()?.len(), file))) {
+        Ok((size, _)) if size > bytes_max => Err(too_long(path, bytes_max)),
+        Ok((size, file)) => Ok(Some((file, size))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path, error)),
     }
-    if size.max(bytes.len() as u64) > bytes_max {
-        return Err(Error::damaged(format!("read {}", path.display()), format!("it is longer than {bytes_max} bytes")));
-    }
-    Ok(Some(bytes))
+}
+
+fn too_long(path: &Path, bytes_max: u64) -> Error {
+    Error::damaged(format!("read {}", path.display()), format!("it is longer than {bytes_max} bytes"))
 }
 
 /// Removes a file; one that is not there is fine.

@@ -353,13 +353,19 @@ impl Survey {
             if counts[usize::from(most)][class] > 0 { most } else { default }
         };
         let usual = [usual(0, default.file), usual(1, default.executable), usual(2, default.dir)];
+        let is_unusual = |(mode, counts): (usize, &[u32; 3])| {
+            counts.iter().zip(usual).any(|(count, usual)| *count > 0 && mode != usize::from(usual))
+        };
         let mut modes = Vec::new();
-        self.for_each_mode(|class, path, mode| {
-            if mode != usual[class] {
-                modes.push((path(), mode));
-            }
-        });
-        modes.sort();
+        // Most often nothing is, and a second look at a hundred thousand files would take as long as the first.
+        if counts.iter().enumerate().any(is_unusual) {
+            self.for_each_mode(|class, path, mode| {
+                if mode != usual[class] {
+                    modes.push((path(), mode));
+                }
+            });
+            modes.sort();
+        }
         let is_empty = |dir: &&crate::worktree::DirNode| {
             dir.files.is_empty() && dir.dirs.is_empty() && !dir.exceptional && !dir.path.is_empty()
         };

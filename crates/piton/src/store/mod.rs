@@ -10,6 +10,7 @@
 //!
 //! Stock git may read and write the same store. Its own `*.lock` protocol is kept for refs.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
@@ -137,8 +138,8 @@ impl Store {
     }
 
     /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
-    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<Vec<u8>> {
-        fsx::read_small(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
+    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<impl Deref<Target = [u8]>> {
+        fsx::read_large(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
     }
 
     /// What a project's index takes on the disk.

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, makedev, statx};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, statat};
 
 mod beneath;
 mod change;
@@ -169,17 +169,19 @@ pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
 }
 
 fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
-    let stat = statx(dir, name, flags, StatxFlags::BASIC_STATS)?;
+    let stat = statat(dir, name, flags)?;
+    #[expect(clippy::cast_possible_truncation, reason = "nanoseconds, and permission bits, are not that many")]
+    let (time, mode) = (|secs, nanos: u64| FileTime { secs, nanos: nanos as u32 }, (stat.st_mode & 0o7777) as u16);
     Ok(Stat {
-        kind: Kind::of(FileType::from_raw_mode(u32::from(stat.stx_mode))).unwrap_or(Kind::Special),
-        mode: stat.stx_mode & 0o7777,
-        size: stat.stx_size,
-        mtime: FileTime { secs: stat.stx_mtime.tv_sec, nanos: stat.stx_mtime.tv_nsec },
-        ctime: FileTime { secs: stat.stx_ctime.tv_sec, nanos: stat.stx_ctime.tv_nsec },
-        dev: makedev(stat.stx_dev_major, stat.stx_dev_minor),
-        ino: stat.stx_ino,
-        links: stat.stx_nlink,
-        uid: stat.stx_uid,
-        gid: stat.stx_gid,
+        kind: Kind::of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::Special),
+        mode,
+        size: stat.st_size.cast_unsigned(),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
     })
 }

@@ -58,6 +58,8 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let first = Task {
         at: 0,
         path: Vec::new(),
+        parent: None,
+        depth: 0,
         rules: None,
         cached: scan.cache.map(|_| 0),
         same_rules: scan.same_rules && scan.cache.is_some(),
@@ -121,10 +123,17 @@ fn assemble(nodes: Vec<Option<DirNode>>) -> Manifest {
 /// A project with fewer files in scope than this, and a directory whose own rules cover all of it, is hardly protected.
 const FEW_FILES: u64 = 10;
 
+/// Up to so many directories stay open until those in them were listed: opening these by name is half as much work as by
+/// their path. Each thread has one open at each depth.
+const KEPT_OPEN_MAX: usize = 64;
+
 /// A directory to be listed.
 struct Task {
     at: usize,
     path: Vec<u8>,
+    /// The directory that it is in, if that is still open.
+    parent: Option<Arc<Dir>>,
+    depth: usize,
     rules: Option<Arc<Rules>>,
     cached: Option<usize>,
     same_rules: bool,
@@ -229,9 +238,13 @@ impl Work<'_> {
 
     /// Lists one directory. Returns the directories in it that are in scope.
     fn list(&self, task: Task, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
-        let opened = self.scan.root.open_dir(&task.path).and_then(|dir| {
+        let opened = match &task.parent {
+            Some(parent) => parent.open_dir(relpath::split(&task.path).1),
+            None => self.scan.root.open_dir(&task.path),
+        };
+        let opened = opened.and_then(|dir| {
             scratch.read_names(&dir)?;
-            Ok((dir.stat()?, dir))
+            Ok((dir.stat()?, Arc::new(dir)))
         });
         let (stat, dir) = match opened {
             Ok(opened) => opened,
@@ -324,7 +337,8 @@ fn is_rules_file(kind: Option<Kind>) -> bool {
 /// The listing of one directory.
 struct Listing<'a> {
     work: &'a Work<'a>,
-    dir: &'a Dir,
+    dir: &'a Arc<Dir>,
+    depth: usize,
     cached: Option<DirInCache<'a>>,
     rules: Option<Arc<Rules>>,
     same_rules: bool,
@@ -332,7 +346,13 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn begin(work: &'a Work<'a>, dir: &'a Dir, task: &Task, cached: Option<DirInCache<'a>>, scratch: &Scratch) -> Self {
+    fn begin(
+        work: &'a Work<'a>,
+        dir: &'a Arc<Dir>,
+        task: &Task,
+        cached: Option<DirInCache<'a>>,
+        scratch: &Scratch,
+    ) -> Self {
         let has_gitignore = scratch.has_gitignore();
         let rules =
             if has_gitignore { Some(Rules::within(task.rules.clone(), &task.path)) } else { task.rules.clone() };
@@ -348,7 +368,7 @@ impl<'a> Listing<'a> {
             };
         // What is in scope as an exception is so by what git tracks: ask again each time.
         let same_rules = is_same && task.within.is_none();
-        Self { work, dir, cached, rules, same_rules, within: task.within }
+        Self { work, dir, depth: task.depth, cached, rules, same_rules, within: task.within }
     }
 
     fn run(self, at: usize, mut node: DirNode, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
@@ -422,6 +442,8 @@ impl<'a> Listing<'a> {
         Task {
             at: self.work.dirs.fetch_add(1, Ordering::Relaxed),
             path: path.to_vec(),
+            parent: (self.depth < KEPT_OPEN_MAX / self.work.scan.threads).then(|| Arc::clone(self.dir)),
+            depth: self.depth + 1,
             rules: self.rules.clone(),
             cached: self.cached.and_then(|cached| cached.dir(name)),
             same_rules: self.same_rules,
