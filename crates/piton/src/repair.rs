@@ -12,7 +12,7 @@ use crate::id::ObjectId;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
-use crate::store::{Finding, Loss, Mending, Record, Step, Store, Watch};
+use crate::store::{Finding, Loss, Mending, ProjectRecord, Step, Store, Watch};
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::take::Progress;
 use crate::time::Moment;
@@ -137,7 +137,7 @@ fn look_for(
             store,
             objects: &objects,
             project: &project,
-            record: &Record::default(),
+            record: &ProjectRecord::default(),
             newest: None,
             settings: &settings,
             progress: &Progress::default(),

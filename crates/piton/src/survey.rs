@@ -8,7 +8,9 @@ use crate::id::{Collision, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, Store, UsualModes, Writer, push_entry};
+use crate::store::{
+    Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, Writer, push_entry,
+};
 use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
@@ -25,7 +27,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) store: &'a Store,
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
-    pub(crate) record: &'a Record,
+    pub(crate) record: &'a ProjectRecord,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
     pub(crate) progress: &'a Progress,
@@ -126,7 +128,7 @@ const WRITTEN_BACK_SECS: i64 = 60 * 60;
 
 /// Up to when the index is to be believed. If the power failed, the time of a file may be on the disk without what was
 /// written to it then: the index knows the file as it was in memory, and the file system says that it has not changed.
-fn believed_before_nanos(record: &Record) -> i128 {
+fn believed_before_nanos(record: &ProjectRecord) -> i128 {
     match record.index_boot() {
         Some((boot, _)) if sys::boot_id().is_some_and(|now| now == boot) => i128::MAX,
         Some((_, written)) => i128::from(written.saturating_sub(WRITTEN_BACK_SECS)) * 1_000_000_000,

@@ -17,8 +17,8 @@ use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring,
-    Room, RoomMade, Store, Watch, on_disk,
+    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
+    Restoring, Room, RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys;
@@ -324,7 +324,7 @@ pub(crate) enum Kept {
 }
 
 impl Keep<'_> {
-    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut Record) -> Result<Kept> {
+    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
         let report =
             |outcome, files, skipped| Kept::Done(Report { outcome, files, skipped, unprotected: survey.unprotected });
@@ -409,7 +409,7 @@ impl Keep<'_> {
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
-    fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut Record) {
+    fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut ProjectRecord) {
         if let Ok(checksum) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
             record.set_index_and_rules(checksum.to_string(), survey.rules.to_string(), hidden);

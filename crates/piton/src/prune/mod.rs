@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
 use crate::settings::Settings;
-use crate::store::{Aim, Record, RoomMade, Store, Watch};
+use crate::store::{Aim, ProjectRecord, RoomMade, Store, Watch};
 use crate::time::Moment;
 
 mod plan;
@@ -80,7 +80,7 @@ impl Store {
     }
 
     /// When a project was last used. Without a record, its newest checkpoint says so.
-    fn last_touch(&self, id: &ProjectId, record: &Record) -> Option<f64> {
+    fn last_touch(&self, id: &ProjectId, record: &ProjectRecord) -> Option<f64> {
         let from_newest = || {
             let held = self.share().ok()?;
             let newest = self.objects(&held).ok()?.checkpoint(self.newest(id).ok()??).ok()?;

@@ -16,7 +16,7 @@ use crate::relpath;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, Record, RestoreVerb, Restoring, Store,
+    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
     StoreLock,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
@@ -108,7 +108,7 @@ pub struct Restore<'a> {
     keep_max: u64,
     survey: Survey,
     newest: Option<Checkpoint>,
-    record: Record,
+    record: ProjectRecord,
     new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,

@@ -344,14 +344,16 @@ pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     Ok(is_dir && fsx::names_in(dir)?.iter().all(is_known))
 }
 
-fn is_old_repository(dir: &Path) -> bool {
+/// Whether a directory may be a repository of the older layout, whatever its name: a base that holds one is a base.
+fn may_be_old_repository(dir: &Path) -> bool {
     dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
 }
 
 fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     let base = layout.base();
     let (ours, others) = ours_and_others(base)?;
-    let known = ours.iter().any(|name| *name == STORE) || others.iter().any(|name| is_old_repository(&base.join(name)));
+    let known =
+        ours.iter().any(|name| *name == STORE) || others.iter().any(|name| may_be_old_repository(&base.join(name)));
     match others.first() {
         Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("{action} {}", base.display()))
             .because(format!("the directory holds other files ({})", stranger.display()))

@@ -58,7 +58,7 @@ pub(crate) use layout::{Layout, journal as journal_path};
 pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
-pub(crate) use projects::Record;
+pub(crate) use projects::ProjectRecord;
 pub(crate) use repair::Mending;
 pub use repair::{Loss, Step};
 pub(crate) use rewrite::Rewrite;

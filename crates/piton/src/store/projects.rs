@@ -24,13 +24,13 @@ const SESSIONS_MAX: usize = 64;
 
 /// One project's record, with every key that it had on disk.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Record {
+pub(crate) struct ProjectRecord {
     keys: Map<String, Value>,
     /// There is one, and it could not be read: what it says must not be replaced by what little is known without it.
     is_unread: bool,
 }
 
-impl Record {
+impl ProjectRecord {
     /// Whether there is one that could not be read.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread
@@ -148,7 +148,7 @@ impl Record {
     }
 }
 
-impl From<Map<String, Value>> for Record {
+impl From<Map<String, Value>> for ProjectRecord {
     fn from(keys: Map<String, Value>) -> Self {
         Self { keys, is_unread: false }
     }
@@ -167,12 +167,12 @@ impl Store {
 
     /// The record of a project. One that is missing or damaged is empty: all of it can be made again. One that cannot be
     /// read right now is empty, too, and is not replaced.
-    pub(crate) fn record(&self, project: &ProjectId) -> Record {
+    pub(crate) fn record(&self, project: &ProjectId) -> ProjectRecord {
         let (bytes, is_unread) = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
             Ok(bytes) => (bytes.unwrap_or_default(), false),
             Err(error) => (Vec::new(), error.kind() != ErrorKind::Damaged),
         };
-        Record { keys: serde_json::from_slice(&bytes).unwrap_or_default(), is_unread }
+        ProjectRecord { keys: serde_json::from_slice(&bytes).unwrap_or_default(), is_unread }
     }
 
     /// Where a project is, as far as the store knows.
@@ -185,7 +185,7 @@ impl Store {
         fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()))
     }
 
-    pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &Record) -> Result<()> {
+    pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
         if record.is_unread {
             return Ok(());
         }

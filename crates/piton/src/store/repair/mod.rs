@@ -18,7 +18,7 @@ use super::copies::{Checked, Copies, ReadData};
 use super::lock::{Exclusive, GcLock};
 use super::verify::{Finding, FindingKind, VerifyReport, walk};
 use super::whole::Wholeness;
-use super::{Objects, Record, Store, StoreLock, Watch, create};
+use super::{Objects, ProjectRecord, Store, StoreLock, Watch, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -248,7 +248,7 @@ impl Mending<'_> {
             let history = self.store.history(&objects, self.store.newest(&project).unwrap_or_default());
             let history = history.unwrap_or_default();
             if let (Some(newest), Some(oldest)) = (history.first(), history.last()) {
-                let record = Record::with_times(oldest.time, newest.time);
+                let record = ProjectRecord::with_times(oldest.time, newest.time);
                 let locked = self.store.lock_project(&StoreLock::none(), &project)?;
                 self.store.save_record(&locked, &project, &record)?;
             }

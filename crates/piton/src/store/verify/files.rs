@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::create::CONFIG;
 use super::super::decode::ends_in_checksum;
-use super::super::projects::Record;
+use super::super::projects::ProjectRecord;
 use super::super::{INDEX_BYTES_MAX, Store};
 use super::{Check, FindingKind, Severity};
 use crate::error::{Error, ErrorKind, Result};
@@ -98,7 +98,7 @@ impl Check<'_> {
             let why = match serde_json::from_slice(&bytes) {
                 Ok(Value::Object(keys)) => {
                     let is_named = keys.contains_key("workdir") || keys.contains_key("workdir_bytes");
-                    let dir = Record::from(keys).dir();
+                    let dir = ProjectRecord::from(keys).dir();
                     let is_other = dir.is_none_or(|dir| ProjectId::of(&dir) != project);
                     (is_named && is_other).then_some("its directory is not the one that it is named after")
                 }
