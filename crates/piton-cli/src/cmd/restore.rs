@@ -9,7 +9,7 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
 use piton::{
-    Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
+    Checkpoint, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestorePlan,
     RestoreReport, RestoreTo, Settings, Store, parse_path, tell_sessions,
 };
 use serde_json::{Value, json};
@@ -227,7 +227,7 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
 }
 
 /// What it will do, one thing a line.
-pub(crate) fn plan_lines(plan: &Plan) -> Vec<String> {
+pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(plan.removed().map(|path| format!("  remove  {}", shown(path))));
     lines.extend(plan.moved_aside().iter().map(|(path, to)| format!("  aside   {} -> {}", shown(path), shown(to))));
@@ -264,7 +264,7 @@ fn others_json(others: &[OtherWork]) -> Value {
     others.iter().map(other).collect()
 }
 
-fn count(plan: &Plan) -> String {
+fn count(plan: &RestorePlan) -> String {
     match plan.changes() {
         0 if plan.left().is_empty() => "nothing to do, the files are as they were".to_owned(),
         _ => format!("{} to write, {} to remove", files(plan.written().count()), files(plan.removed().count())),

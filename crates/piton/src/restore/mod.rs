@@ -32,7 +32,7 @@ mod planner;
 
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
-pub use plan::Plan;
+pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
 
 /// What to restore.
@@ -98,7 +98,7 @@ pub struct Restore<'a> {
     store: &'a Store,
     project: &'a Project,
     now: Moment,
-    plan: Plan,
+    plan: RestorePlan,
     target: Checkpoint,
     verb: Option<RestoreVerb>,
     intent: Option<Intent>,
@@ -233,7 +233,7 @@ impl<'a> Restore<'a> {
     }
 
     /// What it will do.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &RestorePlan {
         &self.plan
     }
 

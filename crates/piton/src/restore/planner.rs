@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::io;
 
 use super::left::{Left, WhyLeft};
-use super::plan::{Plan, Remove, SetMode, Write};
+use super::plan::{Remove, RestorePlan, SetMode, Write};
 use crate::error::{Result, plain_io};
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
@@ -41,7 +41,7 @@ struct Pair<'a> {
 
 /// A plan in the making.
 struct Draft<'a> {
-    plan: Plan,
+    plan: RestorePlan,
     /// The directories that are still to be compared.
     open: Vec<(Vec<u8>, Pair<'a>)>,
     skipped: HashMap<&'a [u8], SkipReason>,
@@ -80,12 +80,12 @@ impl Modes<'_> {
 }
 
 impl<'a> Planner<'a> {
-    pub(crate) fn plan(&self) -> Result<Plan> {
+    pub(crate) fn plan(&self) -> Result<RestorePlan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
         // What an earlier restore left behind goes first.
         let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
         let mut draft = Draft {
-            plan: Plan::default(),
+            plan: RestorePlan::default(),
             open: Vec::new(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
             staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
@@ -128,7 +128,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What a restore after this checkpoint moved aside goes back to where it was.
-    fn find_asides(&self, plan: &mut Plan) {
+    fn find_asides(&self, plan: &mut RestorePlan) {
         for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
             let (dir, own_name) = relpath::split(path);
             let aside = relpath::join(dir, name);
@@ -467,7 +467,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Undo will walk these.
-    fn find_saved_trees(&self, plan: &mut Plan) {
+    fn find_saved_trees(&self, plan: &mut RestorePlan) {
         let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
         let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
         let dirs: HashSet<&[u8]> = removed.chain(written).map(|path| relpath::split(path).0).collect();

@@ -60,7 +60,7 @@ pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
 pub(crate) use repair::Mending;
-pub use repair::{Loss, Step};
+pub use repair::{Loss, RepairStep};
 pub(crate) use rewrite::Rewrite;
 pub(crate) use room::RoomMade;
 pub(crate) use size::{Room, on_disk};

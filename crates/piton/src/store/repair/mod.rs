@@ -26,7 +26,7 @@ use crate::time::Moment;
 
 /// What was done, or would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct RepairStep {
     /// In one word: `kept_names`, `rebuilt_idx`, ...
     pub what: &'static str,
     /// To which file or ref.
@@ -55,7 +55,7 @@ pub(crate) struct Mending<'a> {
     now: Moment,
     /// Where everything goes that is taken out.
     aside: PathBuf,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RepairStep>,
     pub(crate) moved: Vec<PathBuf>,
     pub(crate) lost: Vec<Loss>,
     alone: Exclusive,
@@ -109,7 +109,7 @@ impl Store {
 
 impl Mending<'_> {
     pub(crate) fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
-        self.steps.push(Step { what, about: about.into(), detail: detail.into() });
+        self.steps.push(RepairStep { what, about: about.into(), detail: detail.into() });
     }
 
     /// A path as people know it: below the base.
