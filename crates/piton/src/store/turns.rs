@@ -192,11 +192,6 @@ impl Store {
         std::fs::rename(&path, &mine).ok()?;
         Notice::decode(&fsx::read_small(&mine, NOTE_BYTES_MAX).ok()??)
     }
-
-    /// The directories whose files are of no use once they are old.
-    pub(super) fn session_dirs(&self) -> [PathBuf; 2] {
-        [self.layout.turns(), self.layout.notices()]
-    }
 }
 
 fn read_note(path: &Path) -> Option<(SessionKey, TurnNote)> {
