@@ -46,8 +46,7 @@ fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
     let step = |step: &RepairStep| format!("{}: {} ({})", step.what.replace('_', " "), step.about, step.detail);
     let mut lines: Vec<_> = report.steps.iter().map(|one| plain(&step(one))).collect();
     if report.healed > 0 {
-        let healed = usize::try_from(report.healed).unwrap_or(usize::MAX);
-        lines.push(format!("Healed: {}", counted(healed, "object")));
+        lines.push(format!("Healed: {}", counted(report.healed, "object")));
     }
     if !report.lost.is_empty() {
         lines.push("Lost:".to_owned());
