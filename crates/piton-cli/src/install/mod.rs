@@ -3,10 +3,10 @@
 //! A plan is made for all agents before anything is changed; one configuration that cannot be edited refuses all. It is
 //! plain data: which file changes from what to what. A dry run prints it and stops.
 //!
-//! - P1. Installing and then uninstalling gives back the very bytes, unless somebody changed the file in between; then
+//! - I1. Installing and then uninstalling gives back the very bytes, unless somebody changed the file in between; then
 //!   just our pieces are taken out.
-//! - P2. A file that is not ours is never overwritten or removed. Of one that is changed, a copy is kept first.
-//! - P3. Doing it again changes nothing.
+//! - I2. A file that is not ours is never overwritten or removed. Of one that is changed, a copy is kept first.
+//! - I3. Doing it again changes nothing.
 
 pub(crate) mod edit;
 pub(crate) mod files;

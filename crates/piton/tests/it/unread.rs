@@ -48,7 +48,7 @@ fn a_repair_takes_no_object_away_that_it_could_not_read() {
     sandbox.assert_store_is_whole();
 }
 
-/// A line that is garbled may have been anybody's.
+/// G1. A line that is garbled may have been anybody's.
 #[test]
 fn a_packed_ref_that_is_garbled_costs_no_history() {
     let sandbox = Sandbox::new();

@@ -1,9 +1,9 @@
 //! Mending the store, as far as that can be done without the users' files.
 //!
-//! - H1. Nothing is destroyed: what is replaced or taken out goes to `repairs/<time>/` first, and what is whole in it has
+//! - V3. Nothing is destroyed: what is replaced or taken out goes to `repairs/<time>/` first, and what is whole in it has
 //!   been published and synced before.
-//! - H2. No checkpoint is rewritten. A history that has a hole ends above it; what is whole below gets a name of its own.
-//! - H3. Killed at any point, it leaves a store in which another repair finds the same or less to do.
+//! - V4. No checkpoint is rewritten. A history that has a hole ends above it; what is whole below gets a name of its own.
+//! - V5. Killed at any point, it leaves a store in which another repair finds the same or less to do.
 //!
 //! All of it happens while nobody else reads or writes objects.
 
