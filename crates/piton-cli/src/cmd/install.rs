@@ -152,9 +152,15 @@ impl Job<'_> {
         let agents = self.agents.iter().enumerate().filter(is_first).map(|(_, agent)| *agent);
         let setup = |agent: Agent| {
             let mut setup = setup::setup(agent, whose, &homes, &caller).ok_or_else(|| {
+                let for_all = format!("`piton install {}` does it for all projects", agent.name());
                 Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name()))
                     .because("it has no configuration of its own there")
-                    .with_hint(format!("`piton install {}` does it for all projects", agent.name()))
+                    .with_hint(match agent {
+                        Agent::Copilot => {
+                            format!("{for_all}; in one, it runs what `piton install claude --project` puts in")
+                        }
+                        _ => for_all,
+                    })
             })?;
             if agent == Agent::Hermes && (is_trusting || !self.is_install) {
                 setup.configs.push(setup::consent(&homes, &caller, &rfc3339()));
