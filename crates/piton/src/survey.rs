@@ -1,6 +1,7 @@
 //! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -40,6 +41,8 @@ pub(crate) struct Survey {
     pub(crate) trees: Vec<Option<ObjectId>>,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) unprotected: bool,
+    /// The index of the project's own git, if it could not be read.
+    pub(crate) unread_index: Option<PathBuf>,
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
     /// Whether the index on disk says all that this survey found.
@@ -119,7 +122,9 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     }
     let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
     let index_is_current = unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, rules: scope.sum(), index_is_current }))
+    let unread_index = scope.unread_index().map(Path::to_owned);
+    let rules = scope.sum();
+    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index_is_current }))
 }
 
 /// After this long everything that was written to a file is on the disk. The kernel writes it back after half a minute,

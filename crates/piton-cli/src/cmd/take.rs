@@ -79,6 +79,10 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
         output.hint("name what you want kept under `include:` in the configuration, or mend .gitignore");
     }
+    if let Some(index) = &report.unread_index {
+        output.warn(&format!("{} cannot be read: what git tracks and a rule leaves out was left out", index.display()));
+        output.hint("let your user read it, then take again; `--verbose` shows what was left out");
+    }
     Ok(())
 }
 
