@@ -1,7 +1,7 @@
 //! Source-like text from a fixed seed: the same bytes on every machine, no two files alike, compressible like real
 //! code.
 
-/// SplitMix64. Not for secrets: it only has to give the same numbers everywhere.
+/// SplitMix64. Trees are made of its numbers: with others, figures of today could not be compared with those of yesterday.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -9,7 +9,7 @@ impl Random {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

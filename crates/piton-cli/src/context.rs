@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context as _, bail};
-use piton::{Error, ErrorKind, Journal, Level, Moment, Problem, Project, Settings, StatusProblem, Store, Waiting};
+use piton::{
+    Error, ErrorKind, Journal, Level, Moment, Project, Settings, SettingsProblem, StatusProblem, Store, Waiting,
+};
 
 use crate::cli::Global;
 use crate::fit::counted;
@@ -50,7 +52,7 @@ impl Context {
         Self::with(global, |config| {
             let (mut settings, found, unread) = read_settings(global, config);
             let is_wrong = |key: &str| {
-                let is_about = |problem: &Problem| problem.key == key || problem.key == "checkpoints";
+                let is_about = |problem: &SettingsProblem| problem.key == key || problem.key == "checkpoints";
                 unread.is_some() || found.iter().any(|(_, problem)| problem.is_error && is_about(problem))
             };
             settings.auto_prune &= !is_wrong("auto_prune");
@@ -298,7 +300,7 @@ impl Surroundings {
 }
 
 /// What is wrong with the settings, for the journal.
-fn in_words(found: &[(String, Problem)], unread: Option<anyhow::Error>) -> impl Iterator<Item = String> {
+fn in_words(found: &[(String, SettingsProblem)], unread: Option<anyhow::Error>) -> impl Iterator<Item = String> {
     let found = found.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
     found.chain(unread.map(|error| format!("{error:#}")))
 }
@@ -316,7 +318,10 @@ fn settings(global: &Global, config: Option<&Path>, output: &Output) -> anyhow::
 }
 
 /// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
-fn read_settings(global: &Global, config: Option<&Path>) -> (Settings, Vec<(String, Problem)>, Option<anyhow::Error>) {
+fn read_settings(
+    global: &Global,
+    config: Option<&Path>,
+) -> (Settings, Vec<(String, SettingsProblem)>, Option<anyhow::Error>) {
     let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
     if let Some(path) = config {
         match fs::read_to_string(path) {

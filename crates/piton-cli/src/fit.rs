@@ -26,7 +26,7 @@ pub(crate) fn cut_start(text: &str, columns_max: usize) -> String {
 }
 
 /// As many of the characters as leave a column for the `…`.
-fn what_fits(characters: impl Iterator<Item = char>, columns_max: usize) -> impl Iterator<Item = char> {
+pub(crate) fn what_fits(characters: impl Iterator<Item = char>, columns_max: usize) -> impl Iterator<Item = char> {
     let mut taken = 0;
     characters.take_while(move |character| {
         taken += character.width().unwrap_or(0);
@@ -59,9 +59,10 @@ pub(crate) fn wrapped(text: &str, indent: &str, columns_max: Option<usize>) -> S
 }
 
 /// `1 file`, `2 files`: a noun with a plural by `s`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
     let plural = if count == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", piton::grouped(count as u64))
+    format!("{} {noun}{plural}", piton::grouped(count))
 }
 
 #[cfg(test)]

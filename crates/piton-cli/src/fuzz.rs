@@ -11,7 +11,7 @@ use crate::agents::Agent;
 use crate::cli::Cli;
 use crate::hook::fuzz as hooks;
 use crate::install::edit::{Config, Format};
-use crate::install::setup::{Caller, Homes, Scope, setup};
+use crate::install::setup::{Caller, Homes, Whose, setup};
 use crate::install::shell;
 
 /// What is tried with an input.
@@ -45,7 +45,7 @@ fn edits(bytes: &[u8]) {
     let agent = [Agent::Claude, Agent::Hermes, Agent::Cursor, Agent::Codex][usize::from(*which) % 4];
     let caller = Caller { program: "/opt/piton".to_owned(), options: Vec::new() };
     let homes = Homes::new(Path::new("/home/u"), |_| None);
-    let setup = setup(agent, &Scope::User, &homes, &caller).expect("an agent with a configuration");
+    let setup = setup(agent, &Whose::User, &homes, &caller).expect("an agent with a configuration");
     let file = &setup.configs[0];
     let Ok(before) = Config::parse(text, file.format) else { return };
     assert_eq!(before.text(), text);

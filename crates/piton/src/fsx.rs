@@ -13,6 +13,8 @@ use memmap2::{Advice, MmapMut};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
+use crate::sys;
+use crate::time::Moment;
 
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
@@ -166,9 +168,16 @@ pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<Pa
 pub(crate) fn is_there(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
-        Err(error) if crate::sys::is_gone(&error) => Ok(false),
+        Err(error) if sys::is_gone(&error) => Ok(false),
         Err(error) => Err(Error::io("look at", path, error)),
     }
+}
+
+/// Whether what stands at a path, a link itself, was last written to more than so many seconds ago. What cannot be looked at
+/// was not.
+pub(crate) fn is_older(path: &Path, than_secs: i128, now: Moment) -> bool {
+    let is_older = |stat: sys::Stat| now.as_nanos() - stat.mtime.as_nanos() > than_secs * 1_000_000_000;
+    sys::stat_path(path).is_ok_and(is_older)
 }
 
 /// Whether a directory stands at a path, links followed.

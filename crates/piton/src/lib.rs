@@ -67,19 +67,21 @@ pub use manager::{Ensured, Manager};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
-    Drop, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
-    WhyDropped, clear, clear_legacy, is_due, maintain, plan, plan_prune, prune,
+    Dropped, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
+    WhyDropped, clear, clear_legacy, is_due, maintain, plan_prune, prune,
 };
 pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
-pub use restore::{Left, OtherWork, Plan, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, WhyLeft};
-pub use settings::{Problem, Settings};
+pub use restore::{
+    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, WhyLeft,
+};
+pub use settings::{Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{ProjectStatus, Status, StatusProblem};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RestoreVerb, Restoring, Severity, Step, Store, UsualModes, VerifyReport, Waiting, Watch,
+    RepairStep, RestoreVerb, Restoring, Severity, Store, UsualModes, VerifyReport, Waiting, Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -410,6 +410,10 @@ impl Manager {
         for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
             self.journal.note_protected(&one.dir, now);
         }
+        for index in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.unread_index.as_ref()) {
+            let why = "files that git tracks and a rule leaves out go without protection";
+            self.note_warning(format!("{} cannot be read: {why}", index.display()), now);
+        }
     }
 
     /// Puts on record that the agent goes on without a checkpoint.

@@ -12,7 +12,7 @@ use crate::id::ObjectId;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
-use crate::store::{Finding, Loss, Mending, Record, Step, Store, Watch};
+use crate::store::{Finding, Loss, Mending, ProjectRecord, RepairStep, Store, Watch};
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::take::Progress;
 use crate::time::Moment;
@@ -34,7 +34,7 @@ pub struct RepairReport {
     /// Whether the store is whole now. After a dry run: whether it was.
     pub is_whole: bool,
     /// What was done, in this order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<RepairStep>,
     /// How many objects came back.
     pub healed: u64,
     /// What is gone for good.
@@ -137,7 +137,7 @@ fn look_for(
             store,
             objects: &objects,
             project: &project,
-            record: &Record::default(),
+            record: &ProjectRecord::default(),
             newest: None,
             settings: &settings,
             progress: &Progress::default(),

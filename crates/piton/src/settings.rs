@@ -69,7 +69,7 @@ impl Default for Settings {
 
 /// What is wrong with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct SettingsProblem {
     /// Whether the value was not used. Otherwise it is a warning.
     pub is_error: bool,
     /// Where, counted from 1; 0 where there are no lines.
@@ -80,7 +80,7 @@ pub struct Problem {
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SettingsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
             write!(f, "line {}: ", self.line)?;
@@ -115,7 +115,7 @@ impl Settings {
     ];
 
     /// The limit for one file in bytes. There is one even without a setting: a restore holds a file in memory.
-    pub fn file_bytes_max(&self) -> u64 {
+    pub(crate) fn file_bytes_max(&self) -> u64 {
         let set = (self.max_file_size_mb > 0).then(|| self.max_file_size_mb.saturating_mul(MIB));
         set.unwrap_or(u64::MAX).min(FILE_BYTES_MAX)
     }
@@ -126,13 +126,13 @@ impl Settings {
     }
 
     /// The limit for the number of files.
-    pub fn files_max(&self) -> Option<u64> {
+    pub(crate) fn files_max(&self) -> Option<u64> {
         (self.max_files > 0).then_some(self.max_files)
     }
 
     /// Takes over what the section `checkpoints` of a configuration file says. A value that is wrong leaves the setting
     /// as it was, and is among the problems: a typo never switches the protection off in silence.
-    pub fn read_yaml(&mut self, text: &str) -> Vec<Problem> {
+    pub fn read_yaml(&mut self, text: &str) -> Vec<SettingsProblem> {
         #[derive(serde::Deserialize)]
         struct File {
             checkpoints: Option<Spanned<Value>>,
@@ -144,7 +144,8 @@ impl Settings {
         if text.trim().is_empty() {
             return Vec::new();
         }
-        let problem = |line, what: String| vec![Problem { is_error: true, line, key: "checkpoints".to_owned(), what }];
+        let problem =
+            |line, what: String| vec![SettingsProblem { is_error: true, line, key: "checkpoints".to_owned(), what }];
         let section = match serde_saphyr::from_str::<File>(text) {
             Ok(file) => file.checkpoints,
             Err(error) => return problem(error.location().map_or(0, |at| at.line()), error.to_string()),
@@ -170,10 +171,10 @@ impl Settings {
         }
     }
 
-    fn read_section(&mut self, section: &BTreeMap<String, Spanned<Value>>) -> Vec<Problem> {
+    fn read_section(&mut self, section: &BTreeMap<String, Spanned<Value>>) -> Vec<SettingsProblem> {
         let problems = section.iter().filter_map(|(key, value)| {
             let (is_error, what) = self.set(key, &value.value).err()?;
-            Some(Problem { is_error, line: value.referenced.line(), key: key.clone(), what })
+            Some(SettingsProblem { is_error, line: value.referenced.line(), key: key.clone(), what })
         });
         let mut problems: Vec<_> = problems.collect();
         problems.sort_by_key(|problem| problem.line);
@@ -201,7 +202,7 @@ impl Settings {
     }
 
     /// Takes over one setting from the environment or a flag; lists are separated by commas.
-    pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), Problem> {
+    pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingsProblem> {
         let value = match key {
             "exclude" | "include" => text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(),
             _ => match text.trim().to_ascii_lowercase().as_str() {
@@ -216,7 +217,7 @@ impl Settings {
             }
             _ => None,
         };
-        self.set(key, &as_switch.map_or(value, Value::Bool)).map_err(|(is_error, what)| Problem {
+        self.set(key, &as_switch.map_or(value, Value::Bool)).map_err(|(is_error, what)| SettingsProblem {
             is_error,
             line: 0,
             key: key.to_owned(),

@@ -1,6 +1,7 @@
 //! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -8,7 +9,9 @@ use crate::id::{Collision, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, Record, Store, UsualModes, Writer, push_entry};
+use crate::store::{
+    Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, Writer, push_entry,
+};
 use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
@@ -25,7 +28,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) store: &'a Store,
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
-    pub(crate) record: &'a Record,
+    pub(crate) record: &'a ProjectRecord,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
     pub(crate) progress: &'a Progress,
@@ -38,6 +41,8 @@ pub(crate) struct Survey {
     pub(crate) trees: Vec<Option<ObjectId>>,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) unprotected: bool,
+    /// The index of the project's own git, if it could not be read.
+    pub(crate) unread_index: Option<PathBuf>,
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
     /// Whether the index on disk says all that this survey found.
@@ -117,7 +122,9 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     }
     let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
     let index_is_current = unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, rules: scope.sum(), index_is_current }))
+    let unread_index = scope.unread_index().map(Path::to_owned);
+    let rules = scope.sum();
+    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index_is_current }))
 }
 
 /// After this long everything that was written to a file is on the disk. The kernel writes it back after half a minute,
@@ -126,7 +133,7 @@ const WRITTEN_BACK_SECS: i64 = 60 * 60;
 
 /// Up to when the index is to be believed. If the power failed, the time of a file may be on the disk without what was
 /// written to it then: the index knows the file as it was in memory, and the file system says that it has not changed.
-fn believed_before_nanos(record: &Record) -> i128 {
+fn believed_before_nanos(record: &ProjectRecord) -> i128 {
     match record.index_boot() {
         Some((boot, _)) if sys::boot_id().is_some_and(|now| now == boot) => i128::MAX,
         Some((_, written)) => i128::from(written.saturating_sub(WRITTEN_BACK_SECS)) * 1_000_000_000,

@@ -6,7 +6,7 @@
 //! - T4. What is declined by rule is an outcome, not an error, and leaves the store as it was.
 
 use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -17,8 +17,8 @@ use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Record, Restoring,
-    Room, RoomMade, Store, Watch, on_disk,
+    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
+    Restoring, Room, RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys;
@@ -103,6 +103,9 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// The project's ignore rules leave out all of it or nearly so: whoever believes to be safe is not.
     pub unprotected: bool,
+    /// The index of the project's own git, where it is there and cannot be read: what git tracks and a rule leaves out is
+    /// then left out, too.
+    pub unread_index: Option<PathBuf>,
 }
 
 /// How far a take has come, for whoever watches it from another thread; and the way to stop it.
@@ -120,7 +123,8 @@ pub struct Progress {
 
 impl Report {
     pub(crate) fn declined(why: WhySkipped) -> Self {
-        Self { outcome: Outcome::Skipped(why), files: 0, skipped: Vec::new(), unprotected: false }
+        let outcome = Outcome::Skipped(why);
+        Self { outcome, files: 0, skipped: Vec::new(), unprotected: false, unread_index: None }
     }
 }
 
@@ -324,10 +328,12 @@ pub(crate) enum Kept {
 }
 
 impl Keep<'_> {
-    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut Record) -> Result<Kept> {
+    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
-        let report =
-            |outcome, files, skipped| Kept::Done(Report { outcome, files, skipped, unprotected: survey.unprotected });
+        let report = |outcome, files, skipped| {
+            let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
+            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index })
+        };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
             return Ok(report(Outcome::Skipped(WhySkipped::Empty), files, skipped));
@@ -409,7 +415,7 @@ impl Keep<'_> {
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
-    fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut Record) {
+    fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut ProjectRecord) {
         if let Ok(checksum) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
             record.set_index_and_rules(checksum.to_string(), survey.rules.to_string(), hidden);

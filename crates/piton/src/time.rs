@@ -22,12 +22,12 @@ impl Moment {
     }
 
     /// The same in nanoseconds, for comparing with the times of files.
-    pub fn as_nanos(self) -> i128 {
+    pub(crate) fn as_nanos(self) -> i128 {
         i128::from(self.secs) * 1_000_000_000 + i128::from(self.nanos)
     }
 
     /// The zone as git writes it: `+0130`.
-    pub fn git_offset(self) -> String {
+    pub(crate) fn git_offset(self) -> String {
         let minutes = self.offset_secs.abs() / 60;
         let sign = if self.offset_secs < 0 { '-' } else { '+' };
         format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
@@ -35,7 +35,7 @@ impl Moment {
 
     /// Reads what [`Self::git_offset`] writes. Anything else is UTC, also a zone that is nowhere on earth: it must not hide
     /// a checkpoint, and what is shown of it must be a date.
-    pub fn parse_git_offset(text: &[u8]) -> i32 {
+    pub(crate) fn parse_git_offset(text: &[u8]) -> i32 {
         let digits: Option<Vec<i32>> = text
             .get(1..)
             .unwrap_or_default()

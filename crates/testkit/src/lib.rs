@@ -16,6 +16,7 @@ use tempfile::TempDir;
 mod kept;
 pub mod soak;
 pub mod space;
+pub mod state;
 
 pub use kept::each_kept_input;
 
@@ -60,6 +61,11 @@ impl Dice {
     /// A number below `sides`.
     pub fn roll(&mut self, sides: usize) -> usize {
         usize::try_from(self.next() >> 33).expect("31 bits") % sides
+    }
+
+    /// A number from `first` to `last`, both included.
+    pub fn between(&mut self, first: usize, last: usize) -> usize {
+        first + self.roll(last - first + 1)
     }
 
     /// One of them.

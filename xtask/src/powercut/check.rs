@@ -5,12 +5,11 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, Error, Result, ensure};
+use testkit::Dice;
 
-use super::disk::wait_for_maintenance;
 use super::model::{Demand, Files, History, difference, files_in};
 use super::work::{Piton, SNAPSHOTS_MAX, held, ids_in, said};
 use crate::measure;
-use crate::text::Random;
 
 /// What was found on one disk.
 #[derive(Default)]
@@ -42,7 +41,7 @@ pub(super) struct Check<'a> {
     pub(super) history: &'a History,
     /// How long the log was at the cut.
     pub(super) log_bytes: u64,
-    pub(super) random: &'a mut Random,
+    pub(super) dice: &'a mut Dice,
     pub(super) verdict: Verdict,
 }
 
@@ -80,7 +79,7 @@ impl Check<'_> {
     }
 
     fn ask_git(&mut self, when: &str) -> Result<()> {
-        wait_for_maintenance()?;
+        testkit::wait_for_maintenance(&self.piton.root);
         let output = measure::output(self.piton.git().args(["fsck", "--full", "--strict", "--no-dangling"]))?;
         let text = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() || text.contains("error") || text.contains("missing") {
@@ -144,7 +143,7 @@ impl Check<'_> {
 
     /// Goes on with a restore that was cut short, or back.
     fn end_restore(&mut self, demand: &Demand<'_>) -> Result<()> {
-        let goes_on = self.random.below(2) == 0;
+        let goes_on = self.dice.roll(2) == 0;
         let (flag, want) =
             if goes_on { ("--continue", &demand.after.files) } else { ("--abort", &demand.before.files) };
         let project = demand.before.name;
@@ -200,7 +199,7 @@ impl Check<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        let id = ids[self.random.below(ids.len())];
+        let id = ids[self.dice.roll(ids.len())];
         if self.command(project, &["restore", "-y", id])?.is_some()
             && let Some(difference) = self.differs(project, self.history.contents.get(id).map(AsRef::as_ref))?
         {

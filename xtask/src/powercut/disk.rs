@@ -105,7 +105,7 @@ impl Mounted {
     }
 
     pub(super) fn unmount(self) -> Result<()> {
-        wait_for_maintenance()?;
+        testkit::wait_for_maintenance(&self.0);
         let begun = Instant::now();
         // A process that ends loses its command line first, and lets go of its files after that.
         while let Err(error) = measure::run(Command::new("umount").arg(&self.0)) {
@@ -144,19 +144,6 @@ impl Drop for NextBoot {
     fn drop(&mut self) {
         let _ = measure::output(Command::new("umount").arg(BOOT_ID));
     }
-}
-
-/// Waits for the process that a take may leave running: stock git takes a pack that goes away while it reads for damage.
-/// No others are to be seen here, in a space of our own.
-pub(super) fn wait_for_maintenance() -> Result<()> {
-    let is_at_work = |process: fs::DirEntry| {
-        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        command.split(|byte| *byte == 0).any(|word| word == b"maintain")
-    };
-    while fs::read_dir("/proc")?.flatten().any(is_at_work) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// Shows a disk as a file, and logs what is written to it.

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
+use testkit::Dice;
 
 use self::check::{Check, Verdict};
 use self::disk::{FileSystem, Mounted, NextBoot, Recorder};
@@ -28,7 +29,6 @@ use self::options::Options;
 use self::work::Piton;
 use self::writes::{Replay, WriteLog, copy_sparse};
 use crate::args::workspace_root;
-use crate::text::Random;
 
 /// Where the rest of a run is done.
 const INSIDE: &str = "--inside";
@@ -196,13 +196,13 @@ impl Place {
     }
 
     /// Does the work once, on a new disk. The disk as it was before is in `certain` afterwards.
-    fn record(&self, file_system: FileSystem, random: &mut Random) -> Result<Recorded> {
+    fn record(&self, file_system: FileSystem, dice: &mut Dice) -> Result<Recorded> {
         let (live, certain) = (self.path("live"), self.path("certain"));
         disk::make(file_system, &live)?;
         copy_sparse(&File::open(&live)?, &File::create(&certain)?)?;
         let recorder = Recorder::start(&live, &self.dir)?;
         let mounted = Mounted::mount(file_system, &recorder.shown, &self.piton.root)?;
-        let history = work::work(&self.piton, &mounted, &recorder, random)?;
+        let history = work::work(&self.piton, &mounted, &recorder, dice)?;
         mounted.unmount()?;
         let log = WriteLog::read(&recorder.log)?;
         Ok(Recorded { history, log })
@@ -210,17 +210,17 @@ impl Place {
 
     fn run(&self, file_system: FileSystem, options: &Options) -> Result<Figures> {
         let mut figures = Figures::default();
-        let mut random = Random::new(options.seed ^ (file_system as u64) << 56);
+        let mut dice = Dice::new(options.seed ^ (file_system as u64) << 56);
         let mut left = options.states;
         while left > 0 {
-            let recorded = self.record(file_system, &mut random).context("the work that is to be cut short")?;
+            let recorded = self.record(file_system, &mut dice).context("the work that is to be cut short")?;
             let count = left.min(CUTS_PER_RECORDING);
-            let cuts = choose_cuts(&recorded, count, &mut random);
+            let cuts = choose_cuts(&recorded, count, &mut dice);
             let mut replay = Replay::new(&recorded.log, &self.path("certain"))?;
             let _after = NextBoot::begin(&self.dir)?;
             for cut in cuts {
-                replay.cut(cut, &mut random, &self.path("state"))?;
-                self.judge(file_system, &recorded, cut, &mut random, &mut figures)?;
+                replay.cut(cut, &mut dice, &self.path("state"))?;
+                self.judge(file_system, &recorded, cut, &mut dice, &mut figures)?;
             }
             left -= count;
         }
@@ -233,7 +233,7 @@ impl Place {
         file_system: FileSystem,
         recorded: &Recorded,
         cut: usize,
-        random: &mut Random,
+        dice: &mut Dice,
         figures: &mut Figures,
     ) -> Result<()> {
         let state = self.path("state");
@@ -251,7 +251,7 @@ impl Place {
         let Ok(mounted) = mounted else { return Ok(()) };
         let log_bytes = recorded.log.requests[cut - 1].log_end;
         let check =
-            Check { piton: &self.piton, history: &recorded.history, log_bytes, random, verdict: Verdict::default() };
+            Check { piton: &self.piton, history: &recorded.history, log_bytes, dice, verdict: Verdict::default() };
         let verdict = check.run()?;
         mounted.unmount()?;
         figures.whole += u64::from(verdict.is_good());
@@ -294,19 +294,19 @@ impl Place {
 }
 
 /// Where to cut, in order: at any request, and more often right after something was reported as done, and in restores.
-fn choose_cuts(recorded: &Recorded, count: usize, random: &mut Random) -> Vec<usize> {
+fn choose_cuts(recorded: &Recorded, count: usize, dice: &mut Dice) -> Vec<usize> {
     let (requests, steps) = (&recorded.log.requests, &recorded.history.steps);
     let first = requests.partition_point(|request| request.log_end <= steps[0].log_end);
     let seen_by_end_of = |step: usize| requests.partition_point(|request| request.log_end <= steps[step].log_end);
     let restores: Vec<usize> = (1..steps.len()).filter(|step| steps[*step].touches.is_restore()).collect();
     let mut cut = || {
-        let cut = match random.below(4) {
-            0 => seen_by_end_of(random.below(steps.len())) + random.below(4),
+        let cut = match dice.roll(4) {
+            0 => seen_by_end_of(dice.roll(steps.len())) + dice.roll(4),
             1 if !restores.is_empty() => {
-                let step = restores[random.below(restores.len())];
-                random.between(seen_by_end_of(step - 1), seen_by_end_of(step))
+                let step = restores[dice.roll(restores.len())];
+                dice.between(seen_by_end_of(step - 1), seen_by_end_of(step))
             }
-            _ => random.between(first + 1, requests.len()),
+            _ => dice.between(first + 1, requests.len()),
         };
         cut.clamp(first + 1, requests.len())
     };

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use testkit::Dice;
 
 use super::disk::{Mounted, Recorder};
 use super::model::{Files, History, ProjectThen, Step, Touches, difference, files_in};
 use crate::measure::{self, isolated};
-use crate::text::Random;
 
 const PROJECTS: [&str; 3] = ["plain", "heavy", "passing"];
 /// Few, so that histories are cut often.
@@ -89,10 +89,10 @@ pub(super) fn said(output: &Output) -> String {
 }
 
 /// Does all of it.
-pub(super) fn work(piton: &Piton, mounted: &Mounted, recorder: &Recorder, random: &mut Random) -> Result<History> {
+pub(super) fn work(piton: &Piton, mounted: &Mounted, recorder: &Recorder, dice: &mut Dice) -> Result<History> {
     let then = PROJECTS.map(|name| ProjectThen { name, files: None, is_synced: true, listed: Vec::new() });
     let mut work =
-        Work { piton, mounted, recorder, random, now: then.to_vec(), limit_mb: None, history: History::default() };
+        Work { piton, mounted, recorder, dice, now: then.to_vec(), limit_mb: None, history: History::default() };
     mounted.sync()?;
     work.note("the beginning", Touches::Nothing)?;
     for project in ["plain", "heavy"] {
@@ -104,10 +104,10 @@ pub(super) fn work(piton: &Piton, mounted: &Mounted, recorder: &Recorder, random
             work.begin_project("passing")?;
             work.take("passing")?;
         }
-        let project = PROJECTS[work.random.below(if round < PASSING_COMES { 2 } else { 3 })];
+        let project = PROJECTS[work.dice.roll(if round < PASSING_COMES { 2 } else { 3 })];
         work.edit(project)?;
         work.take(project)?;
-        match work.random.below(9) {
+        match work.dice.roll(9) {
             0 | 1 => work.restore(project, false)?,
             2 => work.restore(project, true)?,
             3 => work.undo(project, "undo")?,
@@ -134,7 +134,7 @@ struct Work<'a> {
     piton: &'a Piton,
     mounted: &'a Mounted,
     recorder: &'a Recorder,
-    random: &'a mut Random,
+    dice: &'a mut Dice,
     now: Vec<ProjectThen>,
     limit_mb: Option<u64>,
     history: History,
@@ -185,25 +185,20 @@ impl Work<'_> {
     }
 
     fn some_bytes(&mut self, project: &str) -> Vec<u8> {
-        let size = if project == "heavy" { 8 << self.random.below(14) } else { self.random.between(0, 9000) };
-        let mut bytes = Vec::with_capacity(size + 8);
-        while bytes.len() < size {
-            bytes.extend_from_slice(&self.random.next().to_le_bytes());
-        }
-        bytes.truncate(size);
-        bytes
+        let size = if project == "heavy" { 8 << self.dice.roll(14) } else { self.dice.between(0, 9000) };
+        self.dice.noise(size)
     }
 
     fn edit(&mut self, project: &'static str) -> Result<()> {
         let dir = self.dir(project);
-        for _ in 0..self.random.between(2, 7) {
-            let path = dir.join(file_name(self.random.below(28)));
+        for _ in 0..self.dice.between(2, 7) {
+            let path = dir.join(file_name(self.dice.roll(28)));
             let bytes = self.some_bytes(project);
             fs::create_dir_all(path.parent().context("it is below the project")?)?;
-            let how = self.random.below(9);
+            let how = self.dice.roll(9);
             change_file(&path, &bytes, how)?;
         }
-        let is_synced = self.random.below(2) == 0;
+        let is_synced = self.dice.roll(2) == 0;
         if is_synced {
             self.sync()?;
         } else {
@@ -243,14 +238,14 @@ impl Work<'_> {
 
     fn restore(&mut self, project: &'static str, only_one_path: bool) -> Result<()> {
         let listed = self.project(project).listed.clone();
-        let id = listed[self.random.below(listed.len())].clone();
+        let id = listed[self.dice.roll(listed.len())].clone();
         let target = Rc::clone(&self.history.contents[&id]);
         let mut args = vec!["restore", "-y", &id];
         let paths: Vec<_> = target.keys().filter_map(|path| str::from_utf8(path).ok()).collect();
         let is_file = |path: &&&str| path.contains("file");
         let files: Vec<_> = paths.iter().filter(is_file).collect();
         if only_one_path && !files.is_empty() {
-            args.push(files[self.random.below(files.len())]);
+            args.push(files[self.dice.roll(files.len())]);
         }
         let is_whole = args.len() == 3;
         let touches = if is_whole { Touches::Restores(project) } else { Touches::RestoresSome(project) };

@@ -12,8 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::SeekFrom as Seek;
-
-use crate::text::Random;
+use testkit::Dice;
 
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 const SECTOR_BYTES: usize = 512;
@@ -113,7 +112,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Makes the disk that is left if the power fails after so many requests: no fewer than the last time.
-    pub(super) fn cut(&mut self, requests: usize, random: &mut Random, to: &Path) -> Result<()> {
+    pub(super) fn cut(&mut self, requests: usize, dice: &mut Dice, to: &Path) -> Result<()> {
         let seen = &self.log.requests[..requests];
         let flushed = seen.iter().rposition(Request::is_flush).map_or(0, |at| at + 1);
         while self.certain_requests < flushed {
@@ -126,15 +125,15 @@ impl<'a> Replay<'a> {
         let disk = File::options().read(true).write(true).create(true).truncate(true).open(to)?;
         copy_sparse(&self.certain, &disk)?;
         // In percent. All kept is the plain prefix; all lost is a disk with a large cache.
-        let lost_percent = [0, 5, 25, 50, 75, 95, 100][random.below(7)];
+        let lost_percent = [0, 5, 25, 50, 75, 95, 100][dice.roll(7)];
         for request in seen[flushed..].iter().filter(|request| request.is_write()) {
             if request.flags & FORCED != 0 {
                 self.log.apply(request, &disk, || false)?;
                 continue;
             }
-            let is_torn = random.below(4) == 0;
-            let whole_is_lost = random.below(100) < lost_percent;
-            let mut is_lost = || if is_torn { random.below(100) < lost_percent } else { whole_is_lost };
+            let is_torn = dice.roll(4) == 0;
+            let whole_is_lost = dice.roll(100) < lost_percent;
+            let mut is_lost = || if is_torn { dice.roll(100) < lost_percent } else { whole_is_lost };
             self.log.apply(request, &disk, &mut is_lost)?;
         }
         Ok(())
@@ -191,15 +190,15 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("xtask-writes-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let log = log_of(&dir, &[Some((0, 1)), Some((1, 1)), None, Some((1, 2)), Some((2, 2)), None, Some((3, 3))]);
-        let mut random = Random::new(1);
+        let mut dice = Dice::new(1);
         let mut found = std::collections::BTreeSet::new();
         for _ in 0..200 {
             File::create(dir.join("disk")).and_then(|disk| disk.set_len(4 * BLOCK)).expect("a disk");
             let mut replay = Replay::new(&log, &dir.join("disk")).expect("a replay");
-            replay.cut(5, &mut random, &dir.join("state")).expect("a state");
+            replay.cut(5, &mut dice, &dir.join("state")).expect("a state");
             let state = std::fs::read(dir.join("state")).expect("a state");
             found.insert([0, 1, 2, 3].map(|block: usize| state[block * BLOCK_BYTES]));
-            replay.cut(7, &mut random, &dir.join("state")).expect("a later state");
+            replay.cut(7, &mut dice, &dir.join("state")).expect("a later state");
             let state = std::fs::read(dir.join("state")).expect("a state");
             assert_eq!([0, 1, 2].map(|block: usize| state[block * BLOCK_BYTES]), [1, 2, 2]);
         }

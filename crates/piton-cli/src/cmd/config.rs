@@ -20,7 +20,7 @@ use crate::output::{Output, plain};
 Examples:
   piton config                        every setting, and where it is from
   piton config set max_snapshots 50   keeps comments and order of the file
-  piton config init                   writes a section with the defaults
+  piton config init                   writes a section, with checkpoints on
 
 {EXIT_CODES}"))]
 pub(crate) struct ConfigArgs {
@@ -52,7 +52,7 @@ Examples:
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Write a commented section with the defaults into the configuration file
+    /// Write a commented section into the configuration file: automatic checkpoints on, all else by default
     #[command(after_help = format!("Example:\n  piton config init\n\n{EXIT_CODES}"))]
     Init,
 }

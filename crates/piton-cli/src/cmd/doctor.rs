@@ -13,7 +13,7 @@ use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::counted;
 use crate::install::edit::{Config, Ours};
-use crate::install::setup::{Caller, Homes, Scope, TIMEOUT_SECS, prompt_event, setup};
+use crate::install::setup::{Caller, Homes, TIMEOUT_SECS, Whose, prompt_event, setup};
 use crate::install::trust::{Trust, trust};
 use crate::install::{files, fire, shell};
 use crate::output::{Output, local, plain};
@@ -214,9 +214,9 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
     let project =
         context.project(store.as_ref()).map_or_else(|_| context.dir.clone(), |project| project.dir().to_owned());
     let mut places: Vec<Place> = Vec::new();
-    for scope in [Scope::User, Scope::Project(project)] {
-        let Some(setup) = setup(agent, &scope, homes, &Caller::default()) else { continue };
-        let is_the_projects = matches!(scope, Scope::Project(_));
+    for whose in [Whose::User, Whose::Project(project)] {
+        let Some(setup) = setup(agent, &whose, homes, &Caller::default()) else { continue };
+        let is_the_projects = matches!(whose, Whose::Project(_));
         for config in &setup.configs {
             let read = files::read(&config.path).map_err(|error| error.to_string());
             let parsed = read.and_then(|text| Config::parse(&text.unwrap_or_default(), config.format));

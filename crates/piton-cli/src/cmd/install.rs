@@ -13,7 +13,7 @@ use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::install::record::Records;
-use crate::install::setup::{self, Caller, Homes, Scope, Setup};
+use crate::install::setup::{self, Caller, Homes, Setup, Whose};
 use crate::install::{AgentPlan, Change, Planner, apply, carry_out};
 use crate::output::{Output, PartlyDone, plain};
 
@@ -86,16 +86,16 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, is_trusting: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
         let existing = context.existing_store()?;
-        let scope = self.scope(existing.as_ref(), context)?;
-        let setups = self.setups(&scope, is_trusting, context)?;
+        let whose = self.whose(existing.as_ref(), context)?;
+        let setups = self.setups(&whose, is_trusting, context)?;
         // What is refused is refused before anything is made, the store included.
         let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
         let mut records = Records::read_only(&installs);
-        let (mut enabled, mut plans) = self.plan(&records, &scope, &setups, context)?;
+        let (mut enabled, mut plans) = self.plan(&records, &whose, &setups, context)?;
         if !self.is_dry_run {
             let store = existing.map_or_else(|| context.store(Context::now()), Ok)?;
             records = Records::lock(&store.installs_dir())?;
-            (enabled, plans) = self.plan(&records, &scope, &setups, context)?;
+            (enabled, plans) = self.plan(&records, &whose, &setups, context)?;
             if let Some(change) = &mut enabled {
                 if let Some(before) = &change.before {
                     change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
@@ -103,7 +103,7 @@ impl Job<'_> {
                 apply(change, &records, 0o600)?;
             }
             for plan in &mut plans {
-                carry_out(plan, &records, &scope, self.is_install)?;
+                carry_out(plan, &records, &whose, self.is_install)?;
             }
         }
         self.report(&plans, &setups, enabled.as_ref(), &records, context, output);
@@ -113,9 +113,9 @@ impl Job<'_> {
         if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
     }
 
-    fn scope(&self, store: Option<&Store>, context: &Context) -> piton::Result<Scope> {
+    fn whose(&self, store: Option<&Store>, context: &Context) -> piton::Result<Whose> {
         if !self.is_project {
-            return Ok(Scope::User);
+            return Ok(Whose::User);
         }
         let project = context.project(store)?;
         if project.is_too_broad() {
@@ -123,18 +123,18 @@ impl Job<'_> {
             let error = error.because("it is your home directory, or one around it");
             return Err(error.with_hint("leave out --project, or name a project with -C"));
         }
-        Ok(Scope::Project(project.dir().to_owned()))
+        Ok(Whose::Project(project.dir().to_owned()))
     }
 
     /// What has to be done: in piton's own configuration, and for each agent.
     fn plan(
         &self,
         records: &Records,
-        scope: &Scope,
+        whose: &Whose,
         setups: &[(Agent, Setup)],
         context: &Context,
     ) -> piton::Result<(Option<Change>, Vec<AgentPlan>)> {
-        let mut planner = Planner::new(records, scope.clone());
+        let mut planner = Planner::new(records, whose.clone());
         let config = context.config.as_deref().filter(|_| self.is_install);
         let enabled = config.map(|path| planner.enable(path)).transpose()?.flatten();
         let plan = |(agent, setup): &(Agent, Setup)| {
@@ -143,7 +143,7 @@ impl Job<'_> {
         Ok((enabled, setups.iter().map(plan).collect::<piton::Result<_>>()?))
     }
 
-    fn setups(&self, scope: &Scope, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
+    fn setups(&self, whose: &Whose, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
         let home =
             context.home.as_deref().context("cannot find the configuration of agents: there is no home directory")?;
         let homes = Homes::new(home, Context::variable);
@@ -151,10 +151,16 @@ impl Job<'_> {
         let is_first = |(at, agent): &(usize, &Agent)| !self.agents[..*at].contains(agent);
         let agents = self.agents.iter().enumerate().filter(is_first).map(|(_, agent)| *agent);
         let setup = |agent: Agent| {
-            let mut setup = setup::setup(agent, scope, &homes, &caller).ok_or_else(|| {
+            let mut setup = setup::setup(agent, whose, &homes, &caller).ok_or_else(|| {
+                let for_all = format!("`piton install {}` does it for all projects", agent.name());
                 Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name()))
                     .because("it has no configuration of its own there")
-                    .with_hint(format!("`piton install {}` does it for all projects", agent.name()))
+                    .with_hint(match agent {
+                        Agent::Copilot => {
+                            format!("{for_all}; in one, it runs what `piton install claude --project` puts in")
+                        }
+                        _ => for_all,
+                    })
             })?;
             if agent == Agent::Hermes && (is_trusting || !self.is_install) {
                 setup.configs.push(setup::consent(&homes, &caller, &rfc3339()));

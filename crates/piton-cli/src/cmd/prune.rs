@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use piton::{Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, WhyDropped, maintain, plan_prune, prune};
+use piton::{
+    Dropped, Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, WhyDropped, maintain, plan_prune, prune,
+};
 use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
@@ -151,7 +153,7 @@ fn plan_text(plan: &PrunePlan) -> String {
 
 fn plan_json(plan: &PrunePlan) -> Value {
     let count = |wanted: WhyDropped| {
-        let counts = |drop: &&piton::Drop| drop.why == wanted && !matches!(drop.what, Goes::Archive(_));
+        let counts = |drop: &&Dropped| drop.why == wanted && !matches!(drop.what, Goes::Archive(_));
         plan.drops.iter().filter(counts).count()
     };
     let kind = |goes: &Goes| match goes {

@@ -123,6 +123,10 @@ fn section(page: &mut String, around: &str, command: &Command) {
     let name = format!("{around}{}", command.get_name());
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let _ = write!(page, "\n## piton {name}\n\n{}.\n", about.trim_end_matches('.'));
+    let aliases: Vec<_> = command.get_visible_aliases().map(|alias| format!("`piton {around}{alias}`")).collect();
+    if !aliases.is_empty() {
+        let _ = write!(page, "\nAlso called {}.\n", aliases.join(", "));
+    }
     let usage = command.clone().render_usage().to_string();
     let _ = write!(page, "\n```text\n{}\n```\n", usage.trim_start_matches("Usage: ").trim());
     let own = |arg: &&Arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help";

@@ -1,7 +1,7 @@
 //! `piton repair`
 
 use clap::Args;
-use piton::{Loss, RepairOptions, RepairReport, Step, Store, repair};
+use piton::{Loss, RepairOptions, RepairReport, RepairStep, Store, repair};
 use serde_json::{Value, json};
 
 use super::verify::{finding_json, line};
@@ -43,11 +43,10 @@ pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::
 
 fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
     let lines_max = if is_verbose { usize::MAX } else { LINES_MAX };
-    let step = |step: &Step| format!("{}: {} ({})", step.what.replace('_', " "), step.about, step.detail);
+    let step = |step: &RepairStep| format!("{}: {} ({})", step.what.replace('_', " "), step.about, step.detail);
     let mut lines: Vec<_> = report.steps.iter().map(|one| plain(&step(one))).collect();
     if report.healed > 0 {
-        let healed = usize::try_from(report.healed).unwrap_or(usize::MAX);
-        lines.push(format!("Healed: {}", counted(healed, "object")));
+        lines.push(format!("Healed: {}", counted(report.healed, "object")));
     }
     if !report.lost.is_empty() {
         lines.push("Lost:".to_owned());
@@ -82,7 +81,7 @@ fn lost(loss: &Loss) -> String {
 }
 
 fn as_json(store: &Store, report: &RepairReport, is_dry: bool) -> Value {
-    let step = |step: &Step| json!({"step": step.what, "about": step.about, "detail": step.detail});
+    let step = |step: &RepairStep| json!({"step": step.what, "about": step.about, "detail": step.detail});
     let loss = |loss: &Loss| {
         json!({
             "project": loss.project.as_ref().map(ToString::to_string),

@@ -9,8 +9,8 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 use piton::session::Rewound;
 use piton::{
-    Checkpoint, Error, ErrorKind, OtherWork, Plan, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestoreReport, RestoreTo, Settings, Store, parse_path, tell_sessions,
+    Checkpoint, CheckpointId, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
+    RestorePlan, RestoreReport, RestoreTo, Settings, Store, parse_path, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -128,6 +128,7 @@ pub(crate) fn restore(
     let paths = parse_paths(paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
+    let job = Job { store: &store, project: &project, to, context, output };
     let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let asks = is_terminal && !how.yes;
     let mut options = RestoreOptions {
@@ -139,7 +140,7 @@ pub(crate) fn restore(
     };
     let mut agreed = None;
     if how.dry_run || asks {
-        let planned = watch(output, |progress| prepare(&store, &project, to, options, context, progress))?;
+        let planned = watch(output, |progress| job.prepare(options, progress))?;
         if how.dry_run {
             output.json(&plan_json(&planned));
             output.text(&plan_text(&planned, usize::MAX));
@@ -157,30 +158,14 @@ pub(crate) fn restore(
         agreed = Some(target);
     }
     options.is_dry = false;
-    let apply = |options: RestoreOptions<'_>| {
-        watch(output, |progress| {
-            let restore = prepare(&store, &project, to, options, context, progress)?;
-            // While the question stood, a checkpoint may have been taken: the same number means another one then.
-            if agreed.is_some_and(|agreed| agreed != restore.target().id) {
-                return Err(Error::new(ErrorKind::Busy, "restore")
-                    .because("another checkpoint was taken meanwhile; nothing was touched")
-                    .with_hint("look at the list again"));
-            }
-            // From here on it goes on to its end.
-            if progress.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
-            }
-            restore.apply()
-        })
-    };
-    let report = match apply(options) {
+    let report = match job.apply(options, agreed) {
         // `--yes` says nothing of other people's work.
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
             if !output.confirmed("Take that back, too? [y/N] ", "--across-sessions")? {
                 return Err(Declined("nothing was touched", None).into());
             }
-            apply(RestoreOptions { across_sessions: true, ..options })?
+            job.apply(RestoreOptions { across_sessions: true, ..options }, agreed)?
         }
         done => done?,
     };
@@ -197,15 +182,38 @@ pub(crate) fn restore(
     }
 }
 
-fn prepare<'a>(
+/// What is to be restored, and where.
+struct Job<'a> {
     store: &'a Store,
     project: &'a Project,
-    to: RestoreTo<'_>,
-    options: RestoreOptions<'_>,
-    context: &Context,
-    progress: &Progress,
-) -> piton::Result<Restore<'a>> {
-    Restore::prepare(store, project, to, options, &context.settings, Context::now(), progress)
+    to: RestoreTo<'a>,
+    context: &'a Context,
+    output: &'a Output,
+}
+
+impl<'a> Job<'a> {
+    fn prepare(&self, options: RestoreOptions<'_>, progress: &Progress) -> piton::Result<Restore<'a>> {
+        let settings = &self.context.settings;
+        Restore::prepare(self.store, self.project, self.to, options, settings, Context::now(), progress)
+    }
+
+    /// Does it, unless somebody agreed to go back to another checkpoint than this one.
+    fn apply(&self, options: RestoreOptions<'_>, agreed: Option<CheckpointId>) -> piton::Result<RestoreReport> {
+        watch(self.output, |progress| {
+            let restore = self.prepare(options, progress)?;
+            // While the question stood, a checkpoint may have been taken: the same number means another one then.
+            if agreed.is_some_and(|agreed| agreed != restore.target().id) {
+                return Err(Error::new(ErrorKind::Busy, "restore")
+                    .because("another checkpoint was taken meanwhile; nothing was touched")
+                    .with_hint("look at the list again"));
+            }
+            // From here on it goes on to its end.
+            if progress.stop.load(Ordering::Relaxed) {
+                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
+            }
+            restore.apply()
+        })
+    }
 }
 
 pub(crate) fn shown(path: &[u8]) -> String {
@@ -227,7 +235,7 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
 }
 
 /// What it will do, one thing a line.
-pub(crate) fn plan_lines(plan: &Plan) -> Vec<String> {
+pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(plan.removed().map(|path| format!("  remove  {}", shown(path))));
     lines.extend(plan.moved_aside().iter().map(|(path, to)| format!("  aside   {} -> {}", shown(path), shown(to))));
@@ -264,7 +272,7 @@ fn others_json(others: &[OtherWork]) -> Value {
     others.iter().map(other).collect()
 }
 
-fn count(plan: &Plan) -> String {
+fn count(plan: &RestorePlan) -> String {
     match plan.changes() {
         0 if plan.left().is_empty() => "nothing to do, the files are as they were".to_owned(),
         _ => format!("{} to write, {} to remove", files(plan.written().count()), files(plan.removed().count())),

@@ -68,7 +68,7 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
     let change = listed.change;
     lines.push(format!("Files:     {}", grouped(files.len() as u64)));
-    let files_changed = counted(usize::try_from(change.files).unwrap_or(usize::MAX), "file");
+    let files_changed = counted(change.files, "file");
     let (plus, minus) = (change.insertions, change.deletions);
     lines.push(format!("Changed:   {files_changed}, {PLUS}+{plus}{PLUS:#}/{MINUS}-{minus}{MINUS:#}"));
     if !facts.empty_dirs.is_empty() {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
+use crate::fit::counted;
 use crate::output::{FAINT, ID, Output, local, plain};
 use crate::progress::watch;
 use crate::{interrupt, upkeep};
@@ -61,10 +62,12 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
             id.short(),
             local(now).date_and_time(),
             plain(&args.reason),
-            files(report.files),
+            counted(report.files, "file"),
             plain(&project.dir().display().to_string()),
         ),
-        Outcome::Unchanged(id) => format!("Unchanged since {ID}{}{ID:#} ({})", id.short(), files(report.files)),
+        Outcome::Unchanged(id) => {
+            format!("Unchanged since {ID}{}{ID:#} ({})", id.short(), counted(report.files, "file"))
+        }
         Outcome::Skipped(why) => format!("Not taken: {}", explain(why, settings)),
     };
     output.text(&headline);
@@ -76,11 +79,11 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
         output.hint("name what you want kept under `include:` in the configuration, or mend .gitignore");
     }
+    if let Some(index) = &report.unread_index {
+        output.warn(&format!("{} cannot be read: what git tracks and a rule leaves out was left out", index.display()));
+        output.hint("let your user read it, then take again; `--verbose` shows what was left out");
+    }
     Ok(())
-}
-
-fn files(count: u64) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{} files", grouped(count)) }
 }
 
 fn explain(why: WhySkipped, settings: &Settings) -> String {

@@ -81,7 +81,6 @@ fn as_text(store: &Store, report: &VerifyReport, is_verbose: bool) -> String {
     if report.findings.len() > findings_max {
         lines.push(format!("... and {} more (--verbose shows all)", report.findings.len() - findings_max));
     }
-    let some = |count: u64, noun| counted(usize::try_from(count).unwrap_or(usize::MAX), noun);
     let damaged = report.findings.iter().filter(|finding| finding.severity == Severity::Damage).count();
     let verdict = match damaged {
         0 if report.was_stopped => "STOPPED: nothing wrong so far".to_owned(),
@@ -90,9 +89,9 @@ fn as_text(store: &Store, report: &VerifyReport, is_verbose: bool) -> String {
     };
     lines.push(format!(
         "{verdict} ({}, {}, {}{})",
-        some(report.checkpoints, "checkpoint"),
-        some(report.objects, "object"),
-        some(report.packs, "pack"),
+        counted(report.checkpoints, "checkpoint"),
+        counted(report.objects, "object"),
+        counted(report.packs, "pack"),
         if report.bytes > 0 { format!(", {} bytes read", grouped(report.bytes)) } else { String::new() },
     ));
     lines.join("\n")

@@ -20,40 +20,44 @@ pub(crate) enum Change {
     Command { line: String, dir: Option<PathBuf> },
 }
 
+/// Those of Claude, and then those of Copilot, which uses Claude's names where it sends Claude's payloads.
+const CLAUDE_AND_COPILOT: &[&str] = &[
+    "Read",
+    "Grep",
+    "Glob",
+    "LS",
+    "NotebookRead",
+    "WebFetch",
+    "WebSearch",
+    "TodoRead",
+    "TodoWrite",
+    "BashOutput",
+    "AskUserQuestion",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "ListMcpResourcesTool",
+    "ReadMcpResourceTool",
+    "TaskGet",
+    "TaskList",
+    "TaskOutput",
+    "ToolSearch",
+    "CronList",
+    // Copilot.
+    "view",
+    "grep",
+    "glob",
+    "web_fetch",
+    "web_search",
+    "read_bash",
+    "list_bash",
+    "report_intent",
+    "ask_user",
+];
+
+/// The tools that only read.
 fn readers(agent: Agent) -> &'static [&'static str] {
     match agent {
-        // Copilot uses Claude's names where it sends Claude's payloads.
-        Agent::Claude | Agent::Copilot => &[
-            "Read",
-            "Grep",
-            "Glob",
-            "LS",
-            "NotebookRead",
-            "WebFetch",
-            "WebSearch",
-            "TodoRead",
-            "TodoWrite",
-            "BashOutput",
-            "AskUserQuestion",
-            "EnterPlanMode",
-            "ExitPlanMode",
-            "ListMcpResourcesTool",
-            "ReadMcpResourceTool",
-            "TaskGet",
-            "TaskList",
-            "TaskOutput",
-            "ToolSearch",
-            "CronList", // Claude
-            "view",
-            "grep",
-            "glob",
-            "web_fetch",
-            "web_search",
-            "read_bash",
-            "list_bash",
-            "report_intent",
-            "ask_user",
-        ],
+        Agent::Claude | Agent::Copilot => CLAUDE_AND_COPILOT,
         Agent::Codex => &["update_plan", "view_image", "web_search", "read_file", "list_dir", "grep_files"],
         Agent::Gemini | Agent::Qwen => &[
             "read_file",

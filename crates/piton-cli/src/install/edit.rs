@@ -1,8 +1,8 @@
 //! Our pieces in a configuration of somebody else: putting them in, finding them, taking them out.
 //!
-//! - E1. Each edit is made twice, in the text and in the value that it stands for. If the two do not agree, the edit is
+//! - I4. Each edit is made twice, in the text and in the value that it stands for. If the two do not agree, the edit is
 //!   refused: nobody's key is ever changed by a misread line.
-//! - E2. What is not ours is never taken out: ours is known by its command line, not by its place.
+//! - I5. What is not ours is never taken out: ours is known by its command line, not by its place.
 
 use serde_json::{Map, Value};
 
@@ -308,7 +308,7 @@ impl Config {
         without_empty(self.value()) == without_empty(other.value())
     }
 
-    /// E1. An empty list or object in block form is nothing at all in YAML.
+    /// I4. An empty list or object in block form is nothing at all in YAML.
     fn checked<T>(&mut self, expected: &Value, edit: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let mut edited = self.clone();
         let done = edit(&mut edited)?;

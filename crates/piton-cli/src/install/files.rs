@@ -1,7 +1,7 @@
 //! Reading and replacing the files of agents.
 //!
-//! - I1. A file holds its old bytes or its new ones, never a mixture and never nothing, whenever the power goes.
-//! - I2. Mode and owner stay; a link stays a link, and what it leads to is replaced.
+//! - I6. A file holds its old bytes or its new ones, never a mixture and never nothing, whenever the power goes.
+//! - I7. Mode and owner stay; a link stays a link, and what it leads to is replaced.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};

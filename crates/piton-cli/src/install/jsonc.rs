@@ -4,7 +4,7 @@
 //! finds where each value stands; an edit splices text at those places. It is strict otherwise: what no agent would
 //! read is an error here, too.
 //!
-//! - J1. [`Document::push`] followed by [`Document::remove`] of what was pushed gives back the very text, if the list
+//! - I9. [`Document::push`] followed by [`Document::remove`] of what was pushed gives back the very text, if the list
 //!   held something before.
 
 use std::ops::Range;

@@ -108,7 +108,7 @@ fn join(open: char, close: char) -> impl Fn((Vec<String>, bool, String)) -> Stri
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// J1, and nothing else changes what it means.
+    /// I9, and nothing else changes what it means.
     #[test]
     fn what_is_pushed_and_removed_leaves_the_very_text(list in text(), rest in text(), gap in trivia()) {
         let whole = format!("{gap}{{{gap}\"z\":{rest},{gap}\"list\":{list}{gap}}}{gap}");

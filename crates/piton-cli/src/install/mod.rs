@@ -3,10 +3,10 @@
 //! A plan is made for all agents before anything is changed; one configuration that cannot be edited refuses all. It is
 //! plain data: which file changes from what to what. A dry run prints it and stops.
 //!
-//! - P1. Installing and then uninstalling gives back the very bytes, unless somebody changed the file in between; then
+//! - I1. Installing and then uninstalling gives back the very bytes, unless somebody changed the file in between; then
 //!   just our pieces are taken out.
-//! - P2. A file that is not ours is never overwritten or removed. Of one that is changed, a copy is kept first.
-//! - P3. Doing it again changes nothing.
+//! - I2. A file that is not ours is never overwritten or removed. Of one that is changed, a copy is kept first.
+//! - I3. Doing it again changes nothing.
 
 pub(crate) mod edit;
 pub(crate) mod files;
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use self::edit::{Config, Format, What};
 use self::record::{Before, Changed, Record, Records};
-use self::setup::{ConfigFile, OwnFile, Scope, Setup};
+use self::setup::{ConfigFile, OwnFile, Setup, Whose};
 use crate::agents::Agent;
 
 /// One file from what to what.
@@ -65,13 +65,13 @@ pub(crate) struct AgentPlan {
 /// Plans against the files as they are and as the plan leaves them.
 pub(crate) struct Planner<'a> {
     records: &'a Records,
-    scope: Scope,
+    whose: Whose,
     drafts: HashMap<PathBuf, Option<String>>,
 }
 
 impl<'a> Planner<'a> {
-    pub(crate) fn new(records: &'a Records, scope: Scope) -> Self {
-        Self { records, scope, drafts: HashMap::new() }
+    pub(crate) fn new(records: &'a Records, whose: Whose) -> Self {
+        Self { records, whose, drafts: HashMap::new() }
     }
 
     fn read(&self, path: &Path) -> Result<Option<String>> {
@@ -109,7 +109,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn install(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
-        let record = self.records.get(agent, self.scope.project())?;
+        let record = self.records.get(agent, self.whose.project())?;
         let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget: Vec::new() };
         for config in &setup.configs {
             self.install_config(config, &record, &mut plan)?;
@@ -188,7 +188,7 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn uninstall(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
-        let record = self.records.get(agent, self.scope.project())?;
+        let record = self.records.get(agent, self.whose.project())?;
         let forget = record.files.iter().map(|known| known.path.clone()).collect();
         let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget };
         for config in &setup.configs {
@@ -295,9 +295,9 @@ pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()>
 }
 
 /// Carries out the plan for one agent.
-pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, scope: &Scope, is_install: bool) -> Result<()> {
-    let mode = if *scope == Scope::User { 0o600 } else { 0o644 };
-    let mut record = records.get(plan.agent, scope.project())?;
+pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, is_install: bool) -> Result<()> {
+    let mode = if *whose == Whose::User { 0o600 } else { 0o644 };
+    let mut record = records.get(plan.agent, whose.project())?;
     for change in &mut plan.changes {
         let known = record.files.iter().find(|known| known.path == change.path);
         if let Some(before) = &change.before

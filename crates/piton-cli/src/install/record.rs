@@ -1,6 +1,6 @@
 //! What was installed, as it is remembered in the store: `installs/<agent>.json`, and copies of what was changed.
 //!
-//! - N1. A copy is on the disk before the record that names it, and the record before the change that it is about. So a
+//! - I8. A copy is on the disk before the record that names it, and the record before the change that it is about. So a
 //!   crash leaves at worst a record of a change that was not made, which the sum of the file tells.
 //!
 //! All of it may be lost: then our pieces are found by their command lines, and taken out one by one.

@@ -16,14 +16,14 @@ const ROLLBACK_MD: &str = include_str!("texts/rollback.md");
 const ROLLBACK_TOML: &str = include_str!("texts/rollback.toml");
 const ROLLBACK_SKILL: &str = include_str!("texts/SKILL.md");
 
-/// For whom something is installed.
+/// Whose configuration something is installed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum Whose {
     User,
     Project(PathBuf),
 }
 
-impl Scope {
+impl Whose {
     pub(crate) fn project(&self) -> Option<&Path> {
         match self {
             Self::User => None,
@@ -149,15 +149,15 @@ impl Caller {
 }
 
 /// The command line in a configuration.
-fn command_line(agent: Agent, scope: &Scope, caller: &Caller, event: &str) -> String {
+fn command_line(agent: Agent, whose: &Whose, caller: &Caller, event: &str) -> String {
     let line = caller.line(&["hook", agent.name()]);
-    match (agent, scope) {
+    match (agent, whose) {
         // A program that is gone would block every prompt.
         (Agent::Gemini, _) => line + shell::FAILS_OPEN,
         // Its events do not say which they are, and a failing hook denies the tool.
         (Agent::Copilot, _) => caller.line(&["hook", agent.name(), event]) + shell::FAILS_OPEN,
         // Copilot runs these, too, and denies the tool where they fail.
-        (Agent::Claude, Scope::Project(_)) => line + shell::FAILS_OPEN,
+        (Agent::Claude, Whose::Project(_)) => line + shell::FAILS_OPEN,
         _ => line,
     }
 }
@@ -183,10 +183,10 @@ fn handler(agent: Agent, event: &str, command: &str) -> Value {
     }
 }
 
-fn pieces(agent: Agent, scope: &Scope, caller: &Caller) -> Vec<Piece> {
+fn pieces(agent: Agent, whose: &Whose, caller: &Caller) -> Vec<Piece> {
     let piece = |event: &&'static str| Piece {
         keys: vec!["hooks", event],
-        what: What::Item(handler(agent, event, &command_line(agent, scope, caller, event))),
+        what: What::Item(handler(agent, event, &command_line(agent, whose, caller, event))),
     };
     let mut pieces: Vec<_> = events(agent).iter().map(piece).collect();
     match agent {
@@ -201,17 +201,17 @@ fn pieces(agent: Agent, scope: &Scope, caller: &Caller) -> Vec<Piece> {
 }
 
 /// What an agent needs; `None` where it has no such configuration, or is none that can be installed.
-pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, caller: &Caller) -> Option<Setup> {
-    let json = |path: PathBuf| ConfigFile { path, format: Format::Json, pieces: pieces(agent, scope, caller) };
+pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller) -> Option<Setup> {
+    let json = |path: PathBuf| ConfigFile { path, format: Format::Json, pieces: pieces(agent, whose, caller) };
     let rollback = |path: PathBuf, text: &str| OwnFile {
         path,
         text: text.to_owned(),
         mark: "Written by `piton install",
         is_needed: false,
     };
-    let dir = match scope {
-        Scope::User => homes.of(agent)?.to_owned(),
-        Scope::Project(dir) => dir.join(project_dir(agent)?),
+    let dir = match whose {
+        Whose::User => homes.of(agent)?.to_owned(),
+        Whose::Project(dir) => dir.join(project_dir(agent)?),
     };
     let (mut configs, mut files) = (Vec::new(), Vec::new());
     match agent {
@@ -225,12 +225,12 @@ pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, caller: &Caller)
         }
         Agent::Codex | Agent::Cursor => configs.push(json(dir.join("hooks.json"))),
         Agent::Crush => {
-            let name = if *scope == Scope::User { "crush.json" } else { ".crush.json" };
+            let name = if *whose == Whose::User { "crush.json" } else { ".crush.json" };
             configs.push(json(dir.join(name)));
         }
         Agent::Hermes => {
             let path = dir.join("config.yaml");
-            configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, scope, caller) });
+            configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, whose, caller) });
         }
         Agent::Opencode => {
             let words = [caller.program.as_str(), "hook", agent.name()];
@@ -243,7 +243,7 @@ pub(crate) fn setup(agent: Agent, scope: &Scope, homes: &Homes, caller: &Caller)
         }
         Agent::Copilot => {
             let hooks = events(agent).iter().map(|event| {
-                ((*event).to_owned(), json!([handler(agent, event, &command_line(agent, scope, caller, event))]))
+                ((*event).to_owned(), json!([handler(agent, event, &command_line(agent, whose, caller, event))]))
             });
             let value = json!({"version": 1, "hooks": hooks.collect::<serde_json::Map<_, _>>()});
             let text = serde_json::to_string_pretty(&value).expect("plain data") + "\n";
@@ -272,7 +272,7 @@ fn project_dir(agent: Agent) -> Option<&'static str> {
 /// The consent that hermes would ask for, as it writes it down itself.
 pub(crate) fn consent(homes: &Homes, caller: &Caller, now: &str) -> ConfigFile {
     let piece = |event: &&'static str| {
-        let command = command_line(Agent::Hermes, &Scope::User, caller, event);
+        let command = command_line(Agent::Hermes, &Whose::User, caller, event);
         let item = json!({"event": event, "command": command, "approved_at": now, "script_mtime_at_approval": null});
         Piece { keys: vec!["approvals"], what: What::Item(item) }
     };

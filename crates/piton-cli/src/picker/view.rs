@@ -16,6 +16,7 @@ use super::patch::{LineKind, Patch, PatchFile};
 use super::state::{Asked, Busy, Overlay, Planned, Stage, State};
 use crate::cmd::restore::{files, shown};
 use crate::cmd::rollback::counts;
+use crate::fit::what_fits;
 use crate::output::plain;
 
 const HINTS: &str = "Enter restore  o one file  p plan  u undo  / f s filter  Tab pane  ? help  q leave";
@@ -327,18 +328,8 @@ fn clipped(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let mut room = columns.saturating_sub(1);
-    let fits = text.chars().take_while(|character| {
-        let width = character.width().unwrap_or(0);
-        let fits = width <= room;
-        room = room.saturating_sub(width);
-        fits
-    });
-    let mut clipped: String = fits.collect();
-    if columns > 0 {
-        clipped.push('…');
-    }
-    clipped
+    let end = if columns > 0 { "…" } else { "" };
+    what_fits(text.chars(), columns).chain(end.chars()).collect()
 }
 
 /// A text without its first columns.

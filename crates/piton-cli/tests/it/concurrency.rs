@@ -98,6 +98,7 @@ fn take_all_at_once(is_killed: impl Fn(usize) -> bool + Sync) {
     }
 }
 
+/// L3.
 #[test]
 fn every_acknowledged_checkpoint_of_eight_processes_is_there() {
     take_all_at_once(|_| false);
@@ -152,6 +153,7 @@ fn make_old(file: &File) {
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).expect("a time");
 }
 
+/// S4.
 #[test]
 fn a_lock_left_by_a_dead_process_is_taken_over() {
     let sandbox = Sandbox::new();

@@ -138,6 +138,7 @@ fn a_first_take_may_be_killed_anywhere() {
     assert!(kill(Take::first).felt >= 10);
 }
 
+/// S1, T1.
 #[test]
 fn a_later_take_may_be_killed_anywhere() {
     assert!(kill(Take::later).felt >= 7);
@@ -330,6 +331,7 @@ impl Scene for SessionRecord {
     }
 }
 
+/// N1, F1.
 #[test]
 fn a_session_record_is_the_old_or_the_new_one_whatever_is_killed() {
     for verb in ["write", "update", "delete", "gc"] {

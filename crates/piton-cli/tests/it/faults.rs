@@ -194,6 +194,7 @@ fn what_may_not_be_read_is_reported_and_the_rest_is_taken() {
     }
 }
 
+/// F3.
 #[test]
 fn what_killed_processes_left_is_swept_after_an_hour() {
     let sandbox = Sandbox::new();

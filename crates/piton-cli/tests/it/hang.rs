@@ -23,6 +23,7 @@ fn hook_that_hangs(sandbox: &Sandbox, call: &str, path: &str) -> Ran {
     send(&mut strace, bash(sandbox, "s", "slow", "rm a.txt"))
 }
 
+/// H3.
 #[test]
 fn a_hook_keeps_its_deadline_whatever_hangs_and_what_it_missed_is_on_record() {
     if !has_program("strace") {

@@ -26,6 +26,7 @@ fn goes_on(ran: &Ran, said: &str) {
     assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (0, said, ""), "{ran:?}");
 }
 
+/// H2.
 #[test]
 fn what_cannot_be_read_may_change_files() {
     let garbage: [&[u8]; 8] = [
@@ -251,6 +252,7 @@ impl Scene for Hook {
     }
 }
 
+/// H1.
 #[test]
 fn a_call_that_fails_anywhere_stops_nobody_and_what_it_costs_is_on_record() {
     assert!(fail(Hook::new).points >= 30);

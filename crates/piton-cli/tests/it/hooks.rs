@@ -149,6 +149,7 @@ fn opened(sandbox: &Sandbox, enabled: &str, sent: &str) -> Vec<String> {
     paths.filter(|path| path.starts_with(&home)).map(|path| path.replace(&home, "~")).collect()
 }
 
+/// H4.
 #[test]
 fn what_needs_no_checkpoint_opens_no_file() {
     if !has_program("strace") {

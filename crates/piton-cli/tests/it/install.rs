@@ -120,6 +120,7 @@ fn json_at(sandbox: &Sandbox, path: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
 }
 
+/// I1, I3.
 #[test]
 fn the_very_bytes_come_back_from_odd_json() {
     // One of each shape: nested, nested with a name, flat with a version, flat.
@@ -206,6 +207,7 @@ fn changes_of_others_in_between_stay() {
     }
 }
 
+/// I5.
 #[test]
 fn a_handler_that_somebody_put_beside_ours_stays() {
     let sandbox = enabled();
@@ -264,6 +266,7 @@ fn a_dry_run_shows_a_diff_and_changes_nothing() {
     assert_eq!(tree(&sandbox.root()), before);
 }
 
+/// I4.
 #[test]
 fn what_cannot_be_edited_is_refused_and_nothing_is_changed() {
     let bad =
@@ -364,6 +367,7 @@ fn a_link_by_which_piton_was_called_is_what_is_written_down() {
     assert_eq!(value["hooks"]["PreToolUse"][0]["command"], format!("{} hook crush", bin.join("piton").display()));
 }
 
+/// I7.
 #[test]
 fn mode_and_link_stay() {
     let sandbox = enabled();
@@ -454,6 +458,7 @@ fn checkpoints_are_switched_on_and_nothing_else_of_the_configuration_changes() {
     assert!(!sandbox.home().join(".claude").exists());
 }
 
+/// I2.
 #[test]
 fn a_rollback_command_of_somebody_else_is_left_alone() {
     for (agent, path) in [("claude", ".claude/commands/rollback.md"), ("gemini", ".gemini/commands/rollback.toml")] {

@@ -124,6 +124,7 @@ impl Scene for Installing {
     }
 }
 
+/// I6, I8.
 #[test]
 fn an_install_may_be_killed_anywhere() {
     assert!(kill(|| Installing::new("install")).felt >= 10);

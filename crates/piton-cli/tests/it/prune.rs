@@ -48,6 +48,7 @@ fn days_ago(days: u64) -> SystemTime {
     SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60)
 }
 
+/// P1.
 #[test]
 fn only_a_directory_that_is_gone_from_a_place_that_is_there_makes_an_orphan() {
     let sandbox = Sandbox::new();
@@ -288,6 +289,7 @@ fn clear_removes_checkpoints_and_archives_and_nothing_else() {
     assert_eq!(ids(&sandbox).len(), 1);
 }
 
+/// P2.
 #[test]
 fn clear_touches_nothing_in_a_directory_that_is_not_pitons() {
     let sandbox = Sandbox::new();

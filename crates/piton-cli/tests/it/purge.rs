@@ -60,6 +60,7 @@ fn told(sandbox: &Sandbox) -> Vec<(Value, Value, Value)> {
     list.as_array().expect("a list").iter().map(line).collect()
 }
 
+/// X2.
 #[test]
 fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
     // As takes leave it; cut; deltas upon the secret; packed refs.
@@ -106,6 +107,7 @@ fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
     }
 }
 
+/// X1.
 #[test]
 fn checkpoints_before_the_first_that_held_it_keep_their_ids() {
     let sandbox = Sandbox::new();

@@ -176,6 +176,7 @@ impl Scene for Restore {
     }
 }
 
+/// R4, W3.
 #[test]
 fn a_kill_anywhere_leaves_a_restore_that_can_be_finished_or_taken_back() {
     static PARTLY: AtomicUsize = AtomicUsize::new(0);

@@ -306,7 +306,7 @@ fn payloads_that_nest_or_grow_without_end_stop_nobody() {
     take_works(&sandbox);
 }
 
-/// Whatever goes wrong, the log says what, and not what the agent was told.
+/// J3. Whatever goes wrong, the log says what, and not what the agent was told.
 #[test]
 fn the_journal_and_the_reasons_hold_no_secrets() {
     const SECRET: &str = "hunter2-hunter2-hunter2";

@@ -171,7 +171,8 @@ fn a_restore_says_what_became_of_the_record() {
 const PROCESSES: usize = 12;
 const ROUNDS: usize = 8;
 
-/// Whether a store is there or not, and is made meanwhile: no update is lost, and a reader never sees half of a record.
+/// N2. Whether a store is there or not, and is made meanwhile: no update is lost, and a reader never sees
+/// half of a record.
 #[test]
 fn no_update_of_many_processes_is_lost() {
     let sandbox = Sandbox::new();

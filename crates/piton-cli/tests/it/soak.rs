@@ -25,6 +25,7 @@ fn soak(size_mb_max: u64, seed: u64) -> Soaked {
     soaked
 }
 
+/// L1.
 #[test]
 fn all_commands_at_once_killed_at_random_lose_nothing() {
     soak(0, 1);

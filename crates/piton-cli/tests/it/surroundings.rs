@@ -357,10 +357,10 @@ fn the_environment_of_git_changes_nothing() {
 }
 
 /// Kind and permissions, inode, times and contents.
-type State = (u32, u64, [i64; 4], Vec<u8>);
+type Traces = (u32, u64, [i64; 4], Vec<u8>);
 
 /// Everything below a directory, and the directory itself.
-fn state_of(dir: &Path) -> BTreeMap<PathBuf, State> {
+fn traces_in(dir: &Path) -> BTreeMap<PathBuf, Traces> {
     let mut state = BTreeMap::new();
     let mut note = |path: &Path| {
         let stat = fs::symlink_metadata(path).expect("what was just listed");
@@ -382,10 +382,10 @@ fn the_project_and_its_own_git_are_left_as_they_are() {
     sandbox.project_git(&["commit", "-qm", "one"]);
     sandbox.project_git(&["config", "core.hooksPath", "/nonexistent"]);
     sandbox.tree("a.txt = two");
-    let before = state_of(&sandbox.project());
+    let before = traces_in(&sandbox.project());
     for args in [&["take"][..], &["take"], &["rollback"], &["show", "1"], &["take", "-v", "--json"]] {
         piton(&sandbox, args).done();
     }
-    assert!(state_of(&sandbox.project()) == before, "something in the project changed");
+    assert!(traces_in(&sandbox.project()) == before, "something in the project changed");
     assert_eq!(json!(ids(&sandbox).len()), Value::from(1));
 }

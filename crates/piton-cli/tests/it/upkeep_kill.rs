@@ -136,6 +136,7 @@ impl Scene for Upkeep {
 const PRUNE: &[&str] = &["prune", "--json"];
 const MAINTAIN: &[&str] = &["maintain", "--json"];
 
+/// G2.
 #[test]
 fn a_prune_may_be_killed_anywhere_and_the_next_finishes_it() {
     assert!(kill(|| Upkeep::new(PRUNE, Vec::new(), 3_000)).felt >= 10);
@@ -332,6 +333,7 @@ impl Scene for Repair {
     }
 }
 
+/// V5.
 #[test]
 fn a_repair_may_be_killed_anywhere_and_the_next_comes_to_the_same() {
     assert!(kill(Repair::new).felt >= 10);

@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
 use crate::settings::Settings;
-use crate::store::{Aim, Record, RoomMade, Store, Watch};
+use crate::store::{Aim, ProjectRecord, RoomMade, Store, Watch};
 use crate::time::Moment;
 
 mod plan;
 
-pub use plan::{Drop, Goes, Inventory, KnownProject, OldRepository, Policy, Presence, WhyDropped, plan};
+use plan::plan;
+pub use plan::{Dropped, Goes, Inventory, KnownProject, OldRepository, Policy, Presence, WhyDropped};
 
 const HOUR_SECS: f64 = 60.0 * 60.0;
 
@@ -48,14 +49,14 @@ pub struct PrunePlan {
     /// What it goes by.
     pub inventory: Inventory,
     /// What goes by rule.
-    pub drops: Vec<Drop>,
+    pub drops: Vec<Dropped>,
     /// How many checkpoints go besides because the store is too large, by project. Nothing if no number of them is enough.
     pub over_size: Option<Vec<(ProjectId, usize)>>,
 }
 
 impl Store {
     /// Everything that the rules of pruning go by. Looks whether the projects' directories are there.
-    pub fn inventory(&self) -> Result<Inventory> {
+    pub(crate) fn inventory(&self) -> Result<Inventory> {
         let mut projects = Vec::new();
         for id in self.known_projects()? {
             let record = self.record(&id);
@@ -80,7 +81,7 @@ impl Store {
     }
 
     /// When a project was last used. Without a record, its newest checkpoint says so.
-    fn last_touch(&self, id: &ProjectId, record: &Record) -> Option<f64> {
+    fn last_touch(&self, id: &ProjectId, record: &ProjectRecord) -> Option<f64> {
         let from_newest = || {
             let held = self.share().ok()?;
             let newest = self.objects(&held).ok()?.checkpoint(self.newest(id).ok()??).ok()?;

@@ -104,7 +104,7 @@ pub enum WhyDropped {
 
 /// What goes, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drop {
+pub struct Dropped {
     /// What.
     pub what: Goes,
     /// Why.
@@ -112,7 +112,7 @@ pub struct Drop {
 }
 
 /// Applies the rules. The size of the store is no part of it: that depends on what each checkpoint alone holds.
-pub fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Drop> {
+pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Dropped> {
     let why = |presence: Presence, last_touch: Option<f64>| {
         let is_orphan = policy.delete_orphans && presence == Presence::Gone;
         #[expect(clippy::cast_precision_loss, reason = "days")]
@@ -129,15 +129,15 @@ pub fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Drop> 
         // Half of a restore is no state to be left in, however long ago that was.
         let last_touch = project.last_touch.filter(|_| !project.is_restoring);
         let why = why(project.presence, last_touch)?;
-        Some(Drop { what: Goes::Project(project.id.clone()), why })
+        Some(Dropped { what: Goes::Project(project.id.clone()), why })
     });
     let old = inventory.old_repositories.iter().filter_map(|old| {
         let why = why(old.presence, Some(old.last_touch))?;
-        Some(Drop { what: Goes::OldRepository(old.name.clone()), why })
+        Some(Dropped { what: Goes::OldRepository(old.name.clone()), why })
     });
     let archives = inventory.archives.iter().filter_map(|archive| {
         let why = why(Presence::There, Some(archive.mtime))?;
-        Some(Drop { what: Goes::Archive(archive.name.clone()), why })
+        Some(Dropped { what: Goes::Archive(archive.name.clone()), why })
     });
     projects.chain(old).chain(archives).collect()
 }

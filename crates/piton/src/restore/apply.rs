@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::left::{Left, WhyLeft};
-use super::plan::{Plan, Remove, SetMode, Write};
+use super::plan::{Remove, RestorePlan, SetMode, Write};
 use crate::error::{Error, Result, plain_io};
 use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
@@ -50,7 +50,7 @@ fn for_all<T: Sync, W>(
 }
 
 /// Reads everything that the plan will write, and checks it. The first part of it is kept.
-pub(super) fn read_all(plan: &Plan, objects: &Objects) -> Result<Contents> {
+pub(super) fn read_all(plan: &RestorePlan, objects: &Objects) -> Result<Contents> {
     let mut ids: Vec<_> = plan.writes.iter().map(|write| write.id).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -80,7 +80,7 @@ pub(super) fn read_all(plan: &Plan, objects: &Objects) -> Result<Contents> {
 
 /// Checks that what the safety checkpoint shares with earlier ones is whole: what is new in it was just written, but
 /// what the store had before may have been damaged since, and then the files are the only place that still has it.
-pub(super) fn check_saved(plan: &Plan, objects: &Objects) -> Result<()> {
+pub(super) fn check_saved(plan: &RestorePlan, objects: &Objects) -> Result<()> {
     let known: Vec<_> = plan.saved.iter().filter(|(_, id)| objects.has(*id)).copied().collect();
     let failed: Mutex<Option<Error>> = Mutex::default();
     let shared = objects.shared();
@@ -111,7 +111,13 @@ fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u
 }
 
 /// Does what the plan says. `token` makes the names of temporary files differ from those of other restores.
-pub(super) fn apply(plan: Plan, contents: &Contents, objects: &Objects, root: &Dir, token: CheckpointId) -> Done {
+pub(super) fn apply(
+    plan: RestorePlan,
+    contents: &Contents,
+    objects: &Objects,
+    root: &Dir,
+    token: CheckpointId,
+) -> Done {
     let token = token.short();
     let mut hand = Hand::new(root, format!("{token}-m"));
     let mut done = Done { left: plan.left, ..Done::default() };

@@ -16,7 +16,7 @@ use crate::relpath;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, Record, RestoreVerb, Restoring, Store,
+    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
     StoreLock,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
@@ -32,7 +32,7 @@ mod planner;
 
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
-pub use plan::Plan;
+pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
 
 /// What to restore.
@@ -98,7 +98,7 @@ pub struct Restore<'a> {
     store: &'a Store,
     project: &'a Project,
     now: Moment,
-    plan: Plan,
+    plan: RestorePlan,
     target: Checkpoint,
     verb: Option<RestoreVerb>,
     intent: Option<Intent>,
@@ -108,7 +108,7 @@ pub struct Restore<'a> {
     keep_max: u64,
     survey: Survey,
     newest: Option<Checkpoint>,
-    record: Record,
+    record: ProjectRecord,
     new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,
@@ -233,7 +233,7 @@ impl<'a> Restore<'a> {
     }
 
     /// What it will do.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &RestorePlan {
         &self.plan
     }
 

@@ -8,7 +8,7 @@ use crate::sys::Stat;
 
 /// What a restore will do.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct RestorePlan {
     pub(crate) writes: Vec<Write>,
     pub(crate) removes: Vec<Remove>,
     pub(crate) modes: Vec<SetMode>,
@@ -50,7 +50,7 @@ pub(crate) struct SetMode {
     pub(crate) seen: Option<Stat>,
 }
 
-impl Plan {
+impl RestorePlan {
     /// How many things will change.
     pub fn changes(&self) -> usize {
         let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len() + self.backs.len();

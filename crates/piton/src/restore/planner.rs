@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::io;
 
 use super::left::{Left, WhyLeft};
-use super::plan::{Plan, Remove, SetMode, Write};
+use super::plan::{Remove, RestorePlan, SetMode, Write};
 use crate::error::{Result, plain_io};
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
@@ -39,8 +39,9 @@ struct Pair<'a> {
     outside: Option<SkipReason>,
 }
 
-struct Progress<'a> {
-    plan: Plan,
+/// A plan in the making.
+struct Draft<'a> {
+    plan: RestorePlan,
     /// The directories that are still to be compared.
     open: Vec<(Vec<u8>, Pair<'a>)>,
     skipped: HashMap<&'a [u8], SkipReason>,
@@ -53,7 +54,7 @@ struct Progress<'a> {
     touched: HashSet<Vec<u8>>,
 }
 
-impl Progress<'_> {
+impl Draft<'_> {
     fn make_dir(&mut self, dir: &[u8]) {
         let mode = self.modes.of(dir, self.modes.facts.usual.dir);
         self.plan.make_dirs.push((dir.to_vec(), mode));
@@ -79,12 +80,12 @@ impl Modes<'_> {
 }
 
 impl<'a> Planner<'a> {
-    pub(crate) fn plan(&self) -> Result<Plan> {
+    pub(crate) fn plan(&self) -> Result<RestorePlan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
         // What an earlier restore left behind goes first.
         let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
-        let mut progress = Progress {
-            plan: Plan::default(),
+        let mut draft = Draft {
+            plan: RestorePlan::default(),
             open: Vec::new(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
             staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
@@ -98,23 +99,23 @@ impl<'a> Planner<'a> {
             want: Some(self.target.tree),
             outside: None,
         };
-        self.find_asides(&mut progress.plan);
+        self.find_asides(&mut draft.plan);
         // No recursion: a tree may be deeper than a stack.
-        progress.open.push((Vec::new(), pair));
-        while let Some((dir, pair)) = progress.open.pop() {
-            self.compare(&dir, pair, &mut progress)?;
-            if progress.open.len() + progress.plan.changes() > PATHS_MAX {
+        draft.open.push((Vec::new(), pair));
+        while let Some((dir, pair)) = draft.open.pop() {
+            self.compare(&dir, pair, &mut draft)?;
+            if draft.open.len() + draft.plan.changes() > PATHS_MAX {
                 return Err(too_many_paths());
             }
         }
         let now_facts = self.survey.facts(Vec::new());
         if self.has_facts() && !now_facts.same_files(&self.target.facts) {
-            self.compare_empty_dirs(&now_facts, &mut progress)?;
-            self.compare_modes(&mut progress);
+            self.compare_empty_dirs(&now_facts, &mut draft)?;
+            self.compare_modes(&mut draft);
         }
-        self.find_leftovers(&mut progress);
-        self.find_unread(&mut progress);
-        let mut plan = progress.plan;
+        self.find_leftovers(&mut draft);
+        self.find_unread(&mut draft);
+        let mut plan = draft.plan;
         self.find_saved_trees(&mut plan);
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
         plan.removes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
@@ -127,7 +128,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What a restore after this checkpoint moved aside goes back to where it was.
-    fn find_asides(&self, plan: &mut Plan) {
+    fn find_asides(&self, plan: &mut RestorePlan) {
         for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
             let (dir, own_name) = relpath::split(path);
             let aside = relpath::join(dir, name);
@@ -162,7 +163,7 @@ impl<'a> Planner<'a> {
         self.is_meant(dir) || (self.leads_to_meant(dir) && within.all(goes))
     }
 
-    fn compare(&self, dir: &[u8], pair: Pair<'_>, progress: &mut Progress<'a>) -> Result<()> {
+    fn compare(&self, dir: &[u8], pair: Pair<'_>, draft: &mut Draft<'a>) -> Result<()> {
         if !self.leads_to_meant(dir) || (pair.want.is_some() && pair.want == pair.now_tree) {
             return Ok(());
         }
@@ -177,12 +178,12 @@ impl<'a> Planner<'a> {
             .collect();
         for (name, file) in &now_files {
             if !names.contains(name) {
-                self.remove(&relpath::join(dir, name), file, progress);
+                self.remove(&relpath::join(dir, name), file, draft);
             }
         }
         for (name, at) in &now_dirs {
             if !names.contains(name) {
-                self.go_into(&relpath::join(dir, name), Some(*at), None, pair.outside, progress);
+                self.go_into(&relpath::join(dir, name), Some(*at), None, pair.outside, draft);
             }
         }
         for entry in &wanted {
@@ -190,14 +191,14 @@ impl<'a> Planner<'a> {
             let (file, at) = (now_files.get(&*entry.name).copied(), now_dirs.get(&*entry.name).copied());
             if entry.mode == EntryMode::Dir {
                 if let Some(file) = file {
-                    self.remove(&path, file, progress);
+                    self.remove(&path, file, draft);
                 }
-                self.go_into(&path, at, Some(entry.id), pair.outside, progress);
+                self.go_into(&path, at, Some(entry.id), pair.outside, draft);
             } else {
                 if at.is_some() {
-                    self.go_into(&path, at, None, pair.outside, progress);
+                    self.go_into(&path, at, None, pair.outside, draft);
                 }
-                self.want_file(path, entry, file, pair.outside, progress);
+                self.want_file(path, entry, file, pair.outside, draft);
             }
         }
         Ok(())
@@ -209,26 +210,26 @@ impl<'a> Planner<'a> {
         at: Option<usize>,
         want: Option<ObjectId>,
         outside: Option<SkipReason>,
-        progress: &mut Progress<'a>,
+        draft: &mut Draft<'a>,
     ) {
         let now = at.map(|at| &self.survey.manifest.dirs[at]);
         let now_tree = at.and_then(|at| self.survey.trees[at]);
-        let outside = outside.or_else(|| progress.skipped.get(path).copied());
+        let outside = outside.or_else(|| draft.skipped.get(path).copied());
         match (now, want) {
             (None, Some(_)) if outside.is_some_and(is_unread) => {}
             (None, Some(_)) if self.leads_to_meant(path) && !(outside.is_some() && self.is_dir(path)) => {
-                progress.make_dir(path);
+                draft.make_dir(path);
             }
-            (Some(now), None) if !progress.kept_dirs.contains(path) => {
-                progress.touched.insert(path.to_vec());
+            (Some(now), None) if !draft.kept_dirs.contains(path) => {
+                draft.touched.insert(path.to_vec());
                 let is_known = !now.exceptional && (self.has_facts() || now_tree.is_some());
                 if is_known {
-                    self.drop_dir(path, progress);
+                    self.drop_dir(path, draft);
                 }
             }
             _ => {}
         }
-        progress.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
+        draft.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
     }
 
     /// Whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out.
@@ -259,23 +260,23 @@ impl<'a> Planner<'a> {
         skipped.find(|skipped| relpath::is_within(path, &skipped.path)).map(|skipped| skipped.why)
     }
 
-    fn remove(&self, path: &[u8], file: &FileNode, progress: &mut Progress<'_>) {
-        let backs = &progress.plan.backs;
+    fn remove(&self, path: &[u8], file: &FileNode, draft: &mut Draft<'_>) {
+        let backs = &draft.plan.backs;
         let is_aside = backs.iter().any(|(aside, _)| aside == path);
         // It took the place of what goes back there.
         let makes_way = backs.iter().any(|(aside, name)| relpath::join(relpath::split(aside).0, name) == path);
         if is_aside {
-            progress.touched.insert(path.to_vec());
+            draft.touched.insert(path.to_vec());
         } else if self.is_meant(path) && !makes_way && self.was_left_out(path, file) {
-            progress.touched.insert(path.to_vec());
-            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::LeftOutThen });
+            draft.touched.insert(path.to_vec());
+            draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::LeftOutThen });
         } else if let Some(why) = self.is_unsaved(path).filter(|_| self.is_meant(path)) {
-            progress.touched.insert(path.to_vec());
-            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
+            draft.touched.insert(path.to_vec());
+            draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
         } else if self.is_meant(path) {
-            progress.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
-            progress.touched.insert(path.to_vec());
-            progress.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
+            draft.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
+            draft.touched.insert(path.to_vec());
+            draft.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
         }
     }
 
@@ -285,19 +286,19 @@ impl<'a> Planner<'a> {
         entry: &TreeEntry,
         now: Option<&FileNode>,
         outside: Option<SkipReason>,
-        progress: &mut Progress<'_>,
+        draft: &mut Draft<'_>,
     ) {
         if !self.is_meant(&path) {
             return;
         }
         if entry.mode == EntryMode::Commit {
-            progress.plan.left.push(Left { path, why: WhyLeft::NoContents });
+            draft.plan.left.push(Left { path, why: WhyLeft::NoContents });
             return;
         }
         let is_same = now.is_some_and(|file| file.id == Some(entry.id) && entry_mode(file) == entry.mode);
         if let Some(why) = self.is_unsaved(&path).filter(|_| !is_same) {
-            progress.touched.insert(path.clone());
-            progress.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
+            draft.touched.insert(path.clone());
+            draft.plan.left.push(Left { path, why: WhyLeft::OutOfScope(why) });
             return;
         }
         let is_link = |mode| mode == EntryMode::Link;
@@ -308,28 +309,28 @@ impl<'a> Planner<'a> {
             if entry_mode(file) != entry.mode {
                 let is_executable = entry.mode == EntryMode::Executable;
                 let mode = if self.has_facts() {
-                    progress.modes.file(&path, is_executable)
+                    draft.modes.file(&path, is_executable)
                 } else {
                     with_execution(file.stat.mode & 0o777, is_executable)
                 };
-                progress.touched.insert(path.clone());
-                progress.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
+                draft.touched.insert(path.clone());
+                draft.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
             }
             return;
         }
-        let why = outside.or_else(|| progress.skipped.get(&*path).copied()).filter(|_| now.is_none());
-        if why.is_some_and(|why| !self.may_write_outside(&path, entry, why, outside.is_some_and(is_unread), progress)) {
+        let why = outside.or_else(|| draft.skipped.get(&*path).copied()).filter(|_| now.is_none());
+        if why.is_some_and(|why| !self.may_write_outside(&path, entry, why, outside.is_some_and(is_unread), draft)) {
             return;
         }
         let is_executable = entry.mode == EntryMode::Executable;
         let mode = match (entry.mode, now) {
             (EntryMode::Link, _) => None,
             (_, Some(now)) if !self.has_facts() => Some(with_execution(now.stat.mode & 0o777, is_executable)),
-            _ => Some(progress.modes.file(&path, is_executable)),
+            _ => Some(draft.modes.file(&path, is_executable)),
         };
-        progress.touched.insert(path.clone());
-        progress.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
-        progress.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
+        draft.touched.insert(path.clone());
+        draft.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
+        draft.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
     }
 
     /// Whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or what
@@ -340,35 +341,35 @@ impl<'a> Planner<'a> {
         entry: &TreeEntry,
         why: SkipReason,
         is_dir_unread: bool,
-        progress: &mut Progress<'_>,
+        draft: &mut Draft<'_>,
     ) -> bool {
-        let leave = |progress: &mut Progress<'_>| {
-            progress.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
+        let leave = |draft: &mut Draft<'_>| {
+            draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
             false
         };
         match (self.look_outside(path, entry), self.moves_aside) {
             // No checkpoint could say that it was not there before, and no undo would remove it.
-            (Outside::Nothing, _) if is_dir_unread => leave(progress),
+            (Outside::Nothing, _) if is_dir_unread => leave(draft),
             (Outside::Nothing, _) => true,
             (Outside::Same(now), _) => {
                 let is_executable = entry.mode == EntryMode::Executable;
                 let want = if self.has_facts() {
-                    progress.modes.file(path, is_executable)
+                    draft.modes.file(path, is_executable)
                 } else {
                     with_execution(now.mode & 0o777, is_executable)
                 };
                 if is_unread(why) && entry.mode != EntryMode::Link && now.mode & 0o777 != want {
-                    return leave(progress);
+                    return leave(draft);
                 }
-                progress.touched.insert(path.to_vec());
+                draft.touched.insert(path.to_vec());
                 false
             }
             (Outside::Differs, Some(stamp)) => {
                 let name = [relpath::split(path).1, b".uncovered-", stamp.as_bytes()].concat();
-                progress.plan.asides.push((path.to_vec(), name));
+                draft.plan.asides.push((path.to_vec(), name));
                 true
             }
-            (Outside::Differs, None) => leave(progress),
+            (Outside::Differs, None) => leave(draft),
         }
     }
 
@@ -408,36 +409,36 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn compare_empty_dirs(&self, now: &Facts, progress: &mut Progress<'_>) -> Result<()> {
+    fn compare_empty_dirs(&self, now: &Facts, draft: &mut Draft<'_>) -> Result<()> {
         let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
         let is_unseen = |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir);
-        for dir in progress.kept_dirs.iter().copied().filter(is_unseen).collect::<Vec<_>>() {
+        for dir in draft.kept_dirs.iter().copied().filter(is_unseen).collect::<Vec<_>>() {
             match self.stat(dir) {
                 Ok(stat) if stat.kind == Kind::Dir => {}
                 Err(error) if !crate::sys::is_gone(&error) => {
                     let why = WhyLeft::Failed(plain_io(&error));
-                    progress.plan.left.push(Left { path: dir.to_vec(), why });
+                    draft.plan.left.push(Left { path: dir.to_vec(), why });
                 }
-                _ => progress.make_dir(dir),
+                _ => draft.make_dir(dir),
             }
         }
         for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
-            let is_wanted = progress.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir)?;
+            let is_wanted = draft.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir)?;
             if is_wanted {
                 continue;
             }
-            progress.touched.insert(dir.to_vec());
-            self.drop_dir(dir, progress);
+            draft.touched.insert(dir.to_vec());
+            self.drop_dir(dir, draft);
         }
         Ok(())
     }
 
     /// Drops a directory that the checkpoint does not know, unless something stays in it.
-    fn drop_dir(&self, dir: &[u8], progress: &mut Progress<'_>) {
-        if !progress.staying.contains(dir) && self.is_emptied(dir) && !self.was_dir_left_out(dir) {
-            progress.plan.drop_dirs.push(dir.to_vec());
+    fn drop_dir(&self, dir: &[u8], draft: &mut Draft<'_>) {
+        if !draft.staying.contains(dir) && self.is_emptied(dir) && !self.was_dir_left_out(dir) {
+            draft.plan.drop_dirs.push(dir.to_vec());
         }
     }
 
@@ -446,8 +447,8 @@ impl<'a> Planner<'a> {
         Ok(matches!(self.objects.entry_at(self.target.tree, dir)?, Some((EntryMode::Dir, _))))
     }
 
-    fn compare_modes(&self, progress: &mut Progress<'_>) {
-        let Progress { plan, modes, touched, .. } = progress;
+    fn compare_modes(&self, draft: &mut Draft<'_>) {
+        let Draft { plan, modes, touched, .. } = draft;
         let differs = |now: u16, want: u16| now & 0o777 != want;
         for dir in &self.survey.manifest.dirs {
             for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
@@ -466,7 +467,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Undo will walk these.
-    fn find_saved_trees(&self, plan: &mut Plan) {
+    fn find_saved_trees(&self, plan: &mut RestorePlan) {
         let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
         let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
         let dirs: HashSet<&[u8]> = removed.chain(written).map(|path| relpath::split(path).0).collect();
@@ -478,28 +479,28 @@ impl<'a> Planner<'a> {
 
     /// What could not be read now, and could be when the checkpoint was taken, or was not there: nobody knows what it is,
     /// so it stays. Whoever believes that all is as it was then must hear of it.
-    fn find_unread(&self, progress: &mut Progress<'_>) {
+    fn find_unread(&self, draft: &mut Draft<'_>) {
         for Skipped { path, why, .. } in self.survey.skipped.iter().filter(|skipped| is_unread(skipped.why)) {
             let was_left_out = self.target.facts.skipped.iter().any(|then| relpath::is_within(path, &then.path));
-            let is_told = progress.plan.left.iter().any(|left| relpath::is_within(&left.path, path));
-            if self.leads_to_meant(path) && !was_left_out && !is_told && !progress.touched.contains(path) {
-                progress.plan.left.push(Left { path: path.clone(), why: WhyLeft::OutOfScope(*why) });
+            let is_told = draft.plan.left.iter().any(|left| relpath::is_within(&left.path, path));
+            if self.leads_to_meant(path) && !was_left_out && !is_told && !draft.touched.contains(path) {
+                draft.plan.left.push(Left { path: path.clone(), why: WhyLeft::OutOfScope(*why) });
             }
         }
     }
 
     /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
-    fn find_leftovers(&self, progress: &mut Progress<'_>) {
+    fn find_leftovers(&self, draft: &mut Draft<'_>) {
         let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
             let name = relpath::split(path).1;
             let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
             let id = self.stat(path).ok().and_then(|stat| self.id_of(path, stat.kind));
             if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
-                progress.plan.leftovers.push(path.clone());
+                draft.plan.leftovers.push(path.clone());
             } else {
                 let why = WhyLeft::OutOfScope(SkipReason::Temporary);
-                progress.plan.left.push(Left { path: path.clone(), why });
+                draft.plan.left.push(Left { path: path.clone(), why });
             }
         }
     }

@@ -28,7 +28,7 @@ fn comes_back(record: &Record) {
     let again = match Record::parse(written.as_bytes()) {
         Ok(again) => again,
         Err(why) => {
-            assert_eq!(why, "", "what was written cannot be read:\n{written}");
+            assert_eq!(why.to_string(), "", "what was written cannot be read:\n{written}");
             return;
         }
     };

@@ -52,7 +52,7 @@ impl Sessions {
         for id in self.list()? {
             let path = self.layout.session(id.as_str());
             let read = match self.bytes(&id) {
-                Ok(bytes) => bytes.as_deref().map(Record::parse),
+                Ok(bytes) => bytes.as_deref().map(|bytes| Record::parse(bytes).map_err(|why| why.to_string())),
                 // Other programs may well read what is too large for this one: until it is old, it stays.
                 Err(error) if error.kind() == ErrorKind::Damaged && file_age_secs(&path, now) > secs_max => {
                     Some(Err(too_large()))

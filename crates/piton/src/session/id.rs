@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::Layout;
 
 /// Room for `.yaml`, and for what is added to a file that is put aside, in the 255 bytes of a file name.
 const BYTES_MAX: usize = 200;
@@ -40,7 +41,6 @@ impl fmt::Display for SessionId {
 }
 
 fn objection(name: &str) -> Option<&'static str> {
-    let is_ours = name == "store" || ["legacy-", "piton.log", "tmp_"].iter().any(|ours| name.starts_with(ours));
     let is_odd = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
     Some(match name {
         "" => "it is empty",
@@ -50,7 +50,7 @@ fn objection(name: &str) -> Option<&'static str> {
         _ if name.contains(is_odd) => "it holds a line end or another control character",
         _ if name.len() > BYTES_MAX => "it is longer than 200 bytes",
         _ if is_device(name) => "it is the name of a device on Windows",
-        _ if is_ours => "piton's own files in the base are called so",
+        _ if Layout::is_own_name(name) => "piton's own files in the base are called so",
         _ => return None,
     })
 }

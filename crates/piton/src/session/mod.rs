@@ -32,7 +32,7 @@ pub use versions::Rewound;
 pub(crate) use versions::{origin_of_safety, version_of};
 
 use scalar::Meaning;
-use yaml::{Kind, Map, Node};
+use yaml::{Kind, Map, Node, Refusal};
 
 /// The largest record. What an agent needs to go on fits into a small part of it.
 pub const RECORD_BYTES_MAX: u64 = 1 << 20;
@@ -60,6 +60,17 @@ pub enum Changed {
     Declined,
 }
 
+/// Why bytes are no record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NoRecord {
+    /// They are no YAML that can be read.
+    #[error(transparent)]
+    Unreadable(#[from] Refusal),
+    /// They are, and say something else than a record.
+    #[error("{0}")]
+    NoMapping(&'static str),
+}
+
 /// One record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -68,17 +79,17 @@ pub struct Record {
 
 impl Record {
     /// Reads a record. It must be a mapping.
-    fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+    fn parse(bytes: &[u8]) -> std::result::Result<Self, NoRecord> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-            format!("line {line}: it is not UTF-8")
+            Refusal { line, why: "it is not UTF-8".to_owned() }
         })?;
-        match yaml::parse(text).map_err(|refusal| refusal.to_string())?.kind {
-            Kind::Map(map) => Ok(Self { map }),
-            Kind::List(_) => Err("it is a list, and must be a mapping of keys to values".to_owned()),
-            Kind::Scalar { text, .. } if text.is_empty() => Err("it is empty, and must be a mapping".to_owned()),
-            Kind::Scalar { .. } => Err("it is a single value, and must be a mapping of keys to values".to_owned()),
-        }
+        Err(NoRecord::NoMapping(match yaml::parse(text)?.kind {
+            Kind::Map(map) => return Ok(Self { map }),
+            Kind::List(_) => "it is a list, and must be a mapping of keys to values",
+            Kind::Scalar { text, .. } if text.is_empty() => "it is empty, and must be a mapping",
+            Kind::Scalar { .. } => "it is a single value, and must be a mapping of keys to values",
+        }))
     }
 
     /// The record as YAML.
@@ -188,9 +199,9 @@ impl Sessions {
         };
         match Record::parse(&bytes) {
             Ok(record) => Ok(Some(record)),
-            Err(why) if why.starts_with("line ") => Err(Error::damaged(format!("read the session record {id}"), why)
+            Err(NoRecord::Unreadable(why)) => Err(Error::damaged(format!("read the session record {id}"), why)
                 .with_hint("mend the file by hand, or let `piton session gc` put it aside")),
-            Err(_) => Ok(None),
+            Err(NoRecord::NoMapping(_)) => Ok(None),
         }
     }
 
@@ -337,7 +348,7 @@ fn parse_given(given: &[u8]) -> std::result::Result<Record, String> {
     if given.len() as u64 > RECORD_BYTES_MAX {
         return Err(too_large());
     }
-    let record = Record::parse(given)?;
+    let record = Record::parse(given).map_err(|why| why.to_string())?;
     match record.map.foreign_tag() {
         Some(tag) => Err(format!("other programs could not read what is tagged {tag}")),
         None => Ok(record),

@@ -1,21 +1,17 @@
 //! What lies in the base besides the store, and taking things out of it for good. Every name is checked before anything
 //! is removed: a base that points at somebody's home by mistake must cost nobody a file.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use super::create;
-use super::gc::PACKS_MAX;
 use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR};
-use super::pack::PACK_BYTES_MAX;
 use super::size::bytes_below;
-use super::{GcLock, Store, Watch};
+use super::{GcLock, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
-use crate::id::ProjectId;
 use crate::time::Moment;
 
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -32,55 +28,11 @@ pub struct Archive {
 }
 
 impl Store {
-    /// Every project that has a record or a checkpoint.
-    pub(crate) fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
-        let mut known: BTreeSet<_> = self.recorded_projects()?.into_iter().collect();
-        known.extend(self.newest_of_all()?.into_keys());
-        Ok(known)
-    }
-
-    /// Forgets a project and all its checkpoints; `false` where it was used since `last_touch`, or where a restore of it
-    /// waits to be finished in a directory that is still there.
-    pub(crate) fn forget_project(
-        &self,
-        id: &ProjectId,
-        last_touch: Option<f64>,
-        is_gone: bool,
-        now: Moment,
-        watch: &Watch,
-    ) -> Result<bool> {
-        let stop = Some(&watch.stop);
-        let held = self.share_until(stop)?;
-        let locked = self.lock_project_until(&held, id, stop)?;
-        let mut record = self.record(id);
-        let touched = record.last_touch();
-        let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
-        if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
-            return Ok(false);
-        }
-        // A record with an index and without a ref has lost it; whoever is killed here has not.
-        if record.index_and_rules().is_some() {
-            record.unset_index();
-            self.save_record(&locked, id, &record)?;
-        }
-        self.delete_ref(&locked, id, now)?;
-        for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
-            fsx::remove_file(&path)?;
-        }
-        Ok(true)
-    }
-
     /// Removes what the next take makes again, however long that takes it.
     pub(crate) fn remove_rebuildable(&self) -> Result<()> {
         fsx::remove_file(&self.layout.size())?;
         let indexes = self.layout.indexes();
         fsx::names_in(&indexes)?.iter().try_for_each(|name| fsx::remove_file(&indexes.join(name)))
-    }
-
-    /// Whether there are more packs than lookups should have to go through, and such that can be merged.
-    pub(crate) fn has_many_packs(&self) -> bool {
-        let is_small = |name: &&PathBuf| Self::bytes_of(&name.with_added_extension("pack")) < PACK_BYTES_MAX / 2;
-        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX && names.iter().filter(is_small).nth(1).is_some())
     }
 
     /// When the store was last pruned without being asked. What makes no sense counts as never.

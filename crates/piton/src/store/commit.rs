@@ -13,6 +13,8 @@ use crate::time::Moment;
 
 pub(super) const FACTS_HEADER: &[u8] = b"piton 1";
 const SIGNATURE: &str = "piton <piton@local>";
+/// A longer history is a store with a loop in it.
+pub(super) const HISTORY_MAX: usize = 1_000_000;
 /// A reason is for people: one line of a length that they read.
 const REASON_CHARS_MAX: usize = 500;
 
@@ -354,6 +356,11 @@ pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>
     (tree, parents)
 }
 
+/// What a tag names.
+pub(super) fn tagged(bytes: &[u8]) -> Option<ObjectId> {
+    bytes.strip_prefix(b"object ").and_then(|rest| ObjectId::from_hex(rest.get(..40)?))
+}
+
 /// When a commit was made, in seconds since 1970 began.
 pub(super) fn time_of(bytes: &[u8]) -> Option<i64> {
     parse(ObjectId::from_bytes([0; ID_BYTES]), bytes).ok().map(|read| read.time.secs)
@@ -399,9 +406,6 @@ impl Objects {
         Ok(history)
     }
 }
-
-/// A longer history is a store with a loop in it.
-const HISTORY_MAX: usize = 1_000_000;
 
 impl Store {
     /// The checkpoints of a project, newest first.

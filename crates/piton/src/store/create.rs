@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::layout::{CLEARING, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
+use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -285,7 +285,7 @@ fn is_ours(base: &Path, name: &OsStr) -> Result<bool> {
     Ok(name == LAST_PRUNE
         || name == CLEARING
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
-        || bytes.starts_with(b"piton.log")
+        || bytes.starts_with(JOURNAL.as_bytes())
         || is_session_record(&base.join(name))
         // A process that was killed while it wrote one.
         || (bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) && !base.join(name).is_dir()))
@@ -344,14 +344,16 @@ pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     Ok(is_dir && fsx::names_in(dir)?.iter().all(is_known))
 }
 
-fn is_old_repository(dir: &Path) -> bool {
+/// Whether a directory may be a repository of the older layout, whatever its name: a base that holds one is a base.
+fn may_be_old_repository(dir: &Path) -> bool {
     dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
 }
 
 fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     let base = layout.base();
     let (ours, others) = ours_and_others(base)?;
-    let known = ours.iter().any(|name| *name == STORE) || others.iter().any(|name| is_old_repository(&base.join(name)));
+    let known =
+        ours.iter().any(|name| *name == STORE) || others.iter().any(|name| may_be_old_repository(&base.join(name)));
     match others.first() {
         Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("{action} {}", base.display()))
             .because(format!("the directory holds other files ({})", stranger.display()))

@@ -13,13 +13,11 @@ use flate2::{Decompress, FlushDecompress, Status};
 use gix_hash::Kind;
 use gix_odb::pack;
 
-use super::delta;
+use super::delta::{self, CHAIN_MAX};
 use super::pack::HEADER_BYTES;
 use crate::error::{Error, Result, plain_io};
 use crate::id::{Checksum, ID_BYTES, IdHasher, ObjectId, ObjectKind};
 
-/// A longer chain of deltas is a pack with a loop in it.
-const CHAIN_MAX: usize = 10_000;
 /// The largest object that is put together from deltas. Git stores nothing above half of this so.
 const DELTA_BYTES_MAX: u64 = 1 << 30;
 /// Of objects above this size one at a time is in memory, whatever the number of threads.

@@ -3,6 +3,9 @@
 //! The base is cut into blocks whose hashes are kept. Where a block of the base occurs in the target, it is extended in
 //! both directions as far as the two agree.
 
+/// A longer chain of deltas is a pack with a loop in it.
+pub(super) const CHAIN_MAX: usize = 10_000;
+
 const BLOCK: usize = 16;
 /// How many places of a block are tried. A base of all zeros has one block in a million places.
 const PLACES_MAX: usize = 16;

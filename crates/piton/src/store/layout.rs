@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::fsx;
 use crate::id::ProjectId;
 
 /// Where everything is, given the base.
@@ -22,13 +23,19 @@ pub(super) const LEGACY_PREFIX: &str = "legacy-";
 /// The file that names a repository's directory in the older layout.
 pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 
+/// What the ref of every project begins with.
+pub(super) const PROJECT_REFS: &str = "refs/hermes/";
+/// The journal, in a base or in a directory that stands in for one. What it was before is beside it, with more to its name.
+pub(super) const JOURNAL: &str = "piton.log";
+
 /// What every session record's name ends with.
 const SESSION_SUFFIX: &str = ".yaml";
 /// What stands between the id and the time in the name of one that was put aside.
 const DAMAGED_INFIX: &str = ".yaml.damaged-";
+
 /// The journal in a base.
 pub(crate) fn journal(base: &Path) -> PathBuf {
-    base.join("piton.log")
+    base.join(JOURNAL)
 }
 
 impl Layout {
@@ -48,6 +55,11 @@ impl Layout {
     /// Something in the base itself.
     pub(crate) fn in_base(&self, name: impl AsRef<Path>) -> PathBuf {
         self.base.join(name)
+    }
+
+    /// Whether files of piton's own in the base are called so, or begin so.
+    pub(crate) fn is_own_name(name: &str) -> bool {
+        name == STORE || [LEGACY_PREFIX, JOURNAL, fsx::TEMP_PREFIX].iter().any(|own| name.starts_with(own))
     }
 
     pub(crate) fn session(&self, id: &str) -> PathBuf {
@@ -116,7 +128,12 @@ impl Layout {
     }
 
     pub(super) fn ref_name(project: &ProjectId) -> String {
-        format!("refs/hermes/{project}")
+        format!("{PROJECT_REFS}{project}")
+    }
+
+    /// Whose ref one of this name is.
+    pub(super) fn project_in_ref(name: &str) -> Option<ProjectId> {
+        name.strip_prefix(PROJECT_REFS).and_then(ProjectId::parse)
     }
 
     /// The directory of the projects' refs.

@@ -367,6 +367,20 @@ mod tests {
         assert!(store.lock_gc_after_others(&stop).is_ok());
     }
 
+    /// L2. The store itself is free, and whoever comes to share it waits all the same: a collector is before them.
+    #[test]
+    fn whoever_comes_after_a_collector_waits_at_the_gate() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let gate = store.lock_file(GATE).expect("a lock");
+        gate.lock().expect("the lock");
+        let stop = AtomicBool::new(true);
+        let refused = store.share_until(Some(&stop)).expect_err("the gate is closed");
+        assert_eq!(refused.kind(), ErrorKind::Stopped);
+        drop(gate);
+        assert!(store.share_until(Some(&stop)).is_ok());
+    }
+
     /// What a take made room for is its own, until it is done.
     #[test]
     fn room_that_somebody_makes_is_for_nobody_else() {

@@ -18,7 +18,7 @@ use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 const OBJECT_BYTES_MAX: usize = 4 << 30;
 
 /// What to do about a damaged object.
-const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` mends it";
+pub(super) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` mends it";
 
 /// The objects of a store, as they were when it was locked.
 pub(crate) struct Objects {
@@ -62,7 +62,7 @@ impl Store {
             is_dry,
             dir: self.layout.packs(),
             known: objects.shared(),
-            collected: Mutex::new(Collected { seen: HashSet::new(), pack: None, full: Vec::new() }),
+            gathered: Mutex::new(Gathered { seen: HashSet::new(), pack: None, full: Vec::new() }),
         }
     }
 }
@@ -177,10 +177,10 @@ pub(crate) struct NewObjects {
     is_dry: bool,
     dir: PathBuf,
     known: SharedObjects,
-    collected: Mutex<Collected>,
+    gathered: Mutex<Gathered>,
 }
 
-struct Collected {
+struct Gathered {
     seen: HashSet<ObjectId>,
     /// Made with the first new object: a checkpoint of nothing new writes nothing.
     pack: Option<PackWriter>,
@@ -196,25 +196,25 @@ impl NewObjects {
 
     /// How much all that was added will take on the disk.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        let collected = self.lock();
-        let open = collected.pack.as_ref().map(PackWriter::bytes_with_idx);
-        open.into_iter().chain(collected.full.iter().map(SealedPack::bytes_with_idx)).map(size::on_disk).sum()
+        let gathered = self.lock();
+        let open = gathered.pack.as_ref().map(PackWriter::bytes_with_idx);
+        open.into_iter().chain(gathered.full.iter().map(SealedPack::bytes_with_idx)).map(size::on_disk).sum()
     }
 
     /// How much of it is there already, in temporary files.
     pub(crate) fn bytes_written(&self) -> u64 {
-        let collected = self.lock();
-        let open = collected.pack.as_ref().map(PackWriter::bytes_written);
-        let sealed = collected.full.iter().map(|sealed| size::on_disk(sealed.bytes_with_idx()));
+        let gathered = self.lock();
+        let open = gathered.pack.as_ref().map(PackWriter::bytes_written);
+        let sealed = gathered.full.iter().map(|sealed| size::on_disk(sealed.bytes_with_idx()));
         open.into_iter().chain(sealed).sum()
     }
 
     /// Makes all that was added visible and durable; and what was found, too: a process that was killed may have put
     /// it in place without the sync that belongs to it.
     pub(crate) fn publish(self) -> Result<()> {
-        let collected = self.collected.into_inner().expect("no thread panicked while it held the pack");
-        let mut sealed = collected.full;
-        sealed.extend(collected.pack.map(PackWriter::seal).transpose()?);
+        let gathered = self.gathered.into_inner().expect("no thread panicked while it held the pack");
+        let mut sealed = gathered.full;
+        sealed.extend(gathered.pack.map(PackWriter::seal).transpose()?);
         SealedPack::publish(sealed, &self.dir).map(drop)
     }
 
@@ -228,12 +228,12 @@ impl NewObjects {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Collected> {
-        self.collected.lock().expect("no thread panicked while it held the pack")
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().expect("no thread panicked while it held the pack")
     }
 }
 
-impl Collected {
+impl Gathered {
     fn pack(&mut self, dir: &std::path::Path) -> Result<&mut PackWriter> {
         if self.pack.is_none() {
             self.pack = Some(PackWriter::begin(dir)?);
@@ -261,9 +261,9 @@ impl Writer<'_> {
         }
         let deflated = self.deflater.deflate(bytes, &mut self.deflated);
         deflated.map_err(|error| Error::io("compress for", &self.to.dir, error))?;
-        let mut collected = self.to.lock();
-        collected.pack(&self.to.dir)?.add(id, Form::Whole(kind), bytes.len() as u64, &self.deflated)?;
-        drop(collected);
+        let mut gathered = self.to.lock();
+        gathered.pack(&self.to.dir)?.add(id, Form::Whole(kind), bytes.len() as u64, &self.deflated)?;
+        drop(gathered);
         self.to.seal_if_full()?;
         Ok(Ok(id))
     }
@@ -276,18 +276,18 @@ impl Writer<'_> {
     /// Adds a file that is too large for memory and whose id is known from reading it before. `Ok(false)` where what
     /// is read now is not that any more; nothing was added then.
     pub(crate) fn add_large(&mut self, id: ObjectId, size: u64, read: &mut dyn Read) -> Result<bool> {
-        let mut collected = self.to.lock();
-        if self.known.has(id) || collected.seen.contains(&id) {
+        let mut gathered = self.to.lock();
+        if self.known.has(id) || gathered.seen.contains(&id) {
             return Ok(true);
         }
         let hasher = std::cell::RefCell::new(Some(IdHasher::new(ObjectKind::Blob, size)));
         let mut check = |bytes: &[u8]| hasher.borrow_mut().as_mut().expect("taken at the end only").update(bytes);
         let is_right = || hasher.borrow_mut().take().is_some_and(|hasher| hasher.finish() == Ok(id));
-        let added = collected.pack(&self.to.dir)?.add_stream(id, size, read, &mut check, &is_right)?;
+        let added = gathered.pack(&self.to.dir)?.add_stream(id, size, read, &mut check, &is_right)?;
         if added {
-            collected.seen.insert(id);
+            gathered.seen.insert(id);
         }
-        drop(collected);
+        drop(gathered);
         self.to.seal_if_full()?;
         Ok(added)
     }

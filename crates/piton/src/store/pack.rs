@@ -154,12 +154,8 @@ impl PackWriter {
     pub(super) fn seal(mut self) -> Result<SealedPack> {
         let checksum = self.finish_pack().map_err(|error| Error::io("write", &self.path, error))?;
         let name = self.dir.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
-        let mut idx = fsx::temp_file(&self.dir)?;
-        self.entries.sort_by_key(|entry| entry.id);
-        let written = write_idx(&self.entries, checksum, &mut BufWriter::new(idx.as_file_mut()));
-        let written = written.and_then(|()| idx.as_file().sync_all());
-        written.map_err(|error| Error::io("write", idx.path(), error))?;
-        Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx: idx.into_temp_path() })
+        let idx = synced_idx(&self.dir, &mut self.entries, checksum)?;
+        Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx })
     }
 
     /// Fills in the header, and reads the pack once more for the checksum that must follow it.
@@ -224,14 +220,19 @@ pub(super) fn write_idx_of(
     checksum: [u8; ID_BYTES],
 ) -> Result<()> {
     let mut entries: Vec<_> = found.map(|(id, crc, offset)| IdxEntry { id, crc, offset }).collect();
-    entries.sort_by_key(|entry| entry.id);
     let dir = name.parent().expect("a pack is in a directory");
+    fsx::persist(synced_idx(dir, &mut entries, checksum)?, &name.with_added_extension("idx"))?;
+    fsx::sync_dir(dir)
+}
+
+/// An idx of these entries, complete and synced, under a name that no reader looks at.
+fn synced_idx(dir: &Path, entries: &mut [IdxEntry], pack: [u8; ID_BYTES]) -> Result<TempPath> {
+    entries.sort_by_key(|entry| entry.id);
     let mut idx = fsx::temp_file(dir)?;
-    let written = write_idx(&entries, checksum, &mut BufWriter::new(idx.as_file_mut()));
+    let written = write_idx(entries, pack, &mut BufWriter::new(idx.as_file_mut()));
     let written = written.and_then(|()| idx.as_file().sync_all());
     written.map_err(|error| Error::io("write", idx.path(), error))?;
-    fsx::persist(idx.into_temp_path(), &name.with_added_extension("idx"))?;
-    fsx::sync_dir(dir)
+    Ok(idx.into_temp_path())
 }
 
 fn entry_header(form: Form, offset: u64, size: u64) -> Vec<u8> {

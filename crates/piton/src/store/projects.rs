@@ -3,7 +3,7 @@
 //! Everything in a record can be made again, so it is replaced atomically but not synced. Keys that are not ours
 //! survive a rewrite.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::{ProjectLock, Store};
+use super::{ProjectLock, Store, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::ProjectId;
@@ -24,13 +24,13 @@ const SESSIONS_MAX: usize = 64;
 
 /// One project's record, with every key that it had on disk.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Record {
+pub(crate) struct ProjectRecord {
     keys: Map<String, Value>,
     /// There is one, and it could not be read: what it says must not be replaced by what little is known without it.
     is_unread: bool,
 }
 
-impl Record {
+impl ProjectRecord {
     /// Whether there is one that could not be read.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread
@@ -148,7 +148,7 @@ impl Record {
     }
 }
 
-impl From<Map<String, Value>> for Record {
+impl From<Map<String, Value>> for ProjectRecord {
     fn from(keys: Map<String, Value>) -> Self {
         Self { keys, is_unread: false }
     }
@@ -167,12 +167,12 @@ impl Store {
 
     /// The record of a project. One that is missing or damaged is empty: all of it can be made again. One that cannot be
     /// read right now is empty, too, and is not replaced.
-    pub(crate) fn record(&self, project: &ProjectId) -> Record {
+    pub(crate) fn record(&self, project: &ProjectId) -> ProjectRecord {
         let (bytes, is_unread) = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
             Ok(bytes) => (bytes.unwrap_or_default(), false),
             Err(error) => (Vec::new(), error.kind() != ErrorKind::Damaged),
         };
-        Record { keys: serde_json::from_slice(&bytes).unwrap_or_default(), is_unread }
+        ProjectRecord { keys: serde_json::from_slice(&bytes).unwrap_or_default(), is_unread }
     }
 
     /// Where a project is, as far as the store knows.
@@ -185,13 +185,51 @@ impl Store {
         fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()))
     }
 
-    pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &Record) -> Result<()> {
+    pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
         if record.is_unread {
             return Ok(());
         }
         let bytes =
             serde_json::to_vec(&record.keys).map_err(|error| Error::damaged("write a project's record", error))?;
         fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
+    }
+
+    /// Every project that has a record or a checkpoint.
+    pub(crate) fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
+        let mut known: BTreeSet<_> = self.recorded_projects()?.into_iter().collect();
+        known.extend(self.newest_of_all()?.into_keys());
+        Ok(known)
+    }
+
+    /// Forgets a project and all its checkpoints; `false` where it was used since `last_touch`, or where a restore of it
+    /// waits to be finished in a directory that is still there.
+    pub(crate) fn forget_project(
+        &self,
+        id: &ProjectId,
+        last_touch: Option<f64>,
+        is_gone: bool,
+        now: Moment,
+        watch: &Watch,
+    ) -> Result<bool> {
+        let stop = Some(&watch.stop);
+        let held = self.share_until(stop)?;
+        let locked = self.lock_project_until(&held, id, stop)?;
+        let mut record = self.record(id);
+        let touched = record.last_touch();
+        let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
+        if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
+            return Ok(false);
+        }
+        // A record with an index and without a ref has lost it; whoever is killed here has not.
+        if record.index_and_rules().is_some() {
+            record.unset_index();
+            self.save_record(&locked, id, &record)?;
+        }
+        self.delete_ref(&locked, id, now)?;
+        for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
+            fsx::remove_file(&path)?;
+        }
+        Ok(true)
     }
 }
 

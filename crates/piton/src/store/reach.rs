@@ -4,8 +4,10 @@
 //!   to would be taken for dead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 
-use super::commit::parents_and_tree;
+use super::commit::{parents_and_tree, tagged};
+use super::layout::{Layout, PROJECT_REFS};
 use super::{Objects, Store, tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -14,6 +16,8 @@ use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 /// Names, packed refs and logs of a hundred thousand projects.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
 const REF_DEPTH_MAX: usize = 32;
+/// Where stock git notes commits besides `HEAD` and the refs.
+const OTHER_HEADS: [&str; 3] = ["ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"];
 
 /// When an object goes: with the checkpoint that is dropped as the `n`th, or never.
 pub(super) type Rank = u32;
@@ -53,20 +57,14 @@ impl Store {
     pub(super) fn roots(&self) -> Result<Roots> {
         let mut roots = Roots { ends: self.boundary()?, ..Roots::default() };
         for (name, id) in self.all_refs()? {
-            match name.strip_prefix("refs/hermes/").and_then(ProjectId::parse) {
+            match Layout::project_in_ref(&name) {
                 Some(project) => drop(roots.projects.insert(project, id)),
                 None => roots.others.push(id),
             }
         }
-        for name in ["HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"] {
-            let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
-            roots
-                .others
-                .extend(text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?)));
-        }
-        for name in fsx::names_in(&self.layout.intents())? {
-            let project = name.to_str().and_then(|name| ProjectId::parse(name.strip_suffix(".json")?));
-            if let Some(intent) = project.map(|project| self.interrupted_restore(&project)).transpose()?.flatten() {
+        roots.others.extend(self.named_by_heads()?.into_iter().map(|(_, id)| id));
+        for project in self.projects_with_intent()? {
+            if let Some(intent) = self.interrupted_restore(&project)? {
                 roots.others.extend([intent.target, intent.safety]);
             }
         }
@@ -74,10 +72,21 @@ impl Store {
         Ok(roots)
     }
 
+    /// What the files of stock git beside the refs name, each with its file.
+    pub(super) fn named_by_heads(&self) -> Result<Vec<(PathBuf, ObjectId)>> {
+        let mut named = Vec::new();
+        for path in [self.layout.head()].into_iter().chain(OTHER_HEADS.map(|name| self.layout.store().join(name))) {
+            let text = fsx::read_small(&path, NAMES_BYTES_MAX)?.unwrap_or_default();
+            let ids = text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?));
+            named.extend(ids.map(|id| (path.clone(), id)));
+        }
+        Ok(named)
+    }
+
     /// What the logs of refs name, those of our own refs apart: what is dropped there is dropped for good.
     fn logged(&self) -> Result<Vec<ObjectId>> {
-        let mut logged = Vec::new();
-        for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with("logs/refs/hermes/")) {
+        let (mut logged, own) = (Vec::new(), format!("logs/{PROJECT_REFS}"));
+        for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with(&own)) {
             let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
             for line in text.split(|byte| *byte == b'\n') {
                 let ids = [line.get(..40), line.get(41..81)].into_iter().flatten();
@@ -142,7 +151,7 @@ impl Store {
             let text = text.trim_ascii();
             match ObjectId::from_hex(text) {
                 Some(id) => drop(stand.refs.insert(name, id)),
-                None if text.starts_with(b"ref: ") && !name.starts_with("refs/hermes/") => {}
+                None if text.starts_with(b"ref: ") && !name.starts_with(PROJECT_REFS) => {}
                 None => {
                     stand.refs.remove(&name);
                     stand.garbage.insert(name);
@@ -238,10 +247,7 @@ impl Reach {
                     }
                     open.extend(tree.map(|tree| (tree, None, 0)));
                 }
-                ObjectKind::Tag => {
-                    let target = buffer.strip_prefix(b"object ").and_then(|rest| ObjectId::from_hex(rest.get(..40)?));
-                    open.extend(target.map(|target| (target, None, 0)));
-                }
+                ObjectKind::Tag => open.extend(tagged(&buffer).map(|target| (target, None, 0))),
             }
         }
         self.buffer = buffer;
@@ -251,12 +257,15 @@ impl Reach {
     pub(super) fn check_whole(&self) -> Result<()> {
         match self.missing.first() {
             None => Ok(()),
-            Some(id) => {
-                Err(Error::damaged("tell what is still needed", format!("the object {id} is missing or damaged"))
-                    .with_hint("`piton verify` shows what is damaged, `piton repair` mends it"))
-            }
+            Some(id) => Err(not_whole(format!("the object {id} is missing or damaged"))),
         }
     }
+}
+
+/// Nothing is given back from a store that is not whole: what a lost object led to would be taken for dead.
+pub(super) fn not_whole(why: String) -> Error {
+    Error::damaged("tell what is still needed", why)
+        .with_hint("`piton verify` shows what is damaged, `piton repair` mends it")
 }
 
 /// Git's way to bring files together whose contents may be alike: the last characters of a path count most.

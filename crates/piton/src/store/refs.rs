@@ -15,6 +15,7 @@ use tempfile::TempPath;
 
 use super::layout::Layout;
 use super::lock::Exclusive;
+use super::objects::DAMAGED_HINT;
 use super::verify::wrong_packed_line;
 use super::{ProjectLock, Store, lock};
 use crate::error::{Error, ErrorKind, Result};
@@ -39,7 +40,7 @@ impl Store {
             Some(text) => match ObjectId::from_hex(text.trim_ascii()) {
                 Some(id) => Ok(Some(id)),
                 None => Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                    .with_hint("`piton verify` shows what else is damaged, `piton repair` mends it")),
+                    .with_hint(DAMAGED_HINT)),
             },
             None => self.packed_ref(project),
         }
@@ -63,7 +64,7 @@ impl Store {
         match wrong_packed_line(&text) {
             None => Ok(text),
             Some(number) => Err(Error::damaged(format!("read {}", path.display()), format!("line {number} is no ref"))
-                .with_hint("`piton verify` shows what else is damaged, `piton repair` mends it")),
+                .with_hint(DAMAGED_HINT)),
         }
     }
 
@@ -279,8 +280,5 @@ fn moved_meanwhile(action: &str) -> Error {
 }
 
 fn is_stale(lock: &Path, now: Moment) -> bool {
-    let Ok(stat) = sys::stat_path(lock) else {
-        return false;
-    };
-    now.as_nanos() - stat.mtime.as_nanos() > STALE_AFTER_SECS * 1_000_000_000 && !sys::is_open_anywhere(lock)
+    fsx::is_older(lock, STALE_AFTER_SECS, now) && !sys::is_open_anywhere(lock)
 }

@@ -1,7 +1,7 @@
 //! Making room: the oldest checkpoints go, project by project in turn, exactly as many as it takes.
 //!
-//! - M1. The newest checkpoint of a project never goes, nor any while a restore of the project waits to be finished.
-//! - M2. No checkpoint goes that need not: what each alone holds is known before the first is dropped, and dead entries and
+//! - G5. The newest checkpoint of a project never goes, nor any while a restore of the project waits to be finished.
+//! - G6. No checkpoint goes that need not: what each alone holds is known before the first is dropped, and dead entries and
 //!   left-over files go first.
 
 use std::collections::{BTreeMap, HashMap};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-use super::{Record, Store};
+use super::{ProjectRecord, Store};
 use crate::error::Result;
 use crate::fsx::{self, Durability};
 use crate::id::ProjectId;
@@ -163,7 +163,7 @@ impl Store {
 
     /// The sessions that had a turn in this project since then.
     pub(crate) fn sessions_since(&self, project: &ProjectId, secs: i64) -> Vec<SessionKey> {
-        let record: Record = self.record(project);
+        let record: ProjectRecord = self.record(project);
         let names = fsx::names_in(&self.layout.turns()).unwrap_or_default();
         let notes = names.iter().filter_map(|name| read_note(&self.layout.turns().join(name)));
         notes
@@ -191,11 +191,6 @@ impl Store {
         let mine = fsx::temp_file(&self.layout.notices()).ok()?.into_temp_path();
         std::fs::rename(&path, &mine).ok()?;
         Notice::decode(&fsx::read_small(&mine, NOTE_BYTES_MAX).ok()??)
-    }
-
-    /// The directories whose files are of no use once they are old.
-    pub(super) fn session_dirs(&self) -> [PathBuf; 2] {
-        [self.layout.turns(), self.layout.notices()]
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::commit::{self, parents_and_tree};
+use super::commit::{self, parents_and_tree, tagged};
 use super::copies::{Copies, Found};
 use super::decode::{Decoder, Why};
 use super::tree;
@@ -168,13 +168,10 @@ impl<'a> Wholeness<'a> {
         for _ in 0..TAGS_MAX {
             let found = self.copies.read(&mut self.decoder, id);
             match found {
-                Found::Whole((ObjectKind::Tag, bytes)) => {
-                    let target = bytes.strip_prefix(b"object ").and_then(|rest| ObjectId::from_hex(rest.get(..40)?));
-                    match target {
-                        Some(target) => id = target,
-                        None => return (false, None),
-                    }
-                }
+                Found::Whole((ObjectKind::Tag, bytes)) => match tagged(&bytes) {
+                    Some(target) => id = target,
+                    None => return (false, None),
+                },
                 Found::Whole((ObjectKind::Tree, _)) => return (self.tree(id), None),
                 Found::Whole((ObjectKind::Blob, _)) => return (self.blob(id), None),
                 _ => {

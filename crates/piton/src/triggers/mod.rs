@@ -4,11 +4,11 @@
 //! command is parsed as a shell would parse it, and every command in it is looked at: behind wrappers, in
 //! substitutions, loops, functions and texts that are run again.
 //!
-//! - G1. A command counts as harmless only if all of its parts are known to be: a closed list of programs, options
+//! - A1. A command counts as harmless only if all of its parts are known to be: a closed list of programs, options
 //!   included. What cannot be parsed, is over a limit or is not known counts as changing.
-//! - G2. The work has a bound: length, nesting and the bytes given to the parser are limited, and the stack is large
+//! - A2. The work has a bound: length, nesting and the bytes given to the parser are limited, and the stack is large
 //!   enough for the deepest input within those limits.
-//! - G3. A changing command has at least one directory; where nothing better is known it is the one it runs in.
+//! - A3. A changing command has at least one directory; where nothing better is known it is the one it runs in.
 //!
 //! Nothing is read: no files, no environment, no clock. So symbolic links are not followed, aliases and functions of
 //! the user's own shell are not known, a name means the program it usually means, and what a variable or another

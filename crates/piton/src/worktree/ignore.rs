@@ -9,7 +9,7 @@
 //! a list of more than 100 MiB), putting the lists of nested directories in order, and not entering ignored
 //! directories. Callers ask the list of the deepest directory first and stop at the first verdict.
 
-use super::wildmatch::{Glob, Scope, Shape, byte_bits, compile};
+use super::wildmatch::{Against, Glob, Shape, byte_bits, compile};
 use std::collections::HashMap;
 
 /// What a list says about a path that one of its patterns matches.
@@ -111,31 +111,31 @@ impl Patterns {
         }
         let dir_only = body.ends_with(b"/");
         body = body.strip_suffix(b"/").unwrap_or(body);
-        let mut scope = Scope::Name;
+        let mut against = Against::Name;
         // Also a slash within a set or behind a backslash counts.
         if body.contains(&b'/') {
             body = body.strip_prefix(b"/").unwrap_or(body);
             match below_anything(body) {
                 Some(name) => body = name,
-                None => scope = Scope::Path,
+                None => against = Against::Path,
             }
         }
         if !body.is_empty() {
-            self.add_pattern(body, scope, rank, dir_only);
+            self.add_pattern(body, against, rank, dir_only);
         }
     }
 
-    fn add_pattern(&mut self, body: &[u8], scope: Scope, rank: Rank, dir_only: bool) {
-        match (compile(body, scope), scope) {
+    fn add_pattern(&mut self, body: &[u8], against: Against, rank: Rank, dir_only: bool) {
+        match (compile(body, against), against) {
             (None, _) => {}
-            (Some(Shape::Literal(name)), Scope::Name) => self.names.add(name, rank, dir_only),
-            (Some(Shape::Literal(path)), Scope::Path) => self.paths.add(path, rank, dir_only),
+            (Some(Shape::Literal(name)), Against::Name) => self.names.add(name, rank, dir_only),
+            (Some(Shape::Literal(path)), Against::Path) => self.paths.add(path, rank, dir_only),
             (Some(Shape::Ending(end)), _) if end.is_empty() => self.all.add(rank, dir_only),
             (Some(Shape::Ending(end)), _) => self.endings.add(end, rank, dir_only),
-            (Some(Shape::Glob(glob)), scope) => {
-                let globs = match scope {
-                    Scope::Name => &mut self.name_globs,
-                    Scope::Path => &mut self.path_globs,
+            (Some(Shape::Glob(glob)), against) => {
+                let globs = match against {
+                    Against::Name => &mut self.name_globs,
+                    Against::Path => &mut self.path_globs,
                 };
                 globs.push(Ranked { rank, dir_only, glob });
             }

@@ -82,6 +82,11 @@ impl Scope {
         self.sum
     }
 
+    /// The index of the project's own git, where it was looked into and could not be read.
+    pub(crate) fn unread_index(&self) -> Option<&Path> {
+        self.tracked.unread()
+    }
+
     /// Decides about one name. `within` says why the directory around it is left out, if it is.
     pub(super) fn decide(
         &self,

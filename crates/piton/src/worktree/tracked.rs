@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::index;
+use crate::fsx;
 use crate::id::Checksum;
 use crate::sys;
 
@@ -22,6 +23,8 @@ pub(super) struct Tracked {
     /// Where the project is in its repository, with a slash after it; nothing, if it is all of it.
     prefix: Vec<u8>,
     paths: OnceLock<Vec<Box<[u8]>>>,
+    /// An index that is there, was looked into and could not be read.
+    unread: OnceLock<PathBuf>,
 }
 
 impl Tracked {
@@ -33,7 +36,13 @@ impl Tracked {
         if !prefix.is_empty() {
             prefix.push(b'/');
         }
-        Self { git_dir: found.map(|(_, git_dir)| git_dir), prefix, paths: OnceLock::new() }
+        let git_dir = found.map(|(_, git_dir)| git_dir);
+        Self { git_dir, prefix, paths: OnceLock::new(), unread: OnceLock::new() }
+    }
+
+    /// The index that could not be read. Then nobody knows what is tracked, and rules hold for all of it.
+    pub(super) fn unread(&self) -> Option<&Path> {
+        self.unread.get().map(PathBuf::as_path)
     }
 
     pub(super) fn contains(&self, path: &[u8]) -> bool {
@@ -64,19 +73,25 @@ impl Tracked {
             let Some(git_dir) = &self.git_dir else {
                 return Vec::new();
             };
-            let (mut paths, shared) = read_index(&git_dir.join("index"));
+            let (mut paths, shared) = self.read_index(git_dir.join("index"));
             if let Some(shared) = shared {
-                paths.extend(read_index(&git_dir.join(format!("sharedindex.{shared}"))).0);
+                paths.extend(self.read_index(git_dir.join(format!("sharedindex.{shared}"))).0);
             }
             paths.sort();
             paths
         })
     }
-}
 
-fn read_index(path: &Path) -> (Vec<Box<[u8]>>, Option<String>) {
-    read_limited(path, INDEX_BYTES_MAX)
-        .map_or_else(Default::default, |bytes| index::read_paths(&bytes, PATHS_BYTES_MAX))
+    fn read_index(&self, path: PathBuf) -> (Vec<Box<[u8]>>, Option<String>) {
+        if let Some(bytes) = read_limited(&path, INDEX_BYTES_MAX) {
+            return index::read_paths(&bytes, PATHS_BYTES_MAX);
+        }
+        // A repository without one tracks nothing.
+        if fsx::is_there(&path).unwrap_or(true) {
+            let _ = self.unread.set(path);
+        }
+        Default::default()
+    }
 }
 
 /// A regular file of at most that many bytes. Anything else is as good as nothing.

@@ -9,7 +9,7 @@
 
 /// What the text is that a pattern will be held against.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum Against {
     /// One component of a path: holds no slash, thus `**` says no more than `*`.
     Name,
     /// A whole path: `*`, `?` and sets stop at slashes, `**` between slashes does not.
@@ -21,7 +21,7 @@ pub(crate) enum Scope {
 pub(crate) enum Shape {
     /// Matches exactly this text.
     Literal(Box<[u8]>),
-    /// Matches every name that ends so (only for `Scope::Name`).
+    /// Matches every name that ends so (only for `Against::Name`).
     Ending(Box<[u8]>),
     Glob(Glob),
 }
@@ -59,8 +59,8 @@ const STEPS: usize = 1 << 20;
 
 /// Compiles a pattern, which holds no NUL byte. None if no text can ever match it: a set that is not closed
 /// or names an unknown class, a backslash at the end.
-pub(crate) fn compile(pattern: &[u8], scope: Scope) -> Option<Shape> {
-    let mut head = tokens(pattern, scope)?;
+pub(crate) fn compile(pattern: &[u8], against: Against) -> Option<Shape> {
+    let mut head = tokens(pattern, against)?;
     if let Some(literal) = literal(&head) {
         return Some(Shape::Literal(literal));
     }
@@ -71,7 +71,7 @@ pub(crate) fn compile(pattern: &[u8], scope: Scope) -> Option<Shape> {
     let mut middle = head.split_off(before);
     let behind = middle.iter().rev().take_while(|t| t.is_single()).count();
     let tail = middle.split_off(middle.len() - behind);
-    if scope == Scope::Name
+    if against == Against::Name
         && head.is_empty()
         && matches!(middle[..], [Token::Star])
         && let Some(ending) = literal(&tail)
@@ -96,7 +96,7 @@ fn bit_of(byte: u8) -> u64 {
     1 << (byte & (63 >> letter))
 }
 
-fn tokens(pattern: &[u8], scope: Scope) -> Option<Vec<Token>> {
+fn tokens(pattern: &[u8], against: Against) -> Option<Vec<Token>> {
     let special = |b: &u8| matches!(b, b'*' | b'?' | b'[' | b'\\');
     let first_special = pattern.iter().position(special).unwrap_or(pattern.len());
     let mut tokens = Vec::new();
@@ -121,7 +121,7 @@ fn tokens(pattern: &[u8], scope: Scope) -> Option<Vec<Token>> {
                 // of a pattern apart and never looks back into it, so `a**/b` is `a` and then a true `**/`.
                 let opened = begin == first_special || pattern[begin - 1] == b'/';
                 let rest = &pattern[at..];
-                if scope == Scope::Name || at - begin < 2 || !opened {
+                if against == Against::Name || at - begin < 2 || !opened {
                     tokens.push(Token::Star);
                 } else if rest.starts_with(b"/") {
                     tokens.push(Token::DeepSlash);
@@ -331,8 +331,8 @@ impl ByteSet {
 mod tests {
     use super::*;
 
-    fn matches(pattern: &str, text: &str, scope: Scope) -> bool {
-        match compile(pattern.as_bytes(), scope) {
+    fn matches(pattern: &str, text: &str, against: Against) -> bool {
+        match compile(pattern.as_bytes(), against) {
             None => false,
             Some(Shape::Literal(literal)) => *literal == *text.as_bytes(),
             Some(Shape::Ending(ending)) => text.as_bytes().ends_with(&ending),
@@ -357,10 +357,10 @@ mod tests {
             ("x/*a*b/*c", &["x/aab/c", "x/ab.ab/cc"], &["x/a/b/c", "x/ab/x/c"]),
         ] {
             for text in yes {
-                assert!(matches(pattern, text, Scope::Path), "{pattern} must match {text}");
+                assert!(matches(pattern, text, Against::Path), "{pattern} must match {text}");
             }
             for text in no {
-                assert!(!matches(pattern, text, Scope::Path), "{pattern} must not match {text}");
+                assert!(!matches(pattern, text, Against::Path), "{pattern} must not match {text}");
             }
         }
     }
@@ -381,7 +381,7 @@ mod tests {
             ("[a", "", "a["),
             ("a\\", "", "a\\"),
         ] {
-            let hit = |c: char| matches(pattern, &c.to_string(), Scope::Name);
+            let hit = |c: char| matches(pattern, &c.to_string(), Against::Name);
             assert!(yes.chars().all(hit), "{pattern} must match each of {yes}");
             assert!(!no.chars().any(hit), "{pattern} must match none of {no}");
         }
@@ -390,17 +390,17 @@ mod tests {
     #[test]
     fn hostile_patterns_end() {
         let text = "a".repeat(255);
-        assert!(!matches(&("*a".repeat(120) + "*[b]"), &text, Scope::Name));
-        assert!(!matches(&"*a".repeat(100_000), &text, Scope::Name));
-        assert!(matches(&"*".repeat(100_000), &text, Scope::Name));
+        assert!(!matches(&("*a".repeat(120) + "*[b]"), &text, Against::Name));
+        assert!(!matches(&"*a".repeat(100_000), &text, Against::Name));
+        assert!(matches(&"*".repeat(100_000), &text, Against::Name));
         let text = "a/".repeat(2047) + "a";
-        assert!(!matches(&("**/a/".repeat(1000) + "[b]"), &text, Scope::Path));
-        assert!(!matches(&("**/*a*/".repeat(1000) + "[b]"), &text, Scope::Path));
+        assert!(!matches(&("**/a/".repeat(1000) + "[b]"), &text, Against::Path));
+        assert!(!matches(&("**/*a*/".repeat(1000) + "[b]"), &text, Against::Path));
     }
 
     #[test]
     fn bytes_needed() {
-        let Some(Shape::Glob(glob)) = compile(b"*.so.[0-9]*", Scope::Name) else {
+        let Some(Shape::Glob(glob)) = compile(b"*.so.[0-9]*", Against::Name) else {
             panic!("a glob");
         };
         assert!(glob.may_match(byte_bits(b"libso.so.6")));
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn gives_up_rather_than_hang() {
         let pattern = "**/".to_owned() + &"a/".repeat(10_000) + "[b]*";
-        let Some(Shape::Glob(glob)) = compile(pattern.as_bytes(), Scope::Path) else {
+        let Some(Shape::Glob(glob)) = compile(pattern.as_bytes(), Against::Path) else {
             panic!("a glob");
         };
         assert_eq!(glob.matches("a/".repeat(30_000).as_bytes()), None);

@@ -63,6 +63,7 @@ impl Shadow {
     }
 }
 
+/// G5, G6.
 #[test]
 fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     let sandbox = Sandbox::new();

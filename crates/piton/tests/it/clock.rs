@@ -115,6 +115,7 @@ fn left_after(touched: &[i64], mark: Option<i64>, maintained: &[i64]) -> Vec<usi
     maintained.iter().map(left).collect()
 }
 
+/// P3.
 #[test]
 fn a_clock_that_jumps_ahead_and_is_put_right_costs_no_checkpoint() {
     let now = now().secs;

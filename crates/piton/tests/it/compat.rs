@@ -87,6 +87,7 @@ fn a_store_of_the_seeds_making_is_listed_before_piton_ever_wrote_to_it() {
     assert!(!sandbox.store().join("locks").exists(), "looking writes nothing");
 }
 
+/// C2.
 #[test]
 fn piton_and_the_seed_take_turns_in_one_history() {
     let sandbox = Sandbox::new();

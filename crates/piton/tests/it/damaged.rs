@@ -113,6 +113,7 @@ fn cuts(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     ends.map(|end| (format!("cut off at {end}"), bytes[..end].to_vec())).collect()
 }
 
+/// R3.
 #[test]
 fn any_flipped_byte_of_a_pack_is_found_or_does_not_matter() {
     restore_from_damaged("pack", flips);

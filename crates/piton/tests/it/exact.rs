@@ -246,6 +246,7 @@ fn a_path_too_long_for_one_system_call_is_kept() {
     assert_exact(&sandbox);
 }
 
+/// T2.
 #[test]
 fn the_project_is_read_and_never_written() {
     let sandbox = Sandbox::new();

@@ -77,6 +77,7 @@ fn turns_without_a_checkpoint_are_counted_until_one_works() {
     assert_eq!(state(), [(1, false)]);
 }
 
+/// J2.
 #[test]
 fn it_is_bounded_and_keeps_the_newest() {
     let sandbox = Sandbox::new();
@@ -109,6 +110,7 @@ fn a_base_that_takes_nothing_has_a_stand_in_and_both_are_read() {
     assert_eq!(journal.unprotected()[0].turns, 2);
 }
 
+/// J2, J4.
 #[test]
 fn no_link_leads_it_astray_and_nothing_fails() {
     let sandbox = Sandbox::new();
@@ -135,6 +137,7 @@ fn what_is_no_event_is_passed_over_and_the_next_line_is_whole() {
     assert_eq!(journal.recent(9).len(), 1);
 }
 
+/// J1.
 #[test]
 fn many_at_once_lose_no_line() {
     let sandbox = Sandbox::new();

@@ -22,6 +22,7 @@ fn outcome(manager: &Manager, sandbox: &Sandbox) -> Outcome {
 
 const ALREADY: Outcome = Outcome::Skipped(WhySkipped::AlreadyThisTurn);
 
+/// M4.
 #[test]
 fn one_checkpoint_a_turn_across_managers() {
     let sandbox = Sandbox::new();
@@ -41,6 +42,7 @@ fn one_checkpoint_a_turn_across_managers() {
     assert!(matches!(outcome(&other, &sandbox), Outcome::Unchanged(_)));
 }
 
+/// M3.
 #[test]
 fn switched_off_it_opens_nothing() {
     let sandbox = Sandbox::new();
@@ -84,6 +86,7 @@ fn a_subagents_session_is_in_the_turn_of_the_one_it_works_for() {
     assert_eq!(outcome(&child, &sandbox), ALREADY);
 }
 
+/// M1.
 #[test]
 fn what_cannot_be_done_is_a_value_and_in_the_journal_and_past_once_it_works() {
     let sandbox = Sandbox::new();
@@ -123,6 +126,7 @@ fn a_base_that_is_no_directory_is_a_value() {
     assert_eq!(manager.journal().unprotected().len(), 1);
 }
 
+/// M2.
 #[test]
 fn a_lock_that_is_held_costs_the_deadline_and_the_turn_may_try_again() {
     let sandbox = Sandbox::new();

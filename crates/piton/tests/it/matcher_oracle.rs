@@ -20,27 +20,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use testkit::Dice;
+
 type Bytes = Vec<u8>;
 
-/// A small generator (xorshift*), so that a seed means the same tree everywhere.
-struct Random(u64);
+/// What a tree is made from: a seed means the same tree everywhere.
+struct Random(Dice);
 
 impl Random {
     fn new(seed: u64) -> Self {
-        let mut random = Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        (0..4).for_each(|_| _ = random.next());
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
+        Self(Dice::new(seed + 1))
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next()).expect("32 bits") % bound
+        self.0.roll(bound)
     }
 
     fn one_in(&mut self, n: usize) -> bool {

@@ -145,6 +145,7 @@ fn with_a_hole() -> (Sandbox, Vec<String>) {
     (sandbox, ids)
 }
 
+/// V4.
 #[test]
 fn a_history_with_a_hole_ends_above_it_and_what_is_below_gets_a_name() {
     let (sandbox, ids) = with_a_hole();
@@ -258,6 +259,7 @@ fn reset(sandbox: &Sandbox, all: &BTreeMap<PathBuf, Vec<u8>>) {
     put_back(&sandbox.base(), all);
 }
 
+/// V3.
 #[test]
 fn small_files_are_made_again() {
     let rich = Rich::new();

@@ -232,6 +232,7 @@ fn a_file_with_the_same_size_and_a_restored_time_is_seen() {
     assert_eq!(sandbox.store_git(&["cat-file", "blob", &format!("{id}:a.txt")]), b"after!");
 }
 
+/// C1.
 #[test]
 fn a_file_rewritten_right_after_a_take_is_seen() {
     let sandbox = Sandbox::new();
@@ -281,7 +282,7 @@ fn start_machine_anew(sandbox: &Sandbox) {
     fs::write(path, record.to_string()).expect("a record");
 }
 
-/// The power may have failed, and left the new times of a file with the old bytes.
+/// C3. The power may have failed, and left the new times of a file with the old bytes.
 #[test]
 fn what_changed_lately_is_read_again_after_the_machine_was_started_anew() {
     let sandbox = Sandbox::new();

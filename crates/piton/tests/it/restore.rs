@@ -313,6 +313,7 @@ fn a_path_that_the_checkpoint_lacks_is_not_found_and_nothing_is_touched() {
     assert_eq!(listed(&sandbox), store);
 }
 
+/// R5.
 #[test]
 fn undo_and_redo_any_number_of_times() {
     let sandbox = Sandbox::new();

@@ -150,6 +150,7 @@ fn a_file_that_cannot_be_read_is_left_and_named() {
     assert_eq!(["mine", "closed/in", "a"].map(|path| read(&sandbox, path)), [b"2", b"2", b"1"]);
 }
 
+/// R2, W1.
 #[test]
 fn an_editor_that_writes_between_plan_and_work_keeps_its_text() {
     type Edit = (&'static str, &'static dyn Fn(&Sandbox), &'static str);
@@ -270,6 +271,7 @@ fn nothing_beside_the_project_changes() {
     }
 }
 
+/// W2.
 #[test]
 fn the_users_own_repository_is_never_touched() {
     let sandbox = Sandbox::new();

@@ -35,6 +35,7 @@ fn git_list(sandbox: &Sandbox, newest: &str) -> Vec<String> {
     String::from_utf8(log).expect("hexadecimal digits").lines().map(str::to_owned).collect()
 }
 
+/// S2.
 #[test]
 fn the_oldest_go_and_the_others_keep_their_ids_and_dates() {
     let sandbox = Sandbox::new();

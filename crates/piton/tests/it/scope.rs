@@ -241,6 +241,7 @@ fn a_base_inside_the_project_is_not_part_of_it() {
     }
 }
 
+/// T3.
 #[test]
 fn what_cannot_be_taken_is_reported_and_the_rest_is_taken() {
     if !without_roots_powers("scope::what_cannot_be_taken_is_reported_and_the_rest_is_taken") {

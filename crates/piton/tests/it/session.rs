@@ -231,6 +231,7 @@ fn an_update_that_makes_no_sense_changes_nothing() {
     assert_eq!(fs::read(sandbox.base().join("s.yaml")).expect("a file"), before);
 }
 
+/// N4.
 #[test]
 fn what_an_agent_wrote_is_never_replaced_by_an_automatic_record() {
     let sandbox = Sandbox::new();
@@ -360,6 +361,7 @@ fn records_go_by_what_they_say_of_their_age() {
     assert_eq!(sessions(&sandbox).list().expect("a list"), left);
 }
 
+/// N5.
 #[test]
 fn a_file_that_is_no_record_is_put_aside_and_goes_by_age() {
     let sandbox = Sandbox::new();

@@ -65,6 +65,7 @@ fn base(sandbox: &Sandbox) -> PathBuf {
     sandbox.base()
 }
 
+/// N3.
 #[test]
 fn what_an_update_does_not_touch_is_the_same_to_pyyaml() {
     let Some(python) = python() else { return };

@@ -151,6 +151,7 @@ fn stock_git_and_our_collections_agree_in_any_order() {
     }
 }
 
+/// G1.
 #[test]
 fn a_branch_on_a_checkpoint_keeps_it_when_the_project_drops_it() {
     let mut kept = Kept::new();

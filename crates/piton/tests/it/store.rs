@@ -33,6 +33,7 @@ fn everything(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     all
 }
 
+/// S3, F2.
 #[test]
 fn a_new_store_is_the_owners_alone_whatever_the_umask() {
     let command = ["sh", "-c", "umask 0; exec \"$0\" \"$@\""];

@@ -149,6 +149,7 @@ fn an_empty_tree_is_declined_at_first_and_taken_later() {
     sandbox.assert_store_is_whole();
 }
 
+/// T4.
 #[test]
 fn more_files_than_the_limit_are_declined_and_excluded_ones_do_not_count() {
     let sandbox = Sandbox::new();

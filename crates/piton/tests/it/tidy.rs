@@ -79,11 +79,22 @@ fn the_two_sides_do_not_see_each_other() {
 
 #[test]
 fn what_is_below_does_not_see_what_is_above() {
-    const VERBS: [&str; 7] = ["take", "history", "diff", "restore", "repair", "prune", "survey"];
-    const FLOOR: [&str; 9] = ["fsx", "sys", "relpath", "id", "time", "settings", "error", "worktree", "store"];
-    for source in sources().iter().filter(|source| FLOOR.iter().any(|module| source.is_in(module))) {
+    const ROWS: [&[&str]; 4] = [
+        &["error", "fsx", "id", "relpath", "settings", "skipped", "sys", "threads", "time"],
+        &["store", "worktree"],
+        &[
+            "diff", "history", "project", "prune", "purge", "repair", "restore", "session", "status", "survey", "take",
+            "triggers",
+        ],
+        &["journal", "manager", "notice"],
+    ];
+    for source in sources() {
+        let row = ROWS.iter().position(|row| row.iter().any(|module| source.is_in(module)));
+        let is_apart = ["lib.rs", "fuzz.rs"].contains(&source.path.as_str());
+        assert!(row.is_some() || is_apart, "{} is in no row of docs/ARCHITECTURE.md", source.path);
         for (number, line) in source.code() {
-            let above = VERBS.iter().find(|verb| names(line, &format!("crate::{verb}")));
+            let mut above = ROWS.iter().skip(row.unwrap_or(ROWS.len()) + 1).copied().flatten();
+            let above = above.find(|module| names(line, &format!("crate::{module}")));
             assert_eq!(above, None, "{}:{number}: {line}", source.path);
         }
     }
@@ -206,6 +217,45 @@ fn every_point_of_the_security_document_has_a_test_that_exists() {
             assert!(exists(suite, test), "there is no test {suite}::{test}");
         }
     }
+}
+
+/// The invariants of a text, by their names: those that its header numbers.
+fn invariants(text: &str) -> impl Iterator<Item = &str> {
+    let numbered = text.lines().filter_map(|line| line.strip_prefix("//! - ")?.split_once(". "));
+    numbered.map(|(name, _)| name).filter(|name| {
+        let letters = name.as_bytes();
+        letters.len() == 2 && letters[0].is_ascii_uppercase() && letters[1].is_ascii_digit()
+    })
+}
+
+/// The part of a file that is tests.
+fn tests_in(path: &Path, text: &str) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_all =
+        path.components().any(|part| part.as_os_str() == "tests") || name == "fuzz.rs" || name.ends_with("_tests.rs");
+    if is_all { text.to_owned() } else { text.split_once("#[cfg(test)]\nmod tests").unwrap_or_default().1.to_owned() }
+}
+
+#[test]
+fn every_invariant_has_one_name_and_a_test_that_names_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut kept, mut tests) = (Vec::new(), String::new());
+    for package in ["piton", "piton-cli"] {
+        testkit::walk(&crates.join(package), &mut |path| {
+            if path.extension().is_some_and(|end| end == "rs") {
+                let text = fs::read_to_string(path).expect("text");
+                kept.extend(invariants(&text).map(|name| (name.to_owned(), path.to_owned())));
+                tests += &tests_in(path, &text);
+            }
+        });
+    }
+    kept.sort();
+    assert!(kept.len() > 50, "the invariants are not where they were");
+    for two in kept.windows(2) {
+        assert_ne!(two[0].0, two[1].0, "in {} and {}", two[0].1.display(), two[1].1.display());
+    }
+    let unnamed: Vec<_> = kept.iter().filter(|(name, _)| !names(&tests, name)).collect();
+    assert!(unnamed.is_empty(), "no test names {unnamed:?}");
 }
 
 #[test]

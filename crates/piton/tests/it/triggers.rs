@@ -39,6 +39,7 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
+/// A1, A3.
 #[test]
 fn the_table_holds_and_no_changing_command_is_called_harmless() {
     let rows = rows();
@@ -174,6 +175,7 @@ fn mutated_commands_neither_panic_nor_hang() {
     }
 }
 
+/// A2.
 #[test]
 fn nesting_of_any_kind_and_depth_is_survived() {
     let units = [

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use piton::{
-    ErrorKind, Manager, Moment, Policy, Progress, Project, RepairOptions, Request, RestoreOutcome, RestoreTo, Settings,
-    Store, Watch,
+    ErrorKind, Level, Manager, Moment, Policy, Progress, Project, RepairOptions, Request, RestoreOutcome, RestoreTo,
+    Settings, Store, Watch,
 };
 use testkit::Sandbox;
 
@@ -48,7 +48,7 @@ fn a_repair_takes_no_object_away_that_it_could_not_read() {
     sandbox.assert_store_is_whole();
 }
 
-/// A line that is garbled may have been anybody's.
+/// G1. A line that is garbled may have been anybody's.
 #[test]
 fn a_packed_ref_that_is_garbled_costs_no_history() {
     let sandbox = Sandbox::new();
@@ -160,4 +160,33 @@ fn a_repair_does_not_take_a_base_that_it_cannot_look_at_for_none() {
     let opened = Store::open_damaged(&sandbox.base());
     set_mode(&around, 0o700);
     assert_eq!(opened.expect_err("it cannot be looked at").kind(), ErrorKind::Io);
+}
+
+/// What is left out for it, nobody asked to leave out: it is said to whoever takes, and on record where nobody looks.
+#[test]
+fn an_index_of_the_projects_git_that_cannot_be_read_is_told() {
+    let sandbox = Sandbox::new();
+    sandbox.project_git(&["init", "-q"]);
+    sandbox.tree("src/a\n dist/built");
+    sandbox.project_git(&["add", "-f", "."]);
+    let report = take(&sandbox);
+    assert_eq!((report.files, report.unread_index.as_deref()), (2, None));
+    let index = sandbox.path(".git/index");
+    fs::rename(&index, sandbox.path(".git/aside")).expect("an index");
+    // No file, so that nobody can read it: whatever this process may do.
+    fs::create_dir(&index).expect("a directory");
+    let report = take(&sandbox);
+    assert_eq!((report.files, report.unread_index.as_deref()), (1, Some(&*index)));
+    let settings = Settings { enabled: true, ..Settings::default() };
+    let mut manager = Manager::new(&sandbox.base(), Some(&sandbox.home()), settings);
+    manager.new_turn("s", now());
+    manager.ensure_checkpoint(&sandbox.project(), "before a test", now());
+    let told = manager.journal().recent(1).remove(0);
+    assert!(told.level == Level::Warning && told.what.contains(".git/index cannot be read"), "{told:?}");
+    // A repository in which nothing was added has none.
+    fs::remove_dir(&index).expect("a directory");
+    assert_eq!(take(&sandbox).unread_index, None);
+    fs::rename(sandbox.path(".git/aside"), &index).expect("an index");
+    let report = take(&sandbox);
+    assert_eq!((report.files, report.unread_index), (2, None));
 }

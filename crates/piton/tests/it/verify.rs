@@ -102,7 +102,7 @@ fn a_sound_store_is_whole_and_stays_as_it_is() {
     assert!(rich.files() == before);
 }
 
-/// What one flipped byte costs is said in the user's words.
+/// V2. What one flipped byte costs is said in the user's words.
 #[test]
 fn a_lost_blob_is_named_by_project_checkpoint_and_path() {
     let sandbox = Sandbox::new();
@@ -142,7 +142,7 @@ pub(crate) fn damage_object(sandbox: &Sandbox, pack: &Path, id: &str) {
     fs::write(pack, bytes).expect("a pack");
 }
 
-/// Every file of the store, gone, empty or cut in half: found, unless it is of no importance; and never a panic.
+/// V1. Every file of the store, gone, empty or cut in half: found, unless it is of no importance; and never a panic.
 #[test]
 fn files_that_are_gone_empty_or_cut_off_are_found() {
     let rich = Rich::new();

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::lock::{Exclusive, GcLock};
 use super::pack::{PACK_BYTES_MAX, SealedPack};
 use super::packs::Pack;
-use super::reach::Reach;
+use super::reach::{Reach, not_whole};
 use super::{Objects, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -29,8 +29,8 @@ use crate::id::ObjectId;
 use crate::sys;
 use crate::time::Moment;
 
-pub(crate) use plan::{Aim, PACKS_MAX};
-use plan::{Group, PackState};
+pub(crate) use plan::Aim;
+use plan::{Group, PACKS_MAX, PackState};
 use write::Moving;
 
 /// Stock git does not know our locks: what it wrote so recently may be about to be named.
@@ -170,10 +170,7 @@ impl Collection<'_> {
         let is_lost = |id: &&ObjectId| !homes.contains_key(id) && !loose.contains_key(id);
         match self.reach.marks.keys().find(is_lost) {
             None => Ok(homes),
-            Some(id) => {
-                Err(Error::damaged("tell what is still needed", format!("the object {id} is not in the store"))
-                    .with_hint("`piton verify` shows what is damaged, `piton repair` mends it"))
-            }
+            Some(id) => Err(not_whole(format!("the object {id} is not in the store"))),
         }
     }
 
@@ -329,18 +326,15 @@ impl Collection<'_> {
             done.left_some = true;
             return Ok(());
         };
-        let is_dead =
-            |id: &ObjectId, path: &Path| !self.reach.marks.contains_key(id) && (self.even_young || self.is_old(path));
+        let is_dead = |id: &ObjectId, path: &Path| {
+            !self.reach.marks.contains_key(id) && (self.even_young || is_old(path, self.now))
+        };
         let goes: Vec<_> = loose.iter().filter(|(id, path)| is_dead(id, path) || packed.contains(id)).collect();
         if !goes.is_empty() {
             self.store.remove_overviews()?;
         }
         goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
         self.store.remove_left_overs(self.now, self.even_young)
-    }
-
-    fn is_old(&self, path: &Path) -> bool {
-        is_old(path, self.now)
     }
 
     /// A history that nothing refers to any more needs no end. Stock git minds one that names a commit that is not there.
@@ -353,7 +347,7 @@ impl Collection<'_> {
 
 /// Whether a file was written so long ago that whoever did has ended.
 pub(super) fn is_old(path: &Path, now: Moment) -> bool {
-    sys::stat_path(path).is_ok_and(|stat| now.as_nanos() - stat.mtime.as_nanos() > YOUNG_SECS * 1_000_000_000)
+    fsx::is_older(path, YOUNG_SECS, now)
 }
 
 /// Stock git makes its packs read-only; ours are their owner's to write.
@@ -391,6 +385,12 @@ impl Store {
             }
         }
         Ok(found)
+    }
+
+    /// Whether there are more packs than lookups should have to go through, and such that can be merged.
+    pub(crate) fn has_many_packs(&self) -> bool {
+        let is_small = |name: &&PathBuf| Self::bytes_of(&name.with_added_extension("pack")) < PACK_BYTES_MAX / 2;
+        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX && names.iter().filter(is_small).nth(1).is_some())
     }
 
     /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.

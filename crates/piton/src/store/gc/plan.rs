@@ -3,7 +3,7 @@
 use super::super::pack::PACK_BYTES_MAX;
 
 /// More packs than this make every lookup slow: time to merge.
-pub(crate) const PACKS_MAX: usize = 32;
+pub(super) const PACKS_MAX: usize = 32;
 /// A pack of which less is dead is left alone, unless everything is to be given back.
 const DEAD_PART_MIN: u64 = 4;
 /// What the dead entries of a large pack must come to, at least, for it to be worth copying the rest.
@@ -234,6 +234,7 @@ mod tests {
         }
     }
 
+    /// G4.
     #[test]
     fn no_group_is_larger_than_a_full_pack() {
         let states = vec![state(PACK_BYTES_MAX / 3, 1); 7];

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::super::Objects;
-use super::super::delta::Base;
+use super::super::delta::{Base, CHAIN_MAX};
 use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack};
 use super::super::packs::{Pack, StoredForm};
 use super::super::reach::Mark;
@@ -21,8 +21,6 @@ const WINDOW_BYTES_MAX: usize = 48 << 20;
 const DEPTH_MAX: u32 = 24;
 /// Smaller ones gain nothing, larger ones cost too much.
 const DELTA_BYTES: std::ops::Range<usize> = 50..16 << 20;
-/// A longer chain of deltas is a pack with a loop in it.
-const CHAIN_MAX: usize = 10_000;
 
 /// How long the chains of deltas are that hang on an object.
 type Heights = HashMap<ObjectId, u32>;

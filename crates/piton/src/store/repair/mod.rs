@@ -1,9 +1,9 @@
 //! Mending the store, as far as that can be done without the users' files.
 //!
-//! - H1. Nothing is destroyed: what is replaced or taken out goes to `repairs/<time>/` first, and what is whole in it has
+//! - V3. Nothing is destroyed: what is replaced or taken out goes to `repairs/<time>/` first, and what is whole in it has
 //!   been published and synced before.
-//! - H2. No checkpoint is rewritten. A history that has a hole ends above it; what is whole below gets a name of its own.
-//! - H3. Killed at any point, it leaves a store in which another repair finds the same or less to do.
+//! - V4. No checkpoint is rewritten. A history that has a hole ends above it; what is whole below gets a name of its own.
+//! - V5. Killed at any point, it leaves a store in which another repair finds the same or less to do.
 //!
 //! All of it happens while nobody else reads or writes objects.
 
@@ -18,7 +18,7 @@ use super::copies::{Checked, Copies, ReadData};
 use super::lock::{Exclusive, GcLock};
 use super::verify::{Finding, FindingKind, VerifyReport, walk};
 use super::whole::Wholeness;
-use super::{Objects, Record, Store, StoreLock, Watch, create};
+use super::{Objects, ProjectRecord, Store, StoreLock, Watch, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -26,7 +26,7 @@ use crate::time::Moment;
 
 /// What was done, or would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct RepairStep {
     /// In one word: `kept_names`, `rebuilt_idx`, ...
     pub what: &'static str,
     /// To which file or ref.
@@ -55,7 +55,7 @@ pub(crate) struct Mending<'a> {
     now: Moment,
     /// Where everything goes that is taken out.
     aside: PathBuf,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<RepairStep>,
     pub(crate) moved: Vec<PathBuf>,
     pub(crate) lost: Vec<Loss>,
     alone: Exclusive,
@@ -109,7 +109,7 @@ impl Store {
 
 impl Mending<'_> {
     pub(crate) fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
-        self.steps.push(Step { what, about: about.into(), detail: detail.into() });
+        self.steps.push(RepairStep { what, about: about.into(), detail: detail.into() });
     }
 
     /// A path as people know it: below the base.
@@ -248,7 +248,7 @@ impl Mending<'_> {
             let history = self.store.history(&objects, self.store.newest(&project).unwrap_or_default());
             let history = history.unwrap_or_default();
             if let (Some(newest), Some(oldest)) = (history.first(), history.last()) {
-                let record = Record::with_times(oldest.time, newest.time);
+                let record = ProjectRecord::with_times(oldest.time, newest.time);
                 let locked = self.store.lock_project(&StoreLock::none(), &project)?;
                 self.store.save_record(&locked, &project, &record)?;
             }

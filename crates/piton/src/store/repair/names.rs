@@ -1,10 +1,11 @@
 //! Refs and the ends of histories: which of them must change, as a plan, and changing them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 
 use super::super::copies::Copies;
-use super::super::layout::Layout;
-use super::super::verify::{FindingKind, is_packed_line, project_of_ref};
+use super::super::layout::{Layout, PROJECT_REFS};
+use super::super::verify::{FindingKind, is_packed_line};
 use super::super::whole::{Commit, Wholeness};
 use super::packs::Wreck;
 use super::{Diagnosis, Loss, Mending};
@@ -167,7 +168,7 @@ impl Mending<'_> {
             self.say("put_aside", self.shown(&path), detail);
             self.put_aside(&path)?;
         }
-        for path in self.store.logs()? {
+        for path in files_below(self.store.layout.store().join("logs"))? {
             let text = fsx::read_small(&path, u64::MAX)?.unwrap_or_default();
             let words = text.split(|byte| *byte == b'\n').flat_map(|line| line.split(|byte| *byte == b' ').take(2));
             let mut ids = words.filter_map(ObjectId::from_hex).filter(|id| id.as_bytes() != &[0; 20]);
@@ -178,6 +179,18 @@ impl Mending<'_> {
         }
         self.fill_in()
     }
+}
+
+/// The files in a directory and below it.
+fn files_below(dir: PathBuf) -> Result<Vec<PathBuf>> {
+    let (mut found, mut open) = (Vec::new(), vec![dir]);
+    while let Some(dir) = open.pop() {
+        for name in fsx::names_in(&dir)? {
+            let path = dir.join(name);
+            if path.is_dir() { open.push(path) } else { found.push(path) }
+        }
+    }
+    Ok(found)
 }
 
 impl Planner<'_> {
@@ -210,8 +223,8 @@ impl Planner<'_> {
     /// What a ref leads to, if that is whole and the right thing to lead to. Something other than a commit is its own end.
     fn sound_tip(&mut self, name: &str, id: ObjectId) -> Option<ObjectId> {
         let (is_whole, tip) = self.whole.any(id);
-        let is_ours = name.starts_with("refs/hermes/");
-        let project = project_of_ref(name);
+        let is_ours = name.starts_with(PROJECT_REFS);
+        let project = Layout::project_in_ref(name);
         let is_right = match (&tip, &project) {
             (None, _) => !is_ours,
             (Some(_), None) => !is_ours,
@@ -247,7 +260,7 @@ impl Planner<'_> {
 
     /// Notes what a checkpoint that is not whole has lost.
     fn lose(&mut self, name: &str, id: CheckpointId) {
-        let project = project_of_ref(name);
+        let project = Layout::project_in_ref(name);
         let loss =
             |path, what: &str| Loss { project: project.clone(), checkpoint: Some(id), path, what: what.to_owned() };
         match self.commits.get(&id) {
@@ -270,7 +283,7 @@ impl Planner<'_> {
     /// All that may have been checkpoints of this ref: what it and its packed form lead to, and what says that it is of
     /// this project.
     fn candidates(&self, name: &str, from: &[ObjectId]) -> HashSet<CheckpointId> {
-        let project = project_of_ref(name);
+        let project = Layout::project_in_ref(name);
         let is_others = |id: &CheckpointId| {
             let named = self.commits.get(id).and_then(|commit| commit.project.as_ref());
             project.is_some() && named.is_some() && named != project.as_ref()
@@ -297,7 +310,7 @@ impl Planner<'_> {
     fn replace(&mut self, name: &str, old: Option<ObjectId>, packed: Option<&ObjectId>) -> Option<CheckpointId> {
         let from: Vec<_> = old.into_iter().chain(packed.copied()).collect();
         let mut candidates = self.candidates(name, &from);
-        if name.starts_with("refs/hermes/") && project_of_ref(name).is_none() {
+        if name.starts_with(PROJECT_REFS) && Layout::project_in_ref(name).is_none() {
             candidates.clear();
         }
         let why = match old {
@@ -331,7 +344,7 @@ impl Planner<'_> {
         let is_whole = |id: &&CheckpointId| self.commits.get(id).is_some_and(|commit| commit.is_whole);
         let mut rest: HashSet<_> = candidates.iter().filter(is_whole).copied().collect();
         rest.retain(|id| !self.kept.contains(id) && !is_newer(id));
-        let owner = project_of_ref(name).map_or("other".to_owned(), |project: ProjectId| project.to_string());
+        let owner = Layout::project_in_ref(name).map_or("other".to_owned(), |project: ProjectId| project.to_string());
         while let Some(head) = self.heads(&rest).first().copied() {
             self.plan.recovered.insert(format!("{RECOVERED}/{owner}/{}", head.short()), head);
             self.keep(name, head);

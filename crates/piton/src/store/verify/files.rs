@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::create::CONFIG;
 use super::super::decode::ends_in_checksum;
-use super::super::projects::Record;
+use super::super::projects::ProjectRecord;
 use super::super::{INDEX_BYTES_MAX, Store};
 use super::{Check, FindingKind, Severity};
 use crate::error::{Error, ErrorKind, Result};
@@ -98,7 +98,7 @@ impl Check<'_> {
             let why = match serde_json::from_slice(&bytes) {
                 Ok(Value::Object(keys)) => {
                     let is_named = keys.contains_key("workdir") || keys.contains_key("workdir_bytes");
-                    let dir = Record::from(keys).dir();
+                    let dir = ProjectRecord::from(keys).dir();
                     let is_other = dir.is_none_or(|dir| ProjectId::of(&dir) != project);
                     (is_named && is_other).then_some("its directory is not the one that it is named after")
                 }
@@ -184,12 +184,9 @@ impl Store {
     /// What else names objects: files of stock git, and restores that were cut short.
     pub(in super::super) fn other_names(&self) -> Result<Vec<(PathBuf, FindingKind, ObjectId)>> {
         let mut names = Vec::new();
-        for name in ["HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"] {
-            let path = self.layout.store().join(name);
-            let text = fsx::read_small(&path, FILE_BYTES_MAX)?.unwrap_or_default();
-            let ids = text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?));
-            let kind = if name == "HEAD" { FindingKind::Head } else { FindingKind::Ref };
-            names.extend(ids.map(|id| (path.clone(), kind, id)));
+        for (path, id) in self.named_by_heads()? {
+            let kind = if path == self.layout.head() { FindingKind::Head } else { FindingKind::Ref };
+            names.push((path, kind, id));
         }
         for project in self.projects_with_intent()? {
             if let Ok(Some(intent)) = self.interrupted_restore(&project) {
@@ -198,19 +195,6 @@ impl Store {
             }
         }
         Ok(names)
-    }
-
-    /// Stock git's logs of where refs were.
-    pub(in super::super) fn logs(&self) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        let mut open = vec![self.layout.store().join("logs")];
-        while let Some(dir) = open.pop() {
-            for name in fsx::names_in(&dir)? {
-                let path = dir.join(name);
-                if path.is_dir() { open.push(path) } else { found.push(path) }
-            }
-        }
-        Ok(found)
     }
 
     /// What stock git derives from the objects, and can make again.

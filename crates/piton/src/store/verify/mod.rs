@@ -11,8 +11,10 @@ pub(super) use files::{is_packed_line, wrong_packed_line};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
+use super::commit::HISTORY_MAX;
 use super::copies::{Checked, Copies, Place, ReadData};
 use super::decode::IdxFault;
+use super::layout::{Layout, PROJECT_REFS};
 use super::reach::RefsAsTheyStand;
 use super::whole::{Bad, Commit, Wholeness};
 use super::{Store, Watch};
@@ -22,8 +24,6 @@ use crate::id::{CheckpointId, ObjectId, ProjectId};
 /// How many lines about what an object means are kept in all. A lost tree may mean a line for each file of each
 /// checkpoint.
 const AFFECTED_MAX: usize = 10_000;
-/// A longer history is a store with a loop in it.
-const HISTORY_MAX: usize = 1_000_000;
 
 /// What was found to be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,21 +276,21 @@ impl Check<'_> {
         let Names { stand, boundary, others } = self.names;
         let mut seen = HashSet::new();
         for name in &stand.garbage {
-            let project = project_of_ref(name);
+            let project = Layout::project_in_ref(name);
             let path = self.store.layout.store().join(name);
             self.note(FindingKind::Ref, Some(path), "it names no object").project = project;
         }
         for (name, id) in &stand.refs {
-            let project = project_of_ref(name);
+            let project = Layout::project_in_ref(name);
             let (_, tip) = whole.any(*id);
             let why = match (&tip, &project) {
                 _ if whole.bad.contains_key(id) => Some("it names an object that is missing or damaged"),
                 (None, Some(_)) => Some("it names no checkpoint"),
-                (None, None) if name.starts_with("refs/hermes/") => Some("it is the ref of no project"),
+                (None, None) if name.starts_with(PROJECT_REFS) => Some("it is the ref of no project"),
                 (Some(tip), Some(project)) if tip.project.as_ref().is_some_and(|named| named != project) => {
                     Some("it names a checkpoint of another project")
                 }
-                (Some(_), None) if name.starts_with("refs/hermes/") => Some("it is the ref of no project"),
+                (Some(_), None) if name.starts_with(PROJECT_REFS) => Some("it is the ref of no project"),
                 _ => None,
             };
             if let Some(why) = why {
@@ -321,7 +321,7 @@ impl Check<'_> {
     /// A project that has had checkpoints, has some still, and no ref any more.
     fn projects_without_ref(&mut self, whole: &mut Wholeness<'_>, refs: &BTreeMap<String, ObjectId>) -> Result<()> {
         let store = self.store;
-        let has_ref = |project: &ProjectId| refs.contains_key(&super::Layout::ref_name(project));
+        let has_ref = |project: &ProjectId| refs.contains_key(&Layout::ref_name(project));
         // Without an index on record, a first take was killed before its end, or the project is being forgotten.
         let is_over = |project: &ProjectId| store.record(project).index_and_rules().is_some();
         let mut bare: BTreeMap<_, _> =
@@ -406,7 +406,7 @@ impl Check<'_> {
             finding.affects = costs
                 .iter()
                 .map(|((name, path), checkpoints)| Affected {
-                    project: project_of_ref(name),
+                    project: Layout::project_in_ref(name),
                     name: name.clone(),
                     path: path.clone(),
                     checkpoints: checkpoints.clone(),
@@ -418,10 +418,6 @@ impl Check<'_> {
 
 /// What one object costs: by ref and path, the checkpoints.
 type Costs = BTreeMap<(String, Option<Vec<u8>>), Vec<(usize, CheckpointId)>>;
-
-pub(super) fn project_of_ref(name: &str) -> Option<ProjectId> {
-    name.strip_prefix("refs/hermes/").and_then(ProjectId::parse)
-}
 
 /// Looks at a commit and all before it, down to where histories end.
 pub(super) fn walk(
