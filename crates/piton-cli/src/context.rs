@@ -168,6 +168,14 @@ impl Context {
         })
     }
 
+    /// The store, if there is one, for whoever shows or removes what is left of it; and what is wrong with it.
+    pub(crate) fn store_or_its_rest(&self) -> piton::Result<(Option<Store>, Option<Error>)> {
+        match self.existing_store() {
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok((Some(self.store_as_it_is()?), Some(error))),
+            store => Ok((store?, None)),
+        }
+    }
+
     /// Whoever sits before a terminal is told for whom they wait.
     fn telling(&self, store: Store) -> Store {
         match self.told {

@@ -12,7 +12,7 @@ use crate::journal::Event;
 use crate::relpath;
 use crate::session::{SessionId, fuzz as sessions};
 use crate::settings::Settings;
-use crate::store::{Checkpoint, Facts, fuzz as stores};
+use crate::store::{Checkpoint, Facts, Readable, fuzz as stores};
 use crate::time::Moment;
 use crate::triggers::analyse;
 use crate::worktree::fuzz as worktrees;
@@ -124,9 +124,9 @@ fn names(bytes: &[u8]) {
         reason: String::new(),
         facts: Facts::default(),
     };
-    let checkpoints = [one(0x11), one(0x1f), one(0x12)];
-    if let Ok(found) = find(&checkpoints, text) {
-        let number = checkpoints.iter().position(|other| other.id == found.id).map(|at| at + 1);
+    let history = Readable { checkpoints: [0x11, 0x1f, 0x12].map(one).into(), rest: None };
+    if let Ok(found) = find(&history, text) {
+        let number = history.checkpoints.iter().position(|other| other.id == found.id).map(|at| at + 1);
         assert!(found.id.to_string().starts_with(&text.to_ascii_lowercase()) || text.parse().ok() == number);
     }
     if let Some(event) = Event::decode(text) {

@@ -10,7 +10,7 @@ use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ObjectId, ObjectKind};
 use crate::project::Project;
-use crate::store::{Checkpoint, EntryMode, Objects, Store, StoreLock, TreeChange};
+use crate::store::{Checkpoint, EntryMode, Objects, Readable, Store, StoreLock, TreeChange};
 use crate::threads;
 
 /// The fewest digits that name a checkpoint, and the most that any hash has.
@@ -34,8 +34,9 @@ pub struct Listed {
     pub number: usize,
     /// The checkpoint.
     pub checkpoint: Checkpoint,
-    /// What changed against the one before it. Nothing for the oldest: there is none before it.
-    pub change: Change,
+    /// What changed against the one before it. Nothing for the oldest: there is none before it. `None` where either is
+    /// damaged.
+    pub change: Option<Change>,
 }
 
 /// The checkpoints of a project, newest first.
@@ -62,29 +63,34 @@ pub struct Listed {
 /// # }
 /// ```
 pub struct History {
-    checkpoints: Vec<Checkpoint>,
+    readable: Readable,
     objects: Objects,
     _held: StoreLock,
 }
 
 impl History {
-    /// Reads the history of a project. One that the store has never seen is empty.
+    /// Reads the history of a project, as far as it can be read. One that the store has never seen is empty.
     pub fn of(store: &Store, project: &Project) -> Result<Self> {
         let held = store.share()?;
         let objects = store.objects(&held)?;
-        let checkpoints = store.history_of(&objects, project.id())?;
-        Ok(Self { checkpoints, objects, _held: held })
+        let readable = store.history_of(&objects, project.id())?;
+        Ok(Self { readable, objects, _held: held })
     }
 
     /// The checkpoints, newest first.
     pub fn checkpoints(&self) -> &[Checkpoint] {
-        &self.checkpoints
+        &self.readable.checkpoints
+    }
+
+    /// Why there are none before these, if there should be and they cannot be read.
+    pub fn damage(&self) -> Option<&Error> {
+        self.readable.rest.as_ref()
     }
 
     /// The list, newest first, with what changed from one to the next. Counting lines is all the work, so it is shared
     /// by all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        let (checkpoints, shared) = (&self.checkpoints, self.objects.shared());
+        let (checkpoints, shared) = (self.checkpoints(), self.objects.shared());
         let part = checkpoints.len().div_ceil(threads::cores()).max(4);
         let next = AtomicUsize::new(0);
         let parts = threads::together(checkpoints.len().div_ceil(part), |_| {
@@ -105,10 +111,10 @@ impl History {
 
     /// The line of the list that is about this checkpoint of this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
-        let at = self.checkpoints.iter().position(|other| other.id == checkpoint.id);
-        let at = at.ok_or_else(|| not_found(&self.checkpoints, &checkpoint.id.to_string()))?;
+        let at = self.checkpoints().iter().position(|other| other.id == checkpoint.id);
+        let at = at.ok_or_else(|| not_found(&self.readable, &checkpoint.id.to_string()))?;
         let objects = self.objects.shared().objects();
-        let counter = Counter { checkpoints: &self.checkpoints, objects, recall: Recall::default() };
+        let counter = Counter { checkpoints: self.checkpoints(), objects, recall: Recall::default() };
         let mut lines = counter.lines_of_list(at..at + 1)?;
         Ok(lines.remove(0))
     }
@@ -126,13 +132,13 @@ impl History {
             let found = self.objects.entry_at(checkpoint.tree, path)?;
             Ok(found.map(|(mode, id)| (mode.octal(), id)))
         };
-        self.checkpoints.iter().map(version).collect()
+        self.checkpoints().iter().map(version).collect()
     }
 
     /// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
     /// one, else an id.
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {
-        find(&self.checkpoints, name)
+        find(&self.readable, name)
     }
 }
 
@@ -151,8 +157,11 @@ impl Counter<'_> {
     fn line_of_list(&mut self, at: usize) -> Result<Listed> {
         let checkpoint = &self.checkpoints[at];
         let change = match self.checkpoints.get(at + 1) {
-            Some(before) => self.change(before.tree, checkpoint.tree)?,
-            None => Change::default(),
+            Some(before) => match self.change(before.tree, checkpoint.tree) {
+                Err(error) if error.kind() == ErrorKind::Damaged => None,
+                change => Some(change?),
+            },
+            None => Some(Change::default()),
         };
         Ok(Listed { number: at + 1, checkpoint: checkpoint.clone(), change })
     }
@@ -212,7 +221,8 @@ impl Recall {
 
 /// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
 /// one, else an id.
-pub(crate) fn find<'a>(checkpoints: &'a [Checkpoint], name: &str) -> Result<&'a Checkpoint> {
+pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoint> {
+    let checkpoints = &history.checkpoints;
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     if is_number
         && let Some(checkpoint) = name.parse().ok().and_then(|number: usize| checkpoints.get(number.checked_sub(1)?))
@@ -230,11 +240,16 @@ pub(crate) fn find<'a>(checkpoints: &'a [Checkpoint], name: &str) -> Result<&'a 
     match (found.next(), found.next()) {
         (Some(checkpoint), None) => Ok(checkpoint),
         (Some(one), Some(other)) => Err(ambiguous(name, [one, other].into_iter().chain(found))),
-        (None, _) => Err(not_found(checkpoints, name)),
+        (None, _) => Err(not_found(history, name)),
     }
 }
 
-fn not_found(checkpoints: &[Checkpoint], name: &str) -> Error {
+fn not_found(history: &Readable, name: &str) -> Error {
+    let checkpoints = &history.checkpoints;
+    if let Some(damage) = &history.rest {
+        return Error::damaged(format!("find the checkpoint {name}"), format!("older ones are damaged: {damage}"))
+            .with_hint("`piton verify` shows what is damaged, `piton repair` mends what can be mended");
+    }
     let there_are = match checkpoints.len() {
         0 => "this project has no checkpoints".to_owned(),
         1 => "this project has 1 checkpoint".to_owned(),

@@ -33,7 +33,7 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
     let held = store.share()?;
     refuse_while_restoring(store, project)?;
     let objects = store.objects(&held)?;
-    let history = store.history_of(&objects, project.id())?;
+    let history = store.history_of(&objects, project.id())?.whole()?;
     let purge = Purge { objects: &objects, paths };
     let (found, first) = purge.find(&history)?;
     Ok((first.map_or(0, |at| at + 1), paths_of(found)))
@@ -90,7 +90,7 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
         refuse_while_restoring(store, project)?;
         let objects = store.objects(&held)?;
         let newest = store.newest(project.id())?;
-        let history = store.history(&objects, newest)?;
+        let history = store.history(&objects, newest)?.whole()?;
         let purge = Purge { objects: &objects, paths };
         let (found, first) = purge.find(&history)?;
         let Some(first) = first else {

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::prune::{KnownProject, Presence};
 use crate::store::{Archive, Store};
 
@@ -69,13 +69,25 @@ pub struct Status {
 impl Status {
     /// Looks at everything.
     pub fn of(store: &Store, total_bytes_max: Option<u64>) -> Result<Self> {
-        // Locks the store by itself, for a moment at a time.
-        let inventory = store.inventory()?;
-        let held = store.share()?;
         let mut problems = Vec::new();
-        let mut note = |what: String, hint: &str| problems.push(StatusProblem { what, hint: hint.to_owned() });
+        let mut note = |what: String, hint: &str| {
+            let problem = StatusProblem { what, hint: hint.to_owned() };
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        };
+        const DAMAGED: &str = "`piton verify` shows what is damaged, `piton repair` mends it";
+        // Locks the store by itself, for a moment at a time.
+        let inventory = match store.inventory() {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                note(error.to_string(), DAMAGED);
+                store.inventory_of(store.recorded_projects()?)?
+            }
+            inventory => inventory?,
+        };
+        let held = store.share()?;
         let holdings = store.holdings(&held).unwrap_or_else(|error| {
-            note(error.to_string(), "`piton verify` shows what is damaged, `piton repair` mends it");
+            note(error.to_string(), DAMAGED);
             Default::default()
         });
         if holdings.missing > 0 {

@@ -220,6 +220,10 @@ impl Taking<'_> {
         }
         let objects = store.objects(&held)?;
         let newest = store.newest(project.id())?.map(|id| objects.checkpoint(id)).transpose()?;
+        if newest.is_none() {
+            // A new history in the place of one whose name is lost would make that one garbage.
+            store.refuse_lost_ref(|other| other != project.id())?;
+        }
         let newest = newest.as_ref();
         let new_objects = store.new_objects(&objects, false);
         let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
@@ -400,7 +404,7 @@ impl Keep<'_> {
         if self.restoring.is_some() {
             return Ok(());
         }
-        let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?;
+        let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?.checkpoints;
         // A restore that was cut short needs both of its checkpoints to be finished or taken back.
         let intent = self.store.interrupted_restore(self.project)?;
         let is_needed =

@@ -1,7 +1,7 @@
 //! `piton clear` and `piton clear-legacy`
 
 use clap::Args;
-use piton::{Status, Store, clear, clear_legacy};
+use piton::{Status, clear, clear_legacy};
 use serde_json::json;
 
 use crate::cli::EXIT_CODES;
@@ -36,7 +36,7 @@ pub(crate) struct ClearLegacy {
 }
 
 pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let Some(store) = context.existing_store()? else { return nothing(context, output) };
+    let (Some(store), _) = context.store_or_its_rest()? else { return nothing(context, output) };
     let status = Status::of(&store, None)?;
     let checkpoints: usize = status.projects.iter().map(|project| project.checkpoints).sum();
     output.text(&format!(
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::R
 }
 
 pub(crate) fn run_legacy(args: &ClearLegacy, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let Some(store): Option<Store> = context.existing_store()? else { return nothing(context, output) };
+    let (Some(store), _) = context.store_or_its_rest()? else { return nothing(context, output) };
     let archives = Status::of(&store, None)?.archives;
     if archives.is_empty() {
         return nothing(context, output);

@@ -84,7 +84,12 @@ fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let list = match &store {
         Some(store) => {
             context.warn_of_interrupted_restore(store, &project, output);
-            History::of(store, &project)?.list()?
+            let history = History::of(store, &project)?;
+            if let Some(damage) = history.damage() {
+                output.warn(&format!("there are older checkpoints that cannot be read: {damage}"));
+                output.hint("`piton verify` shows what is damaged, `piton repair` mends what can be mended");
+            }
+            history.list()?
         }
         None => Vec::new(),
     };
@@ -116,7 +121,8 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     let Listed { number, checkpoint, change } = listed;
     let when = local(checkpoint.time).date_and_time();
     let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
-    let (mut counts, mut who, mut reason) = (counts(change), who, plain(&checkpoint.reason));
+    let (mut counts, mut who, mut reason) =
+        (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.reason));
     if let Some(columns) = columns {
         let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
         let room = columns.saturating_sub(fit::columns(&start));
@@ -173,9 +179,9 @@ fn as_json(listed: &Listed) -> Value {
         "short_id": checkpoint.id.short(),
         "time": checkpoint.time.to_string(),
         "reason": checkpoint.reason,
-        "files_changed": change.files,
-        "insertions": change.insertions,
-        "deletions": change.deletions,
+        "files_changed": change.map(|change| change.files),
+        "insertions": change.map(|change| change.insertions),
+        "deletions": change.map(|change| change.deletions),
         "agent": origin.agent,
         "session": origin.session,
         "turn": origin.turn,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use piton::{Checkpoint, History, Listed, grouped};
+use piton::{Change, Checkpoint, History, Listed, grouped};
 use serde_json::json;
 
 use super::completions::checkpoints;
@@ -41,9 +41,9 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
         "session": facts.origin.session,
         "turn": facts.origin.turn,
         "files": files.len(),
-        "files_changed": listed.change.files,
-        "insertions": listed.change.insertions,
-        "deletions": listed.change.deletions,
+        "files_changed": listed.change.map(|change| change.files),
+        "insertions": listed.change.map(|change| change.insertions),
+        "deletions": listed.change.map(|change| change.deletions),
         "empty_dirs": facts.empty_dirs.iter().map(|dir| String::from_utf8_lossy(dir)).collect::<Vec<_>>(),
         "skipped": facts.skipped.iter().map(skipped_json).collect::<Vec<_>>(),
         "paths": files.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
@@ -66,11 +66,14 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
         ("Turn:     ", &facts.origin.turn),
     ];
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
-    let change = listed.change;
     lines.push(format!("Files:     {}", grouped(files.len() as u64)));
-    let files_changed = counted(change.files, "file");
-    let (plus, minus) = (change.insertions, change.deletions);
-    lines.push(format!("Changed:   {files_changed}, {PLUS}+{plus}{PLUS:#}/{MINUS}-{minus}{MINUS:#}"));
+    lines.push(match listed.change {
+        Some(Change { files, insertions, deletions }) => {
+            let files = counted(files, "file");
+            format!("Changed:   {files}, {PLUS}+{insertions}{PLUS:#}/{MINUS}-{deletions}{MINUS:#}")
+        }
+        None => "Changed:   cannot be told: it or the one before is damaged".to_owned(),
+    });
     if !facts.empty_dirs.is_empty() {
         lines.push(format!(
             "Empty:     {}",

@@ -38,7 +38,7 @@ const BESIDE_COLUMNS: usize = 33;
 const ALONE_COLUMNS: usize = 11;
 
 pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let store = context.existing_store()?;
+    let (store, damage) = context.store_or_its_rest()?;
     let status = match &store {
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,
         None => Status {
@@ -51,8 +51,9 @@ pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyh
             problems: Vec::new(),
         },
     };
-    let mut problems = status.problems.clone();
-    problems.extend(context.problems());
+    let hint = |error: &piton::Error| error.hint().unwrap_or_default().to_owned();
+    let damage = damage.iter().map(|error| StatusProblem { what: error.to_string(), hint: hint(error) });
+    let problems: Vec<_> = damage.chain(status.problems.clone()).chain(context.problems()).collect();
     output.json(&as_json(&status, &problems));
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = Look { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };

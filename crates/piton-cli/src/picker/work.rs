@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use piton::{
-    CheckpointId, Error, ErrorKind, History, Progress, Project, Restore, RestoreOptions, RestoreTo, Settings, Store,
-    diff,
+    CheckpointId, Error, ErrorKind, History, Listed, Progress, Project, Restore, RestoreOptions, RestoreTo, Settings,
+    Store, diff,
 };
 
 use super::list::Row;
@@ -170,9 +170,9 @@ fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dy
             return;
         }
         if let Some(checkpoint) = history.checkpoints().iter().find(|one| one.id == id)
-            && let Ok(listed) = history.listed(checkpoint)
+            && let Ok(Listed { change: Some(change), .. }) = history.listed(checkpoint)
         {
-            send(Event::Counted(id, listed.change));
+            send(Event::Counted(id, change));
         }
     }
 }

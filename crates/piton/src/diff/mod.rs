@@ -124,12 +124,12 @@ pub fn diff(
 ) -> Result<Diff> {
     let held = store.share_until(Some(&progress.stop))?;
     let objects = store.objects(&held)?;
-    let checkpoints = store.history_of(&objects, project.id())?;
-    let from = history::find(&checkpoints, from)?;
+    let history = store.history_of(&objects, project.id())?;
+    let from = history::find(&history, from)?;
     let (changed, unread) = match to {
-        Some(to) => (between_checkpoints(from, history::find(&checkpoints, to)?, &objects, paths)?, Vec::new()),
+        Some(to) => (between_checkpoints(from, history::find(&history, to)?, &objects, paths)?, Vec::new()),
         None => {
-            let (record, newest) = (store.record(project.id()), checkpoints.first());
+            let (record, newest) = (store.record(project.id()), history.checkpoints.first());
             let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
             against_files(from, &ground, paths)?
         }

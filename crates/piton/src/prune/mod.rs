@@ -57,8 +57,13 @@ pub struct PrunePlan {
 impl Store {
     /// Everything that the rules of pruning go by. Looks whether the projects' directories are there.
     pub(crate) fn inventory(&self) -> Result<Inventory> {
+        self.inventory_of(self.known_projects()?)
+    }
+
+    /// The same with these projects.
+    pub(crate) fn inventory_of(&self, ids: impl IntoIterator<Item = ProjectId>) -> Result<Inventory> {
         let mut projects = Vec::new();
-        for id in self.known_projects()? {
+        for id in ids {
             let record = self.record(&id);
             let presence = record.dir().map_or(Presence::Unknown, |dir| presence(&dir, record.parent_device()));
             projects.push(KnownProject {

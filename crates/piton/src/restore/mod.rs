@@ -16,8 +16,8 @@ use crate::relpath;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
-    StoreLock,
+    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, Readable, RestoreVerb,
+    Restoring, Store, StoreLock,
 };
 use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys::Dir;
@@ -178,10 +178,10 @@ impl<'a> Restore<'a> {
         let held = store.share_until(stop)?;
         let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
         let objects = store.objects(&held)?;
-        let checkpoints = store.history_of(&objects, project.id())?;
+        let history = store.history_of(&objects, project.id())?;
+        let checkpoints = &history.checkpoints;
         let intent = store.interrupted_restore(project.id())?;
-        let Resolved { target, verb, paths, safety } =
-            resolve(to, options.paths, &checkpoints, intent.as_ref(), &objects)?;
+        let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref(), &objects)?;
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
@@ -192,8 +192,8 @@ impl<'a> Restore<'a> {
         let others = match verb {
             None => Vec::new(),
             Some(_) => {
-                let own = options.session.or_else(|| session_of(&target, &checkpoints));
-                others::others(&objects, &since(&target, &checkpoints), survey.tree(), own, &paths)?
+                let own = options.session.or_else(|| session_of(&target, checkpoints));
+                others::others(&objects, &since(&target, checkpoints), survey.tree(), own, &paths)?
             }
         };
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
@@ -400,12 +400,12 @@ struct Resolved {
 fn resolve(
     to: RestoreTo<'_>,
     paths: &[Vec<u8>],
-    checkpoints: &[Checkpoint],
+    history: &Readable,
     intent: Option<&Intent>,
     objects: &Objects,
 ) -> Result<Resolved> {
     let nothing = |what: &str, why: &str| Error::new(ErrorKind::NotFound, what.to_owned()).because(why.to_owned());
-    let by_id = |id: CheckpointId| history::find(checkpoints, &id.to_string()).cloned();
+    let by_id = |id: CheckpointId| history::find(history, &id.to_string()).cloned();
     match (to, intent) {
         (RestoreTo::Continue, Some(intent)) => {
             let safety = by_id(intent.safety).ok();
@@ -422,13 +422,13 @@ fn resolve(
             .because("an earlier one was cut short")
             .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it")),
         (RestoreTo::Named(name), None) => {
-            let target = history::find(checkpoints, name)?.clone();
+            let target = history::find(history, name)?.clone();
             let paths = paths.to_vec();
             paths.iter().try_for_each(|path| check_path(&target, path, objects))?;
             Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths, safety: None })
         }
         (RestoreTo::Undo | RestoreTo::Redo, None) => {
-            let last = checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
+            let last = history.checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
             let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
             let last = last.ok_or_else(|| {
                 nothing(verb, "nothing was restored in this project")

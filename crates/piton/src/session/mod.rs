@@ -301,7 +301,7 @@ impl Sessions {
     /// Keeps all others from changing records, where there are some. Declines a base that belongs to another user, who
     /// could not read what is written there any more.
     fn lock(&self) -> Result<BaseLock> {
-        Store::open_existing(self.layout.base())?;
+        Store::open_damaged(self.layout.base())?;
         lock_base(self.layout.base(), "the session records")
     }
 

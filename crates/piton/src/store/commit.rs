@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::{Objects, Store};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{escape, unescape};
 use crate::skipped::{Extent, SkipReason, Skipped};
@@ -393,32 +393,65 @@ impl Objects {
         newest: Option<CheckpointId>,
         ends: &HashSet<CheckpointId>,
     ) -> Result<Vec<Checkpoint>> {
+        self.readable_history(newest, ends)?.whole()
+    }
+
+    /// The same down to the first that is damaged. The newest has to be whole.
+    pub(crate) fn readable_history(
+        &self,
+        newest: Option<CheckpointId>,
+        ends: &HashSet<CheckpointId>,
+    ) -> Result<Readable> {
         let mut next = newest;
         let mut history: Vec<Checkpoint> = Vec::new();
         while let Some(id) = next {
             if history.len() == HISTORY_MAX {
                 return Err(Error::damaged("list the checkpoints", "there is no end to them"));
             }
-            let checkpoint = self.checkpoint(id)?;
+            let checkpoint = match self.checkpoint(id) {
+                Err(error) if error.kind() == ErrorKind::Damaged && !history.is_empty() => {
+                    return Ok(Readable { checkpoints: history, rest: Some(error) });
+                }
+                checkpoint => checkpoint?,
+            };
             next = checkpoint.parent.filter(|_| !ends.contains(&id));
             history.push(checkpoint);
         }
-        Ok(history)
+        Ok(Readable { checkpoints: history, rest: None })
+    }
+}
+
+/// Checkpoints of a project, newest first, as far as they can be read: one that is damaged keeps nobody from those after
+/// it.
+pub(crate) struct Readable {
+    pub(crate) checkpoints: Vec<Checkpoint>,
+    /// Why there are no more of them.
+    pub(crate) rest: Option<Error>,
+}
+
+impl Readable {
+    /// All of them, for whoever can do nothing with less.
+    pub(crate) fn whole(self) -> Result<Vec<Checkpoint>> {
+        self.rest.map_or(Ok(self.checkpoints), Err)
     }
 }
 
 impl Store {
-    /// The checkpoints of a project, newest first.
-    pub(crate) fn history_of(&self, objects: &Objects, project: &ProjectId) -> Result<Vec<Checkpoint>> {
+    /// The checkpoints of a project.
+    pub(crate) fn history_of(&self, objects: &Objects, project: &ProjectId) -> Result<Readable> {
         // In this order: a take moves the ref first and cuts afterwards. An end that is newer than what is read as the
         // newest would not be met, and the walk would go on among objects that are gone.
         let ends = self.boundary()?;
-        objects.history(self.newest(project)?, &ends)
+        let newest = self.newest(project)?;
+        if newest.is_none() {
+            self.refuse_lost_ref(|other| other != project)?;
+        }
+        objects.readable_history(newest, &ends)
     }
 
     /// A checkpoint and those before it, for whoever holds the project's lock.
-    pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Vec<Checkpoint>> {
-        objects.history(newest, &self.boundary()?)
+    pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Readable> {
+        objects.readable_history(newest, &self.boundary()?)
     }
 }
 

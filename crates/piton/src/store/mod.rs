@@ -13,7 +13,7 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::ProjectId;
 use crate::time::Moment;
@@ -48,8 +48,8 @@ mod verify;
 mod whole;
 
 pub use base::Archive;
-pub(crate) use commit::NewCheckpoint;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
+pub(crate) use commit::{NewCheckpoint, Readable};
 pub use copies::ReadData;
 pub(crate) use create::claim_base;
 pub(crate) use gc::Aim;
@@ -113,7 +113,14 @@ impl Store {
             return Ok(None);
         }
         let layout = Layout::new(fsx::canonical(base)?);
-        Ok(create::is_there(&layout)?.then_some(Self { layout, told: lock::Told::default() }))
+        let is_there = create::is_there(&layout)?;
+        let store = Self { layout, told: lock::Told::default() };
+        // A store is made in an order in which projects come last.
+        if !is_there && !store.recorded_projects()?.is_empty() {
+            return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
+                .with_hint("`piton verify` shows what is missing, `piton repair` mends what can be mended"));
+        }
+        Ok(is_there.then_some(store))
     }
 
     /// The directory that holds everything.

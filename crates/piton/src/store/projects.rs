@@ -156,8 +156,21 @@ impl From<Map<String, Value>> for ProjectRecord {
 
 impl Store {
     /// Every project that has a record, in whatever state.
-    pub(super) fn recorded_projects(&self) -> Result<Vec<ProjectId>> {
+    pub(crate) fn recorded_projects(&self) -> Result<Vec<ProjectId>> {
         projects_by_file(&self.layout.projects())
+    }
+
+    /// The projects on record that have no ref, and whether each has lost it: a take of it came to its end, and nobody has
+    /// forgotten it since. Otherwise a first take was killed before its end, or the project is being forgotten.
+    pub(super) fn without_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<BTreeMap<ProjectId, bool>> {
+        let is_over = |project: &ProjectId| self.record(project).index_and_rules().is_some();
+        let bare = self.recorded_projects()?.into_iter().filter(|project| !has_ref(project));
+        let mut bare: BTreeMap<_, _> = bare.map(|project| (project.clone(), is_over(&project))).collect();
+        // A take may have made the ref since. It notes the index after that; whoever forgets a project does so before it
+        // drops the ref: what has lost its ref has the index on record before and after a look at it.
+        bare.retain(|project, _| !matches!(self.newest(project), Ok(Some(_))));
+        bare.iter_mut().for_each(|(project, was_over)| *was_over &= is_over(project));
+        Ok(bare)
     }
 
     /// Every project whose restore was cut short.

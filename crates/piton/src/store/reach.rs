@@ -1,13 +1,14 @@
 //! What can be reached from the names in the store, and so must stay.
 //!
-//! - G1. Whoever removes objects removes none that this finds. A name that cannot be read stops the removal: what it led
-//!   to would be taken for dead.
+//! - G1. Whoever removes objects removes none that this finds. A name that cannot be read, or that is gone while what it
+//!   led to is there, stops the removal: that would be taken for dead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::commit::{parents_and_tree, tagged};
 use super::layout::{Layout, PROJECT_REFS};
+use super::whole::Wholeness;
 use super::{Objects, Store, tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -62,6 +63,7 @@ impl Store {
                 None => roots.others.push(id),
             }
         }
+        self.refuse_lost_ref(|project| roots.projects.contains_key(project))?;
         roots.others.extend(self.named_by_heads()?.into_iter().map(|(_, id)| id));
         for project in self.projects_with_intent()? {
             if let Some(intent) = self.interrupted_restore(&project)? {
@@ -70,6 +72,26 @@ impl Store {
         }
         roots.logged = self.logged()?;
         Ok(roots)
+    }
+
+    /// Fails where a project, of those without a ref, has checkpoints all the same: they would be taken for none, and for
+    /// dead.
+    pub(crate) fn refuse_lost_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<()> {
+        let mut lost = self.without_ref(has_ref)?;
+        lost.retain(|_, has_lost_it| *has_lost_it);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let copies = self.copies()?;
+        let commits = Wholeness::new(&copies, HashSet::new()).all_commits();
+        match commits.iter().find_map(|commit| commit.project.as_ref().filter(|project| lost.contains_key(*project))) {
+            None => Ok(()),
+            Some(project) => {
+                let path = self.layout.reference(project);
+                Err(Error::damaged(format!("read {}", path.display()), "it is gone, and its checkpoints are not")
+                    .with_hint("`piton repair` brings it back"))
+            }
+        }
     }
 
     /// What the files of stock git beside the refs name, each with its file.

@@ -82,7 +82,7 @@ fn a_store_of_the_seeds_making_is_listed_before_piton_ever_wrote_to_it() {
     seed_take(&sandbox, "before patch").expect("taken");
     let list = history(&sandbox).list().expect("a list");
     let lines: Vec<_> = list.iter().map(|line| (line.number, line.checkpoint.reason.as_str(), line.change)).collect();
-    let change = |files, insertions| piton::Change { files, insertions, deletions: 0 };
+    let change = |files, insertions| Some(piton::Change { files, insertions, deletions: 0 });
     assert_eq!(lines, [(1, "before patch", change(1, 1)), (2, "before write_file", change(0, 0))]);
     assert!(!sandbox.store().join("locks").exists(), "looking writes nothing");
 }

@@ -10,6 +10,7 @@ mod hostile;
 mod ignore_oracle;
 mod journal;
 mod kit;
+mod lost;
 mod manager;
 mod matcher_oracle;
 mod model;

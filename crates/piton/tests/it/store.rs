@@ -138,12 +138,15 @@ fn a_store_without_some_of_its_pieces_heals() {
     }
 }
 
+/// Without a record, nothing says that there was a project.
 #[test]
 fn a_store_whose_last_project_was_dropped_by_git_goes_on() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     taken(&take(&sandbox));
-    sandbox.store_git(&["update-ref", "-d", &format!("refs/hermes/{}", project_id(&sandbox))]);
+    let project = project_id(&sandbox);
+    sandbox.store_git(&["update-ref", "-d", &format!("refs/hermes/{project}")]);
+    fs::remove_file(sandbox.store().join(format!("projects/{project}.json"))).expect("a record");
     taken(&take(&sandbox));
     sandbox.assert_store_is_whole();
 }

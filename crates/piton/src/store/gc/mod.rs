@@ -466,7 +466,7 @@ mod tests {
         store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
         assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
         let objects = store.objects(&StoreLock::none()).expect("objects");
-        assert_eq!(store.history_of(&objects, project.id()).expect("a history").len(), 2);
+        assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
     }
 
     /// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the
@@ -491,7 +491,7 @@ mod tests {
             let done = collection(&store, &held, reach, &watch).run(aim).expect("a collection");
             assert!(!done.left_some);
             let objects = store.objects(&StoreLock::none()).expect("objects");
-            let history = store.history(&objects, ids.last().copied()).expect("a history");
+            let history = store.history(&objects, ids.last().copied()).expect("a history").checkpoints;
             let history: Vec<_> = history.iter().map(|one| one.id).rev().collect();
             assert_eq!(history, ids[ids.len() - 2..], "{aim:?} {after:?}");
             let reach = store.reach_all(&objects).expect("marks");

@@ -76,9 +76,10 @@ impl Store {
             return Ok(None);
         }
         let layout = super::Layout::new(fsx::canonical(base)?);
-        let is_there = fsx::is_dir(&layout.objects())? && create::is_a_store(layout.store())?;
         create::is_there(&layout)?;
-        Ok(is_there.then(|| Self { layout, told: super::lock::Told::default() }))
+        let (has_objects, is_ours) = (fsx::is_dir(&layout.objects())?, create::is_a_store(layout.store())?);
+        let store = Self { layout, told: super::lock::Told::default() };
+        Ok((is_ours && (has_objects || !store.recorded_projects()?.is_empty())).then_some(store))
     }
 
     /// Begins a repair, as soon as nobody else is at work. A dry one changes nothing.
@@ -246,7 +247,7 @@ impl Mending<'_> {
             }
             let objects = self.objects()?;
             let history = self.store.history(&objects, self.store.newest(&project).unwrap_or_default());
-            let history = history.unwrap_or_default();
+            let history = history.map_or_else(|_| Vec::new(), |history| history.checkpoints);
             if let (Some(newest), Some(oldest)) = (history.first(), history.last()) {
                 let record = ProjectRecord::with_times(oldest.time, newest.time);
                 let locked = self.store.lock_project(&StoreLock::none(), &project)?;

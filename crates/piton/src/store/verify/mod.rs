@@ -320,16 +320,7 @@ impl Check<'_> {
 
     /// A project that has had checkpoints, has some still, and no ref any more.
     fn projects_without_ref(&mut self, whole: &mut Wholeness<'_>, refs: &BTreeMap<String, ObjectId>) -> Result<()> {
-        let store = self.store;
-        let has_ref = |project: &ProjectId| refs.contains_key(&Layout::ref_name(project));
-        // Without an index on record, a first take was killed before its end, or the project is being forgotten.
-        let is_over = |project: &ProjectId| store.record(project).index_and_rules().is_some();
-        let mut bare: BTreeMap<_, _> =
-            store.recorded_projects()?.into_iter().map(|project| (project.clone(), is_over(&project))).collect();
-        // A take may have made the ref since. It notes the index after that; whoever forgets a project does so before it
-        // drops the ref: what has lost its ref has the index on record before and after a look at it.
-        bare.retain(|project, _| !has_ref(project) && !matches!(store.newest(project), Ok(Some(_))));
-        bare.iter_mut().for_each(|(project, was_over)| *was_over &= is_over(project));
+        let bare = self.store.without_ref(|project| refs.contains_key(&Layout::ref_name(project)))?;
         if bare.is_empty() {
             return Ok(());
         }
