@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json as value};
 use testkit::{Sandbox, clean_command, has_program};
 
-use crate::restore_kit::{State, assert_same, exits, in_sandbox, json, state_of, text};
+use crate::restore_kit::{State, assert_same, exits, in_sandbox, json, leftovers, state_of, text};
 
 /// A project with one checkpoint and changes since: what there was then, and what there is now.
 fn changed(sandbox: &Sandbox) -> (State, State) {
@@ -216,4 +216,28 @@ fn half_of_the_tree_read_only_is_partly_done_and_undone() {
     assert_eq!(fs::read(sandbox.path("mine/a")).expect("a file"), b"1");
     assert_eq!(run(&["undo"]).status.code(), Some(0));
     assert_same(&state_of(&sandbox.project()), &before, "after undo");
+}
+
+/// The last moment for an editor: the restore has looked at the file, and is held up before it takes its place.
+#[test]
+fn what_an_editor_writes_at_the_last_moment_is_given_back() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    changed(&sandbox);
+    let mut strace = clean_command("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:delay_enter=500000"]);
+    strace.args([env!("CARGO_BIN_EXE_piton"), "--json", "restore", "1", "a"]);
+    let restore = in_sandbox(&sandbox, &mut strace).stdout(std::process::Stdio::piped()).spawn().expect("strace runs");
+    // Its place is ready: what comes next is the exchange.
+    let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
+    let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
+    while !names().any(|entry| is_ready(entry.file_name())) {}
+    sandbox.write("a", "written at the last moment");
+    let restore = restore.wait_with_output().expect("it ends");
+    let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
+    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &value!([{"path": "a", "why": "changed"}])));
+    assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
+    assert_eq!(leftovers(&sandbox), [""; 0]);
 }

@@ -504,6 +504,7 @@ mod tests {
         assert_eq!(read.reason, "before terminal: x y");
         assert_eq!((read.tree, read.parent, read.time), (id, Some(id), time));
         assert_eq!(read.facts, facts);
+        assert_eq!((time_of(&new.encode()), project_of(&new.encode())), (Some(time.secs), Some(project())));
     }
 
     #[test]
@@ -534,6 +535,17 @@ mod tests {
         let read = parse(ObjectId::from_bytes([0; 20]), text).expect("a commit");
         assert_eq!((read.reason.as_str(), read.time.secs, read.time.offset_secs), ("before patch", 5, -7200));
         assert_eq!(read.facts, Facts::default());
+        // Words of somebody else that look like facts are none: those come after a line of their own.
+        let alike = [&text[..], b"\nkind manual\nfiles 3\nproject 0123456789abcdef\n"].concat();
+        assert_eq!(parse(ObjectId::from_bytes([0; 20]), &alike).expect("a commit").facts, Facts::default());
+        assert_eq!((time_of(text), project_of(text), project_of(&alike)), (Some(5), None, None));
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_and_an_empty_one_named() {
+        let most = "x".repeat(REASON_CHARS_MAX);
+        assert_eq!((one_line(&most), one_line(&format!("{most}y"))), (most.clone(), format!("{most}…")));
+        assert_eq!((one_line(" a\nb "), one_line(" \n ")), ("a b".to_owned(), "checkpoint".to_owned()));
     }
 
     #[test]

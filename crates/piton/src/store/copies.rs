@@ -414,7 +414,39 @@ fn read_loose(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+
+    #[test]
+    fn an_object_in_a_file_of_its_own_is_what_it_says_to_the_last_byte() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let path = temp.path().join("object");
+        let deflated = |bytes: &[u8]| {
+            let mut out = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            out.write_all(bytes).and_then(|()| out.finish()).expect("a vector takes all")
+        };
+        let whole = deflated(b"blob 5\0hello");
+        for (bytes, is_right) in [
+            (whole.clone(), true),
+            ([&whole[..], b"x"].concat(), false),
+            (whole[..whole.len() - 1].to_vec(), false),
+            (deflated(b"blob 6\0hello"), false),
+            (deflated(b"blob 4\0hello"), false),
+            (deflated(b"blop 5\0hello"), false),
+            (deflated(b"blob five\0hello"), false),
+            (deflated(&[b'b'; 100]), false),
+            (b"hello".to_vec(), false),
+            (Vec::new(), false),
+        ] {
+            std::fs::write(&path, &bytes).expect("a file");
+            let found = identify_loose(&path).ok();
+            assert_eq!(found, IdHasher::of(ObjectKind::Blob, b"hello").ok().filter(|_| is_right), "{bytes:?}");
+        }
+        std::fs::write(&path, &whole).expect("a file");
+        let read = |bytes_max| read_loose(&path, bytes_max, &mut |_, _, _| {}).is_ok();
+        assert_eq!((read(5), read(4)), (true, false), "no more is read than is asked for");
+    }
 
     #[test]
     fn samples_of_one_day_after_the_other_come_to_everything() {

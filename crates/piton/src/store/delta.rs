@@ -274,6 +274,19 @@ mod tests {
         }
     }
 
+    /// Stock git copies more at a time than we do.
+    #[test]
+    fn copies_of_any_length_and_place_are_read() {
+        // No two places are alike that differ in one byte of their number.
+        let byte = |at: u32| u8::try_from(at % 251).expect("less than 251");
+        let base: Vec<u8> = (0..0x0102_0304 + 0x0001_0203).map(byte).collect();
+        let mut delta = Vec::new();
+        put_size(&mut delta, base.len());
+        put_size(&mut delta, 0x0001_0203);
+        delta.extend([0xff, 4, 3, 2, 1, 3, 2, 1]);
+        assert!(apply(&base, &delta).as_deref() == Some(&base[0x0102_0304..]));
+    }
+
     #[test]
     fn a_damaged_delta_is_refused_and_takes_no_more_than_it_may() {
         let base: Vec<u8> = (0..200_u8).collect();

@@ -240,3 +240,16 @@ impl Layout {
         ["restores", "turns", "notices", "installs", "repairs"].iter().map(|dir| self.store.join(dir))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_damaged_records_of_one_second_has_a_name_of_its_own() {
+        let names = [1, 2, 3].map(|nth| Layout::damaged_session_name("s-1", "20260316-043600", nth));
+        assert_eq!(names[0], "s-1.yaml.damaged-20260316-043600");
+        assert_eq!(names[1..], ["2", "3"].map(|nth| format!("{}-{nth}", names[0])));
+        assert_eq!(Layout::damaged_session_in(&names[0]), Some("20260316-043600"));
+    }
+}

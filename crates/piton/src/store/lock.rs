@@ -381,6 +381,34 @@ mod tests {
         assert!(store.share_until(Some(&stop)).is_ok());
     }
 
+    /// L1. What was found under `store` shared is not unlinked.
+    #[test]
+    fn nobody_is_alone_with_the_objects_while_somebody_reads_them() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let (held, shared) = (store.lock_gc().expect("a lock"), store.share().expect("a lock"));
+        assert!(store.exclude(&held).expect("a lock").is_none());
+        drop(shared);
+        let alone = store.exclude(&held).expect("a lock").expect("nobody else is there");
+        let refused = store.share_until(Some(&AtomicBool::new(true))).expect_err("somebody is alone");
+        assert_eq!(refused.kind(), ErrorKind::Stopped);
+        drop(alone);
+        store.share().expect("a lock");
+    }
+
+    #[test]
+    fn what_one_has_locked_no_other_has() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let is_free = |name: &str| store.lock_file(name).expect("a file").try_lock().is_ok();
+        let prompt = store.lock_prompts().expect("a lock");
+        let size = store.lock_file(SIZE).expect("a file");
+        store.wait_for(&size, Mode::Exclusive, "the size").expect("a lock");
+        assert_eq!([PROMPT, SIZE].map(is_free), [false, false]);
+        drop((prompt, size));
+        assert_eq!([PROMPT, SIZE].map(is_free), [true, true]);
+    }
+
     /// What a take made room for is its own, until it is done.
     #[test]
     fn room_that_somebody_makes_is_for_nobody_else() {

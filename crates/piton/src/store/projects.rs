@@ -250,3 +250,23 @@ fn projects_by_file(dir: &Path) -> Result<Vec<ProjectId>> {
     let names = fsx::names_in(dir)?;
     Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_turns_of_so_many_sessions_are_remembered_and_the_oldest_forgotten_first() {
+        let mut record = Record::default();
+        let sessions: Vec<_> = (0..=SESSIONS_MAX).map(|number| format!("s{number}")).collect();
+        for session in &sessions[..SESSIONS_MAX] {
+            record.set_turn(session, "t");
+        }
+        assert!(sessions[..SESSIONS_MAX].iter().all(|session| record.knows_session(session)));
+        record.set_turn(&sessions[0], "u");
+        record.set_turn(&sessions[SESSIONS_MAX], "t");
+        let forgotten: Vec<_> = sessions.iter().filter(|session| !record.knows_session(session)).collect();
+        assert_eq!(forgotten, [&sessions[1]], "the first has had a turn since");
+        assert!(record.has_turn(&sessions[0], "u") && !record.has_turn(&sessions[0], "t"));
+    }
+}

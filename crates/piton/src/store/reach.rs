@@ -295,3 +295,67 @@ fn similar_name(dir: u32, name: &[u8]) -> u32 {
     let characters = std::iter::once(&b'/').chain(name).filter(|byte| !byte.is_ascii_whitespace());
     characters.fold(dir, |hash, byte| (hash >> 2).wrapping_add(u32::from(*byte) << 24))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+    use crate::time::Moment;
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    fn store(temp: &tempfile::TempDir) -> Store {
+        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
+    }
+
+    fn put(store: &Store, name: impl AsRef<std::path::Path>, text: &str) {
+        let path = store.git_dir().join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).and_then(|()| fs::write(path, text)).expect("a file");
+    }
+
+    /// G1: whoever passes over a name takes what it leads to for dead.
+    #[test]
+    fn a_name_that_cannot_be_read_stops_whoever_wants_to_know_them_all() {
+        for (name, text, is_read) in [
+            ("refs/heads/alias", "ref: refs/heads/master\n", true),
+            ("refs/heads/garbage", "garbage\n", false),
+            ("refs/heads/empty", "", false),
+            ("refs/hermes/0123456789abcdef", "ref: refs/heads/master\n", false),
+            ("refs/heads/being-written.lock", "garbage\n", true),
+        ] {
+            let temp = tempfile::tempdir().expect("a directory");
+            let store = store(&temp);
+            put(&store, name, text);
+            assert_eq!(store.roots().is_ok(), is_read, "{name}");
+            let garbage = store.refs_as_they_stand().expect("refs").garbage;
+            assert_eq!(garbage.contains(name), !is_read, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_text_or_lies_too_deep_stops_them_too() {
+        let deep = |dirs: usize| std::path::PathBuf::from(format!("refs/{}x", "d/".repeat(dirs)));
+        let strange = std::path::PathBuf::from(OsStr::from_bytes(b"refs/heads/\xff"));
+        for (name, is_read) in [(deep(REF_DEPTH_MAX), true), (deep(REF_DEPTH_MAX + 1), false), (strange, false)] {
+            let temp = tempfile::tempdir().expect("a directory");
+            let store = store(&temp);
+            put(&store, &name, &format!("{}\n", "07".repeat(20)));
+            assert_eq!(store.roots().is_ok(), is_read, "{}", name.display());
+        }
+    }
+
+    #[test]
+    fn what_stock_git_names_in_files_of_its_own_counts() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let id = |digits: &str| ObjectId::from_hex(digits.repeat(20).as_bytes()).expect("an id");
+        put(&store, "FETCH_HEAD", &format!("{}\t\tbranch 'a'\n{}\tnot-for-merge\tbranch 'b'\n", id("01"), id("02")));
+        put(&store, "logs/HEAD", &format!("{} {} A <a> 5 +0000\treset\n", id("03"), id("04")));
+        put(&store, "logs/refs/hermes/0123456789abcdef", &format!("{} {} A <a> 5 +0000\tx\n", id("05"), id("06")));
+        let roots = store.roots().expect("names");
+        assert_eq!((roots.others, roots.logged), (vec![id("01"), id("02")], vec![id("03"), id("04")]));
+    }
+}

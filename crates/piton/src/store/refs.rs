@@ -282,3 +282,43 @@ fn moved_meanwhile(action: &str) -> Error {
 fn is_stale(lock: &Path, now: Moment) -> bool {
     fsx::is_older(lock, STALE_AFTER_SECS, now) && !sys::is_open_anywhere(lock)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    #[test]
+    fn a_lock_of_stock_git_is_taken_over_after_ten_minutes_if_nobody_has_it_open() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let lock = temp.path().join("x.lock");
+        let made = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let open = fs::File::create(&lock).expect("a file");
+        open.set_modified(made).expect("a time");
+        let after = |secs: i64| Moment { secs: NOW.secs + secs, ..NOW };
+        assert!(!is_stale(&lock, after(601)), "somebody has it open");
+        drop(open);
+        assert_eq!([0, 71, 600, 601].map(|secs| is_stale(&lock, after(secs))), [false, false, false, true]);
+    }
+
+    #[test]
+    fn a_packed_ref_that_goes_takes_what_belongs_to_it_along() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+        let line = |start: &str, name: &str| format!("{start}{}{name}\n", "07".repeat(20));
+        let header = "# pack-refs with: peeled fully-peeled sorted \n".to_owned();
+        let (stays, goes) = (line("", " refs/tags/stays"), line("", " refs/tags/goes"));
+        let (peeled, last) = (line("^", ""), line("", " refs/tags/zoo"));
+        let all =
+            [&header, &stays, &peeled, &goes, &peeled, &peeled, &"\n".to_owned(), &last].map(String::as_str).concat();
+        fs::write(store.layout.packed_refs(), all).expect("a file");
+        let held = store.lock_gc().expect("a lock");
+        let alone = store.exclude(&held).expect("a lock").expect("nobody else is there");
+        store.mend_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
+        let left = fs::read_to_string(store.layout.packed_refs()).expect("a file");
+        assert_eq!(left, [header, stays, peeled, last].concat());
+        store.mend_packed_refs(&alone, |_| false, NOW).expect("packed refs");
+        assert!(!store.layout.packed_refs().exists());
+    }
+}

@@ -194,3 +194,29 @@ fn how_many(held: &[(ObjectId, u64)], reach: &Reach, droppable: usize, lacking: 
     }
     Some(count)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::super::reach::Mark;
+    use super::*;
+    use crate::id::ObjectKind;
+
+    /// M2: exactly as many as it takes.
+    #[test]
+    fn no_more_go_than_must_and_what_is_dead_goes_first() {
+        let id = |number: u8| ObjectId::from_bytes([number; 20]);
+        let mut reach = Reach::new(HashSet::new());
+        for (number, rank) in [(1, 0), (2, 1), (3, NEVER)] {
+            reach.marks.insert(id(number), Mark { kind: ObjectKind::Blob, name: 0, order: 0, rank });
+        }
+        // Nothing refers to the fourth, and the first stands there twice.
+        let held = [(id(1), 10), (id(2), 20), (id(3), 40), (id(4), 5), (id(1), 7)];
+        for (lacking, expected) in
+            [(0, Some(0)), (12, Some(0)), (13, Some(1)), (22, Some(1)), (23, Some(2)), (42, Some(2)), (43, None)]
+        {
+            assert_eq!(how_many(&held, &reach, 2, lacking), expected, "{lacking}");
+        }
+    }
+}

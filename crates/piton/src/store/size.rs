@@ -108,3 +108,51 @@ pub(crate) fn bytes_below(dir: &Path) -> Result<u64> {
     }
     Ok(total)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Moment;
+
+    #[test]
+    fn the_store_takes_what_its_files_take_in_blocks_without_what_a_repair_put_aside() {
+        assert_eq!([0, 1, 4096, 4097].map(on_disk), [0, 4096, 4096, 8192]);
+        let temp = tempfile::tempdir().expect("a directory");
+        let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        store.recount().expect("a size");
+        let before = store.recount().expect("a size");
+        for (path, more) in [("objects/pack/deep/er", 8192), ("objects/info/x", 16384), ("repairs/1/x", 16384)] {
+            let path = store.git_dir().join(path);
+            fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+            fs::write(&path, [7; 5000]).expect("a file");
+            assert_eq!(store.recount().expect("a size"), before + more, "{}", path.display());
+        }
+    }
+
+    /// Whoever fails afterwards leaves it too high, and nobody leaves it too low.
+    #[test]
+    fn what_is_set_aside_is_noted_and_counted_again_only_where_it_leaves_no_room() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        store.recount().expect("a size");
+        let size = store.recount().expect("a size");
+        let noted = || fs::read_to_string(store.layout.size()).expect("a note").trim().parse::<u64>();
+        let reserve = |bytes, written, bytes_max| store.reserve(bytes, written, bytes_max, None).expect("a size");
+        assert_eq!(reserve(10_000, 0, size + 25_000), Room::Reserved);
+        assert_eq!(noted(), Ok(size + 10_000));
+        assert_eq!(reserve(10_000, 0, size + 25_000), Room::Reserved);
+        assert_eq!(noted(), Ok(size + 20_000), "there was room by the note");
+        assert_eq!(reserve(10_000, 0, size + 25_000), Room::Reserved);
+        assert_eq!(noted(), Ok(size + 10_000), "it was counted again: nobody had written anything");
+        assert_eq!(reserve(25_001, 0, size + 25_000), Room::Lacking);
+        // What is on the disk in part already is not counted twice.
+        fs::write(store.layout.packs().join("tmp_x"), [7; 8192]).expect("a file");
+        assert_eq!(
+            (reserve(20_000, 0, size + 25_000), reserve(20_000, 8192, size + 25_000)),
+            (Room::Lacking, Room::Reserved)
+        );
+        assert_eq!(noted(), Ok(size + 20_000));
+    }
+}

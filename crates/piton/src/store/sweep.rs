@@ -37,3 +37,71 @@ fn remove_older(dir: &Path, prefix: &str, than_secs: i128, now: Moment) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+    const HOUR: u64 = 60 * 60;
+
+    fn store(temp: &tempfile::TempDir) -> Store {
+        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
+    }
+
+    /// Makes a file that was written so many seconds ago.
+    fn put(path: &Path, mode: u32, secs: u64) {
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        let file = File::create(path).expect("a file");
+        file.set_permissions(fs::Permissions::from_mode(mode)).expect("permissions");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 - secs)).expect("a time");
+    }
+
+    #[test]
+    fn what_was_abandoned_for_an_hour_goes_and_what_was_said_of_a_session_after_thirty_days() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let month = 30 * 24 * HOUR;
+        for (path, limit) in [("tmp_a", HOUR), ("objects/pack/tmp_a", HOUR), ("turns/a", month), ("notices/a", month)] {
+            for (secs, stays) in [(limit - 1, true), (limit, true), (limit + 1, false)] {
+                let path = store.git_dir().join(path);
+                put(&path, 0o600, secs);
+                store.sweep(&store.share().expect("a lock"), NOW);
+                assert_eq!(path.exists(), stays, "{} after {secs} s", path.display());
+            }
+        }
+    }
+
+    /// Whoever of ours was at work is not any more; stock git, which knows none of our locks, may be.
+    #[test]
+    fn whoever_is_alone_removes_what_is_ours_at_once_and_what_is_stock_gits_after_an_hour() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let packs = store.layout.packs();
+        for (name, mode, secs, goes) in [
+            ("tmp_Ab12", 0o600, 0, true),
+            ("tmp_pack_Ab12", 0o600, HOUR, false),
+            ("tmp_pack_Ab12", 0o600, HOUR + 1, true),
+            ("pack-1.pack", 0o600, 0, true),
+            ("pack-2.pack", 0o444, HOUR, false),
+            ("pack-2.pack", 0o444, HOUR + 1, true),
+            ("multi-pack-index", 0o600, HOUR + 1, false),
+        ] {
+            let _ = fs::remove_file(packs.join(name));
+            put(&packs.join(name), mode, secs);
+            store.remove_left_overs(NOW, false).expect("removed");
+            assert_eq!(!packs.join(name).exists(), goes, "{name} after {secs} s");
+        }
+        // With its idx a pack is no left-over, and whoever wants every byte gone waits for nobody.
+        put(&packs.join("pack-3.pack"), 0o600, HOUR + 1);
+        put(&packs.join("pack-3.idx"), 0o600, HOUR + 1);
+        put(&packs.join("tmp_pack_Cd34"), 0o600, 0);
+        store.remove_left_overs(NOW, true).expect("removed");
+        assert!(packs.join("pack-3.pack").exists() && !packs.join("tmp_pack_Cd34").exists());
+    }
+}

@@ -241,5 +241,7 @@ mod tests {
         assert_eq!((both.written, both.removed, both.more), (names(1..4), vec!["4".to_owned(), "0".to_owned()], 0));
         let long = notice("long", names(0..60), names(60..70)).after(None);
         assert_eq!((long.written.len(), long.removed.len(), long.more), (50, 0, 20));
+        let longer = Notice { more: 3, ..notice("longer", names(0..1), names(99..99)) }.after(Some(long));
+        assert_eq!((longer.written.len(), longer.more), (50, 23));
     }
 }

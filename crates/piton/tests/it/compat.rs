@@ -1,11 +1,13 @@
 //! A store that the seed's own sequence of git commands made, and turns taken with that sequence.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 
-use piton::{CheckpointKind, History, Outcome, Project, Store};
+use piton::{CheckpointKind, History, Outcome, Project, RestoreTo, Store};
 use testkit::{Sandbox, files_in, git};
 
 use crate::kit::{now, project_id, take, taken};
+use crate::restore_kit::restored;
 
 /// Makes a store as the seed does.
 fn seed_init(sandbox: &Sandbox) {
@@ -134,16 +136,19 @@ fn the_seeds_list_settings_and_record_stay_as_they_are() {
 
 #[test]
 fn a_store_of_the_seeds_making_becomes_the_owners_alone() {
-    use std::os::unix::fs::PermissionsExt;
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     seed_init(&sandbox);
     seed_take(&sandbox, "before write_file").expect("taken");
+    // What a link leads to is not the store's.
+    sandbox.chmod("a.txt", 0o644);
+    std::os::unix::fs::symlink(sandbox.path("a.txt"), sandbox.store().join("hooks/mine")).expect("a link");
     Store::open_or_create(&sandbox.base(), now()).expect("a store");
     testkit::walk(&sandbox.base(), &mut |path| {
-        let mode = path.metadata().expect("what was just listed").permissions().mode();
-        assert_eq!(mode & 0o077, 0, "{}", path.display());
+        let found = path.symlink_metadata().expect("what was just listed");
+        assert!(found.is_symlink() || found.mode() & 0o077 == 0, "{}", path.display());
     });
+    assert_eq!(sandbox.path("a.txt").metadata().expect("a file").mode() & 0o777, 0o644);
 }
 
 #[test]
@@ -153,6 +158,24 @@ fn the_seeds_checkpoint_before_a_rollback_is_a_safety_checkpoint() {
     seed_init(&sandbox);
     seed_take(&sandbox, "pre-rollback snapshot (restoring to 01234567)").expect("taken");
     assert_eq!(history(&sandbox).checkpoints()[0].facts.kind, CheckpointKind::Safety);
+}
+
+/// Stock git knows whether a file may be executed, nothing else of permissions, and no empty directories.
+#[test]
+fn a_restore_to_a_checkpoint_of_the_seed_changes_what_that_knows_and_no_more() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("plain = 1\n private\n *run = 1\n *tool\n lib");
+    seed_init(&sandbox);
+    seed_take(&sandbox, "before write_file").expect("taken");
+    sandbox.tree("plain = 2\n *run = 2\n empty/\n made/file");
+    let since = [("plain", 0o600), ("private", 0o600), ("run", 0o700), ("tool", 0o640), ("lib", 0o775)];
+    since.iter().for_each(|(path, mode)| sandbox.chmod(path, *mode));
+    restored(&sandbox, RestoreTo::Named("1"), &[]);
+    let mode = |path: &str| sandbox.path(path).metadata().expect("a file").mode() & 0o777;
+    let want = [("plain", 0o600), ("private", 0o600), ("run", 0o700), ("tool", 0o750), ("lib", 0o664)];
+    assert_eq!(want.map(|(path, _)| (path, mode(path))), want);
+    assert_eq!(["plain", "run"].map(|path| fs::read(sandbox.path(path)).expect("a file")), [b"1", b"1"]);
+    assert!(sandbox.path("empty").is_dir() && !sandbox.path("made").exists());
 }
 
 #[test]

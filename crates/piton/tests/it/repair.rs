@@ -529,6 +529,25 @@ fn takes_on_a_damaged_store_do_not_panic_and_say_what_to_do() {
     assert!(failed > 0, "no take failed");
 }
 
+/// As long as it is there, nothing can be collected.
+#[test]
+fn what_stock_git_noted_of_objects_that_are_gone_is_put_aside() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    let (there, gone, none) = (taken(&take(&sandbox)), "07".repeat(20), "00".repeat(20));
+    let logs = sandbox.store().join("logs/refs/heads");
+    fs::create_dir_all(&logs).expect("a directory");
+    fs::write(sandbox.store().join("ORIG_HEAD"), format!("{gone}\n")).expect("a file");
+    fs::write(sandbox.store().join("logs/HEAD"), format!("{there} {gone} A <a> 5 +0000\treset\n")).expect("a file");
+    fs::write(logs.join("kept"), format!("{none} {there} A <a> 5 +0000\tbranch\n")).expect("a file");
+    assert_eq!(crate::verify::kinds(&verify(&sandbox, ReadData::No))[0], FindingKind::Ref);
+    let report = repair(&sandbox);
+    assert_eq!((steps(&report), &report.lost[..]), (vec!["kept_names", "put_aside", "put_aside"], &[][..]));
+    assert!(!sandbox.store().join("ORIG_HEAD").exists() && !sandbox.store().join("logs/HEAD").exists());
+    assert!(logs.join("kept").exists());
+    assert_mended(&sandbox, &report, "after the repair");
+}
+
 /// What stock git left of its own accord is checked and mended, too.
 #[test]
 fn what_stock_git_derives_is_put_aside_when_it_is_damaged() {

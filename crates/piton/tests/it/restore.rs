@@ -38,6 +38,7 @@ fn every_byte_mode_link_and_empty_directory_comes_back() {
     }
     sandbox.write(b"bytes \xff\n\"", "text");
     sandbox.write("a.txt", "two");
+    sandbox.chmod("a.txt", 0o600);
     restored(&sandbox, FIRST, &[]);
     assert_same(&state_of(&sandbox.project()), &before, "after the restore");
     sandbox.assert_store_is_whole();
@@ -108,6 +109,18 @@ fn equal_files_keep_their_time_and_place() {
     let report = restored(&sandbox, FIRST, &[]);
     assert_eq!(report.written, [b"dir/other".to_vec()]);
     assert_eq!(["same", "dir/same"].map(seen), before);
+}
+
+#[test]
+fn files_come_back_into_a_directory_that_was_emptied() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("dir/sub/a\n dir/b\n top");
+    let before = state_of(&sandbox.project());
+    taken(&take(&sandbox));
+    remove(&sandbox, "dir/sub/a");
+    remove(&sandbox, "dir/b");
+    restored(&sandbox, FIRST, &[]);
+    assert_same(&state_of(&sandbox.project()), &before, "after the restore");
 }
 
 #[test]
@@ -241,8 +254,9 @@ fn a_path_that_is_restored_touches_nothing_else() {
         );
         let before = state_of(&sandbox.project());
         taken(&take(&sandbox));
-        sandbox
-            .tree("file = 2\n dir/changed = 2\n dir/made = 2\n dir/sub/made = 2\n other/changed = 2\n fi* = 2\n top");
+        sandbox.tree(
+            "file = 2\n dir/changed = 2\n dir/made = 2\n dir/sub/made = 2\n other/changed = 2\n fi* = 2\n top\n void/",
+        );
         for path in ["dir/gone", "link"] {
             remove(&sandbox, path);
         }

@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use piton::{ErrorKind, Progress, Project, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Settings, Store};
+use piton::{
+    ErrorKind, Moment, Progress, Project, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Settings, Store,
+};
 use testkit::{Sandbox, git};
 
-use crate::kit::{now, project_id, take, take_with, taken, without_roots_powers};
+use crate::kit::{now, project_id, take, take_at, take_with, taken, without_roots_powers};
 use crate::restore_kit::{
     State, assert_same, kind_of, left_by, pairs, restore_between, restored, state_of, try_restore,
 };
@@ -48,10 +50,13 @@ fn what_was_never_covered_is_not_touched_and_not_talked_about() {
     sandbox.tree(
         "a = 2\n x.ig = ii\n gen/o = oo\n node_modules/m.js = mm\n .env = secret2\n d/y.ig = yy\n made/z.ig\n made/f",
     );
+    sandbox.tree("since/f");
     sandbox.write("big", vec![b'y'; 2 << 20]);
     let mut want = state_of(&sandbox.project());
     want.insert(b"a".to_vec(), before[&b"a"[..]].clone());
-    want.remove(&b"made/f"[..]);
+    for path in ["made/f", "since/f", "since"] {
+        want.remove(path.as_bytes());
+    }
     let report = restore_small(&sandbox, false);
     assert_eq!((report.outcome, left_by(&report)), (RestoreOutcome::Restored, vec![]));
     assert_same(&state_of(&sandbox.project()), &want, "after the restore");
@@ -80,12 +85,15 @@ fn what_is_there_already_but_for_what_is_left_out_takes_no_checkpoint() {
 fn what_is_covered_no_more_is_left_and_named_where_it_differs() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n same\n x.ig = 1\n gen/same\n gen/o = 1\n pipe = 1\n y.ig = 1\n z.ig/in");
+    sandbox.tree("gen/gone = 1\n gen/deep/gone = 1");
     sandbox.tree("same.ig -> x\n link.ig -> x\n was-link.ig -> x");
     taken(&take(&sandbox));
     sandbox.tree(".gitignore = *.ig\\ngen/\\n\n a = 2\n x.ig = 2\n gen/o = 2");
     for path in ["pipe", "y.ig", "link.ig", "was-link.ig"] {
         fs::remove_file(sandbox.path(path)).expect("a file");
     }
+    fs::remove_file(sandbox.path("gen/gone")).expect("a file");
+    fs::remove_dir_all(sandbox.path("gen/deep")).expect("a directory");
     fs::remove_dir_all(sandbox.path("z.ig")).expect("a directory");
     sandbox.tree("z.ig = a file now\n link.ig -> y\n was-link.ig = x");
     make_fifo(&sandbox, "pipe");
@@ -103,6 +111,8 @@ fn what_is_covered_no_more_is_left_and_named_where_it_differs() {
     }
     assert!(left.iter().any(|(path, _)| path.starts_with("z.ig")), "{left:?}");
     assert!(!left.iter().any(|(path, _)| path.contains("same") || path == "y.ig" || path == "a"), "{left:?}");
+    // Where nothing stands, nothing is lost.
+    assert_eq!(["gen/gone", "gen/deep/gone"].map(|path| read(&sandbox, path)), [b"1", b"1"]);
     assert_eq!((read(&sandbox, "x.ig"), read(&sandbox, "gen/o")), (b"2".to_vec(), b"2".to_vec()));
     assert_eq!((read(&sandbox, "a"), read(&sandbox, "y.ig")), (b"1".to_vec(), b"1".to_vec()));
     assert_eq!(read(&sandbox, "z.ig"), b"a file now");
@@ -130,6 +140,12 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
         assert_eq!(fs::read(sandbox.path(path)).expect("a file"), b"small");
         assert!(fs::read(dir.join(testkit::os(name))).expect("what was moved") == large);
     }
+    // What was moved aside goes back. Where it is gone, there is nothing to make way for.
+    let (_, name) = report.moved_aside.iter().find(|(path, _)| path == b"log").expect("it was moved");
+    fs::remove_file(sandbox.path(name)).expect("what was moved");
+    let undone = restore_between(&sandbox, RestoreTo::Undo, RestoreOptions::default(), &small(), |_| {});
+    assert_eq!(left_by(&undone.expect("an undo")), pairs(&[("log", "left_out_then")]));
+    assert_eq!((read(&sandbox, "log"), read(&sandbox, "dir/log") == large), (b"small".to_vec(), true));
 }
 
 #[test]
@@ -154,9 +170,22 @@ fn a_file_that_cannot_be_read_is_left_and_named() {
 #[test]
 fn an_editor_that_writes_between_plan_and_work_keeps_its_text() {
     type Edit = (&'static str, &'static dyn Fn(&Sandbox), &'static str);
-    let edits: [Edit; 9] = [
+    let edits: [Edit; 10] = [
         ("changed", &|s| s.write("changed", "edited"), "changed"),
         ("changed", &|s| s.write("changed", "3"), "changed"),
+        (
+            "changed",
+            &|s| {
+                let before = fs::metadata(s.path("changed")).and_then(|found| found.modified()).expect("a time");
+                s.write("changed", "3");
+                fs::File::options()
+                    .write(true)
+                    .open(s.path("changed"))
+                    .and_then(|file| file.set_modified(before))
+                    .expect("a time");
+            },
+            "changed",
+        ),
         (
             "changed",
             &|s| {
@@ -199,6 +228,20 @@ fn an_editor_that_writes_between_plan_and_work_keeps_its_text() {
         assert_eq!(read(&sandbox, "other"), b"1");
         assert!(!state_of(&sandbox.project()).keys().any(|name| name.starts_with(b".piton-restore-")));
     }
+}
+
+/// That one of its names went changes the times of the others, so that those say nothing.
+#[test]
+fn a_file_with_two_names_that_is_edited_meanwhile_keeps_its_text() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("one = 1\n two = 1");
+    taken(&take(&sandbox));
+    sandbox.write("one", "2");
+    fs::remove_file(sandbox.path("two")).expect("a file");
+    fs::hard_link(sandbox.path("one"), sandbox.path("two")).expect("a link");
+    let report = restore_while(&sandbox, || sandbox.write("one", "edited"));
+    assert_eq!(left_by(&report), pairs(&[("one", "changed"), ("two", "changed")]));
+    assert_eq!(["one", "two"].map(|path| read(&sandbox, path)), [b"edited", b"edited"]);
 }
 
 #[test]
@@ -331,6 +374,41 @@ fn a_checkpoint_of_another_project_is_not_found() {
     assert_same(&state_of(&sandbox.project()), &before, "the project");
 }
 
+/// What is in it cannot be seen, so that no checkpoint could say what was not there before.
+#[test]
+fn nothing_is_put_into_a_directory_that_cannot_be_listed() {
+    if !without_roots_powers("restore_left::nothing_is_put_into_a_directory_that_cannot_be_listed") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("closed/in = 1\n closed/deep/in = 1\n a = 1");
+    taken(&take(&sandbox));
+    sandbox.write("a", "2");
+    fs::remove_file(sandbox.path("closed/in")).expect("a file");
+    fs::remove_dir_all(sandbox.path("closed/deep")).expect("a directory");
+    sandbox.chmod("closed", 0o300);
+    let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
+    sandbox.chmod("closed", 0o700);
+    assert_eq!(left_by(&report), pairs(&[("closed/deep/in", "unreadable"), ("closed/in", "unreadable")]));
+    assert_eq!(read(&sandbox, "a"), b"1");
+    assert_eq!(fs::read_dir(sandbox.path("closed")).expect("a directory").count(), 0);
+}
+
+/// There was none of it, or it holds something now: either way it is as it should be.
+#[test]
+fn a_directory_that_was_to_go_and_is_gone_or_in_use_meanwhile_is_not_talked_about() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    taken(&take(&sandbox));
+    sandbox.tree("gone/\n used/");
+    let report = restore_while(&sandbox, || {
+        fs::remove_dir(sandbox.path("gone")).expect("a directory");
+        sandbox.write("used/meanwhile", "2");
+    });
+    assert_eq!((report.outcome, left_by(&report)), (RestoreOutcome::Restored, vec![]));
+    assert_eq!(read(&sandbox, "used/meanwhile"), b"2");
+}
+
 #[test]
 fn what_was_made_since_and_cannot_be_read_is_named() {
     if !without_roots_powers("restore_left::what_was_made_since_and_cannot_be_read_is_named") {
@@ -368,6 +446,20 @@ fn what_was_left_out_in_the_second_of_the_checkpoint_is_not_taken_for_new() {
 }
 
 #[test]
+fn what_was_made_since_beside_what_was_left_out_goes() {
+    let sandbox = Sandbox::new();
+    sandbox.tree(".gitignore = *.ig\\n\n a = 1");
+    for number in 0..40 {
+        sandbox.write(format!("d/{number}.ig"), "1");
+    }
+    let earlier = Moment { secs: now().secs - 100, ..now() };
+    taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), earlier));
+    sandbox.write("d/made", "2");
+    restored(&sandbox, FIRST, &[]);
+    assert!(!sandbox.path("d/made").exists() && sandbox.path("d/7.ig").exists());
+}
+
+#[test]
 fn an_empty_directory_that_could_not_be_read_is_there_after_an_undo() {
     if !without_roots_powers("restore_left::an_empty_directory_that_could_not_be_read_is_there_after_an_undo") {
         return;
@@ -393,7 +485,7 @@ fn what_the_first_try_could_not_read_is_left_by_the_second() {
         return;
     }
     let sandbox = Sandbox::new();
-    sandbox.tree("a = 1\n b = 1\n dir/c = 1");
+    sandbox.tree("a = 1\n b = 1\n dir/c = 1\n dir/same");
     let first = taken(&take(&sandbox));
     sandbox.tree("a = 2\n b = 2\n dir/c = 2\n dir/made = 2\n made = 2");
     let unread = ["a", "made", "dir"];

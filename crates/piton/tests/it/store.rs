@@ -223,6 +223,32 @@ fn a_move_that_was_cut_short_goes_on_in_the_same_archive() {
     assert_eq!(names(&archive), ["0123456789abcdef", "1123456789abcdef", "2123456789abcdef", "no-hash", "stray"]);
 }
 
+#[test]
+fn what_another_archive_holds_is_not_written_over() {
+    let sandbox = Sandbox::new();
+    let at = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+    let (first, second) = ("legacy-20260316-043600", "legacy-20260316-043601");
+    let base = old_layout(&sandbox);
+    Store::open_or_create(&base, at).expect("a store");
+    fs::write(base.join(first).join("0123456789abcdef/mine"), "1").expect("a file");
+    fs::remove_dir_all(base.join("store")).expect("a store");
+    // The clock was set back, and the same program as before has been at work again.
+    old_layout(&sandbox);
+    Store::open_or_create(&base, at).expect("a store");
+    assert_eq!(names(&base), [".last_prune", first, second, "s-1.yaml", "s-2.yaml", "store"]);
+    assert!(base.join(first).join("0123456789abcdef/mine").exists());
+    assert!(base.join(second).join("0123456789abcdef/HEAD").exists());
+}
+
+#[test]
+fn what_a_killed_process_left_in_the_base_is_no_stranger() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.base()).expect("a base");
+    fs::write(sandbox.base().join("tmp_x1y2z3"), "half of a session record").expect("a file");
+    open(&sandbox.base()).expect("a store");
+    assert_eq!(names(&sandbox.base()), [".last_prune", "store", "tmp_x1y2z3"]);
+}
+
 fn record_path(sandbox: &Sandbox) -> PathBuf {
     sandbox.store().join("projects").join(format!("{}.json", project_id(sandbox)))
 }
@@ -321,5 +347,9 @@ fn a_base_that_cannot_be_looked_at_is_not_taken_for_none() {
     let opened = Store::open_existing(&sandbox.base());
     fs::set_permissions(&around, fs::Permissions::from_mode(0o700)).expect("permissions");
     assert_eq!(opened.expect_err("it cannot be looked at").kind(), ErrorKind::Io);
+    fs::set_permissions(sandbox.base(), fs::Permissions::from_mode(0o600)).expect("permissions");
+    let opened = Store::open_existing(&sandbox.base());
+    fs::set_permissions(sandbox.base(), fs::Permissions::from_mode(0o700)).expect("permissions");
+    assert_eq!(opened.expect_err("what is in it cannot be looked at").kind(), ErrorKind::Io);
     assert!(Store::open_existing(&sandbox.base()).expect("a store").is_some());
 }

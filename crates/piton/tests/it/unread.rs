@@ -48,6 +48,27 @@ fn a_repair_takes_no_object_away_that_it_could_not_read() {
     sandbox.assert_store_is_whole();
 }
 
+#[test]
+fn a_pack_that_cannot_be_opened_is_not_taken_for_gone() {
+    if !without_roots_powers("unread::a_pack_that_cannot_be_opened_is_not_taken_for_gone") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n b = 2");
+    let id = taken(&take(&sandbox));
+    let pack = packs(&sandbox).remove(0);
+    for file in [pack.clone(), pack.with_extension("idx")] {
+        set_mode(&file, 0o000);
+        let (settings, home) = (Settings::default(), sandbox.home());
+        let options = RepairOptions { settings: &settings, home: Some(&home), is_dry: false };
+        let repaired = piton::repair(&store_of(&sandbox), options, now(), &Watch::default());
+        assert_eq!(repaired.expect_err("it cannot be read").kind(), ErrorKind::Io, "{}", file.display());
+        set_mode(&file, 0o600);
+    }
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
+    sandbox.assert_store_is_whole();
+}
+
 /// G1. A line that is garbled may have been anybody's.
 #[test]
 fn a_packed_ref_that_is_garbled_costs_no_history() {

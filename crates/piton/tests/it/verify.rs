@@ -198,6 +198,40 @@ fn a_ref_that_names_the_checkpoint_of_another_project_is_found() {
 }
 
 /// What a take is about to name, or has just named, is no damage.
+/// What people keep in a store with stock git is checked like checkpoints.
+#[test]
+fn tags_and_refs_to_trees_and_blobs_are_followed() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    taken(&take(&sandbox));
+    let keep = |text: &str| {
+        let file = sandbox.root().join("kept");
+        fs::write(&file, text).expect("a file");
+        let id = sandbox.store_git(&["hash-object", "-w", file.to_str().expect("UTF-8")]);
+        String::from_utf8(id).expect("an id").trim().to_owned()
+    };
+    let (blob, in_tree, tagged) = (keep("a blob"), keep("in a tree"), keep("tagged"));
+    let tree = [b"100644 file\0".to_vec(), from_hex(&in_tree)].concat();
+    fs::write(sandbox.root().join("kept"), tree).expect("a file");
+    let file = sandbox.root().join("kept").display().to_string();
+    let tree = String::from_utf8(sandbox.store_git(&["hash-object", "-w", "-t", "tree", &file])).expect("an id");
+    sandbox.store_git(&["update-ref", "refs/kept/blob", &blob]);
+    sandbox.store_git(&["update-ref", "refs/kept/tree", tree.trim()]);
+    sandbox.store_git(&["tag", "-a", "-m", "a tag", "kept", &tagged]);
+    assert_eq!(verify(&sandbox, ReadData::All).findings, []);
+    for id in [blob, in_tree, tagged] {
+        let path = sandbox.store().join("objects").join(&id[..2]).join(&id[2..]);
+        let bytes = fs::read(&path).expect("an object");
+        fs::remove_file(&path).expect("an object");
+        assert!(!verify(&sandbox, ReadData::No).is_whole(), "{id}");
+        fs::write(&path, bytes).expect("an object");
+    }
+}
+
+fn from_hex(id: &str) -> Vec<u8> {
+    (0..id.len()).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16).expect("two digits")).collect()
+}
+
 #[test]
 fn a_check_beside_takes_finds_nothing() {
     let sandbox = Sandbox::new();

@@ -447,6 +447,83 @@ mod tests {
         Collection { store, held, reach, now: NOW, watch, is_urgent: true, even_young: true }
     }
 
+    #[test]
+    fn a_collection_ends_when_it_is_told_to_or_somebody_in_a_hurry_waits() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (store, project) = store_and_project(&temp);
+        for contents in ["one", "two", "three"] {
+            take(&store, &project, contents);
+        }
+        let before = store.pack_names().expect("packs");
+        let held = store.lock_gc().expect("a lock");
+        let (watch, stopped) = (Watch::default(), Watch { stop: AtomicBool::new(true), ..Watch::default() });
+        assert!(store.collect(&held, Aim::All, NOW, &stopped).expect("a collection").left_some);
+        let urgent = store.lock_file("urgent").expect("a file");
+        urgent.lock().expect("a lock");
+        assert!(store.collect(&held, Aim::All, NOW, &watch).expect("a collection").left_some);
+        assert_eq!(store.pack_names().expect("packs"), before);
+        let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
+        let done = collection(&store, &held, reach, &watch).run(Aim::All).expect("a collection");
+        assert!(!done.left_some, "this one is in a hurry itself");
+        assert_eq!(store.pack_names().expect("packs").len(), 1);
+    }
+
+    #[test]
+    fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_it_alone() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (store, project) = store_and_project(&temp);
+        take(&store, &project, &"a line of text\n".repeat(100));
+        let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
+        let is_hasty = || {
+            let packs = store.packs().expect("packs");
+            let all: Vec<_> =
+                (0..packs[0].entries.len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
+            (packs.len(), all.iter().all(|hasty| *hasty), all.iter().any(|hasty| *hasty))
+        };
+        let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
+        std::fs::write(&keep, "").expect("a file");
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        assert_eq!(is_hasty(), (1, true, true));
+        std::fs::remove_file(&keep).expect("a file");
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        assert_eq!(is_hasty(), (1, false, false));
+    }
+
+    /// Puts an object into a file of its own, as stock git does, written so many seconds ago.
+    fn put_loose(store: &Store, contents: &str, secs: u64) -> (ObjectId, PathBuf) {
+        use std::io::Write as _;
+        let id = crate::id::IdHasher::of(crate::id::ObjectKind::Blob, contents.as_bytes()).expect("an id");
+        let path = store.layout.objects().join(&id.to_string()[..2]).join(&id.to_string()[2..]);
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        let file = std::fs::File::create(&path).expect("a file");
+        let mut out = flate2::write::ZlibEncoder::new(&file, flate2::Compression::fast());
+        write!(out, "blob {}\0{contents}", contents.len()).and_then(|()| out.finish().map(drop)).expect("written");
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 - secs))
+            .expect("a time");
+        (id, path)
+    }
+
+    #[test]
+    fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (store, project) = store_and_project(&temp);
+        take(&store, &project, "in a pack");
+        let (_, twice) = put_loose(&store, "in a pack", 0);
+        let (named, path) = put_loose(&store, "named", 0);
+        std::fs::write(store.git_dir().join("refs/heads/named"), format!("{named}\n")).expect("a ref");
+        let (_, young) = put_loose(&store, "young", 60 * 60);
+        let (_, old) = put_loose(&store, "old", 60 * 60 + 1);
+        let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
+        let left = || [&twice, &path, &young, &old].map(|path| path.exists());
+        store.collect(&held, Aim::Due, NOW, &watch).expect("a collection");
+        assert_eq!(left(), [false, true, true, false], "nothing is packed unless all is to be made small");
+        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        assert_eq!(left(), [false, false, true, false]);
+        assert!(store.objects(&StoreLock::none()).expect("objects").has(named));
+        store.collect_every(&held, NOW, &watch).expect("a collection");
+        assert_eq!(left(), [false; 4], "every byte goes that nothing refers to");
+    }
+
     /// Takes that come after the names were read move the ends of histories away from under them.
     #[test]
     fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {

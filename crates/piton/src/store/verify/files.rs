@@ -338,9 +338,28 @@ mod tests {
 
     #[test]
     fn a_configuration_is_read_as_git_reads_it() {
-        let sound = "# x\n[core]\n\trepositoryformatversion = 0\n\tbare = true\n[remote \"a b\"] url = x\n";
-        assert_eq!(check_config(sound), Ok(None));
+        let core = "# x\n[core]\n\trepositoryformatversion = 0\n\tbare = true\n";
+        for rest in [
+            "[remote \"a b\"] url = x\n",
+            "[remote \"a\"]\nurl = a\\\n[ b = c\npush-option = d\n",
+            "; a note\n\n[x] # another\ny\n",
+            "[core]\nlogAllRefUpdates = always\n[gc]\nauto = 0\n[commit]\ngpgsign = 0\n",
+            "[core]\nbare = 2\n",
+            "[fsck]\ngitmodulesUrl = ignore\nskipList = /some/where\n",
+        ] {
+            assert_eq!(check_config(&format!("{core}{rest}")), Ok(None), "{rest:?}");
+        }
         for (odd, is_error) in [
+            ("[core]\nbare = 0\n", false),
+            ("[core]\nbare = true\n[fsck]\nzeroPaddedFilemode = ignore\n", false),
+            ("[core]\nbare = true\n[fsck]\ngitmodulesUrl = perhaps\n", true),
+            ("[core]\nbare = true\nlogAllRefUpdates = perhaps\n", true),
+            ("[core]\nbare = true\n[gc]\nauto = perhaps\n", true),
+            ("[core]\nbare = true\n[x]\ny = \"\n", true),
+            ("[core]\nbare = true\n[]\n", true),
+            ("[core]\nbare = true\n[a_b]\n", true),
+            ("[core]\nbare = true\na_b = 1\n", true),
+            ("[core]\nbare = true\n\u{7f}\n", true),
             ("[core]\nbare = false\n", false),
             ("[core]\nbare\nrepositoryformatversion = 1\n", false),
             ("[core]\nbare = trve\n", true),
