@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::commit::FACTS_HEADER;
+use super::commit::{FACTS_HEADER, skipped_line};
 use super::{Objects, ProjectLock, Store, tree};
 use crate::error::Result;
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{self, unescape};
+use crate::skipped::Skipped;
 
 /// What is other than before.
 pub(crate) struct Rewrite<'a> {
@@ -19,6 +20,8 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) ids: &'a HashMap<CheckpointId, CheckpointId>,
     /// Paths that are not to be named any more.
     pub(crate) is_purged: &'a dyn Fn(&[u8]) -> bool,
+    /// What it held of them, to be known from now on as left out.
+    pub(crate) purged: &'a [Skipped],
 }
 
 impl Rewrite<'_> {
@@ -42,6 +45,14 @@ impl Rewrite<'_> {
             let line = if has_facts { self.fact(line) } else { Some(line.to_vec()) };
             has_facts |= line.as_deref() == Some(FACTS_HEADER);
             out.extend(line);
+        }
+        if !self.purged.is_empty() {
+            // The end of the text is the end of a line. Stock git's commits have no facts yet.
+            out.pop_if(|last| last.is_empty());
+            let header = (!has_facts).then(|| [Vec::new(), FACTS_HEADER.to_vec()]);
+            out.extend(header.into_iter().flatten());
+            out.extend(self.purged.iter().map(|skipped| skipped_line(skipped).into_bytes()));
+            out.push(Vec::new());
         }
         out.join(&b'\n')
     }
