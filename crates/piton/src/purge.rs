@@ -25,7 +25,7 @@ pub struct PurgeReport {
     pub paths: Vec<Vec<u8>>,
     /// How many different contents are gone.
     pub gone: u64,
-    /// Contents that other paths or projects still hold: id, and where one was seen.
+    /// Contents that other paths or projects still hold: id and place, for each place.
     pub still_held: Vec<(ObjectId, String)>,
     /// What came free on the disk.
     pub bytes_freed: u64,
@@ -120,7 +120,8 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
     }
     store.collect_every(&collecting, now, watch)?;
     report.still_held = store.where_held(&contents)?;
-    report.gone = (contents.len() - report.still_held.len()) as u64;
+    let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
+    report.gone = (contents.len() - still_there.len()) as u64;
     report.bytes_freed = before.saturating_sub(store.count_bytes()?);
     Ok(report)
 }

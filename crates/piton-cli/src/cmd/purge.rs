@@ -14,6 +14,9 @@ use crate::fit::counted;
 use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
 use crate::progress::watch_to_the_end;
 
+/// How many places are named where the same contents still are.
+const PLACES_MAX: usize = 20;
+
 /// Take a file out of every checkpoint of this project, for good: when a secret got in
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
@@ -67,8 +70,12 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     let report = watch_to_the_end(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
     output.json(&as_json(&report));
     output.text(&as_text(&report));
-    for (id, place) in &report.still_held {
+    for (id, place) in report.still_held.iter().take(PLACES_MAX) {
         output.warn(&format!("the same contents ({}) are still there: {place}", id.short()));
+    }
+    if let Some(more) = report.still_held.len().checked_sub(PLACES_MAX).filter(|more| *more > 0) {
+        let places = counted(more, "other place");
+        output.warn(&format!("and in {places}, which `--json` lists"));
     }
     if paths.iter().any(|path| project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok()) {
         let keep_out = keep_out(&context.settings.exclude, &paths);

@@ -150,6 +150,47 @@ fn the_same_contents_elsewhere_are_reported_and_stay() {
 }
 
 #[test]
+fn every_place_of_the_same_contents_is_named_once() {
+    let sandbox = Sandbox::new();
+    let secret = |path: &str| sandbox.write(path, SECRET);
+    ["keys", "copy.json", "a/one", "b/one", "a.txt"].into_iter().for_each(secret);
+    take_works(&sandbox);
+    sandbox.tree("a.txt = other");
+    take_works(&sandbox);
+    let other = sandbox.other_project("other");
+    fs::write(other.join("copy.json"), SECRET).expect("a file");
+    run(in_dir(&sandbox, &other).args(["take"])).done();
+    let ran = piton(&sandbox, ["purge", "--json", "-y", "keys"]);
+    assert_eq!((ran.code(), &ran.json()["gone"]), (3, &serde_json::json!(0)), "{ran:?}");
+    let (new, own) = (ids(&sandbox), sandbox.project());
+    let place =
+        |path: &str, id: &str, dir: &std::path::Path| format!("{path} in checkpoint {} of {}", &id[..7], dir.display());
+    let json = ran.json();
+    let told: Vec<_> = json["still_held"].as_array().expect("a list").iter().map(|one| one["place"].as_str()).collect();
+    let of_other = run(in_dir(&sandbox, &other).args(["rollback", "--json"])).done().json();
+    let mut want = vec![
+        place("copy.json", &new[0], &own),
+        place("a/one", &new[0], &own),
+        place("b/one", &new[0], &own),
+        place("a.txt", &new[1], &own),
+        place("copy.json", of_other[0]["id"].as_str().expect("an id"), &other),
+    ];
+    want.sort();
+    assert_eq!(told, want.iter().map(|place| Some(place.as_str())).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_places_that_are_named_have_a_limit() {
+    let sandbox = Sandbox::new();
+    sandbox.write("keys", SECRET);
+    (0..23).for_each(|number| sandbox.write(format!("copy-{number}"), SECRET));
+    take_works(&sandbox);
+    let said = piton(&sandbox, ["purge", "-y", "keys"]).stderr;
+    assert_eq!(said.matches("are still there: copy-").count(), 20, "{said}");
+    assert!(said.contains("and in 3 other places"), "{said}");
+}
+
+#[test]
 fn a_purge_waits_for_a_restore_that_was_cut_short() {
     let sandbox = Sandbox::new();
     let before = takes(&sandbox, 3);
