@@ -3,6 +3,8 @@
 //! - X1. This is the one verb that rewrites history. Every checkpoint from the first that held the path on gets a new id;
 //!   times, reasons and everything else stay. The report says which id became which.
 //! - X2. When it says that contents are gone, no file of the store holds them any more.
+//! - X3. A checkpoint that held the path says that it did: a restore does not take the file for one made since, and leaves
+//!   it where it is.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::relpath;
+use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, Watch, push_entry};
 use crate::time::Moment;
 
@@ -22,7 +25,7 @@ pub struct PurgeReport {
     pub paths: Vec<Vec<u8>>,
     /// How many different contents are gone.
     pub gone: u64,
-    /// Contents that other paths or projects still hold: id, and where one was seen.
+    /// Contents that other paths or projects still hold: id and place, for each place.
     pub still_held: Vec<(ObjectId, String)>,
     /// What came free on the disk.
     pub bytes_freed: u64,
@@ -117,7 +120,8 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
     }
     store.collect_every(&collecting, now, watch)?;
     report.still_held = store.where_held(&contents)?;
-    report.gone = (contents.len() - report.still_held.len()) as u64;
+    let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
+    report.gone = (contents.len() - still_there.len()) as u64;
     report.bytes_freed = before.saturating_sub(store.count_bytes()?);
     Ok(report)
 }
@@ -190,11 +194,21 @@ impl Purge<'_> {
     ) -> Result<CheckpointId> {
         let tree = self.strip(checkpoint.tree, b"", Some(new_objects))?.expect("the root always has a tree");
         let all = self.objects.compare_trees(Some(checkpoint.tree), None)?;
+        let gone_in = |path: &[u8]| all.iter().filter(|change| relpath::is_within(&change.path, path)).count() as u64;
         let gone = all.iter().filter(|change| self.is_purged(&change.path)).count() as u64;
+        let mut purged = Vec::new();
+        for path in self.paths {
+            let extent = match self.objects.entry_at(checkpoint.tree, path)? {
+                Some((EntryMode::Dir, _)) => Extent::Dir(Some(gone_in(path))),
+                Some(_) => Extent::File,
+                None => continue,
+            };
+            purged.push(Skipped { path: path.clone(), why: SkipReason::Purged, extent });
+        }
         let bytes = self.objects.read(checkpoint.id, ObjectKind::Commit)?;
         let is_purged = |path: &[u8]| self.is_purged(path);
         let files = checkpoint.facts.files.map(|files| files.saturating_sub(gone));
-        let bytes = Rewrite { tree, parent, files, ids, is_purged: &is_purged }.apply(&bytes);
+        let bytes = Rewrite { tree, parent, files, ids, is_purged: &is_purged, purged: &purged }.apply(&bytes);
         let added = new_objects.writer().add(ObjectKind::Commit, &bytes)?;
         added.map_err(|collision| Error::damaged("make a checkpoint", collision))
     }

@@ -32,10 +32,12 @@ pub enum SkipReason {
     Temporary,
     /// The directory of a git repository.
     GitDir,
+    /// It was held, and a purge took it out.
+    Purged,
 }
 
 impl SkipReason {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Ignored,
         Self::Excluded,
         Self::Secret,
@@ -48,6 +50,7 @@ impl SkipReason {
         Self::Store,
         Self::Temporary,
         Self::GitDir,
+        Self::Purged,
     ];
 
     /// The word for it in records and in `--json`.
@@ -65,6 +68,7 @@ impl SkipReason {
             Self::Store => "store",
             Self::Temporary => "temporary",
             Self::GitDir => "git_dir",
+            Self::Purged => "purged",
         }
     }
 
@@ -75,7 +79,7 @@ impl SkipReason {
 
     /// Whether a user who thinks that everything is protected should hear of it. The rest is as the rules want it.
     pub fn is_a_surprise(self) -> bool {
-        !matches!(self, Self::Ignored | Self::Excluded | Self::Store | Self::GitDir)
+        !matches!(self, Self::Ignored | Self::Excluded | Self::Store | Self::GitDir | Self::Purged)
     }
 }
 
@@ -145,6 +149,8 @@ impl fmt::Display for Skipped {
         write!(f, "{} ({}", self.shown_path(), self.why)?;
         match self.extent {
             Extent::File => {}
+            Extent::Dir(Some(1)) if self.why == SkipReason::Purged => f.write_str(", 1 file")?,
+            Extent::Dir(Some(files)) if self.why == SkipReason::Purged => write!(f, ", {} files", grouped(files))?,
             Extent::Dir(None) => f.write_str(", not entered")?,
             Extent::Dir(Some(1)) => f.write_str(", 1 file not entered")?,
             Extent::Dir(Some(files)) => write!(f, ", {} files not entered", grouped(files))?,

@@ -1,6 +1,7 @@
 //! `piton purge`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
 use piton::{PurgeReport, plan_purge, purge};
@@ -12,6 +13,9 @@ use crate::context::Context;
 use crate::fit::counted;
 use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
 use crate::progress::watch_to_the_end;
+
+/// How many places are named where the same contents still are.
+const PLACES_MAX: usize = 20;
 
 /// Take a file out of every checkpoint of this project, for good: when a secret got in
 #[derive(Debug, Args)]
@@ -66,11 +70,42 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     let report = watch_to_the_end(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
     output.json(&as_json(&report));
     output.text(&as_text(&report));
-    for (id, place) in &report.still_held {
+    for (id, place) in report.still_held.iter().take(PLACES_MAX) {
         output.warn(&format!("the same contents ({}) are still there: {place}", id.short()));
     }
-    output.hint("the next take keeps the file again, unless it is excluded or ignored");
+    if let Some(more) = report.still_held.len().checked_sub(PLACES_MAX).filter(|more| *more > 0) {
+        let places = counted(more, "other place");
+        output.warn(&format!("and in {places}, which `--json` lists"));
+    }
+    if paths.iter().any(|path| project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok()) {
+        let keep_out = keep_out(&context.settings.exclude, &paths);
+        let how = keep_out.unwrap_or_else(|| "`exclude:` in the configuration".to_owned());
+        output.hint(&format!(
+            "the file stays where it is, and every later checkpoint holds it again, a restore's own too, unless it is \
+             excluded or ignored: {how}"
+        ));
+    }
     if report.still_held.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+/// The command that puts the paths on the exclude list, besides what is there. None where they have no place in one:
+/// commas are between the items.
+fn keep_out(excluded: &[String], paths: &[Vec<u8>]) -> Option<String> {
+    let mut items = excluded.to_vec();
+    for path in paths {
+        let path = std::str::from_utf8(path).ok()?;
+        let mut pattern = "/".to_owned();
+        for character in path.chars() {
+            if matches!(character, '*' | '?' | '[' | ']' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        items.push(pattern);
+    }
+    let list = items.join(",");
+    let is_typed = items.iter().all(|item| !item.contains(',') && !item.ends_with(' ')) && plain(&list) == list;
+    is_typed.then(|| format!("`piton config set exclude '{}'`", list.replace('\'', "'\\''")))
 }
 
 fn as_text(report: &PurgeReport) -> String {

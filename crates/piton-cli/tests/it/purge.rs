@@ -150,6 +150,47 @@ fn the_same_contents_elsewhere_are_reported_and_stay() {
 }
 
 #[test]
+fn every_place_of_the_same_contents_is_named_once() {
+    let sandbox = Sandbox::new();
+    let secret = |path: &str| sandbox.write(path, SECRET);
+    ["keys", "copy.json", "a/one", "b/one", "a.txt"].into_iter().for_each(secret);
+    take_works(&sandbox);
+    sandbox.tree("a.txt = other");
+    take_works(&sandbox);
+    let other = sandbox.other_project("other");
+    fs::write(other.join("copy.json"), SECRET).expect("a file");
+    run(in_dir(&sandbox, &other).args(["take"])).done();
+    let ran = piton(&sandbox, ["purge", "--json", "-y", "keys"]);
+    assert_eq!((ran.code(), &ran.json()["gone"]), (3, &serde_json::json!(0)), "{ran:?}");
+    let (new, own) = (ids(&sandbox), sandbox.project());
+    let place =
+        |path: &str, id: &str, dir: &std::path::Path| format!("{path} in checkpoint {} of {}", &id[..7], dir.display());
+    let json = ran.json();
+    let told: Vec<_> = json["still_held"].as_array().expect("a list").iter().map(|one| one["place"].as_str()).collect();
+    let of_other = run(in_dir(&sandbox, &other).args(["rollback", "--json"])).done().json();
+    let mut want = vec![
+        place("copy.json", &new[0], &own),
+        place("a/one", &new[0], &own),
+        place("b/one", &new[0], &own),
+        place("a.txt", &new[1], &own),
+        place("copy.json", of_other[0]["id"].as_str().expect("an id"), &other),
+    ];
+    want.sort();
+    assert_eq!(told, want.iter().map(|place| Some(place.as_str())).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_places_that_are_named_have_a_limit() {
+    let sandbox = Sandbox::new();
+    sandbox.write("keys", SECRET);
+    (0..23).for_each(|number| sandbox.write(format!("copy-{number}"), SECRET));
+    take_works(&sandbox);
+    let said = piton(&sandbox, ["purge", "-y", "keys"]).stderr;
+    assert_eq!(said.matches("are still there: copy-").count(), 20, "{said}");
+    assert!(said.contains("and in 3 other places"), "{said}");
+}
+
+#[test]
 fn a_purge_waits_for_a_restore_that_was_cut_short() {
     let sandbox = Sandbox::new();
     let before = takes(&sandbox, 3);
@@ -173,12 +214,76 @@ fn undo_and_restore_go_on_after_a_purge() {
     let now = testkit::files_in(&sandbox.project());
     piton(&sandbox, ["restore", "3", "-y"]).done();
     piton(&sandbox, ["purge", "-y", "dir/keys"]).done();
-    piton(&sandbox, ["undo", "-y"]).done();
+    // Partly: what was purged stays as it is.
+    assert_eq!(piton(&sandbox, ["undo", "-y"]).code(), 3);
     let after = testkit::files_in(&sandbox.project());
     // What was purged cannot come back, and what is there instead is not touched without a checkpoint of it.
     assert_eq!(without_secret(after), without_secret(now));
     sandbox.assert_store_is_whole();
     take_works(&sandbox);
+}
+
+/// X3.
+#[test]
+fn a_restore_after_a_purge_leaves_the_file_where_it_is() {
+    // Two of piton's, and one of stock git's, which says nothing of itself.
+    for is_stock in [false, true] {
+        let sandbox = Sandbox::new();
+        sandbox.tree("config/keys.json = key one\n secrets/a = a\n secrets/b = b\n main.rs = one");
+        let id = take_works(&sandbox);
+        if is_stock {
+            let git = |args: &[&str]| String::from_utf8(sandbox.store_git(args)).expect("text").trim().to_owned();
+            let name = git(&["for-each-ref", "--format=%(refname)"]);
+            let stock = git(&["commit-tree", "-m", "before patch", &format!("{id}^{{tree}}")]);
+            git(&["update-ref", &name, &stock]);
+        }
+        sandbox.tree("config/keys.json = key two\n main.rs = two");
+        take_works(&sandbox);
+        sandbox.tree("secrets/b = changed\n made-since");
+        piton(&sandbox, ["purge", "-y", "config/keys.json", "secrets"]).done();
+        let shown = piton(&sandbox, ["show", "1"]).done().stdout;
+        assert!(shown.contains("config/keys.json (purged)") && shown.contains("secrets/ (purged, 2 files)"), "{shown}");
+        let before = testkit::files_in(&sandbox.project());
+        let ran = piton(&sandbox, ["restore", "2", "-y", "--json"]);
+        assert_eq!(ran.code(), 3, "{ran:?}");
+        let left = |path: &str| serde_json::json!({"path": path, "why": "purged"});
+        assert_eq!(ran.json()["left"], Value::from(["config/keys.json", "secrets/a", "secrets/b"].map(left).to_vec()));
+        assert_eq!(ran.json()["removed_paths"], serde_json::json!(["made-since"]));
+        let after = testkit::files_in(&sandbox.project());
+        for path in ["config/keys.json", "secrets/a", "secrets/b"] {
+            assert_eq!(after.get(path.as_bytes()), before.get(path.as_bytes()), "{path}");
+        }
+        assert_eq!(fs::read_to_string(sandbox.path("main.rs")).expect("a file"), "one");
+        sandbox.assert_store_is_whole();
+    }
+}
+
+/// The command that is told, with all that is in the list already.
+#[test]
+fn a_purge_says_how_to_keep_the_file_out_and_that_works() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("it's [a] key = one\n kept.txt\n data.sqlite");
+    piton(&sandbox, ["config", "set", "exclude", "*.sqlite"]).done();
+    let take = || piton(&sandbox, ["take", "--json"]).done().json()["id"].as_str().expect("an id").to_owned();
+    take();
+    let purged = piton(&sandbox, ["purge", "-y", "it's [a] key"]).done();
+    let words = "every later checkpoint holds it again, a restore's own too, unless it is excluded or ignored";
+    assert!(purged.stderr.contains(words), "{purged:?}");
+    let told = purged.stderr.split('`').nth(1).expect("a command").strip_prefix("piton ").expect("ours").to_owned();
+    let ours = in_dir(&sandbox, &sandbox.project());
+    let mut shell = testkit::clean_command("/bin/sh");
+    shell.envs(ours.get_envs().filter_map(|(key, value)| Some((key, value?)))).current_dir(sandbox.project());
+    run(shell.arg("-c").arg(format!("{} {told}", ours.get_program().display()))).done();
+    let list = piton(&sandbox, ["config", "get", "exclude", "--json"]).done().json();
+    assert_eq!(list["value"], serde_json::json!(["*.sqlite", "/it's \\[a\\] key"]));
+    sandbox.tree("kept.txt = changed");
+    assert_eq!(sandbox.held_by(&take()).into_keys().collect::<Vec<_>>(), [b"kept.txt".to_vec()]);
+    // What is gone from the disk cannot come back.
+    sandbox.tree("b.txt");
+    take();
+    fs::remove_file(sandbox.path("b.txt")).expect("a file");
+    let purged = piton(&sandbox, ["purge", "-y", "b.txt"]).done();
+    assert_eq!(purged.stderr, "");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub enum WhyLeft {
     NoContents,
     /// The checkpoint left it out, so that it may have been there.
     LeftOutThen,
+    /// The checkpoint held it until a purge took it out.
+    Purged,
     /// The file system said no.
     Failed(String),
 }
@@ -37,6 +39,7 @@ impl WhyLeft {
             Self::InTheWay => "in_the_way",
             Self::NoContents => "no_contents",
             Self::LeftOutThen => "left_out_then",
+            Self::Purged => "purged",
             Self::Failed(_) => "failed",
         }
     }
@@ -50,6 +53,7 @@ impl std::fmt::Display for WhyLeft {
             Self::InTheWay => f.write_str("something else stands in its place"),
             Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
             Self::LeftOutThen => f.write_str("it was there, and the checkpoint left it out"),
+            Self::Purged => f.write_str("it was there, and a purge took it out of the checkpoint"),
             Self::Failed(error) => f.write_str(error),
         }
     }

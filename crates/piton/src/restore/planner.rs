@@ -232,16 +232,18 @@ impl<'a> Planner<'a> {
         draft.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
     }
 
-    /// Whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out.
-    /// Where it says so of many files at once, it was one of them if nobody has touched it since.
-    fn was_left_out(&self, path: &[u8], file: &FileNode) -> bool {
+    /// Whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out,
+    /// or that a purge took it out. Where it says so of many files at once, it was one of them if nobody has touched it
+    /// since.
+    fn was_left_out(&self, path: &[u8], file: &FileNode) -> Option<WhyLeft> {
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => skipped.path == path,
             Extent::Dir(_) => relpath::is_within(path, &skipped.path),
             // Checkpoints have seconds: what changed in that very one may have been there.
             Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
         };
-        self.target.facts.skipped.iter().any(is_named)
+        let named = self.target.facts.skipped.iter().find(|skipped| is_named(skipped))?;
+        Some(if named.why == SkipReason::Purged { WhyLeft::Purged } else { WhyLeft::LeftOutThen })
     }
 
     /// The same of a directory: then it stays, even if it is empty.
@@ -267,9 +269,9 @@ impl<'a> Planner<'a> {
         let makes_way = backs.iter().any(|(aside, name)| relpath::join(relpath::split(aside).0, name) == path);
         if is_aside {
             draft.touched.insert(path.to_vec());
-        } else if self.is_meant(path) && !makes_way && self.was_left_out(path, file) {
+        } else if let Some(why) = self.was_left_out(path, file).filter(|_| self.is_meant(path) && !makes_way) {
             draft.touched.insert(path.to_vec());
-            draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::LeftOutThen });
+            draft.plan.left.push(Left { path: path.to_vec(), why });
         } else if let Some(why) = self.is_unsaved(path).filter(|_| self.is_meant(path)) {
             draft.touched.insert(path.to_vec());
             draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });

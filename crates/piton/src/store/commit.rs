@@ -165,15 +165,8 @@ impl Facts {
         for path in &self.empty_dirs {
             line(format_args!("empty {}", escape(path)));
         }
-        for Skipped { path, why, extent } in &self.skipped {
-            let extent = match extent {
-                Extent::File => "file".to_owned(),
-                Extent::Dir(None) => "dir".to_owned(),
-                Extent::Dir(Some(files)) => format!("dir:{files}"),
-                Extent::Some(files) => format!("some:{files}"),
-            };
-            // A path may be empty (the project itself), a field may not: hence the dot in front.
-            line(format_args!("skipped {} {extent} ./{}", why.word(), escape(path)));
+        for skipped in &self.skipped {
+            line(format_args!("{}", skipped_line(skipped)));
         }
         if let Some(record) = &self.record {
             line(format_args!("record {}", escape(record)));
@@ -227,6 +220,17 @@ impl Facts {
         }
         Some(())
     }
+}
+
+pub(super) fn skipped_line(Skipped { path, why, extent }: &Skipped) -> String {
+    let extent = match extent {
+        Extent::File => "file".to_owned(),
+        Extent::Dir(None) => "dir".to_owned(),
+        Extent::Dir(Some(files)) => format!("dir:{files}"),
+        Extent::Some(files) => format!("some:{files}"),
+    };
+    // A path may be empty (the project itself), a field may not: hence the dot in front.
+    format!("skipped {} {extent} ./{}", why.word(), escape(path))
 }
 
 fn read_skipped(value: &str) -> Option<Skipped> {

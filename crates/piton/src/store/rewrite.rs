@@ -1,13 +1,14 @@
 //! Writing a commit anew with another tree, for the one verb that does so. Whatever need not change stays byte for byte.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::commit::FACTS_HEADER;
+use super::commit::{FACTS_HEADER, skipped_line};
 use super::{Objects, ProjectLock, Store, tree};
 use crate::error::Result;
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{self, unescape};
+use crate::skipped::Skipped;
 
 /// What is other than before.
 pub(crate) struct Rewrite<'a> {
@@ -19,6 +20,8 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) ids: &'a HashMap<CheckpointId, CheckpointId>,
     /// Paths that are not to be named any more.
     pub(crate) is_purged: &'a dyn Fn(&[u8]) -> bool,
+    /// What it held of them, to be known from now on as left out.
+    pub(crate) purged: &'a [Skipped],
 }
 
 impl Rewrite<'_> {
@@ -42,6 +45,14 @@ impl Rewrite<'_> {
             let line = if has_facts { self.fact(line) } else { Some(line.to_vec()) };
             has_facts |= line.as_deref() == Some(FACTS_HEADER);
             out.extend(line);
+        }
+        if !self.purged.is_empty() {
+            // The end of the text is the end of a line. Stock git's commits have no facts yet.
+            out.pop_if(|last| last.is_empty());
+            let header = (!has_facts).then(|| [Vec::new(), FACTS_HEADER.to_vec()]);
+            out.extend(header.into_iter().flatten());
+            out.extend(self.purged.iter().map(|skipped| skipped_line(skipped).into_bytes()));
+            out.push(Vec::new());
         }
         out.join(&b'\n')
     }
@@ -77,49 +88,55 @@ impl Store {
         fsx::remove_file(&self.layout.index(project))
     }
 
-    /// Which of these contents are in the store, and where one of them was seen.
+    /// Which of these contents are in the store, and every place where they stand: each path of each project once, with
+    /// the newest checkpoint that has them there.
     pub(crate) fn where_held(&self, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
         let held = self.share()?;
         // Names before objects: a take publishes objects first, so what is named now is there afterwards.
         let roots = self.roots()?;
         let objects = self.objects(&held)?;
-        let mut left: HashMap<_, _> =
-            contents.iter().filter(|id| objects.has(**id)).map(|id| (*id, String::new())).collect();
+        let mut left: BTreeMap<_, Vec<String>> =
+            contents.iter().filter(|id| objects.has(**id)).map(|id| (*id, Vec::new())).collect();
         if left.is_empty() {
             return Ok(Vec::new());
         }
-        let mut seen = HashSet::new();
         for (project, newest) in roots.projects {
+            let (mut trees, mut named) = (HashSet::new(), HashSet::new());
             let place =
                 self.record(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());
             for checkpoint in objects.history(Some(newest), &roots.ends)? {
-                look_for(&objects, checkpoint.tree, &mut seen, &mut |path, id| {
-                    if let Some(found) = left.get_mut(&id).filter(|found| found.is_empty()) {
+                look_for(&objects, checkpoint.tree, &mut trees, &mut |path, id| {
+                    if let Some(places) = left.get_mut(&id)
+                        && named.insert((path.to_vec(), id))
+                    {
                         let path = String::from_utf8_lossy(path);
-                        *found = format!("{path} in checkpoint {} of {place}", checkpoint.id.short());
+                        places.push(format!("{path} in checkpoint {} of {place}", checkpoint.id.short()));
                     }
                 })?;
             }
         }
-        let mut left: Vec<_> = left.into_iter().collect();
-        for (_, place) in left.iter_mut().filter(|(_, place)| place.is_empty()) {
-            "somewhere that is no checkpoint of a project".clone_into(place);
+        let mut all = Vec::new();
+        for (id, mut places) in left {
+            if places.is_empty() {
+                places.push("somewhere that is no checkpoint of a project".to_owned());
+            }
+            places.sort();
+            all.extend(places.into_iter().map(|place| (id, place)));
         }
-        left.sort();
-        Ok(left)
+        Ok(all)
     }
 }
 
-/// Calls `each` with every path in a tree and its contents, once for each tree.
+/// Calls `each` with every path in a tree and its contents, once for each tree in one place.
 fn look_for(
     objects: &Objects,
     tree: ObjectId,
-    seen: &mut HashSet<ObjectId>,
+    seen: &mut HashSet<(Vec<u8>, ObjectId)>,
     each: &mut dyn FnMut(&[u8], ObjectId),
 ) -> Result<()> {
     let mut open = vec![(Vec::new(), tree)];
     while let Some((dir, tree)) = open.pop() {
-        if !seen.insert(tree) {
+        if !seen.insert((dir.clone(), tree)) {
             continue;
         }
         let bytes = objects.read(tree, ObjectKind::Tree)?;
