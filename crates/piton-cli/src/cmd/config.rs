@@ -43,6 +43,9 @@ Examples:
   piton config set max_snapshots 50
   piton config set exclude 'data/,*.sqlite'
 
+Comments and order of the file stay. A pattern that goes takes the comment on
+its line with it, and a list in brackets those inside.
+
 {EXIT_CODES}"))]
     Set {
         /// Which
@@ -140,18 +143,8 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
     };
     let mut config = Config::parse(&before, Format::Yaml).map_err(failed)?;
     // The short form has no room for a second setting.
-    if let Value::Bool(enabled) = config.value()["checkpoints"].clone() {
-        config.unset(&["checkpoints"]).map_err(failed)?;
-        config.set(&["checkpoints", "enabled"], &json!(enabled)).map_err(failed)?;
-    }
-    let there = config.value()["checkpoints"].get(key).cloned();
-    if there.as_ref() != Some(&value) {
-        // A list is put in place anew.
-        if there.as_ref().is_some_and(|there| there.is_array() || value.is_array()) {
-            config.unset(&["checkpoints", key]).map_err(failed)?;
-        }
-        config.set(&["checkpoints", key], &value).map_err(failed)?;
-    }
+    config.expand("checkpoints", "enabled").map_err(failed)?;
+    config.set(&["checkpoints", key], &value).map_err(failed)?;
     let after = config.text();
     check(after, key, &value).map_err(failed)?;
     if after != before {
