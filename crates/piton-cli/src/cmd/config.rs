@@ -9,7 +9,7 @@ use piton::{Error, ErrorKind, Settings};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
-use crate::context::Context;
+use crate::context::{Context, variable};
 use crate::install::edit::{Config, Format};
 use crate::install::files;
 use crate::output::{Output, plain};
@@ -83,8 +83,8 @@ const MEANINGS: [(&str, &str); 13] = [
 /// Works with a file that has mistakes in it, too: this is how they are mended.
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
     let mut problems = Vec::new();
-    let done = Context::lenient(global, &mut problems).and_then(|context| {
-        problems.iter().for_each(|problem| output.warn(problem));
+    let done = Context::lenient(global, output, &mut problems).and_then(|context| {
+        problems.iter().for_each(|problem| output.warn(&problem.what));
         match &args.verb {
             None => show(&context, global, output),
             Some(Verb::Get { key }) => get(key, &context, output),
@@ -102,11 +102,16 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
     let settings: Vec<_> = Settings::KEYS.iter().map(|key| (*key, context.settings.get(key))).collect();
     let path = path_of(context)?;
     let in_file = files::read(&path).ok().flatten().map(|text| keys_in(&text)).unwrap_or_default();
-    let source = |key: &str| match key {
-        "enabled" if global.checkpoints => "--checkpoints".to_owned(),
-        _ if Context::is_set(&variable(key)) => variable(key),
-        _ if in_file.iter().any(|there| there == key) => path.display().to_string(),
-        _ => "default".to_owned(),
+    let file = path.display().to_string();
+    let source = |key: &str| {
+        // What is refused there comes from where it would come from without it.
+        let is_from = |source: &str, is_there: bool| is_there && !context.is_refused(source, key);
+        match variable(key) {
+            _ if key == "enabled" && global.checkpoints => "--checkpoints".to_owned(),
+            variable if is_from(&variable, Context::is_set(&variable)) => variable,
+            _ if is_from(&file, in_file.iter().any(|there| there == key)) => file.clone(),
+            _ => "default".to_owned(),
+        }
     };
     output.json(&json!({
         "file": path.to_string_lossy(),
@@ -204,10 +209,6 @@ fn path_of(context: &Context) -> anyhow::Result<std::path::PathBuf> {
         .config
         .clone()
         .context("cannot find the configuration file: there is no home directory\nhint: give it with --config")
-}
-
-fn variable(key: &str) -> String {
-    format!("PITON_{}", key.to_ascii_uppercase())
 }
 
 /// The name of a setting, as the file has it or with dashes.

@@ -4,7 +4,7 @@ use clap::Args;
 use piton::{Moment, Presence, ProjectStatus, Status, StatusProblem};
 use serde_json::{Value, json};
 
-use crate::cli::EXIT_CODES;
+use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::{counted, cut_start, padded, wrapped};
 use crate::output::{BAD, Output, WARN, bytes, plain};
@@ -37,7 +37,10 @@ const DIR_COLUMNS_MIN: usize = 24;
 const BESIDE_COLUMNS: usize = 33;
 const ALONE_COLUMNS: usize = 11;
 
-pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
+/// Shows what can be shown, whatever is wrong with the configuration: that is what people look here for.
+pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let mut problems = Vec::new();
+    let context = Context::lenient(global, output, &mut problems)?;
     let store = context.existing_store()?;
     let status = match &store {
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyh
             problems: Vec::new(),
         },
     };
-    let mut problems = status.problems.clone();
+    problems.extend(status.problems.iter().cloned());
     problems.extend(context.problems());
     output.json(&as_json(&status, &problems));
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };

@@ -213,6 +213,21 @@ fn a_mistake_in_the_file_can_be_mended_with_it() {
 }
 
 #[test]
+fn a_value_that_is_not_used_is_not_where_the_setting_is_from() {
+    let sandbox = with_file("checkpoints:\n  max_snapshots: lots\n  max_files: 7\n");
+    let mut command = in_dir(&sandbox, &sandbox.project());
+    command.env("PITON_MAX_FILES", "many").env("PITON_DEADLINE_MS", "soon").args(["config", "--json"]);
+    let shown = run(&mut command).done();
+    let from = |key: &str| shown.json()["settings"][key]["source"].clone();
+    assert_eq!(from("max_snapshots"), "default");
+    assert_eq!(from("max_files"), file(&sandbox).display().to_string());
+    assert_eq!(from("deadline_ms"), "default");
+    for words in ["max_snapshots: expected a whole number", "PITON_MAX_FILES: max_files: ", "PITON_DEADLINE_MS: "] {
+        assert!(shown.stderr.contains(words), "{shown:?}");
+    }
+}
+
+#[test]
 fn a_file_that_is_named_from_another_directory_is_read_and_changed_there() {
     let sandbox = Sandbox::new();
     let (here, there) = (sandbox.root().join("rel.yaml"), sandbox.path("rel.yaml"));
