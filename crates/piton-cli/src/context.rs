@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use piton::{
-    Error, ErrorKind, Journal, Level, Moment, Project, Settings, SettingsProblem, StatusProblem, Store, Waiting,
+    Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, SettingsProblem, StatusProblem, Store, Waiting,
 };
 
 use crate::cli::Global;
@@ -26,6 +26,8 @@ pub(crate) struct Context {
     /// The configuration file, whether it is there or not.
     pub(crate) config: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
+    /// Which values were not used: where they stand, and of which setting.
+    refused: Vec<(String, String)>,
     /// Who is told that another process is waited for.
     told: Option<fn(&Waiting)>,
 }
@@ -33,18 +35,33 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
         let context = Self::with(global, |config| settings(global, config, output))?;
-        let told = (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting));
-        Ok(Self { told, ..context })
+        Ok(Self { told: told(output), ..context })
     }
 
     /// The same for whoever looks for problems: what is wrong with the configuration is among them.
-    pub(crate) fn lenient(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
-        Self::with(global, |config| {
+    pub(crate) fn lenient(global: &Global, output: &Output, problems: &mut Vec<StatusProblem>) -> anyhow::Result<Self> {
+        let mut refused = Vec::new();
+        let context = Self::with(global, |config| {
             let (settings, found, unread) = read_settings(global, config);
-            problems.extend(found.iter().map(|(source, problem)| format!("{source}: {problem}")));
-            problems.extend(unread.map(|error| format!("{error:#}")));
+            let wrong = found.iter().filter(|(_, problem)| problem.is_error);
+            refused.extend(wrong.map(|(source, problem)| (source.clone(), problem.key.clone())));
+            let problem = |(source, problem): &(String, SettingsProblem)| StatusProblem {
+                what: format!("{source}: {problem}"),
+                hint: remedy(source, problem),
+            };
+            problems.extend(found.iter().map(problem));
+            problems.extend(unread.map(|error| StatusProblem {
+                what: error.to_string(),
+                hint: error.hint().unwrap_or_default().to_owned(),
+            }));
             Ok(settings)
-        })
+        })?;
+        Ok(Self { refused, told: told(output), ..context })
+    }
+
+    /// Whether what stands there about a setting is not used, since it makes no sense.
+    pub(crate) fn is_refused(&self, source: &str, key: &str) -> bool {
+        self.refused.iter().any(|(from, about)| from == source && (about == key || about == "checkpoints"))
     }
 
     /// The same for whoever prunes while nobody is there to ask: a value that makes no sense lets nothing go.
@@ -64,7 +81,7 @@ impl Context {
                 // 0 is no limit.
                 *limit = if is_wrong(key) { 0 } else { *limit };
             }
-            problems.extend(in_words(&found, unread));
+            problems.extend(in_words(&found, config, unread));
             Ok(settings)
         })
     }
@@ -89,7 +106,7 @@ impl Context {
         let base = base(global, home.as_deref())?;
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         let settings = settings(config.as_deref())?;
-        Ok(Self { base: dir.join(base), dir, settings, config, home, told: None })
+        Ok(Self { base: dir.join(base), dir, settings, config, home, refused: Vec::new(), told: None })
     }
 
     /// The directory that a variable of the environment names.
@@ -222,7 +239,11 @@ impl Context {
             );
         }
         let since = Self::now().secs - WARNED_SECS;
+        // What the file says now is known; a mistake that was mended is none any more.
+        let file = self.config.as_ref().map(|path| about_configuration(&path.display().to_string()));
+        let is_judged = |event: &Event| file.as_ref().is_some_and(|file| event.what.contains(file));
         let warnings = journal.recent(EVENTS_MAX).into_iter().filter(|event| event.level == Level::Warning);
+        let warnings = warnings.filter(|event| !is_judged(event));
         for event in warnings.filter(|event| event.time.secs > since).take(WARNINGS_MAX) {
             note(&event.what, &format!("noted {}", crate::output::local(event.time).date_and_time()));
         }
@@ -288,7 +309,7 @@ impl Surroundings {
         let base = if is_named { dir.join(base) } else { base };
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         let (settings, problems, unread) = read_settings(global, config.as_deref());
-        let problems = in_words(&problems, unread).collect();
+        let problems = in_words(&problems, config.as_deref(), unread).collect();
         let journal = journal(&base, home.as_deref());
         Self { home, base, config: config.filter(|_| global.config.is_some()), settings, problems, journal }
     }
@@ -307,10 +328,20 @@ impl Surroundings {
     }
 }
 
+/// What the journal says of a mistake there begins with.
+fn about_configuration(source: &str) -> String {
+    format!("the configuration {source}: ")
+}
+
 /// What is wrong with the settings, for the journal.
-fn in_words(found: &[(String, SettingsProblem)], unread: Option<anyhow::Error>) -> impl Iterator<Item = String> {
-    let found = found.iter().map(|(source, problem)| format!("the configuration {source}: {problem}"));
-    found.chain(unread.map(|error| format!("{error:#}")))
+fn in_words(
+    found: &[(String, SettingsProblem)],
+    config: Option<&Path>,
+    unread: Option<Error>,
+) -> impl Iterator<Item = String> {
+    let found = found.iter().map(|(source, problem)| about_configuration(source) + &problem.to_string());
+    let file = config.unwrap_or(Path::new("")).display().to_string();
+    found.chain(unread.map(|error| about_configuration(&file) + &error.to_string()))
 }
 
 /// A value that is wrong is an error here: a user is there to mend it.
@@ -318,18 +349,35 @@ fn settings(global: &Global, config: Option<&Path>, output: &Output) -> anyhow::
     let (settings, problems, unread) = read_settings(global, config);
     for (source, problem) in problems {
         if problem.is_error {
-            bail!("cannot use the configuration {source}: {problem}\nhint: mend it there, or with `piton config set`");
+            bail!("cannot use the configuration {source}: {problem}\nhint: {}", remedy(&source, &problem));
         }
         output.warn(&format!("{source}: {problem}"));
     }
-    unread.map_or(Ok(settings), Err)
+    unread.map_or(Ok(settings), |error| Err(error.into()))
+}
+
+/// What to do about a setting that is wrong.
+fn remedy(source: &str, problem: &SettingsProblem) -> String {
+    let SettingsProblem { key, is_error, .. } = problem;
+    match (is_error, key.as_str()) {
+        _ if *source == variable(key) => format!("give the variable {source} another value, or unset it"),
+        (false, _) => "mend it there; `piton config` shows the settings that there are".to_owned(),
+        (true, "checkpoints") => "mend it there; `piton config set --help` shows how settings are written".to_owned(),
+        (true, key) => format!("mend it there, or with `piton config set {key} VALUE`"),
+    }
+}
+
+/// The variable of the environment that goes before a setting.
+pub(crate) fn variable(key: &str) -> String {
+    format!("PITON_{}", key.to_ascii_uppercase())
+}
+
+fn told(output: &Output) -> Option<fn(&Waiting)> {
+    (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting))
 }
 
 /// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
-fn read_settings(
-    global: &Global,
-    config: Option<&Path>,
-) -> (Settings, Vec<(String, SettingsProblem)>, Option<anyhow::Error>) {
+fn read_settings(global: &Global, config: Option<&Path>) -> (Settings, Vec<(String, SettingsProblem)>, Option<Error>) {
     let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
     if let Some(path) = config {
         match fs::read_to_string(path) {
@@ -340,12 +388,12 @@ fn read_settings(
             Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let hint = "`--config` and HERMES_HOME say which file is read";
-                unread = Some(Error::io("read", path, error).with_hint(hint).into());
+                unread = Some(Error::io("read", path, error).with_hint(hint));
             }
         }
     }
     for key in Settings::KEYS {
-        let name = format!("PITON_{}", key.to_ascii_uppercase());
+        let name = variable(key);
         if let Some(value) = env::var_os(&name) {
             problems.extend(settings.set_text(key, &value.to_string_lossy()).err().map(|problem| (name, problem)));
         }

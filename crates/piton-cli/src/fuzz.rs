@@ -75,13 +75,17 @@ fn edits(bytes: &[u8]) {
     }
 }
 
-/// Our own setting in a configuration, as `config set` writes it.
-fn switch_on(config: &Config) {
-    let mut config = config.clone();
-    if config.set(&["checkpoints", "enabled"], &json!(true)).is_ok() {
-        let format = if matches!(config, Config::Json(_)) { Format::Json } else { Format::Yaml };
-        let reread = Config::parse(config.text(), format).expect("what was just edited");
-        assert_eq!(reread.value()["checkpoints"]["enabled"], json!(true));
+/// Our own settings in a configuration, as `config set` writes them.
+fn switch_on(before: &Config) {
+    let format = if matches!(before, Config::Json(_)) { Format::Json } else { Format::Yaml };
+    for (key, value) in [("enabled", json!(true)), ("exclude", json!(["data/", "*.bin"])), ("include", json!([]))] {
+        let mut config = before.clone();
+        let _ = config.expand("checkpoints", "enabled");
+        if config.set(&["checkpoints", key], &value).is_ok() {
+            let reread = Config::parse(config.text(), format).expect("what was just edited");
+            let there = &reread.value()["checkpoints"][key];
+            assert!(*there == value || value == json!([]) && there.is_null(), "{:?}", config.text());
+        }
     }
 }
 

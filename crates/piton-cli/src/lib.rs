@@ -50,31 +50,42 @@ pub fn main() -> ExitCode {
     if let Some(Command::Maintain(_)) = &cli.command {
         return cmd::prune::run_maintain(&cli.global, &output);
     }
-    let done = Context::new(&cli.global, &output).and_then(|context| match &cli.command {
-        None => cmd::status::run(&cmd::status::StatusArgs::default(), &context, &output),
-        Some(Command::Take(args)) => cmd::take::run(args, &context, &output),
-        Some(Command::Rollback(args)) => cmd::rollback::run(args, &context, &output),
-        Some(Command::Diff(args)) => cmd::diff::run(args, &context, &output),
-        Some(Command::Restore(args)) => cmd::restore::run(args, &context, &output),
-        Some(Command::Undo(args)) => cmd::restore::undo(args, &context, &output),
-        Some(Command::Redo(args)) => cmd::restore::redo(args, &context, &output),
-        Some(Command::Show(args)) => cmd::show::run(args, &context, &output),
-        Some(Command::Status(args)) => cmd::status::run(args, &context, &output),
-        Some(Command::Prune(args)) => cmd::prune::run(args, &context, &output),
-        Some(Command::Clear(args)) => cmd::clear::run(args, &context, &output),
-        Some(Command::ClearLegacy(args)) => cmd::clear::run_legacy(args, &context, &output),
-        Some(Command::Completions(args)) => cmd::completions::run(args, &output),
-        Some(Command::Man(args)) => cmd::completions::run_man(args, &output),
-        Some(Command::Purge(args)) => cmd::purge::run(args, &context, &output),
-        Some(Command::Session(args)) => cmd::session::run(args, &context, &output),
-        Some(Command::Hook(_) | Command::Doctor(_) | Command::Config(_) | Command::Maintain(_)) => Ok(()),
-        Some(Command::Install(args)) => cmd::install::run(args, &context, &output),
-        Some(Command::Uninstall(args)) => cmd::install::undo(args, &context, &output),
-        Some(Command::Verify(args)) => cmd::verify::run(args, &context, &output),
-        Some(Command::Repair(args)) => cmd::repair::run(args, &context, &output),
-    });
+    let done = match &cli.command {
+        None => cmd::status::run(&cmd::status::StatusArgs::default(), &cli.global, &output),
+        Some(Command::Status(args)) => cmd::status::run(args, &cli.global, &output),
+        Some(command) => {
+            Context::new(&cli.global, &output).and_then(|context| with_context(command, &context, &output))
+        }
+    };
     match done {
         Ok(()) => output.done(),
         Err(error) => output.error(&error),
+    }
+}
+
+/// The commands that need a configuration that is right.
+fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow::Result<()> {
+    match command {
+        Command::Take(args) => cmd::take::run(args, context, output),
+        Command::Rollback(args) => cmd::rollback::run(args, context, output),
+        Command::Diff(args) => cmd::diff::run(args, context, output),
+        Command::Restore(args) => cmd::restore::run(args, context, output),
+        Command::Undo(args) => cmd::restore::undo(args, context, output),
+        Command::Redo(args) => cmd::restore::redo(args, context, output),
+        Command::Show(args) => cmd::show::run(args, context, output),
+        Command::Prune(args) => cmd::prune::run(args, context, output),
+        Command::Clear(args) => cmd::clear::run(args, context, output),
+        Command::ClearLegacy(args) => cmd::clear::run_legacy(args, context, output),
+        Command::Completions(args) => cmd::completions::run(args, output),
+        Command::Man(args) => cmd::completions::run_man(args, output),
+        Command::Purge(args) => cmd::purge::run(args, context, output),
+        Command::Session(args) => cmd::session::run(args, context, output),
+        Command::Install(args) => cmd::install::run(args, context, output),
+        Command::Uninstall(args) => cmd::install::undo(args, context, output),
+        Command::Verify(args) => cmd::verify::run(args, context, output),
+        Command::Repair(args) => cmd::repair::run(args, context, output),
+        Command::Status(_) | Command::Hook(_) | Command::Doctor(_) | Command::Config(_) | Command::Maintain(_) => {
+            Ok(())
+        }
     }
 }

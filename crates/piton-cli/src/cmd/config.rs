@@ -9,7 +9,7 @@ use piton::{Error, ErrorKind, Settings};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
-use crate::context::Context;
+use crate::context::{Context, variable};
 use crate::install::edit::{Config, Format};
 use crate::install::files;
 use crate::output::{Output, plain};
@@ -42,6 +42,9 @@ enum Verb {
 Examples:
   piton config set max_snapshots 50
   piton config set exclude 'data/,*.sqlite'
+
+Comments and order of the file stay. A pattern that goes takes the comment on
+its line with it, and a list in brackets those inside.
 
 {EXIT_CODES}"))]
     Set {
@@ -80,8 +83,8 @@ const MEANINGS: [(&str, &str); 13] = [
 /// Works with a file that has mistakes in it, too: this is how they are mended.
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
     let mut problems = Vec::new();
-    let done = Context::lenient(global, &mut problems).and_then(|context| {
-        problems.iter().for_each(|problem| output.warn(problem));
+    let done = Context::lenient(global, output, &mut problems).and_then(|context| {
+        problems.iter().for_each(|problem| output.warn(&problem.what));
         match &args.verb {
             None => show(&context, global, output),
             Some(Verb::Get { key }) => get(key, &context, output),
@@ -99,11 +102,16 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
     let settings: Vec<_> = Settings::KEYS.iter().map(|key| (*key, context.settings.get(key))).collect();
     let path = path_of(context)?;
     let in_file = files::read(&path).ok().flatten().map(|text| keys_in(&text)).unwrap_or_default();
-    let source = |key: &str| match key {
-        "enabled" if global.checkpoints => "--checkpoints".to_owned(),
-        _ if Context::is_set(&variable(key)) => variable(key),
-        _ if in_file.iter().any(|there| there == key) => path.display().to_string(),
-        _ => "default".to_owned(),
+    let file = path.display().to_string();
+    let source = |key: &str| {
+        // What is refused there comes from where it would come from without it.
+        let is_from = |source: &str, is_there: bool| is_there && !context.is_refused(source, key);
+        match variable(key) {
+            _ if key == "enabled" && global.checkpoints => "--checkpoints".to_owned(),
+            variable if is_from(&variable, Context::is_set(&variable)) => variable,
+            _ if is_from(&file, in_file.iter().any(|there| there == key)) => file.clone(),
+            _ => "default".to_owned(),
+        }
     };
     output.json(&json!({
         "file": path.to_string_lossy(),
@@ -140,18 +148,8 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
     };
     let mut config = Config::parse(&before, Format::Yaml).map_err(failed)?;
     // The short form has no room for a second setting.
-    if let Value::Bool(enabled) = config.value()["checkpoints"].clone() {
-        config.unset(&["checkpoints"]).map_err(failed)?;
-        config.set(&["checkpoints", "enabled"], &json!(enabled)).map_err(failed)?;
-    }
-    let there = config.value()["checkpoints"].get(key).cloned();
-    if there.as_ref() != Some(&value) {
-        // A list is put in place anew.
-        if there.as_ref().is_some_and(|there| there.is_array() || value.is_array()) {
-            config.unset(&["checkpoints", key]).map_err(failed)?;
-        }
-        config.set(&["checkpoints", key], &value).map_err(failed)?;
-    }
+    config.expand("checkpoints", "enabled").map_err(failed)?;
+    config.set(&["checkpoints", key], &value).map_err(failed)?;
     let after = config.text();
     check(after, key, &value).map_err(failed)?;
     if after != before {
@@ -211,10 +209,6 @@ fn path_of(context: &Context) -> anyhow::Result<std::path::PathBuf> {
         .config
         .clone()
         .context("cannot find the configuration file: there is no home directory\nhint: give it with --config")
-}
-
-fn variable(key: &str) -> String {
-    format!("PITON_{}", key.to_ascii_uppercase())
 }
 
 /// The name of a setting, as the file has it or with dashes.

@@ -69,13 +69,12 @@ struct Checked {
 
 pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
     let mut wrong = Vec::new();
-    let context = match Context::lenient(global, &mut wrong) {
+    let context = match Context::lenient(global, output, &mut wrong) {
         Ok(context) => context,
         Err(error) => return output.error(&error),
     };
     let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();
-    let mend = |what| Problem::new(what, format!("mend it in {config}"));
-    let mut problems: Vec<_> = wrong.into_iter().map(mend).collect();
+    let mut problems: Vec<_> = wrong.into_iter().map(|one| Problem::new(one.what, one.hint)).collect();
     problems.extend(store_problems(&context));
     let events = recent_events(&context.journal());
     let agents: Vec<_> = match &context.home {

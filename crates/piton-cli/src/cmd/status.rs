@@ -4,7 +4,7 @@ use clap::Args;
 use piton::{Moment, Presence, ProjectStatus, Status, StatusProblem};
 use serde_json::{Value, json};
 
-use crate::cli::EXIT_CODES;
+use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::{counted, cut_start, padded, wrapped};
 use crate::output::{BAD, Output, WARN, bytes, plain};
@@ -37,7 +37,10 @@ const DIR_COLUMNS_MIN: usize = 24;
 const BESIDE_COLUMNS: usize = 33;
 const ALONE_COLUMNS: usize = 11;
 
-pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
+/// Shows what can be shown, whatever is wrong with the configuration or the store: that is what people look here for.
+pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let mut problems = Vec::new();
+    let context = Context::lenient(global, output, &mut problems)?;
     let (store, damage) = context.store_or_its_rest()?;
     let status = match &store {
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,
@@ -52,8 +55,9 @@ pub(crate) fn run(args: &StatusArgs, context: &Context, output: &Output) -> anyh
         },
     };
     let hint = |error: &piton::Error| error.hint().unwrap_or_default().to_owned();
-    let damage = damage.iter().map(|error| StatusProblem { what: error.to_string(), hint: hint(error) });
-    let problems: Vec<_> = damage.chain(status.problems.clone()).chain(context.problems()).collect();
+    problems.extend(damage.iter().map(|error| StatusProblem { what: error.to_string(), hint: hint(error) }));
+    problems.extend(status.problems.iter().cloned());
+    problems.extend(context.problems());
     output.json(&as_json(&status, &problems));
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = Look { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };

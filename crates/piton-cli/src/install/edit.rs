@@ -185,16 +185,35 @@ impl Config {
         paths.map(ours).collect()
     }
 
-    /// Sets a scalar, which may be there or not, and nothing else.
+    /// Sets what stands at these keys, which may be there or not, and nothing else.
     pub(crate) fn set(&mut self, keys: &[&str], value: &Value) -> Result<(), String> {
-        match at(&self.value(), keys) {
-            Some(there) if there == value => Ok(()),
-            Some(_) => self.replace_scalar(&steps(keys).collect::<Vec<_>>(), value),
-            None => self.set_default(keys, value).map(|_| ()),
+        let mut expected = self.value();
+        if at(&expected, keys) == Some(value) {
+            return Ok(());
         }
+        put(&mut expected, keys, value.clone());
+        self.checked(&expected, |config| match config {
+            Self::Json(document) => match document.set_default(keys, value)? {
+                found if found < keys.len() => Ok(()),
+                _ => document.replace_scalar(&steps(keys).collect::<Vec<_>>(), value),
+            },
+            Self::Yaml(yaml) => yaml.set(keys, value),
+        })
+    }
+
+    /// Makes a section of `key: true`, with what it said as `inner`. Nothing is done where it is no switch.
+    pub(crate) fn expand(&mut self, key: &str, inner: &str) -> Result<(), String> {
+        let mut expected = self.value();
+        let Some(value @ Value::Bool(_)) = expected.get(key).cloned() else { return Ok(()) };
+        put(&mut expected, &[key], wrapped(&[inner], value.clone()));
+        self.checked(&expected, |config| match config {
+            Self::Json(document) => document.replace_scalar(&[Step::Key(key.to_owned())], &wrapped(&[inner], value)),
+            Self::Yaml(yaml) => yaml.open(key).and_then(|()| yaml.set(&[key, inner], &value)),
+        })
     }
 
     /// Takes out what stands at these keys.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn unset(&mut self, keys: &[&str]) -> Result<(), String> {
         self.remove(&steps(keys).collect::<Vec<_>>())
     }

@@ -11,6 +11,7 @@
 pub(crate) mod edit;
 pub(crate) mod files;
 pub(crate) mod fire;
+mod flow;
 pub(crate) mod jsonc;
 #[cfg(test)]
 mod jsonc_tests;

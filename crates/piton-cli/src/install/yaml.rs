@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use super::flow::Flow;
 use super::jsonc::{Document, Step, spaced, wrapped};
 
 /// A text, and what it says.
@@ -90,6 +91,91 @@ impl Yaml {
             Found::Flow(spot, depth) => self.in_flow(&spot, |flow| flow.replace_scalar(&path[depth..], value)),
             _ => Err("the value is not there".to_owned()),
         }
+    }
+
+    /// Makes a member say something else, in its place, or adds it. Comments stay where they are, but for those on the
+    /// line of a list item that goes and those inside of a list in brackets.
+    pub(super) fn set(&mut self, keys: &[&str], value: &Value) -> Result<(), String> {
+        let path: Vec<_> = keys.iter().map(|key| Step::Key((*key).to_owned())).collect();
+        if let [section, _] = keys
+            && self.value[section].is_null()
+        {
+            self.open(section)?;
+        }
+        match self.find(&path)? {
+            Found::Missing(..) | Found::Empty(..) => self.add(keys, value, false).map(|_| ()),
+            Found::Flow(spot, depth) => {
+                let start = self.flow_start(&spot);
+                let flow = Flow::new(&self.text[start..]);
+                let flow = flow.ok_or_else(|| format!("line {}: it is never closed", spot.line + 1))?;
+                let (range, new) = match &keys[depth..] {
+                    [] => (0..flow.end, spaced(value)),
+                    [key] => flow.member(key, &spaced(value)),
+                    _ => return Err(format!("line {}: braces within braces are not edited here", spot.line + 1)),
+                };
+                self.splice(start + range.start..start + range.end, &new)
+            }
+            Found::Here(spot) if !spot.body.is_empty() => self.set_list(&path, &spot, value),
+            Found::Here(spot) => match self.scalar_at(&spot) {
+                Ok(range) => self.splice(range, &spaced(value)),
+                Err(_) => {
+                    let at = offset(&self.lines(), spot.line) + spot.column;
+                    self.splice(at..at, &format!(" {}", spaced(value)))
+                }
+            },
+        }
+    }
+
+    /// Takes out the scalar that a member has, which leaves room for a section below it. The comment behind it stays.
+    pub(super) fn open(&mut self, key: &str) -> Result<(), String> {
+        let Found::Here(spot) = self.find(&[Step::Key(key.to_owned())])? else { return Ok(()) };
+        let start = offset(&self.lines(), spot.line) + spot.column;
+        self.scalar_at(&spot).map_or(Ok(()), |scalar| self.splice(start..scalar.end, ""))
+    }
+
+    /// Makes a list in block form hold other items. Those that it has already come with their lines and the comments
+    /// above them; comments above one that goes stay above the next.
+    fn set_list(&mut self, path: &[Step], spot: &Spot, value: &Value) -> Result<(), String> {
+        let lines = self.lines();
+        let there = path.iter().try_fold(&self.value, |value, step| match step {
+            Step::Key(key) => value.get(key),
+            Step::Item(at) => value.get(at),
+        });
+        let spots = items(&lines, &inner(&lines, spot, false));
+        let (Some(Value::Array(there)), Value::Array(wanted)) = (there, value) else {
+            return Err(format!("line {}: the value below it is not edited here", spot.line + 1));
+        };
+        if spots.is_empty() || spots.len() != there.len() {
+            return Err(format!("line {}: the list below it is not edited here", spot.line + 1));
+        }
+        let text_of = |range: Range<usize>| {
+            let line = |line: &&str| format!("{}{}", line.trim_end_matches(['\r', '\n']), self.line_end());
+            lines[range].iter().map(line).collect::<String>()
+        };
+        let (mut kept, mut above, mut from) = (Vec::new(), String::new(), spot.body.start);
+        for (item, here) in there.iter().zip(&spots) {
+            let end = here.body.end.max(here.line + 1);
+            above.push_str(&text_of(from..here.line));
+            if wanted.contains(item) {
+                kept.push((item, std::mem::take(&mut above) + &text_of(here.line..end)));
+            }
+            from = end;
+        }
+        let mut text = if kept.is_empty() { std::mem::take(&mut above) } else { String::new() };
+        for item in wanted {
+            match kept.iter().position(|(there, _)| *there == item) {
+                Some(at) => text.push_str(&kept.remove(at).1),
+                None => text.push_str(&self.block(&Value::Array(vec![item.clone()]), spots[0].indent)),
+            }
+        }
+        let start = offset(&lines, spot.line) + spot.column;
+        let (body, end) = (offset(&lines, spot.body.start), offset(&lines, spot.body.end));
+        let head = if wanted.is_empty() { " []" } else { "" }.to_owned() + &self.text[start..body];
+        let mut new = head + &text + &above;
+        if !self.text[..end].ends_with('\n') {
+            new.truncate(new.trim_end().len());
+        }
+        self.splice(start..end, &new)
     }
 
     /// Takes out a member or an item.
@@ -208,10 +294,14 @@ impl Yaml {
         Ok(start..start + value.len())
     }
 
-    fn in_flow(&mut self, spot: &Spot, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), String> {
+    /// Where in the text a value in braces or brackets begins.
+    fn flow_start(&self, spot: &Spot) -> usize {
         let lines = self.lines();
-        let column = spot.column + lines[spot.line][spot.column..].find(['{', '[']).unwrap_or(0);
-        let start = offset(&lines, spot.line) + column;
+        offset(&lines, spot.line) + spot.column + lines[spot.line][spot.column..].find(['{', '[']).unwrap_or(0)
+    }
+
+    fn in_flow(&mut self, spot: &Spot, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), String> {
+        let start = self.flow_start(spot);
         let (mut flow, length) = Document::parse_prefix(&self.text[start..])
             .map_err(|_| format!("line {}: a value in braces that is no JSON is not edited here", spot.line + 1))?;
         edit(&mut flow)?;

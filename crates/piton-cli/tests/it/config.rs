@@ -59,6 +59,118 @@ fn lists_and_the_short_form_can_be_set() {
     assert_eq!(config(&sandbox, &["get", "enabled"]).done().stdout, "true\n");
 }
 
+/// Each file, what is set in it, and what it says then.
+fn is_edited(cases: &[(&str, [&str; 2], &str)]) {
+    for (before, [key, value], after) in cases {
+        let sandbox = with_file(before);
+        config(&sandbox, &["set", key, value]).done();
+        assert_eq!(fs::read_to_string(file(&sandbox)).expect("a file"), *after, "{key} {value} in {before:?}");
+    }
+}
+
+#[test]
+fn the_file_that_init_writes_takes_every_setting() {
+    let sandbox = Sandbox::new();
+    config(&sandbox, &["init"]).done();
+    for (key, value, shown) in
+        [("exclude", "config/keys.json", "[\"config/keys.json\"]"), ("include", "a,b", "[\"a\",\"b\"]")]
+    {
+        let before = fs::read_to_string(file(&sandbox)).expect("a file");
+        config(&sandbox, &["set", key, value]).done();
+        assert_eq!(config(&sandbox, &["get", key]).done().stdout, format!("{shown}\n"));
+        let after = fs::read_to_string(file(&sandbox)).expect("a file");
+        assert_eq!(after, before.replace(&format!("{key}: []"), &format!("{key}: {}", shown.replace(',', ", "))));
+    }
+}
+
+#[test]
+fn the_short_form_becomes_a_section_in_its_place() {
+    is_edited(&[
+        (
+            "a: 1\ncheckpoints: true   # keep me\n# of b\nb: 2\n",
+            ["max_files", "9"],
+            "a: 1\ncheckpoints:   # keep me\n  enabled: true\n  max_files: 9\n# of b\nb: 2\n",
+        ),
+        ("checkpoints: ~ # none\nb: 2\n", ["max_files", "9"], "checkpoints: # none\n  max_files: 9\nb: 2\n"),
+        ("checkpoints: false", ["enabled", "true"], "checkpoints:\n  enabled: true"),
+    ]);
+}
+
+#[test]
+fn a_list_is_changed_in_its_place_and_keeps_the_comments_of_what_stays() {
+    let before = "checkpoints:\n  # what is left out\n  exclude: # mine\n    # big\n    - data/   # 4 GB\n    - '*.iso'   # images\n    # last\n    - tmp/\n  # how many\n  max_files: 7\n";
+    let with =
+        |list: &str| format!("checkpoints:\n  # what is left out\n  exclude:{list}  # how many\n  max_files: 7\n");
+    is_edited(&[
+        (
+            before,
+            ["exclude", "data/,tmp/"],
+            &with(" # mine\n    # big\n    - data/   # 4 GB\n    # last\n    - tmp/\n"),
+        ),
+        (
+            before,
+            ["exclude", "*.iso,new/"],
+            &with(" # mine\n    # big\n    - '*.iso'   # images\n    - \"new/\"\n    # last\n"),
+        ),
+        (before, ["exclude", "new/"], &with(" # mine\n    # big\n    # last\n    - \"new/\"\n")),
+        (before, ["exclude", ""], &with(" [] # mine\n    # big\n    # last\n")),
+        ("checkpoints:\n  exclude:\n  - a\n  - b", ["exclude", "b,c"], "checkpoints:\n  exclude:\n  - b\n  - \"c\""),
+        (
+            "checkpoints:\n  exclude: ['x, y', \"z]\"] # why\n  max_files: 7\n",
+            ["exclude", "a"],
+            "checkpoints:\n  exclude: [\"a\"] # why\n  max_files: 7\n",
+        ),
+        (
+            "checkpoints:\n  exclude: [\n    x, # it's\n    y\n  ] # why\n  max_files: 7\n",
+            ["exclude", "a"],
+            "checkpoints:\n  exclude: [\"a\"] # why\n  max_files: 7\n",
+        ),
+        (
+            "checkpoints:\n  exclude: # none\n  max_files: 7\n",
+            ["exclude", "a"],
+            "checkpoints:\n  exclude: [\"a\"] # none\n  max_files: 7\n",
+        ),
+        ("checkpoints:\n  exclude: x # no list\n", ["exclude", "a"], "checkpoints:\n  exclude: [\"a\"] # no list\n"),
+    ]);
+}
+
+#[test]
+fn a_section_in_braces_is_changed_within_them() {
+    is_edited(&[
+        (
+            "checkpoints: {enabled: true} # mine\n",
+            ["max_files", "9"],
+            "checkpoints: {enabled: true, max_files: 9} # mine\n",
+        ),
+        (
+            "checkpoints: {enabled: false, 'max_files': 1}\n",
+            ["max_files", "9"],
+            "checkpoints: {enabled: false, 'max_files': 9}\n",
+        ),
+        ("checkpoints: {}\nb: {c: d}\n", ["enabled", "true"], "checkpoints: {enabled: true}\nb: {c: d}\n"),
+        (
+            "checkpoints: {\n  exclude: [a, 'b, c'], # some, of them\n  enabled: true # on\n}\n",
+            ["exclude", "d"],
+            "checkpoints: {\n  exclude: [\"d\"], # some, of them\n  enabled: true # on\n}\n",
+        ),
+    ]);
+}
+
+#[test]
+fn what_cannot_be_edited_says_what_to_write_by_hand_and_nothing_is_changed() {
+    for before in [
+        "checkpoints: &x\n  enabled: true\n",
+        "{checkpoints: {enabled: true}}\n",
+        "checkpoints:\n  exclude: |\n    x\n",
+    ] {
+        let sandbox = with_file(before);
+        let ran = config(&sandbox, &["set", "exclude", "a"]);
+        assert_eq!(ran.code(), 2, "{ran:?}");
+        assert!(ran.stderr.contains("hint: write `exclude: [\"a\"]` under `checkpoints:` there by hand"), "{ran:?}");
+        assert_eq!(fs::read_to_string(file(&sandbox)).expect("a file"), before);
+    }
+}
+
 #[test]
 fn a_file_is_made_where_there_is_none_and_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -98,6 +210,21 @@ fn a_mistake_in_the_file_can_be_mended_with_it() {
     assert!(shown.stderr.contains("max_files") && shown.code() == 0, "{shown:?}");
     config(&sandbox, &["set", "max_files", "9"]).done();
     assert_eq!(config(&sandbox, &["get", "max_files"]).done().stdout, "9\n");
+}
+
+#[test]
+fn a_value_that_is_not_used_is_not_where_the_setting_is_from() {
+    let sandbox = with_file("checkpoints:\n  max_snapshots: lots\n  max_files: 7\n");
+    let mut command = in_dir(&sandbox, &sandbox.project());
+    command.env("PITON_MAX_FILES", "many").env("PITON_DEADLINE_MS", "soon").args(["config", "--json"]);
+    let shown = run(&mut command).done();
+    let from = |key: &str| shown.json()["settings"][key]["source"].clone();
+    assert_eq!(from("max_snapshots"), "default");
+    assert_eq!(from("max_files"), file(&sandbox).display().to_string());
+    assert_eq!(from("deadline_ms"), "default");
+    for words in ["max_snapshots: expected a whole number", "PITON_MAX_FILES: max_files: ", "PITON_DEADLINE_MS: "] {
+        assert!(shown.stderr.contains(words), "{shown:?}");
+    }
 }
 
 #[test]

@@ -148,6 +148,33 @@ fn configure(sandbox: &Sandbox, text: &str) -> PathBuf {
 }
 
 #[test]
+fn status_shows_what_it_can_with_a_wrong_setting_first_and_forgets_one_that_was_mended() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    take_works(&sandbox);
+    let path = configure(&sandbox, "checkpoints:\n  enabled: true\n  max_files: many\n");
+    // What hooks and maintenance note of it goes with it.
+    run(command(&sandbox).arg("maintain")).done();
+    for args in [&["status", "--json"][..], &["--json"]] {
+        let status = piton(&sandbox, args).done().json();
+        let problems = status["problems"].as_array().expect("problems");
+        let named = format!("{}: line 3: max_files: expected a whole number", path.display());
+        assert!(problems[0]["what"].as_str().is_some_and(|what| what.starts_with(&named)), "{problems:?}");
+        assert_eq!(problems[0]["hint"], "mend it there, or with `piton config set max_files VALUE`");
+        assert_eq!((problems.len(), &status["project_count"]), (1, &1.into()), "{status}");
+    }
+    piton(&sandbox, ["config", "set", "max_files", "7"]).done();
+    assert_eq!(piton(&sandbox, ["status", "--json"]).done().json()["problems"], serde_json::json!([]));
+    let status = run(command(&sandbox).env("PITON_MAX_FILES", "x").args(["status", "--json"])).done().json();
+    assert_eq!(status["problems"][0]["hint"], "give the variable PITON_MAX_FILES another value, or unset it");
+    fs::remove_file(&path).expect("a file");
+    fs::create_dir(&path).expect("a directory");
+    let status = piton(&sandbox, ["status"]).done().stdout;
+    assert!(status.starts_with(&format!("! cannot read {}: ", path.display())), "{status}");
+    assert!(status.contains("Projects:        1") && !status.contains("os error"), "{status}");
+}
+
+#[test]
 fn a_wrong_setting_is_named_by_file_line_and_key() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
@@ -167,6 +194,7 @@ fn a_wrong_setting_is_named_by_file_line_and_key() {
     }
     let ran = run(command(&sandbox).env("PITON_MAX_FILES", "x").args(["take", "--config", "/dev/null"])).failed(1);
     assert!(ran.stderr.contains("PITON_MAX_FILES: max_files: expected a whole number"), "{ran:?}");
+    assert!(ran.stderr.contains("hint: give the variable PITON_MAX_FILES another value, or unset it"), "{ran:?}");
     let ran = piton(&sandbox, ["take", "--config", "/nowhere/config.yaml"]).failed(1);
     assert!(ran.stderr.contains("cannot read /nowhere/config.yaml"), "{ran:?}");
     assert!(!sandbox.base().exists());

@@ -98,7 +98,7 @@ mod tests {
     fn everything_that_will_change_counts_once() {
         let seen = crate::sys::stat_path(std::path::Path::new("/")).expect("a root");
         let (id, path) = (ObjectId::from_bytes([7; 20]), || b"path".to_vec());
-        let plan = Plan {
+        let plan = RestorePlan {
             writes: (0..2).map(|_| Write { path: path(), id, mode: None, over: None }).collect(),
             removes: (0..3).map(|_| Remove { path: path(), seen }).collect(),
             modes: (0..5).map(|_| SetMode { path: path(), mode: 0o644, seen: None }).collect(),
@@ -107,7 +107,7 @@ mod tests {
             asides: vec![(path(), path()); 13],
             backs: vec![(path(), path()); 17],
             leftovers: vec![path(); 19],
-            ..Plan::default()
+            ..RestorePlan::default()
         };
         assert_eq!(plan.changes(), 2 + 3 + 5 + 7 + 11 + 13 + 17 + 19);
     }

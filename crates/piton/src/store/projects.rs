@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn the_turns_of_so_many_sessions_are_remembered_and_the_oldest_forgotten_first() {
-        let mut record = Record::default();
+        let mut record = ProjectRecord::default();
         let sessions: Vec<_> = (0..=SESSIONS_MAX).map(|number| format!("s{number}")).collect();
         for session in &sessions[..SESSIONS_MAX] {
             record.set_turn(session, "t");

@@ -337,8 +337,8 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_text_or_lies_too_deep_stops_them_too() {
-        let deep = |dirs: usize| std::path::PathBuf::from(format!("refs/{}x", "d/".repeat(dirs)));
-        let strange = std::path::PathBuf::from(OsStr::from_bytes(b"refs/heads/\xff"));
+        let deep = |dirs: usize| PathBuf::from(format!("refs/{}x", "d/".repeat(dirs)));
+        let strange = PathBuf::from(OsStr::from_bytes(b"refs/heads/\xff"));
         for (name, is_read) in [(deep(REF_DEPTH_MAX), true), (deep(REF_DEPTH_MAX + 1), false), (strange, false)] {
             let temp = tempfile::tempdir().expect("a directory");
             let store = store(&temp);
