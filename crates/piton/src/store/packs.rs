@@ -161,3 +161,33 @@ impl Pack {
         Ok(Stored { form, size: head.decompressed_size, deflated })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::pack::{Form, PackWriter, SealedPack, write_idx_of};
+    use super::*;
+
+    #[test]
+    fn a_pack_is_opened_with_its_own_idx_alone_and_no_entry_lies_outside_of_it() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let mut writer = PackWriter::begin(temp.path()).expect("a pack");
+        let id = |number: u8| ObjectId::from_bytes([number; 20]);
+        let starts =
+            [1, 2].map(|number| writer.add(id(number), Form::Whole(ObjectKind::Blob), 3, b"entry").expect("room"));
+        let end = writer.bytes() - 20;
+        let sealed = writer.seal().expect("a pack");
+        let name = SealedPack::publish(vec![sealed], temp.path()).expect("a pack").remove(0);
+        let sum: [u8; 20] =
+            *Pack::open(&name).expect("a pack").data.checksum().as_bytes().first_chunk().expect("a sum");
+        for (starts, sum, is_right) in [
+            (starts, sum, true),
+            (starts, [7; 20], false),
+            ([11, starts[1]], sum, false),
+            ([starts[0], end], sum, false),
+            ([starts[0], starts[0]], sum, false),
+        ] {
+            write_idx_of(&name, (1..).zip(starts).map(|(number, start)| (id(number), 0, start)), sum).expect("an idx");
+            assert_eq!(Pack::open(&name).is_ok(), is_right, "{starts:?}");
+        }
+    }
+}

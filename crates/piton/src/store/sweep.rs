@@ -97,6 +97,14 @@ mod tests {
             store.remove_left_overs(NOW, false).expect("removed");
             assert_eq!(!packs.join(name).exists(), goes, "{name} after {secs} s");
         }
+        for lock in ["refs/hermes/0123456789abcdef.lock", "packed-refs.lock", "shallow.lock"] {
+            for (secs, goes) in [(600, false), (601, true)] {
+                let lock = store.git_dir().join(lock);
+                put(&lock, 0o600, secs);
+                store.remove_left_overs(NOW, false).expect("removed");
+                assert_eq!(!lock.exists(), goes, "{} after {secs} s", lock.display());
+            }
+        }
         // With its idx a pack is no left-over, and whoever wants every byte gone waits for nobody.
         put(&packs.join("pack-3.pack"), 0o600, HOUR + 1);
         put(&packs.join("pack-3.idx"), 0o600, HOUR + 1);

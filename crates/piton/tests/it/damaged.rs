@@ -5,12 +5,14 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use piton::{RestoreOutcome, RestoreTo};
+use piton::{Policy, RestoreOutcome, RestoreTo, Watch, prune};
 use testkit::{Sandbox, walk};
 
 use crate::hostile::Victim;
-use crate::kit::{take, taken};
+use crate::kit::{now, take, taken};
 use crate::restore_kit::{assert_same, restored, state_of, try_restore};
+use crate::upkeep::{packs, store_of};
+use crate::verify::damage_object;
 
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
 
@@ -131,7 +133,7 @@ fn a_pack_or_idx_that_was_cut_off_is_found() {
 }
 
 /// The offsets stand at the end of an idx, before its two checksums.
-fn swaps(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn swaps(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let count = usize::try_from(u32::from_be_bytes(bytes[1028..1032].try_into().expect("four bytes"))).expect("few");
     let offset = |at: usize| bytes.len() - 40 - 4 * (count - at)..bytes.len() - 40 - 4 * (count - at) + 4;
     let pairs = (0..count).flat_map(|one| (0..one).map(move |other| (one, other)));
@@ -147,4 +149,19 @@ fn swaps(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn an_object_under_the_name_of_another_is_found() {
     restore_from_damaged("idx", swaps);
+}
+
+/// G1: what is below a tree that cannot be read may be whole, and a repair would find it.
+#[test]
+fn a_collection_takes_nothing_away_while_something_that_is_named_is_damaged() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("dir/a = 1\n b = 1");
+    let id = taken(&take(&sandbox));
+    let tree = String::from_utf8(sandbox.store_git(&["rev-parse", &format!("{id}:dir")])).expect("an id");
+    damage_object(&sandbox, &packs(&sandbox)[0], tree.trim());
+    let before = bytes_of(&sandbox.store().join("objects"));
+    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let pruned = prune(&store_of(&sandbox), &policy, now(), &Watch::default());
+    assert!(pruned.map_or(true, |report| !report.problems.is_empty()), "it says so");
+    assert!(bytes_of(&sandbox.store().join("objects")) == before);
 }

@@ -529,6 +529,22 @@ fn takes_on_a_damaged_store_do_not_panic_and_say_what_to_do() {
     assert!(failed > 0, "no take failed");
 }
 
+/// A copy elsewhere is one only if it is whole.
+#[test]
+fn what_is_whole_in_a_damaged_pack_alone_is_saved() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n b = 2");
+    let id = taken(&take(&sandbox));
+    let (a, b) = (id_of(&sandbox, &format!("{id}:a")), id_of(&sandbox, &format!("{id}:b")));
+    sandbox.write("a", "something else");
+    damage_object(&sandbox, &packs(&sandbox)[0], &b);
+    let loose = sandbox.store().join("objects").join(&a[..2]).join(&a[2..]);
+    fs::create_dir_all(loose.parent().expect("a directory")).and_then(|()| fs::write(&loose, "half")).expect("a file");
+    let report = repair(&sandbox);
+    assert_mended(&sandbox, &report, "after the repair");
+    assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], vec![id]));
+}
+
 /// As long as it is there, nothing can be collected.
 #[test]
 fn what_stock_git_noted_of_objects_that_are_gone_is_put_aside() {

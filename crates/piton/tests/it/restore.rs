@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use piton::{ErrorKind, RestoreOptions, RestoreOutcome, RestoreTo, Settings};
 use testkit::Sandbox;
 
-use crate::kit::{take, take_with, taken, without_roots_powers};
+use crate::kit::{newest, take, take_with, taken, without_roots_powers};
 use crate::restore_kit::{assert_same, kind_of, left_by, listed, restore_between, restored, state_of, try_restore};
 
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
@@ -348,6 +348,21 @@ fn undo_and_redo_any_number_of_times() {
         assert_same(&state_of(&sandbox.project()), &one, &format!("redo {round}"));
     }
     sandbox.assert_store_is_whole();
+}
+
+#[test]
+fn the_list_says_what_each_safety_checkpoint_was_for() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    let id = taken(&take(&sandbox));
+    sandbox.write("a", "2");
+    restored(&sandbox, FIRST, &[]);
+    let reason = newest(&sandbox).reason;
+    assert!(reason.strip_prefix("before restore to ").is_some_and(|short| id.starts_with(short)), "{reason}");
+    for (to, expected) in [(RestoreTo::Undo, "before undo"), (RestoreTo::Redo, "before redo")] {
+        restored(&sandbox, to, &[]);
+        assert_eq!(newest(&sandbox).reason, expected);
+    }
 }
 
 #[test]

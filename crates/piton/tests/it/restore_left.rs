@@ -140,6 +140,11 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
         assert_eq!(fs::read(sandbox.path(path)).expect("a file"), b"small");
         assert!(fs::read(dir.join(testkit::os(name))).expect("what was moved") == large);
     }
+    // Whoever asks for another path gets none of it back.
+    let (safety, paths) = (report.safety.expect("it was saved").to_string(), [b"a".to_vec()]);
+    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let other = restore_between(&sandbox, RestoreTo::Named(&safety), options, &small(), |_| {}).expect("a report");
+    assert_eq!(other.outcome, RestoreOutcome::NothingToDo);
     // What was moved aside goes back. Where it is gone, there is nothing to make way for.
     let (_, name) = report.moved_aside.iter().find(|(path, _)| path == b"log").expect("it was moved");
     fs::remove_file(sandbox.path(name)).expect("what was moved");
@@ -392,6 +397,20 @@ fn nothing_is_put_into_a_directory_that_cannot_be_listed() {
     assert_eq!(left_by(&report), pairs(&[("closed/deep/in", "unreadable"), ("closed/in", "unreadable")]));
     assert_eq!(read(&sandbox, "a"), b"1");
     assert_eq!(fs::read_dir(sandbox.path("closed")).expect("a directory").count(), 0);
+}
+
+#[test]
+fn what_an_earlier_restore_left_goes_unless_it_may_be_the_users() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n d/b");
+    taken(&take(&sandbox));
+    // Written and not in place yet; taken out of its place, and in the store or not.
+    sandbox.tree(".piton-restore-w-0-1 = half of it\n d/.piton-restore-w-0-2\n .piton-restore-x-0-3 = 1");
+    sandbox.tree(".piton-restore-x-0-4 = nobody else has it");
+    let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
+    assert_eq!(left_by(&report), pairs(&[(".piton-restore-x-0-4", "temporary")]));
+    let names: Vec<_> = state_of(&sandbox.project()).into_keys().collect();
+    assert_eq!(names, [&b".piton-restore-x-0-4"[..], b"a", b"d", b"d/b"]);
 }
 
 /// There was none of it, or it holds something now: either way it is as it should be.

@@ -247,6 +247,11 @@ fn what_a_killed_process_left_in_the_base_is_no_stranger() {
     fs::write(sandbox.base().join("tmp_x1y2z3"), "half of a session record").expect("a file");
     open(&sandbox.base()).expect("a store");
     assert_eq!(names(&sandbox.base()), [".last_prune", "store", "tmp_x1y2z3"]);
+    // Nor is what it left in the store, to whoever mends that.
+    for name in ["tmp_x1y2z3", "packed-refs.lock"] {
+        fs::write(sandbox.store().join(name), "half of it").expect("a file");
+    }
+    assert!(Store::open_damaged(&sandbox.base()).expect("a base").is_some());
 }
 
 fn record_path(sandbox: &Sandbox) -> PathBuf {

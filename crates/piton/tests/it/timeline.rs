@@ -21,14 +21,15 @@ fn turn(sandbox: &Sandbox, agent: &str, session: &str, file: &str, contents: &st
     id
 }
 
-/// What a restore to this says of others: sessions with the paths that they changed.
-fn others(sandbox: &Sandbox, to: RestoreTo<'_>, options: RestoreOptions<'_>) -> Vec<(String, Vec<String>)> {
+/// What a restore to this says of others: sessions, how many of their checkpoints, and the paths that they changed.
+fn others(sandbox: &Sandbox, to: RestoreTo<'_>, options: RestoreOptions<'_>) -> Vec<(String, usize, Vec<String>)> {
     let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
     let options = RestoreOptions { is_dry: true, ..options };
     let planned = Restore::prepare(&store, &project, to, options, &Settings::default(), now(), &Progress::default())
         .expect("a plan");
     let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
-    planned.others().iter().map(|other| (other.session.clone(), other.paths.iter().map(text).collect())).collect()
+    let found = planned.others().iter();
+    found.map(|other| (other.session.clone(), other.checkpoints, other.paths.iter().map(text).collect())).collect()
 }
 
 fn restore(sandbox: &Sandbox, to: RestoreTo<'_>, across_sessions: bool) -> Result<(), ErrorKind> {
@@ -54,7 +55,7 @@ fn a_restore_that_takes_back_another_sessions_later_work_must_be_agreed_to() {
     let sandbox = Sandbox::new();
     let ids = two_sessions(&sandbox);
     let files = testkit::files_in(&sandbox.project());
-    let expected = vec![("two".to_owned(), vec!["b".to_owned(), "c".to_owned()])];
+    let expected = vec![("two".to_owned(), 2, vec!["b".to_owned(), "c".to_owned()])];
     assert_eq!(others(&sandbox, RestoreTo::Named(&ids[0]), RestoreOptions::default()), expected);
     assert_eq!(restore(&sandbox, RestoreTo::Named(&ids[0]), false), Err(ErrorKind::NeedsConsent));
     assert!(testkit::files_in(&sandbox.project()) == files, "nothing was touched");
@@ -77,8 +78,11 @@ fn whoever_asks_from_another_session_is_told_of_the_first() {
     let sandbox = Sandbox::new();
     let ids = two_sessions(&sandbox);
     let options = RestoreOptions { session: Some("two"), ..RestoreOptions::default() };
-    let found = others(&sandbox, RestoreTo::Named(&ids[3]), options);
-    assert_eq!(found.iter().map(|(session, _)| session.as_str()).collect::<Vec<_>>(), ["one"]);
+    // What came after the newest checkpoint is the work of that one's session.
+    for id in &ids[3..] {
+        let found = others(&sandbox, RestoreTo::Named(id), options);
+        assert_eq!(found.iter().map(|(session, ..)| session.as_str()).collect::<Vec<_>>(), ["one"]);
+    }
 }
 
 #[test]
@@ -88,6 +92,12 @@ fn only_the_paths_that_are_restored_count() {
     let paths = [b"a".to_vec()];
     let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
     assert_eq!(others(&sandbox, RestoreTo::Named(&ids[2]), options), [], "the other session did not touch it");
+    let paths = [b"b".to_vec()];
+    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let first = turn(&sandbox, "claude", "one", "a", "6");
+    turn(&sandbox, "codex", "two", "b", "7");
+    let expected = ("two".to_owned(), 1, Vec::new());
+    assert_eq!(others(&sandbox, RestoreTo::Named(&first), options), [expected], "no other session has touched it");
 }
 
 #[test]
@@ -97,6 +107,8 @@ fn an_undo_asks_if_another_session_has_worked_since() {
     restore(&sandbox, RestoreTo::Named(&ids[4]), false).expect("a restore");
     assert_eq!(others(&sandbox, RestoreTo::Undo, RestoreOptions::default()), []);
     turn(&sandbox, "codex", "two", "d", "6");
+    let expected = ("two".to_owned(), 1, Vec::new());
+    assert_eq!(others(&sandbox, RestoreTo::Undo, RestoreOptions::default()), [expected]);
     assert_eq!(restore(&sandbox, RestoreTo::Undo, false), Err(ErrorKind::NeedsConsent));
     assert_eq!(restore(&sandbox, RestoreTo::Undo, true), Ok(()));
     assert_eq!(fs::read_to_string(sandbox.project().join("a")).expect("a file"), "5");

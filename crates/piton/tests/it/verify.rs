@@ -9,7 +9,7 @@ use piton::{FindingKind, ReadData, Settings, Store, VerifyReport, Watch};
 use testkit::Sandbox;
 
 use crate::damaged::bytes_of;
-use crate::kit::{project_id, take, take_with, taken};
+use crate::kit::{Dice, project_id, take, take_with, taken};
 use crate::repair::names_by_git;
 use crate::upkeep::{collect, ids_of, packs};
 
@@ -198,6 +198,39 @@ fn a_ref_that_names_the_checkpoint_of_another_project_is_found() {
 }
 
 /// What a take is about to name, or has just named, is no damage.
+/// Entries lie across the pieces in which a pack is read, and some are longer than one.
+#[test]
+fn a_pack_of_many_pieces_is_read_to_its_end() {
+    let (sandbox, mut dice) = (Sandbox::new(), Dice::new(7));
+    for number in 0..2000 {
+        sandbox.write(format!("{}/{number}", number % 40), dice.noise(300));
+    }
+    sandbox.write("large", dice.noise(900_000));
+    taken(&take(&sandbox));
+    let report = verify(&sandbox, ReadData::All);
+    assert_eq!((report.findings, report.packs), (vec![], 1));
+    assert!(report.bytes > 1_500_000, "{}", report.bytes);
+}
+
+/// An idx that somebody made, or a damaged one whose checksum was made again.
+#[test]
+fn an_object_under_the_name_of_another_is_found() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n dir/b = 2");
+    taken(&take(&sandbox));
+    let idx = packs(&sandbox)[0].with_extension("idx");
+    let mut unseen = 0;
+    for (how, mut swapped) in crate::damaged::swaps(&fs::read(&idx).expect("an idx")) {
+        let end = swapped.len() - 20;
+        let sum = sha1(&swapped[..end]);
+        swapped[end..].copy_from_slice(&sum);
+        fs::write(&idx, swapped).expect("an idx");
+        assert!(!verify(&sandbox, ReadData::All).is_whole(), "{how}");
+        unseen += usize::from(verify(&sandbox, ReadData::No).is_whole());
+    }
+    assert_eq!(unseen, 1, "without being read, the two files alone pass for each other");
+}
+
 /// What people keep in a store with stock git is checked like checkpoints.
 #[test]
 fn tags_and_refs_to_trees_and_blobs_are_followed() {
