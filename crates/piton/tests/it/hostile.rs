@@ -192,7 +192,6 @@ fn refs_and_histories_that_lead_nowhere_are_refused() {
         victim.object("commit", b"nothing of a commit"),
         victim.object("commit", b"\xff\xfe\n\n\0"),
         victim.object("commit", format!("tree {tree}\n\nno author\n").as_bytes()),
-        victim.object("commit", orphan.as_bytes()),
     ];
     for text in refs {
         fs::write(victim.reference(), format!("{text}\n")).expect("a ref");
@@ -200,6 +199,10 @@ fn refs_and_histories_that_lead_nowhere_are_refused() {
         assert_eq!(kind_of(try_restore(&victim.sandbox, FIRST, &[])), ErrorKind::Damaged, "{shown}");
         victim.assert_untouched(&shown);
     }
+    // A history that leads on to nowhere is one as far as it can be read.
+    fs::write(victim.reference(), victim.object("commit", orphan.as_bytes()) + "\n").expect("a ref");
+    assert_eq!(kind_of(try_restore(&victim.sandbox, RestoreTo::Named("2"), &[])), ErrorKind::Damaged);
+    victim.assert_untouched("a history that leads nowhere");
     // Where the history is cut, what is before the cut does not matter; garbage cuts nothing.
     fs::write(victim.reference(), &id).expect("a ref");
     fs::write(victim.sandbox.store().join("shallow"), b"\xff\xfegarbage\n\n1234\n").expect("a file");
