@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::ArgValueCompleter;
 
 use crate::cmd;
+use crate::cmd::complete::projects;
 
 /// Shown below every help text.
 pub(crate) const EXIT_CODES: &str = "\
@@ -34,7 +36,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Options of all commands")]
 pub(crate) struct Global {
     /// Run as if started in DIR
-    #[arg(short = 'C', value_name = "DIR", global = true)]
+    #[arg(short = 'C', value_name = "DIR", global = true, add = ArgValueCompleter::new(projects))]
     pub(crate) dir: Option<PathBuf>,
     /// The directory that holds the store [default: $PITON_BASE, $HERMES_HOME/checkpoints or ~/.hermes/checkpoints]
     #[arg(long, value_name = "DIR", global = true)]

@@ -78,7 +78,7 @@ pub use restore::{
 };
 pub use settings::{Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use status::{ProjectStatus, Status, StatusProblem};
+pub use status::{Heard, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
     RepairStep, RestoreVerb, Restoring, Severity, Store, UsualModes, VerifyReport, Waiting, Watch,

@@ -1,11 +1,13 @@
 //! The store at a glance: what it takes, for whom, and what is wrong. Changes nothing, and shows what it can of a store
 //! that is damaged.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::error::{ErrorKind, Result};
 use crate::prune::{KnownProject, Presence};
-use crate::store::{Archive, Store};
+use crate::store::{Archive, Checkpoint, Store};
+use crate::time::Moment;
 
 /// One project.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,4 +133,45 @@ impl Status {
             problems,
         })
     }
+}
+
+/// The last that an agent told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// When.
+    pub time: Moment,
+    /// What: an event, or the reason of the checkpoint that was taken for it.
+    pub what: String,
+}
+
+/// The last that each agent told of, by what is remembered of its sessions and by the newest checkpoint of each project.
+/// Calls for which nothing was to be done leave nothing behind.
+pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
+    let notes = store.turn_notes().into_iter().map(|(key, note)| {
+        let what = match note.turn {
+            None => "a session began",
+            Some(_) if note.is_unprompted => "a tool",
+            Some(_) => "a prompt",
+        };
+        let time = Moment { secs: note.time_secs, nanos: 0, offset_secs: 0 };
+        (key.agent, Heard { time, what: what.to_owned() })
+    });
+    let mut last: BTreeMap<String, Heard> = BTreeMap::new();
+    for (agent, heard) in notes.chain(newest_checkpoints(store).unwrap_or_default()) {
+        // At the same second, the checkpoint says more.
+        if last.get(&agent).is_none_or(|known| known.time.secs <= heard.time.secs) {
+            last.insert(agent, heard);
+        }
+    }
+    last
+}
+
+fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
+    let held = store.share()?;
+    let objects = store.objects(&held)?;
+    let newest = store.newest_of_all()?.into_values().filter_map(|id| objects.checkpoint(id).ok());
+    let heard = |checkpoint: Checkpoint| {
+        Some((checkpoint.facts.origin.agent?, Heard { time: checkpoint.time, what: checkpoint.reason }))
+    };
+    Ok(newest.filter_map(heard).collect())
 }

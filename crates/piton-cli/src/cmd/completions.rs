@@ -1,17 +1,14 @@
-//! `piton completions`, `piton man`, and what can be completed.
+//! `piton completions`, `piton man`. What can be completed is in `complete`.
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, CommandFactory as _, ValueEnum};
-use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
-use piton::History;
+use piton::Error;
 use serde_json::json;
 
-use crate::cli::{Cli, EXIT_CODES, Global};
-use crate::context::Context;
-use crate::output::{Output, local, plain};
+use crate::cli::{Cli, EXIT_CODES};
+use crate::output::Output;
 
 /// The variable by which a shell asks for what can be typed next.
 pub(crate) const VARIABLE: &str = "PITON_COMPLETE";
@@ -76,9 +73,9 @@ pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
             say("page", &page, output);
         }
         Some(dir) => {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            std::fs::create_dir_all(dir).map_err(|error| Error::io("make", dir, error))?;
             clap_mangen::generate_to(Cli::command(), dir)
-                .with_context(|| format!("cannot write manual pages to {}", dir.display()))?;
+                .map_err(|error| Error::io("write manual pages to", dir, error))?;
             output.json(&json!({"dir": dir.to_string_lossy()}));
             output.text(&format!("Wrote the manual pages to {}", dir.display()));
         }
@@ -92,25 +89,4 @@ fn say(key: &str, text: &[u8], output: &Output) {
     if !output.is_json {
         output.data(text);
     }
-}
-
-/// The checkpoints of the project in the current directory: numbers, with reasons to tell them by.
-pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
-    let global = Global::default();
-    let output = Output::new(&Global { quiet: true, ..Global::default() });
-    let list = Context::new(&global, &output).ok().and_then(|context| {
-        let store = context.existing_store().ok()??;
-        let project = context.project(Some(&store)).ok()?;
-        Some(History::of(&store, &project).ok()?.checkpoints().to_vec())
-    });
-    let candidate = |(at, checkpoint): (usize, piton::Checkpoint)| {
-        let help = format!(
-            "{}  {}  {}",
-            checkpoint.id.short(),
-            local(checkpoint.time).date_and_time(),
-            plain(&checkpoint.reason)
-        );
-        CompletionCandidate::new((at + 1).to_string()).help(Some(help.into())).display_order(Some(at))
-    };
-    list.unwrap_or_default().into_iter().enumerate().map(candidate).collect()
 }

@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::ArgValueCompleter;
 use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
 use serde_json::json;
 
-use super::completions::checkpoints;
+use super::complete::{checkpoints_or_paths, paths};
 use super::restore::parse_paths;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -32,13 +32,13 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct DiffArgs {
     /// From this checkpoint
-    #[arg(value_name = "N|ID", default_value = "1", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID", default_value = "1", add = ArgValueCompleter::new(checkpoints_or_paths))]
     from: String,
     /// To this one; to the files as they are, if there is none
-    #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID", add = ArgValueCompleter::new(checkpoints_or_paths))]
     to: Option<String>,
     /// Only these files and directories, relative to the project
-    #[arg(value_name = "PATH", last = true)]
+    #[arg(value_name = "PATH", last = true, add = ArgValueCompleter::new(paths))]
     paths: Vec<OsString>,
 }
 

@@ -1,11 +1,12 @@
 //! `piton doctor`
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use piton::{Event, Journal, Level, grouped};
+use piton::{Event, Heard, Level, Moment, grouped, last_heard};
 use serde_json::{Value, json};
 
 use crate::agents::Agent;
@@ -60,11 +61,48 @@ struct Checked {
     is_installed: bool,
     is_trusted: Option<bool>,
     has_fired: Option<bool>,
-    last_event: Option<Event>,
+    last_event: Option<Seen>,
     unprotected_turns: usize,
     problems: Vec<Problem>,
     /// What is worth a word and not wrong.
     notes: Vec<String>,
+}
+
+/// The last that an agent told of, or that went wrong for it.
+struct Seen {
+    time: Moment,
+    level: &'static str,
+    what: String,
+}
+
+impl Seen {
+    fn new(event: Option<&Event>, heard: Option<&Heard>) -> Option<Self> {
+        match (event, heard) {
+            (Some(event), _) if heard.is_none_or(|heard| heard.time.secs <= event.time.secs) => {
+                Some(Self { time: event.time, level: event.level.word(), what: event.what.clone() })
+            }
+            (_, Some(heard)) => Some(Self { time: heard.time, level: "seen", what: heard.what.clone() }),
+            _ => None,
+        }
+    }
+}
+
+/// What is on record of agents.
+struct OnRecord {
+    /// What the journal says, newest first.
+    events: Vec<Event>,
+    heard: BTreeMap<String, Heard>,
+}
+
+impl OnRecord {
+    fn of(context: &Context) -> Self {
+        const EVENTS_MAX: usize = 10_000;
+        let store = context.existing_store().ok().flatten();
+        Self {
+            events: context.journal().recent(EVENTS_MAX),
+            heard: store.map(|store| last_heard(&store)).unwrap_or_default(),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
@@ -76,12 +114,12 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
     let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();
     let mut problems: Vec<_> = wrong.into_iter().map(|one| Problem::new(one.what, one.hint)).collect();
     problems.extend(store_problems(&context));
-    let events = recent_events(&context.journal());
+    let on_record = OnRecord::of(&context);
     let agents: Vec<_> = match &context.home {
         Some(home) => {
             let homes = Homes::new(home, Context::variable);
             let agents = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain);
-            agents.map(|agent| check(agent, &homes, &context, &events, args)).collect()
+            agents.map(|agent| check(agent, &homes, &context, &on_record, args)).collect()
         }
         None => Vec::new(),
     };
@@ -106,12 +144,6 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
     output.text(&as_text(&problems, &agents));
     let code = output.done();
     if is_ok { code } else { ExitCode::FAILURE }
-}
-
-/// What the journal says, newest first.
-fn recent_events(journal: &Journal) -> Vec<Event> {
-    const EVENTS_MAX: usize = 10_000;
-    journal.recent(EVENTS_MAX)
 }
 
 fn store_problems(context: &Context) -> Vec<Problem> {
@@ -143,7 +175,7 @@ struct Place {
     is_the_projects: bool,
 }
 
-fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args: &Doctor) -> Checked {
+fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, args: &Doctor) -> Checked {
     let name = agent.name();
     let programs: &[&str] = if agent == Agent::Cursor { &["cursor", "cursor-agent"] } else { &[name] };
     let on_path = programs.iter().find_map(Context::on_search_path);
@@ -176,13 +208,12 @@ fn check(agent: Agent, homes: &Homes, context: &Context, events: &[Event], args:
     if places.len() > 1 {
         checked.notes.push("hooked up for the user and for this project".to_owned());
     }
-    let mut own = events.iter().filter(|event| event.agent.as_deref() == Some(name));
-    checked.last_event = own.next().cloned();
+    let mut own = on_record.events.iter().filter(|event| event.agent.as_deref() == Some(name)).peekable();
+    checked.last_event = Seen::new(own.peek().copied(), on_record.heard.get(name));
     checked.unprotected_turns = unprotected_turns(context, agent);
     if checked.unprotected_turns > 0 {
         let what = format!("{} went on without a checkpoint", counted(checked.unprotected_turns, "turn"));
-        let last =
-            events.iter().find(|event| event.level == Level::Unprotected && event.agent.as_deref() == Some(name));
+        let last = own.find(|event| event.level == Level::Unprotected);
         let why = last.map_or_else(String::new, |event| format!("the last: {}", event.what));
         checked.problems.push(Problem::new(what, why));
     }
@@ -323,15 +354,14 @@ fn check_place(checked: &mut Checked, place: &Place, homes: &Homes, context: &Co
 }
 
 fn as_json(checked: &Checked) -> Value {
-    let event =
-        |event: &Event| json!({"time": event.time.to_string(), "level": event.level.word(), "what": event.what});
+    let seen = |seen: &Seen| json!({"time": seen.time.to_string(), "level": seen.level, "what": seen.what});
     json!({
         "agent": checked.agent.name(),
         "found": checked.is_found,
         "installed": checked.is_installed,
         "trusted": checked.is_trusted,
         "fired": checked.has_fired,
-        "last_event": checked.last_event.as_ref().map(event),
+        "last_event": checked.last_event.as_ref().map(seen),
         "unprotected_turns": checked.unprotected_turns,
         "problems": checked.problems.iter().map(Problem::json).collect::<Vec<_>>(),
     })
@@ -360,8 +390,12 @@ fn as_text(problems: &[Problem], agents: &[Checked]) -> String {
     for checked in shown {
         let mut words = vec![if checked.is_installed { "hooked up".to_owned() } else { "not hooked up".to_owned() }];
         words.extend(checked.notes.iter().filter(|note| *note != "not hooked up").cloned());
-        if let Some(event) = &checked.last_event {
-            words.push(format!("last on record {}: {}", local(event.time).date_and_time(), plain(&event.what)));
+        match &checked.last_event {
+            Some(seen) => {
+                words.push(format!("last event {}: {}", local(seen.time).date_and_time(), plain(&seen.what)));
+            }
+            None if checked.is_installed => words.push("no event seen yet".to_owned()),
+            None => {}
         }
         lines.push(format!("{:9} {}", checked.agent.name(), words.join(", ")));
     }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap_complete::ArgValueCandidates;
 
+use super::complete::agents;
 use crate::agents::Agent;
 use crate::cli::Global;
 use crate::hook::{Call, respond};
@@ -29,7 +31,7 @@ Exit codes: 0, whatever goes wrong: the agent goes on, and `piton status`
             shows what was missed. With --fail-closed: 2 stops the tool")]
 pub(crate) struct Hook {
     /// Who calls
-    #[arg(value_name = "AGENT")]
+    #[arg(value_name = "AGENT", add = ArgValueCandidates::new(agents))]
     agent: String,
     /// What is about to happen, for agents that do not say it
     #[arg(value_name = "EVENT")]

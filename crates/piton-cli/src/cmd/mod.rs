@@ -1,6 +1,7 @@
 //! One file per command: its arguments and its function together.
 
 pub(crate) mod clear;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod diff;

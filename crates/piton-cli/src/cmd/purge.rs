@@ -4,9 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use piton::{PurgeReport, plan_purge, purge};
 use serde_json::{Value, json};
 
+use super::complete::paths;
 use super::restore::parse_paths;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -31,7 +33,7 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
     /// Files and directories, relative to the project
-    #[arg(value_name = "PATH", required = true)]
+    #[arg(value_name = "PATH", required = true, add = ArgValueCompleter::new(paths))]
     paths: Vec<OsString>,
     /// Say what would be rewritten, and do nothing
     #[arg(long)]

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::Rewound;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
@@ -14,7 +14,7 @@ use piton::{
 };
 use serde_json::{Value, json};
 
-use super::completions::checkpoints;
+use super::complete::{checkpoints, paths};
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -37,10 +37,10 @@ The files as they are now are saved first: `piton undo` brings them back.
 {EXIT_CODES}"))]
 pub(crate) struct RestoreArgs {
     /// Its number in `piton rollback`, or the beginning of its id
-    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], add = ArgValueCandidates::new(checkpoints))]
     checkpoint: Option<String>,
     /// Only these files and directories, relative to the project
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", add = ArgValueCompleter::new(paths))]
     paths: Vec<OsString>,
     #[command(flatten)]
     how: How,

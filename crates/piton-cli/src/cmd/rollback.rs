@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
+use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::{Change, Checkpoint, History, Listed, RestoreTo};
 use serde_json::{Value, json};
 
-use super::completions::checkpoints;
+use super::complete::{after_rollback, checkpoints};
 use super::restore::How;
 use super::{diff, restore};
 use crate::cli::EXIT_CODES;
@@ -29,10 +29,10 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct Rollback {
     /// `N|ID`, or `diff` and then `N|ID`
-    #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
     what: Option<String>,
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
     rest: Vec<OsString>,
     #[command(flatten)]
     how: How,

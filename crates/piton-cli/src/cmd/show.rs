@@ -5,7 +5,7 @@ use clap_complete::ArgValueCandidates;
 use piton::{Change, Checkpoint, History, Listed, grouped};
 use serde_json::json;
 
-use super::completions::checkpoints;
+use super::complete::checkpoints;
 use super::take::skipped_json;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -17,7 +17,7 @@ use crate::output::{ID, MINUS, Output, PLUS, local, plain};
 #[command(after_help = format!("Examples:\n  piton show 1\n  piton show 4f2a --verbose   with the names of all files\n\n{EXIT_CODES}"))]
 pub(crate) struct Show {
     /// Its number in `piton rollback`, or the beginning of its id
-    #[arg(value_name = "N|ID", allow_hyphen_values = true, add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
     checkpoint: String,
 }
 

@@ -1,6 +1,7 @@
 //! Completions and manual pages, as shells and `man` see them.
 
 use std::fs;
+use std::path::Path;
 
 use testkit::{Sandbox, clean_command, has_program};
 
@@ -8,7 +9,11 @@ use crate::kit::{in_dir, run};
 
 /// What bash offers for the last word.
 fn offered_by_bash(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
-    let mut command = in_dir(sandbox, &sandbox.project());
+    offered_in(&sandbox.project(), sandbox, words)
+}
+
+fn offered_in(dir: &Path, sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let mut command = in_dir(sandbox, dir);
     command.env("PITON_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
     command.env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "false").env("_CLAP_IFS", "\n");
     let ran = run(command.arg("--").args(words)).done();
@@ -32,6 +37,66 @@ fn commands_and_checkpoint_numbers_are_offered() {
         let offered = offered_by_bash(&sandbox, &["piton", command, ""]);
         assert!(["1", "2"].iter().all(|number| offered.iter().any(|word| word == number)), "{command}: {offered:?}");
     }
+}
+
+#[test]
+fn the_project_and_the_base_that_the_line_names_are_the_ones_that_are_asked() {
+    let sandbox = with_checkpoints();
+    let elsewhere = sandbox.root();
+    let (dir, base) = (sandbox.project(), sandbox.root().join("other"));
+    fs::write(dir.join("file"), "third").expect("a file");
+    let mut take = in_dir(&sandbox, &dir);
+    run(take.arg("take").arg("--base").arg(&base)).done();
+    let numbers = |words: &[&str]| {
+        let offered = offered_in(&elsewhere, &sandbox, &[words, &[""]].concat());
+        offered.iter().filter(|word| word.parse::<u32>().is_ok()).count()
+    };
+    let (dir, base) = (dir.to_str().expect("UTF-8"), base.to_str().expect("UTF-8"));
+    assert_eq!(numbers(&["piton", "restore"]), 0);
+    assert_eq!(numbers(&["piton", "-C", dir, "restore"]), 2);
+    assert_eq!(numbers(&["piton", "restore", &format!("-C{dir}")]), 2);
+    assert_eq!(numbers(&["piton", "-C", &format!("'{dir}'"), "restore"]), 2, "quoted, as a shell passes it on");
+    assert_eq!(numbers(&["piton", "-C", dir, "--base", base, "show"]), 1);
+    assert_eq!(numbers(&["piton", "diff", "-C", dir, &format!("--base={base}")]), 1);
+    std::os::unix::fs::symlink(dir, sandbox.home().join("there")).expect("a link");
+    assert_eq!(numbers(&["piton", "-C", "~/there", "restore"]), 2);
+    let offered = offered_in(&elsewhere, &sandbox, &["piton", "-C", ""]);
+    assert!(offered.iter().any(|word| word == dir), "known projects: {offered:?}");
+}
+
+#[test]
+fn paths_are_those_of_the_checkpoint_and_of_the_project() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("src/main.rs\n src/lib/a.rs\n gone.txt");
+    run(in_dir(&sandbox, &sandbox.project()).arg("take")).done();
+    fs::remove_file(sandbox.path("gone.txt")).expect("a file");
+    sandbox.tree("new.txt\n src/main.rs = changed");
+    run(in_dir(&sandbox, &sandbox.project()).arg("take")).done();
+    let offered = |words: &[&str]| offered_in(&sandbox.path("src"), &sandbox, words);
+    let has = |words: &[&str], wanted: &str| {
+        let offered = offered(words);
+        assert!(offered.iter().any(|word| word == wanted), "{words:?}: {offered:?}");
+    };
+    for words in [
+        &["piton", "restore", "2", "g"][..],
+        &["piton", "rollback", "2", "g"],
+        &["piton", "rollback", "diff", "2", "g"],
+        &["piton", "diff", "2", "--", "g"],
+        &["piton", "purge", "g"],
+        &["piton", "restore", "--dry-run", "2", "src/main.rs", "g"],
+    ] {
+        has(words, "gone.txt");
+    }
+    assert!(!offered(&["piton", "restore", "1", "g"]).iter().any(|word| word == "gone.txt"), "it is not in there");
+    has(&["piton", "restore", "2", "n"], "new.txt");
+    has(&["piton", "restore", "2", "s"], "src/");
+    has(&["piton", "restore", "2", "src/"], "src/lib/");
+    has(&["piton", "restore", "2", "src/m"], "src/main.rs");
+    assert_eq!(
+        offered(&["piton", "rollback", "diff", ""]).iter().filter(|word| word.parse::<u32>().is_ok()).count(),
+        2
+    );
+    has(&["piton", "hook", "cl"], "claude");
 }
 
 #[test]

@@ -52,6 +52,15 @@ impl Home {
         self.put(".claude/settings.json", &hooks.to_string());
     }
 
+    /// Calls the hook of an agent as it would.
+    fn call(&self, agent: &str, files_max: &str, payload: &Value) {
+        let file = self.sandbox.root().join("payload");
+        fs::write(&file, payload.to_string()).expect("a file");
+        let mut hook = clean_command(PITON);
+        hook.env("HOME", self.sandbox.home()).env("PITON_MAX_FILES", files_max).current_dir(self.sandbox.project());
+        run(hook.args(["hook", agent]).stdin(fs::File::open(&file).expect("a file"))).done();
+    }
+
     fn command(&self) -> Command {
         let mut command = clean_command(PITON);
         let path = format!("{}:/usr/bin:/bin", self.bin().display());
@@ -115,6 +124,30 @@ fn a_hook_that_works_is_seen_to_work() {
     assert_eq!((&claude["last_event"], &claude["unprotected_turns"]), (&Value::Null, &json!(0)));
     let said = run(&mut home.command()).done();
     assert!(said.stdout.contains("claude    hooked up, fires (") && said.stdout.ends_with("All is well\n"), "{said:?}");
+    assert!(said.stdout.contains("no event seen yet"), "what doctor itself fires is none: {said:?}");
+}
+
+#[test]
+fn the_last_event_of_each_agent_is_shown() {
+    let home = Home::new();
+    home.hook_claude(GOOD);
+    home.sandbox.tree("a");
+    let cwd = home.sandbox.project();
+    let last = |agent: &str| of(&home.doctor(), agent)["last_event"].clone();
+    home.call("claude", "0", &json!({"hook_event_name": "SessionStart", "session_id": "s", "cwd": cwd}));
+    assert_eq!((&last("claude")["what"], &last("claude")["level"]), (&json!("a session began"), &json!("seen")));
+    home.call(
+        "claude",
+        "0",
+        &json!({"hook_event_name": "UserPromptSubmit", "session_id": "s", "cwd": cwd, "prompt": "do it"}),
+    );
+    assert_eq!(last("claude")["what"], "prompt: do it");
+    assert!(last("claude")["time"].as_str().is_some_and(|time| time.starts_with("20")), "{}", last("claude"));
+    assert_eq!((last("gemini"), last("codex")), (Value::Null, Value::Null), "each has its own");
+    home.call("gemini", "0", &json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": cwd, "prompt": "x"}));
+    assert_eq!(last("gemini")["what"], "a prompt", "nothing had changed, so that there is no new checkpoint");
+    let said = run(home.command().arg("--no-fire")).stdout;
+    assert!(said.contains("claude    hooked up, last event 20") && said.contains(": prompt: do it"), "{said}");
 }
 
 #[test]
@@ -348,11 +381,7 @@ fn turns_without_a_checkpoint_are_counted() {
             "hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt_id": turn, "prompt": "x",
             "cwd": home.sandbox.project(),
         });
-        let file = home.sandbox.root().join("payload");
-        fs::write(&file, payload.to_string()).expect("a file");
-        let mut hook = clean_command(PITON);
-        hook.env("HOME", home.sandbox.home()).env("PITON_MAX_FILES", "2").current_dir(home.sandbox.project());
-        run(hook.args(["hook", "claude"]).stdin(fs::File::open(&file).expect("a file"))).done();
+        home.call("claude", "2", &payload);
         assert!(words(of(&home.doctor(), "claude")).contains(counted), "{counted}");
     }
     let answer = home.doctor();

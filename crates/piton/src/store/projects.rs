@@ -208,7 +208,7 @@ impl Store {
     }
 
     /// Every project that has a record or a checkpoint.
-    pub(crate) fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
+    pub fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
         let mut known: BTreeSet<_> = self.recorded_projects()?.into_iter().collect();
         known.extend(self.newest_of_all()?.into_keys());
         Ok(known)

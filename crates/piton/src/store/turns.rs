@@ -164,12 +164,17 @@ impl Store {
     /// The sessions that had a turn in this project since then.
     pub(crate) fn sessions_since(&self, project: &ProjectId, secs: i64) -> Vec<SessionKey> {
         let record: ProjectRecord = self.record(project);
-        let names = fsx::names_in(&self.layout.turns()).unwrap_or_default();
-        let notes = names.iter().filter_map(|name| read_note(&self.layout.turns().join(name)));
-        notes
+        self.turn_notes()
+            .into_iter()
             .filter(|(key, note)| note.time_secs >= secs && record.knows_session(&key.session))
             .map(|(key, _)| key)
             .collect()
+    }
+
+    /// What is remembered of every session.
+    pub(crate) fn turn_notes(&self) -> Vec<(SessionKey, TurnNote)> {
+        let names = fsx::names_in(&self.layout.turns()).unwrap_or_default();
+        names.iter().filter_map(|name| read_note(&self.layout.turns().join(name))).collect()
     }
 
     /// Leaves word for a session.

@@ -1,0 +1,150 @@
+//! What can be typed next, for shells. Nothing is changed, and whatever goes wrong offers nothing.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use clap_complete::PathCompleter;
+use clap_complete::engine::{CompletionCandidate, ValueCompleter};
+use piton::{Checkpoint, History, Project, Store};
+
+use crate::agents::Agent;
+use crate::cli::{Cli, Global};
+use crate::context::Context;
+use crate::install::shell;
+use crate::output::{Output, local, plain};
+
+/// More paths than that are not looked through while somebody waits for a key.
+const PATHS_MAX: usize = 200_000;
+
+/// The checkpoints of the project: numbers, with reasons to tell them by.
+pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
+    let list = Line::read().place().map(|(_, _, history)| history.checkpoints().to_vec());
+    let candidate = |(at, checkpoint): (usize, Checkpoint)| {
+        let help = format!(
+            "{}  {}  {}",
+            checkpoint.id.short(),
+            local(checkpoint.time).date_and_time(),
+            plain(&checkpoint.reason)
+        );
+        CompletionCandidate::new((at + 1).to_string()).help(Some(help.into())).display_order(Some(at))
+    };
+    list.unwrap_or_default().into_iter().enumerate().map(candidate).collect()
+}
+
+fn checkpoints_from(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let starts = |one: &CompletionCandidate| one.get_value().as_bytes().starts_with(typed.as_bytes());
+    checkpoints().into_iter().filter(starts).collect()
+}
+
+/// Paths below the project: those in the checkpoint that the line names, or in any, and those that are there now.
+pub(crate) fn paths(current: &OsStr) -> Vec<CompletionCandidate> {
+    let line = Line::read();
+    let Some((_, project, history)) = line.place() else { return Vec::new() };
+    let named = line.words().iter().find_map(|word| history.find(word.to_str()?).ok());
+    let wanted = named.map_or(history.checkpoints(), std::slice::from_ref);
+    let (mut found, mut seen) = (BTreeSet::new(), 0);
+    let typed = current.as_bytes();
+    for checkpoint in wanted {
+        let files = history.files(checkpoint).unwrap_or_default();
+        seen += files.len();
+        for file in files.iter().filter(|file| file.starts_with(typed)) {
+            let more = file[typed.len()..].iter().position(|byte| *byte == b'/');
+            found.insert(file[..more.map_or(file.len(), |at| typed.len() + at + 1)].to_vec());
+        }
+        if seen > PATHS_MAX {
+            break;
+        }
+    }
+    let there = PathCompleter::any().current_dir(project.dir()).complete(current);
+    let new = there.into_iter().filter(|one| !found.contains(one.get_value().as_bytes())).collect::<Vec<_>>();
+    found.into_iter().map(|path| CompletionCandidate::new(OsString::from_vec(path))).chain(new).collect()
+}
+
+/// What comes second after `rollback`: a checkpoint after `diff`, or else paths.
+pub(crate) fn after_rollback(current: &OsStr) -> Vec<CompletionCandidate> {
+    match &Line::read().words()[..] {
+        [what] if what == "diff" => checkpoints_from(current),
+        _ => paths(current),
+    }
+}
+
+/// A checkpoint to compare; behind `--`, paths.
+pub(crate) fn checkpoints_or_paths(current: &OsStr) -> Vec<CompletionCandidate> {
+    if Line::read().is_escaped { paths(current) } else { checkpoints_from(current) }
+}
+
+/// The directories of known projects, and those that are there.
+pub(crate) fn projects(current: &OsStr) -> Vec<CompletionCandidate> {
+    let known = Line::read().context().and_then(|context| {
+        let store = context.existing_store().ok()??;
+        Some(store.known_projects().ok()?.iter().filter_map(|id| store.dir_of(id)).collect::<Vec<_>>())
+    });
+    let typed = in_full(current.to_owned());
+    let known = known.unwrap_or_default().into_iter().filter(|dir| dir.is_dir());
+    let known = known.filter(|dir| dir.as_os_str().as_bytes().starts_with(typed.as_bytes()));
+    let known = known.map(|dir| CompletionCandidate::new(dir).help(Some("project".into())));
+    PathCompleter::dir().complete(current).into_iter().chain(known).collect()
+}
+
+/// Who can call a hook.
+pub(crate) fn agents() -> Vec<CompletionCandidate> {
+    Agent::ALL.into_iter().map(|agent| CompletionCandidate::new(agent.name())).collect()
+}
+
+/// What was typed before the word that is to be completed.
+struct Line {
+    /// `None` if nothing can be made of it.
+    matches: Option<ArgMatches>,
+    global: Global,
+    /// Whether nothing is an option any more.
+    is_escaped: bool,
+}
+
+impl Line {
+    /// A shell gives the words behind `--`, as they were typed, and says which of them is meant: else it is the last.
+    fn read() -> Self {
+        let mut words: Vec<_> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+        let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
+        words.truncate(index.unwrap_or(words.len().saturating_sub(1)));
+        let is_escaped = words.iter().any(|word| word == "--");
+        let matches = Cli::command().ignore_errors(true).try_get_matches_from(words.into_iter().map(in_full)).ok();
+        let global = matches.as_ref().and_then(|matches| Global::from_arg_matches(matches).ok()).unwrap_or_default();
+        Self { matches, global, is_escaped }
+    }
+
+    /// The words that stand behind the command and are no options.
+    fn words(&self) -> Vec<OsString> {
+        let Some((_, command)) = self.matches.as_ref().and_then(ArgMatches::subcommand) else { return Vec::new() };
+        let of = |name: &str| command.try_get_raw(name).ok().flatten().into_iter().flatten().map(OsStr::to_owned);
+        ["what", "checkpoint", "from", "rest"].into_iter().flat_map(of).collect()
+    }
+
+    fn context(&self) -> Option<Context> {
+        let output = Output::new(&Global { quiet: true, ..Global::default() });
+        Context::lenient(&self.global, &output, &mut Vec::new()).ok()
+    }
+
+    fn place(&self) -> Option<(Store, Project, History)> {
+        let context = self.context()?;
+        let store = context.existing_store().ok()??;
+        let project = context.project(Some(&store)).ok()?;
+        let history = History::of(&store, &project).ok()?;
+        Some((store, project, history))
+    }
+}
+
+/// A word as the shell would hand it over: without its quotes, and with the home directory for `~`.
+fn in_full(word: OsString) -> OsString {
+    let tail = word.to_str().and_then(|word| word.strip_prefix("~/").map(str::to_owned));
+    let plain = |word: &str| match shell::words(word)?.as_slice() {
+        [word] => Some(OsString::from(word)),
+        _ => None,
+    };
+    match (tail, Context::home()) {
+        (Some(tail), Some(home)) => home.join(plain(&tail).map_or_else(|| PathBuf::from(&tail), PathBuf::from)).into(),
+        _ => word.to_str().and_then(plain).unwrap_or(word),
+    }
+}
