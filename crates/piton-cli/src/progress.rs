@@ -1,44 +1,51 @@
-//! How far a take or work on the store has come, for somebody who waits at a terminal. Silent for the first half second.
+//! How far a take, a restore or work on the store has come, for somebody who waits at a terminal. Silent for the first half second.
 //! Ctrl-C ends it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use piton::{Progress, Watch};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use piton::{Progress, Watch, grouped};
 
+use crate::fit::counted;
 use crate::interrupt::stoppable;
 use crate::output::Output;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
+/// How long something is watched before it is said how fast it is.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Runs a take or a restore, and shows how it goes on.
 pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
-    show_meanwhile(output, |elapsed| take_line(&progress, elapsed), || stoppable(&progress.stop, || work(&progress)))
+    let mut pace = Pace::default();
+    let line = |elapsed| take_line(&progress, &mut pace, elapsed);
+    show_meanwhile(output, line, || stoppable(&progress.stop, || work(&progress)))
 }
 
 /// Runs work on the store, and shows how it goes on.
 pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
     let watch = Watch::default();
-    show_meanwhile(output, |elapsed| store_line(&watch, elapsed), || stoppable(&watch.stop, || work(&watch)))
+    let mut pace = Pace::default();
+    show_meanwhile(output, |elapsed| store_line(&watch, &mut pace, elapsed), || stoppable(&watch.stop, || work(&watch)))
 }
 
 /// The same for work that is worse half done than not begun: it goes on to its end.
 pub(crate) fn watch_to_the_end<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
     let watch = Watch::default();
     let unheard = AtomicBool::new(false);
-    show_meanwhile(output, |elapsed| store_line(&watch, elapsed), || stoppable(&unheard, || work(&watch)))
+    let mut pace = Pace::default();
+    show_meanwhile(output, |elapsed| store_line(&watch, &mut pace, elapsed), || stoppable(&unheard, || work(&watch)))
 }
 
-fn show_meanwhile<T>(output: &Output, line: impl Fn(Duration) -> String + Sync, work: impl FnOnce() -> T) -> T {
+fn show_meanwhile<T>(output: &Output, mut line: impl FnMut(Duration) -> String + Send, work: impl FnOnce() -> T) -> T {
     if !output.shows_progress() {
         return work();
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(&line, &done));
+        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(&mut line, &done));
         let result = work();
         done.store(true, Ordering::Relaxed);
         if let Ok(watcher) = watcher {
@@ -48,7 +55,7 @@ fn show_meanwhile<T>(output: &Output, line: impl Fn(Duration) -> String + Sync, 
     })
 }
 
-fn show(line: &dyn Fn(Duration) -> String, done: &AtomicBool) {
+fn show(line: &mut dyn FnMut(Duration) -> String, done: &AtomicBool) {
     let began = Instant::now();
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a template that was tried"));
@@ -63,25 +70,109 @@ fn show(line: &dyn Fn(Duration) -> String, done: &AtomicBool) {
     bar.finish_and_clear();
 }
 
-fn take_line(progress: &Progress, elapsed: Duration) -> String {
+fn take_line(progress: &Progress, pace: &mut Pace, elapsed: Duration) -> String {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let found = HumanCount(load(&progress.files_found));
-    match load(&progress.bytes_to_read) {
-        0 => format!("{found} files found"),
-        all => format!("{found} files, {}", share(load(&progress.bytes_read), all, "read", elapsed)),
+    let files = |count: u64| counted(count, "file");
+    let (to_write, to_check) = (load(&progress.files_to_write), load(&progress.contents_to_check));
+    if to_write > 0 {
+        let written = grouped(load(&progress.files_written));
+        let share = pace.share(load(&progress.bytes_written), load(&progress.bytes_to_write), "written", elapsed);
+        return format!("writing: {written} of {}, {share}", files(to_write));
+    }
+    let found = load(&progress.files_found);
+    match (load(&progress.contents_checked), load(&progress.bytes_to_read)) {
+        (checked, _) if checked < to_check => {
+            format!("checking what will change: {} of {}", grouped(checked), counted(to_check, "content"))
+        }
+        _ if to_check > 0 => "saving the files as they are".to_owned(),
+        (_, 0) if found == 0 => "looking at the files".to_owned(),
+        (_, 0) => format!("{} found", files(found)),
+        (_, all) => format!("{}, {}", files(found), pace.share(load(&progress.bytes_read), all, "read", elapsed)),
     }
 }
 
-fn store_line(watch: &Watch, elapsed: Duration) -> String {
+fn store_line(watch: &Watch, pace: &mut Pace, elapsed: Duration) -> String {
     match watch.total.load(Ordering::Relaxed) {
         0 => "looking at the store".to_owned(),
-        all => share(watch.done.load(Ordering::Relaxed), all, "done", elapsed),
+        all => pace.share(watch.done.load(Ordering::Relaxed), all, "done", elapsed),
     }
 }
 
-fn share(done: u64, all: u64, verb: &str, elapsed: Duration) -> String {
-    let rate = done * 1000 / u64::try_from(elapsed.as_millis()).unwrap_or(1).max(1);
-    let left = all.saturating_sub(done) / rate.max(1);
-    let (done, all, rate) = (HumanBytes(done), HumanBytes(all), HumanBytes(rate));
-    format!("{done} of {all} {verb}, {rate}/s, {left} s to go")
+/// How fast one part of the work goes on, from when it was first seen.
+#[derive(Default)]
+struct Pace {
+    verb: &'static str,
+    all: u64,
+    from: u64,
+    since: Duration,
+}
+
+impl Pace {
+    fn share(&mut self, done: u64, all: u64, verb: &'static str, elapsed: Duration) -> String {
+        if (self.verb, self.all) != (verb, all) || done < self.from {
+            *self = Self { verb, all, from: done, since: elapsed };
+        }
+        let share = format!("{} of {} {verb}", HumanBytes(done.min(all)), HumanBytes(all));
+        let (more, took) = (done - self.from, elapsed.saturating_sub(self.since));
+        let rate = more * 1000 / u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
+        // The first moments say nothing of what is to come.
+        if took < SETTLED || rate == 0 {
+            return share;
+        }
+        format!("{share}, {}/s, {} s to go", HumanBytes(rate), all.saturating_sub(done) / rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(counter: &AtomicU64, value: u64) {
+        counter.store(value, Ordering::Relaxed);
+    }
+
+    fn secs(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    #[test]
+    fn a_restore_says_what_it_is_at_and_what_remains() {
+        let (progress, mut pace) = (Progress::default(), Pace::default());
+        let mut line = |progress: &Progress, elapsed| take_line(progress, &mut pace, elapsed);
+        assert_eq!(line(&progress, secs(1)), "looking at the files");
+        set(&progress.files_found, 1);
+        assert_eq!(line(&progress, secs(1)), "1 file found");
+        set(&progress.contents_to_check, 1200);
+        set(&progress.contents_checked, 7);
+        assert_eq!(line(&progress, secs(2)), "checking what will change: 7 of 1,200 contents");
+        set(&progress.contents_checked, 1200);
+        assert_eq!(line(&progress, secs(3)), "saving the files as they are");
+        set(&progress.files_to_write, 1500);
+        set(&progress.bytes_to_write, 120 << 20);
+        set(&progress.bytes_written, 20 << 20);
+        assert_eq!(line(&progress, secs(60)), "writing: 0 of 1,500 files, 20.00 MiB of 120.00 MiB written");
+        set(&progress.files_written, 1000);
+        set(&progress.bytes_written, 70 << 20);
+        let later = line(&progress, secs(65));
+        assert_eq!(
+            later, "writing: 1,000 of 1,500 files, 70.00 MiB of 120.00 MiB written, 10.00 MiB/s, 5 s to go",
+            "the time before it does not count"
+        );
+    }
+
+    #[test]
+    fn there_is_no_estimate_from_the_first_moments() {
+        let (watch, mut pace) = (Watch::default(), Pace::default());
+        let mut line = |watch: &Watch, elapsed| store_line(watch, &mut pace, elapsed);
+        assert_eq!(line(&watch, secs(4)), "looking at the store");
+        set(&watch.total, 126 << 20);
+        set(&watch.done, 8 << 10);
+        assert_eq!(line(&watch, secs(4)), "8.00 KiB of 126.00 MiB done");
+        assert_eq!(line(&watch, secs(9)), "8.00 KiB of 126.00 MiB done", "nothing was seen to go on");
+        set(&watch.done, 26 << 20);
+        assert_eq!(line(&watch, secs(14)), "26.00 MiB of 126.00 MiB done, 2.60 MiB/s, 38 s to go");
+        // Other work, as much of it: it begins anew.
+        set(&watch.done, 0);
+        assert_eq!(line(&watch, secs(15)), "0 B of 126.00 MiB done");
+    }
 }

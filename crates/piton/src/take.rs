@@ -108,7 +108,7 @@ pub struct Report {
     pub unread_index: Option<PathBuf>,
 }
 
-/// How far a take has come, for whoever watches it from another thread; and the way to stop it.
+/// How far a take or a restore has come, for whoever watches it from another thread; and the way to stop it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Files found in scope.
@@ -117,6 +117,18 @@ pub struct Progress {
     pub bytes_to_read: AtomicU64,
     /// Bytes that were read.
     pub bytes_read: AtomicU64,
+    /// Of a restore, and before it touches anything: contents that have to be read and found whole.
+    pub contents_to_check: AtomicU64,
+    /// Contents that were.
+    pub contents_checked: AtomicU64,
+    /// Of a restore, once the files as they are have been saved: files that have to be written.
+    pub files_to_write: AtomicU64,
+    /// Files that were.
+    pub files_written: AtomicU64,
+    /// Bytes that have to be written.
+    pub bytes_to_write: AtomicU64,
+    /// Bytes that were.
+    pub bytes_written: AtomicU64,
     /// Set it, and the take ends soon as if the deadline had passed. Nothing is left behind.
     pub stop: AtomicBool,
 }

@@ -211,7 +211,7 @@ impl<'a> Job<'a> {
             if progress.stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
             }
-            restore.apply()
+            restore.apply_watched(progress)
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::left::{Left, WhyLeft};
 use super::plan::{Remove, RestorePlan, SetMode, Write};
@@ -12,6 +12,7 @@ use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::store::Objects;
 use crate::sys::{self, Dir};
+use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{Change, Hand, NewContents};
 
@@ -19,7 +20,14 @@ use crate::worktree::{Change, Hand, NewContents};
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Contents that were read and found whole.
-pub(super) type Contents = HashMap<ObjectId, Vec<u8>>;
+#[derive(Default)]
+pub(super) struct Contents {
+    /// Some of them.
+    kept: HashMap<ObjectId, Vec<u8>>,
+    kept_bytes: usize,
+    /// What all files that they are for come to.
+    bytes: u64,
+}
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -50,11 +58,13 @@ fn for_all<T: Sync, W>(
 }
 
 /// Reads everything that the plan will write, and checks it. The first part of it is kept.
-pub(super) fn read_all(plan: &RestorePlan, objects: &Objects) -> Result<Contents> {
-    let mut ids: Vec<_> = plan.writes.iter().map(|write| write.id).collect();
+pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<Contents> {
+    let mut files: HashMap<ObjectId, u64> = HashMap::new();
+    plan.writes.iter().for_each(|write| *files.entry(write.id).or_default() += 1);
+    let mut ids: Vec<_> = files.keys().copied().collect();
     ids.sort_unstable();
-    ids.dedup();
-    let kept: Mutex<(usize, Contents)> = Mutex::default();
+    add(&progress.contents_to_check, ids.len() as u64);
+    let contents: Mutex<Contents> = Mutex::default();
     let failed: Mutex<Option<Error>> = Mutex::default();
     let shared = objects.shared();
     for_all(
@@ -62,11 +72,13 @@ pub(super) fn read_all(plan: &RestorePlan, objects: &Objects) -> Result<Contents
         |_| shared.objects(),
         |objects, id| match read_one(objects, *id) {
             Ok(bytes) => {
-                let mut kept = kept.lock().expect("no thread panics with it");
-                if kept.0 + bytes.len() <= KEPT_BYTES_MAX {
-                    kept.0 += bytes.len();
-                    kept.1.insert(*id, bytes);
+                let mut contents = contents.lock().expect("no thread panics with it");
+                contents.bytes += bytes.len() as u64 * files[id];
+                if contents.kept_bytes + bytes.len() <= KEPT_BYTES_MAX {
+                    contents.kept_bytes += bytes.len();
+                    contents.kept.insert(*id, bytes);
                 }
+                add(&progress.contents_checked, 1);
             }
             Err(error) => *failed.lock().expect("no thread panics with it") = Some(error),
         },
@@ -74,14 +86,15 @@ pub(super) fn read_all(plan: &RestorePlan, objects: &Objects) -> Result<Contents
     );
     match failed.into_inner().expect("no thread panics with it") {
         Some(error) => Err(error),
-        None => Ok(kept.into_inner().expect("no thread panics with it").1),
+        None => Ok(contents.into_inner().expect("no thread panics with it")),
     }
 }
 
 /// Checks that what the safety checkpoint shares with earlier ones is whole: what is new in it was just written, but
 /// what the store had before may have been damaged since, and then the files are the only place that still has it.
-pub(super) fn check_saved(plan: &RestorePlan, objects: &Objects) -> Result<()> {
+pub(super) fn check_saved(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<()> {
     let known: Vec<_> = plan.saved.iter().filter(|(_, id)| objects.has(*id)).copied().collect();
+    add(&progress.contents_to_check, known.len() as u64);
     let failed: Mutex<Option<Error>> = Mutex::default();
     let shared = objects.shared();
     for_all(
@@ -91,10 +104,15 @@ pub(super) fn check_saved(plan: &RestorePlan, objects: &Objects) -> Result<()> {
             if let Err(error) = read_whole(objects, *id, *kind) {
                 *failed.lock().expect("no thread panics with it") = Some(error);
             }
+            add(&progress.contents_checked, 1);
         },
         drop,
     );
     failed.into_inner().expect("no thread panics with it").map_or(Ok(()), Err)
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
 }
 
 fn read_one(objects: &Objects, id: ObjectId) -> Result<Vec<u8>> {
@@ -117,7 +135,10 @@ pub(super) fn apply(
     objects: &Objects,
     root: &Dir,
     token: CheckpointId,
+    progress: &Progress,
 ) -> Done {
+    add(&progress.files_to_write, plan.writes.len() as u64);
+    add(&progress.bytes_to_write, contents.bytes);
     let token = token.short();
     let mut hand = Hand::new(root, format!("{token}-m"));
     let mut done = Done { left: plan.left, ..Done::default() };
@@ -155,7 +176,8 @@ pub(super) fn apply(
             Err(error) => done.left.push(failed(&path, &error)),
         }
     }
-    write_all(&plan.writes, contents, objects, root, &token, &mut done);
+    let writing = Writing { contents, root, token: &token, progress };
+    writing.write_all(&plan.writes, objects, &mut done);
     for SetMode { path, mode, seen } in plan.modes {
         let set = hand.set_mode(&path, mode, seen.as_ref());
         done.remoded += usize::from(done.note(&path, set, WhyLeft::Changed));
@@ -171,50 +193,63 @@ pub(super) fn apply(
     done
 }
 
-/// Writes go by directories, so that each is opened once.
-fn write_all(writes: &[Write], contents: &Contents, objects: &Objects, root: &Dir, token: &str, done: &mut Done) {
-    let by_dir: Vec<&[Write]> =
-        writes.chunk_by(|a, b| relpath::split(&a.path).0 == relpath::split(&b.path).0).collect();
-    let all: Mutex<&mut Done> = Mutex::new(done);
-    let shared = objects.shared();
-    for_all(
-        &by_dir,
-        |number| (shared.objects(), Hand::new(root, format!("{token}-{number}")), Done::default()),
-        |(objects, hand, done), writes| {
-            for write in *writes {
-                let why = if write.over.is_some() { WhyLeft::Changed } else { WhyLeft::InTheWay };
-                let put = write_one(write, contents, objects, hand);
-                if done.note(&write.path, put, why) {
-                    done.written.push(write.path.clone());
-                }
-            }
-        },
-        |(_, hand, mut done)| {
-            if let Err(error) = hand.finish() {
-                done.left.push(failed(b"", &error));
-            }
-            let mut all = all.lock().expect("no thread panics with it");
-            all.written.append(&mut done.written);
-            all.left.append(&mut done.left);
-        },
-    );
-    done.written.sort();
+/// What writing needs.
+struct Writing<'a> {
+    contents: &'a Contents,
+    root: &'a Dir,
+    token: &'a str,
+    progress: &'a Progress,
 }
 
-fn write_one(write: &Write, contents: &Contents, objects: &Objects, hand: &mut Hand<'_>) -> io::Result<Change> {
-    let read;
-    let bytes = match contents.get(&write.id) {
-        Some(bytes) => bytes,
-        None => {
-            read = read_one(objects, write.id).map_err(io::Error::other)?;
-            &read
-        }
-    };
-    let new = match write.mode {
-        Some(mode) => NewContents::File(bytes, mode),
-        None => NewContents::Link(bytes),
-    };
-    hand.put(&write.path, new, write.over.as_ref())
+impl Writing<'_> {
+    /// Writes go by directories, so that each is opened once.
+    fn write_all(&self, writes: &[Write], objects: &Objects, done: &mut Done) {
+        let by_dir: Vec<&[Write]> =
+            writes.chunk_by(|a, b| relpath::split(&a.path).0 == relpath::split(&b.path).0).collect();
+        let all: Mutex<&mut Done> = Mutex::new(done);
+        let shared = objects.shared();
+        for_all(
+            &by_dir,
+            |number| (shared.objects(), Hand::new(self.root, format!("{}-{number}", self.token)), Done::default()),
+            |(objects, hand, done), writes| {
+                for write in *writes {
+                    let why = if write.over.is_some() { WhyLeft::Changed } else { WhyLeft::InTheWay };
+                    let put = self.write_one(write, objects, hand);
+                    if done.note(&write.path, put, why) {
+                        done.written.push(write.path.clone());
+                    }
+                    add(&self.progress.files_written, 1);
+                }
+            },
+            |(_, hand, mut done)| {
+                if let Err(error) = hand.finish() {
+                    done.left.push(failed(b"", &error));
+                }
+                let mut all = all.lock().expect("no thread panics with it");
+                all.written.append(&mut done.written);
+                all.left.append(&mut done.left);
+            },
+        );
+        done.written.sort();
+    }
+
+    fn write_one(&self, write: &Write, objects: &Objects, hand: &mut Hand<'_>) -> io::Result<Change> {
+        let read;
+        let bytes = match self.contents.kept.get(&write.id) {
+            Some(bytes) => bytes,
+            None => {
+                read = read_one(objects, write.id).map_err(io::Error::other)?;
+                &read
+            }
+        };
+        let new = match write.mode {
+            Some(mode) => NewContents::File(bytes, mode),
+            None => NewContents::Link(bytes),
+        };
+        let put = hand.put(&write.path, new, write.over.as_ref());
+        add(&self.progress.bytes_written, bytes.len() as u64);
+        put
+    }
 }
 
 fn failed(path: &[u8], error: &io::Error) -> Left {

@@ -301,7 +301,12 @@ impl<'a> Restore<'a> {
     }
 
     /// Does it. Declines where it takes back another session's work and that was not agreed to.
-    pub fn apply(mut self) -> Result<RestoreReport> {
+    pub fn apply(self) -> Result<RestoreReport> {
+        self.apply_watched(&Progress::default())
+    }
+
+    /// The same for whoever watches how far it has come. It goes on to its end: half a restore helps nobody.
+    pub fn apply_watched(mut self, progress: &Progress) -> Result<RestoreReport> {
         let Some(locked) = self.locked.take() else {
             return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
         };
@@ -310,14 +315,14 @@ impl<'a> Restore<'a> {
             let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
             return Ok(report(outcome, self.target, None, self.plan.left));
         }
-        let contents = apply::read_all(&self.plan, &self.objects)?;
-        apply::check_saved(&self.plan, &self.objects)?;
+        let contents = apply::read_all(&self.plan, &self.objects, progress)?;
+        apply::check_saved(&self.plan, &self.objects, progress)?;
         let (saved, saved_record) = self.save_first(&locked)?;
         // One that goes on or goes back keeps what the first try saved: that is what undo means.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let intent = Intent { target: self.target.id, safety, paths: self.paths };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
-        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved);
+        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved, progress);
         // Before the intent goes: a restore that is cut short here does it when it is finished.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };

@@ -219,7 +219,7 @@ impl Copies {
     /// Reads and hashes again all copies that the sample covers, on all cores, and notes those that are bad.
     pub(super) fn check(&mut self, sample: ReadData, watch: &Watch) -> Checked {
         let work = self.work(sample);
-        watch.total.store(work.iter().map(|item| item.bytes).sum(), Ordering::Relaxed);
+        watch.begin(work.iter().map(|item| item.bytes).sum());
         let next = AtomicUsize::new(0);
         let this = &*self;
         let parts = threads::together(threads::cores().min(work.len()), |_| {
@@ -277,7 +277,7 @@ impl Copies {
 
     fn check_item(&self, item: &Item, decoder: &mut Decoder<'_>, watch: &Watch, checked: &mut Checked) {
         let did = |bytes: u64| {
-            watch.done.fetch_add(bytes, Ordering::Relaxed);
+            watch.advance(bytes);
         };
         let fit = |id: ObjectId, found: std::result::Result<ObjectId, Why>| match found {
             Ok(found) if found == id => None,

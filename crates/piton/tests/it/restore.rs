@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use piton::{ErrorKind, RestoreOptions, RestoreOutcome, RestoreTo, Settings};
+use piton::{ErrorKind, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreTo, Settings, Store};
 use testkit::Sandbox;
 
-use crate::kit::{newest, take, take_with, taken, without_roots_powers};
+use crate::kit::{newest, now, take, take_with, taken, without_roots_powers};
 use crate::restore_kit::{assert_same, kind_of, left_by, listed, restore_between, restored, state_of, try_restore};
 
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
@@ -418,4 +418,29 @@ fn a_plan_to_be_looked_at_writes_nothing_and_cannot_be_applied() {
     assert_eq!(kind_of(applied), ErrorKind::Invalid);
     assert_same(&state_of(&sandbox.project()), &files, "the project");
     assert_same(&state_of(&sandbox.base()), &store, "the base");
+}
+
+#[test]
+fn whoever_watches_a_restore_sees_how_much_there_is_to_write_and_all_of_it_done() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 12345\n b/same = 12345\n c = 123\n kept = x\n changed = old");
+    taken(&take(&sandbox));
+    sandbox.tree("changed = newer");
+    taken(&take(&sandbox));
+    ["a", "b", "c"].into_iter().for_each(|path| remove(&sandbox, path));
+    let store = Store::open_or_create(&sandbox.base(), now()).expect("a store");
+    let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
+    let (settings, progress) = (Settings::default(), Progress::default());
+    let options = RestoreOptions::default();
+    let restore = Restore::prepare(&store, &project, RestoreTo::Named("2"), options, &settings, now(), &progress)
+        .expect("a plan");
+    restore.apply_watched(&progress).expect("a restore");
+    let counts = |counters: [&std::sync::atomic::AtomicU64; 2]| {
+        counters.map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    assert_eq!(counts([&progress.files_to_write, &progress.files_written]), [4, 4]);
+    // Two files have the same five bytes.
+    assert_eq!(counts([&progress.bytes_to_write, &progress.bytes_written]), [5 + 5 + 3 + 3, 5 + 5 + 3 + 3]);
+    let [to_check, checked] = counts([&progress.contents_to_check, &progress.contents_checked]);
+    assert!(to_check > 3 && checked == to_check, "what will be written, and what will be overwritten: {to_check}");
 }

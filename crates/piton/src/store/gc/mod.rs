@@ -51,6 +51,18 @@ pub struct Watch {
     pub stop: AtomicBool,
 }
 
+impl Watch {
+    /// Work of so many bytes begins. There may have been other work before it.
+    pub(super) fn begin(&self, bytes: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.total.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn advance(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 /// What a collection came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Collected {
@@ -118,8 +130,8 @@ impl Collection<'_> {
         self.forget_dropped_boundaries()?;
         let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, &homes, at, aim)).collect::<Result<_>>()?;
         let groups = plan::plan(&states, aim);
-        let total = groups.iter().flat_map(|group| &group.packs).map(|at| packs[*at].bytes).sum();
-        self.watch.total.store(total, Ordering::Relaxed);
+        let bytes_of_group = |group: &Group| group.packs.iter().map(|at| packs[*at].bytes).sum::<u64>();
+        self.watch.begin(groups.iter().map(bytes_of_group).sum());
         let mut no_space = None;
         for group in &groups {
             // A group that could not be unlinked stands there twice: one at a time is enough.
@@ -127,14 +139,15 @@ impl Collection<'_> {
                 done.left_some = true;
                 break;
             }
+            let before = self.watch.done.load(Ordering::Relaxed);
             match self.replace(&packs, &homes, group, &mut done) {
                 Ok(()) => {}
                 // The next one may need less.
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
                 Err(error) => return Err(error),
             }
-            let bytes = group.packs.iter().map(|at| packs[*at].bytes).sum();
-            self.watch.done.fetch_add(bytes, Ordering::Relaxed);
+            // What did not have to be moved is done with, too.
+            self.watch.done.store(before + bytes_of_group(group), Ordering::Relaxed);
         }
         let mut packed: HashSet<ObjectId> = homes.into_keys().collect();
         if matches!(aim, Aim::All | Aim::Every) {
@@ -218,7 +231,9 @@ impl Collection<'_> {
             // Opened anew for each group: packs of the one before are gone.
             let objects = &self.store.objects(&StoreLock::none())?;
             let marks = &self.reach.marks;
-            let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| self.is_over() };
+            let (loose, is_over) = (Vec::new(), &|| self.is_over());
+            let moving =
+                Moving { packs, objects, marks, places, loose, is_over, moved: &|bytes| self.watch.advance(bytes) };
             let Some(sealed) = moving.write(&self.store.layout.packs(), group.tend)? else {
                 done.left_some = true;
                 return Ok(());
@@ -269,7 +284,7 @@ impl Collection<'_> {
         }
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
-        let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| false };
+        let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| false, moved: &|_| {} };
         let sealed = moving.write(&self.store.layout.packs(), false)?.expect("nobody stops this one");
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
@@ -285,31 +300,36 @@ impl Collection<'_> {
         let marks = &self.reach.marks;
         let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !packed.contains(id)).collect();
         needed.sort_by_key(|id| (marks[id].kind as u8, marks[id].name, marks[id].order));
+        let needed: Vec<_> = needed.into_iter().map(|id| (*id, Store::bytes_of(&loose[id]))).collect();
+        if !needed.is_empty() {
+            self.watch.begin(needed.iter().map(|(_, bytes)| bytes).sum());
+        }
         let mut bytes = 0;
-        let batches: Vec<Vec<ObjectId>> = needed
-            .chunk_by(|id, _| {
-                bytes += Store::bytes_of(&loose[id]);
+        let batches: Vec<Vec<_>> = needed
+            .chunk_by(|(_, more), _| {
+                bytes += more;
                 let fits = bytes < PACK_BYTES_MAX;
                 bytes *= u64::from(fits);
                 fits
             })
-            .map(|batch| batch.iter().map(|id| **id).collect())
+            .map(<[_]>::to_vec)
             .collect();
         for batch in batches {
             let objects = &self.store.objects(&StoreLock::none())?;
-            let (marks, places) = (&self.reach.marks, HashMap::new());
-            let moving = Moving { packs, objects, marks, places, loose: batch.clone(), is_over: &|| self.is_over() };
+            let (marks, places, loose_now) = (&self.reach.marks, HashMap::new(), batch.clone());
+            let (is_over, moved) = (&|| self.is_over(), &|bytes| self.watch.advance(bytes));
+            let moving = Moving { packs, objects, marks, places, loose: loose_now, is_over, moved };
             let Some(sealed) = moving.write(&self.store.layout.packs(), true)? else {
                 done.left_some = true;
                 break;
             };
             SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
-            packed.extend(&batch);
+            packed.extend(batch.iter().map(|(id, _)| *id));
             let Some(_alone) = self.alone()? else {
                 done.left_some = true;
                 break;
             };
-            batch.iter().try_for_each(|id| fsx::remove_file(&loose[id]))?;
+            batch.iter().try_for_each(|(id, _)| fsx::remove_file(&loose[id]))?;
         }
         Ok(())
     }
@@ -549,6 +569,44 @@ mod tests {
         assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
         let objects = store.objects(&StoreLock::none()).expect("objects");
         assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
+    }
+
+    #[test]
+    fn whoever_watches_hears_of_each_object_that_moves() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (store, project) = store_and_project(&temp);
+        for contents in ["one", "two", "three"] {
+            take(&store, &project, contents);
+        }
+        let objects = &store.objects(&StoreLock::none()).expect("objects");
+        let reach = store.reach_all(objects).expect("marks");
+        let packs = &store.packs().expect("packs");
+        for tend in [false, true] {
+            let entries = packs
+                .iter()
+                .enumerate()
+                .flat_map(|(pack, of)| of.entries.iter().enumerate().map(move |(at, entry)| (entry.id, (pack, at))));
+            let places: HashMap<_, _> = entries.filter(|(id, _)| reach.marks.contains_key(id)).collect();
+            let bytes: u64 = places.values().map(|(pack, at)| packs[*pack].entries[*at].bytes()).sum();
+            let (count, told) = (places.len() as u64, (AtomicU64::new(0), AtomicU64::new(0)));
+            let moved = &|bytes| {
+                told.0.fetch_add(1, Ordering::Relaxed);
+                told.1.fetch_add(bytes, Ordering::Relaxed);
+            };
+            let (marks, loose) = (&reach.marks, Vec::new());
+            let moving = Moving { packs, objects, marks, places, loose, is_over: &|| false, moved };
+            moving.write(&store.layout.packs(), tend).expect("a pack").expect("nobody stopped it");
+            assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
+        }
+        // All that there was to do is done, also the second time.
+        let held = store.lock_gc().expect("a lock");
+        let watch = Watch::default();
+        for contents in ["four", "five"] {
+            take(&store, &project, contents);
+            store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+            let total = watch.total.load(Ordering::Relaxed);
+            assert!(total > 0 && watch.done.load(Ordering::Relaxed) == total, "{watch:?}");
+        }
     }
 
     /// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the

@@ -35,10 +35,12 @@ pub(super) struct Moving<'a> {
     pub(super) marks: &'a HashMap<ObjectId, Mark>,
     /// The entries that move.
     pub(super) places: HashMap<ObjectId, Place>,
-    /// Objects that stand in files of their own.
-    pub(super) loose: Vec<ObjectId>,
+    /// Objects that stand in files of their own, and what those take.
+    pub(super) loose: Vec<(ObjectId, u64)>,
     /// Whether to give up.
     pub(super) is_over: &'a dyn Fn() -> bool,
+    /// Told of each object that has been written, with what it took where it was.
+    pub(super) moved: &'a dyn Fn(u64),
 }
 
 /// An object that is not there as a delta of another one that moves along.
@@ -46,6 +48,8 @@ struct Free {
     id: ObjectId,
     mark: Mark,
     place: Option<Place>,
+    /// What it takes where it is.
+    bytes: u64,
 }
 
 struct Candidate {
@@ -111,10 +115,12 @@ impl Moving<'_> {
             } else {
                 self.put_whole(one, &mut out)?;
             }
+            (self.moved)(one.bytes);
         }
         drop(window);
         for place in bound {
             self.put_bound(place, &mut out)?;
+            (self.moved)(self.bytes_at(place));
         }
         out.writer.seal().map(Some)
     }
@@ -135,14 +141,20 @@ impl Moving<'_> {
                     let above = heights.entry(base).or_default();
                     *above = height.max(*above);
                 }
-                None => free.push(Free { id: *id, mark: self.marks[id], place: Some(*place) }),
+                None => {
+                    free.push(Free { id: *id, mark: self.marks[id], place: Some(*place), bytes: self.bytes_at(*place) })
+                }
             }
         }
         free.reverse();
         bound.reverse();
-        let loose = self.loose.iter().filter(|id| !self.places.contains_key(id));
-        free.extend(loose.map(|id| Free { id: *id, mark: self.marks[id], place: None }));
+        let loose = self.loose.iter().filter(|(id, _)| !self.places.contains_key(id));
+        free.extend(loose.map(|(id, bytes)| Free { id: *id, mark: self.marks[id], place: None, bytes: *bytes }));
         Ok((free, bound, heights))
+    }
+
+    fn bytes_at(&self, (pack, at): Place) -> u64 {
+        self.packs[pack].entries[at].bytes()
     }
 
     /// The base of an entry, if it is a delta and the base moves along.
