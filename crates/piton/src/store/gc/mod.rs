@@ -6,7 +6,9 @@
 //!   and synced before they are unlinked.
 //! - G3. Packs are unlinked under `store` exclusive only, after the names were read once more and whatever they lead to
 //!   by then was rescued. A take that found an object under `store` shared therefore keeps it.
-//! - G4. The extra space is that of one pack: packs are rewritten one after the other, or small ones together.
+//! - G4. The extra space is that of one pack: packs are rewritten one after the other, or small ones together. Under a
+//!   limit, packs are merged only to such a size that this fits in the part of it that is the collection's (`size`), and
+//!   what does not fit waits, unless room must be made.
 //!
 //! Killed at any point, a collection leaves duplicates or temporary files, and the next one finds them.
 
@@ -19,10 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::lock::{Exclusive, GcLock};
-use super::pack::{PACK_BYTES_MAX, SealedPack};
+use super::pack::SealedPack;
 use super::packs::Pack;
 use super::reach::{Reach, not_whole};
-use super::{Objects, Store, StoreLock, size};
+use super::{Objects, Room, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ObjectId;
@@ -30,7 +32,7 @@ use crate::sys;
 use crate::time::Moment;
 
 pub(crate) use plan::Aim;
-use plan::{Group, PACKS_MAX, PackState};
+use plan::{Bounds, Group, PACK_EXTRA_BYTES, PackState};
 use write::Moving;
 
 /// Stock git does not know our locks: what it wrote so recently may be about to be named.
@@ -68,6 +70,8 @@ pub(super) struct Collection<'a> {
     pub(super) reach: Reach,
     pub(super) now: Moment,
     pub(super) watch: &'a Watch,
+    /// How large the store may be, with what the collection writes.
+    pub(super) bytes_max: u64,
     /// Whether it goes on where others wait.
     pub(super) is_urgent: bool,
     /// Whether what stock git wrote a moment ago may go, too.
@@ -83,13 +87,21 @@ impl Store {
         Ok(reach)
     }
 
-    /// Gives back what nothing refers to.
-    pub(crate) fn collect(&self, held: &GcLock, aim: Aim, now: Moment, watch: &Watch) -> Result<Collected> {
+    /// Gives back what nothing refers to, within the limit for the size of the store.
+    pub(crate) fn collect(
+        &self,
+        held: &GcLock,
+        aim: Aim,
+        bytes_max: Option<u64>,
+        now: Moment,
+        watch: &Watch,
+    ) -> Result<Collected> {
         // Only a collection unlinks, and this is the one: what is there stays there.
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
         drop(objects);
-        Collection { store: self, held, reach, now, watch, is_urgent: false, even_young: false }.run(aim)
+        let bytes_max = bytes_max.unwrap_or(u64::MAX);
+        Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: false, even_young: false }.run(aim)
     }
 }
 
@@ -97,7 +109,9 @@ impl Store {
     /// Removes every byte that nothing refers to, however much has to be written anew for it.
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
-        let collection = Collection { store: self, held, reach, now, watch, is_urgent: true, even_young: true };
+        let bytes_max = u64::MAX;
+        let collection =
+            Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: true, even_young: true };
         if collection.run(Aim::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
@@ -112,12 +126,15 @@ impl Collection<'_> {
         self.reach.check_whole()?;
         let mut done = Collected::default();
         let before = self.store.count_bytes()?;
+        if !self.is_urgent && !self.settle()? {
+            return Ok(Collected { left_some: true, ..done });
+        }
         let packs = self.store.packs()?;
         let loose = self.store.loose_objects()?;
         let homes = self.homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
         let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, &homes, at, aim)).collect::<Result<_>>()?;
-        let groups = plan::plan(&states, aim);
+        let groups = plan::plan(&states, aim, Bounds::new(self.bytes_max));
         let total = groups.iter().flat_map(|group| &group.packs).map(|at| packs[*at].bytes).sum();
         self.watch.total.store(total, Ordering::Relaxed);
         let mut no_space = None;
@@ -144,12 +161,20 @@ impl Collection<'_> {
             }
         }
         self.sweep(&loose, &packed, &mut done)?;
-        done.bytes_freed = before.saturating_sub(self.store.recount()?);
+        done.bytes_freed = before.saturating_sub(self.store.count_bytes()?);
         match no_space {
             Some(error) if done.bytes_freed == 0 => Err(error),
             Some(_) => Ok(Collected { left_some: true, ..done }),
             None => Ok(done),
         }
+    }
+
+    /// Removes what killed ones left and counts the rest: nothing else of the collection's part may be in use. `false` where
+    /// others were at work all the time.
+    fn settle(&self) -> Result<bool> {
+        let Some(alone) = self.exclude()? else { return Ok(false) };
+        self.store.remove_left_overs(self.now, self.even_young)?;
+        self.store.recount(&alone).map(|_| true)
     }
 
     /// Whether to end soon: somebody said so, or a take that needs room waits.
@@ -214,16 +239,14 @@ impl Collection<'_> {
         }
         let moved: HashSet<ObjectId> = places.keys().copied().collect();
         let mut new = Vec::new();
+        let bytes = places.values().map(|(pack, at)| packs[*pack].entries[*at].bytes()).sum::<u64>();
         if !moved.is_empty() {
-            // Opened anew for each group: packs of the one before are gone.
-            let objects = &self.store.objects(&StoreLock::none())?;
-            let marks = &self.reach.marks;
-            let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| self.is_over() };
-            let Some(sealed) = moving.write(&self.store.layout.packs(), group.tend)? else {
-                done.left_some = true;
+            let Some(name) = self.write(packs, places, Vec::new(), bytes, group.tend)? else {
+                // What there is no room for may be the next one's turn.
+                done.left_some |= self.is_over();
                 return Ok(());
             };
-            new = SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            new = name;
         }
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
@@ -244,13 +267,43 @@ impl Collection<'_> {
         Ok(())
     }
 
+    /// Writes a pack of these, about so many bytes, and makes it visible. `None` when it was stopped, or where there is no
+    /// room for it.
+    fn write(
+        &self,
+        packs: &[Pack],
+        places: HashMap<ObjectId, (usize, usize)>,
+        loose: Vec<ObjectId>,
+        bytes: u64,
+        tend: bool,
+    ) -> Result<Option<Vec<PathBuf>>> {
+        let bytes = (bytes + PACK_EXTRA_BYTES).max(size::collection_bytes(self.bytes_max));
+        if self.store.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
+            return Ok(None);
+        }
+        // Opened anew for each group: packs of the one before are gone.
+        let objects = &self.store.objects(&StoreLock::none())?;
+        let marks = &self.reach.marks;
+        let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
+        let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over: &|| self.is_over() };
+        let sealed = moving.write(&self.store.layout.packs(), tend)?;
+        let new = sealed.map(|sealed| SealedPack::publish(vec![sealed], &self.store.layout.packs())).transpose()?;
+        self.store.give_back(bytes, self.bytes_max)?;
+        Ok(new)
+    }
+
     /// Waits until nobody else reads or writes objects, and reads the names once more.
     fn alone(&mut self) -> Result<Option<Exclusive>> {
+        let Some(alone) = self.exclude()? else { return Ok(None) };
+        let fresh = self.store.objects(&StoreLock::none())?;
+        self.reach.all_roots(&fresh, &self.store.roots()?);
+        self.reach.check_whole()?;
+        Ok(Some(alone))
+    }
+
+    fn exclude(&self) -> Result<Option<Exclusive>> {
         for attempt in 0..TRIES_MAX {
             if let Some(alone) = self.store.exclude(self.held)? {
-                let fresh = self.store.objects(&StoreLock::none())?;
-                self.reach.all_roots(&fresh, &self.store.roots()?);
-                self.reach.check_whole()?;
                 return Ok(Some(alone));
             }
             if self.is_over() {
@@ -269,7 +322,8 @@ impl Collection<'_> {
         }
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
-        let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| false };
+        let (loose, bytes_max) = (Vec::new(), u64::MAX);
+        let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over: &|| false };
         let sealed = moving.write(&self.store.layout.packs(), false)?.expect("nobody stops this one");
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
@@ -285,25 +339,23 @@ impl Collection<'_> {
         let marks = &self.reach.marks;
         let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !packed.contains(id)).collect();
         needed.sort_by_key(|id| (marks[id].kind as u8, marks[id].name, marks[id].order));
-        let mut bytes = 0;
+        let pack_bytes = Bounds::new(self.bytes_max).pack_bytes;
+        let mut bytes = needed.first().map_or(0, |id| Store::bytes_of(&loose[id]));
         let batches: Vec<Vec<ObjectId>> = needed
-            .chunk_by(|id, _| {
-                bytes += Store::bytes_of(&loose[id]);
-                let fits = bytes < PACK_BYTES_MAX;
-                bytes *= u64::from(fits);
+            .chunk_by(|_, next| {
+                let more = Store::bytes_of(&loose[next]);
+                let fits = bytes + more <= pack_bytes;
+                bytes = if fits { bytes + more } else { more };
                 fits
             })
             .map(|batch| batch.iter().map(|id| **id).collect())
             .collect();
         for batch in batches {
-            let objects = &self.store.objects(&StoreLock::none())?;
-            let (marks, places) = (&self.reach.marks, HashMap::new());
-            let moving = Moving { packs, objects, marks, places, loose: batch.clone(), is_over: &|| self.is_over() };
-            let Some(sealed) = moving.write(&self.store.layout.packs(), true)? else {
+            let bytes = batch.iter().map(|id| Store::bytes_of(&loose[id])).sum();
+            if self.write(packs, HashMap::new(), batch.clone(), bytes, true)?.is_none() {
                 done.left_some = true;
                 break;
-            };
-            SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            }
             packed.extend(&batch);
             let Some(_alone) = self.alone()? else {
                 done.left_some = true;
@@ -322,7 +374,7 @@ impl Collection<'_> {
         packed: &HashSet<ObjectId>,
         done: &mut Collected,
     ) -> Result<()> {
-        let Some(_alone) = self.alone()? else {
+        let Some(alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());
         };
@@ -334,7 +386,8 @@ impl Collection<'_> {
             self.store.remove_overviews()?;
         }
         goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
-        self.store.remove_left_overs(self.now, self.even_young)
+        self.store.remove_left_overs(self.now, self.even_young)?;
+        self.store.recount(&alone).map(drop)
     }
 
     /// A history that nothing refers to any more needs no end. Stock git minds one that names a commit that is not there.
@@ -387,10 +440,21 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether there are more packs than lookups should have to go through, and such that can be merged.
-    pub(crate) fn has_many_packs(&self) -> bool {
-        let is_small = |name: &&PathBuf| Self::bytes_of(&name.with_added_extension("pack")) < PACK_BYTES_MAX / 2;
-        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX && names.iter().filter(is_small).nth(1).is_some())
+    /// Whether there are more small packs than lookups should have to go through, or than space should be lost to.
+    pub(crate) fn has_many_packs(&self, bytes_max: Option<u64>) -> bool {
+        let bounds = Bounds::new(bytes_max.unwrap_or(u64::MAX));
+        bounds.has_many(self.count_small_packs(bounds))
+    }
+
+    /// Whether nobody has come to merge them, so that a take that needs room finds some there.
+    pub(super) fn has_too_many_packs(&self, bytes_max: u64) -> bool {
+        let bounds = Bounds::new(bytes_max);
+        bounds.has_too_many(self.count_small_packs(bounds))
+    }
+
+    fn count_small_packs(&self, bounds: Bounds) -> usize {
+        let is_small = |name: &&PathBuf| bounds.is_small(Self::bytes_of(&name.with_added_extension("pack")));
+        self.pack_names().map_or(0, |names| names.iter().filter(is_small).count())
     }
 
     /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
@@ -444,7 +508,7 @@ mod tests {
 
     /// One that knows what `reach` knew.
     fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
-        Collection { store, held, reach, now: NOW, watch, is_urgent: true, even_young: true }
+        Collection { store, held, reach, now: NOW, watch, bytes_max: u64::MAX, is_urgent: true, even_young: true }
     }
 
     /// Takes that come after the names were read move the ends of histories away from under them.
@@ -457,13 +521,13 @@ mod tests {
         }
         let held = store.lock_gc().expect("a lock");
         let watch = Watch::default();
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         let roots = store.roots().expect("names");
         let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
         let mut reach = Reach::new(roots.ends.clone());
         reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
         collection(&store, &held, reach, &watch).run(Aim::All).expect("all that is named is there");
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
         let objects = store.objects(&StoreLock::none()).expect("objects");
         assert_eq!(store.history_of(&objects, project.id()).expect("a history").len(), 2);

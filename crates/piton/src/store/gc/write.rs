@@ -10,6 +10,7 @@ use super::super::delta::{Base, CHAIN_MAX};
 use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack};
 use super::super::packs::{Pack, StoredForm};
 use super::super::reach::Mark;
+use super::plan::PACK_EXTRA_BYTES;
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
 
@@ -37,6 +38,8 @@ pub(super) struct Moving<'a> {
     pub(super) places: HashMap<ObjectId, Place>,
     /// Objects that stand in files of their own.
     pub(super) loose: Vec<ObjectId>,
+    /// What was set aside for it: rather than grow beyond that, it gives up.
+    pub(super) bytes_max: u64,
     /// Whether to give up.
     pub(super) is_over: &'a dyn Fn() -> bool,
 }
@@ -88,7 +91,7 @@ impl Out {
 }
 
 impl Moving<'_> {
-    /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped.
+    /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped, or got too large.
     pub(super) fn write(&self, dir: &std::path::Path, tend: bool) -> Result<Option<SealedPack>> {
         let mut out = Out {
             writer: PackWriter::begin(dir)?,
@@ -103,7 +106,7 @@ impl Moving<'_> {
         }
         let mut window = VecDeque::new();
         for (count, one) in free.iter().enumerate() {
-            if count % 16 == 0 && (self.is_over)() {
+            if count % 16 == 0 && (self.is_over)() || self.is_too_large(&out) {
                 return Ok(None);
             }
             if tend {
@@ -114,9 +117,17 @@ impl Moving<'_> {
         }
         drop(window);
         for place in bound {
+            if self.is_too_large(&out) {
+                return Ok(None);
+            }
             self.put_bound(place, &mut out)?;
         }
-        out.writer.seal().map(Some)
+        if self.is_too_large(&out) { Ok(None) } else { out.writer.seal().map(Some) }
+    }
+
+    /// What was a delta of something that does not move along is written as a whole, and takes more than it did.
+    fn is_too_large(&self, out: &Out) -> bool {
+        out.writer.bytes_with_idx() + PACK_EXTRA_BYTES > self.bytes_max
     }
 
     /// Those that stand by themselves, those that are deltas of others that move along, and how long the chains are that
