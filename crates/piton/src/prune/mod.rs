@@ -190,7 +190,7 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
             }
         }));
     }
-    note(with_room(store, || store.collect(&held, Aim::All, now, watch)).map(drop));
+    note(with_room(store, || store.collect(&held, Aim::All, policy.total_bytes_max, now, watch)).map(drop));
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)
@@ -210,7 +210,7 @@ fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T>
 
 /// Whether maintenance has something to do. Costs next to nothing, so that every take may ask.
 pub fn is_due(store: &Store, settings: &Settings, now: Moment) -> bool {
-    store.has_many_packs() || is_prune_due(store, settings, now)
+    store.has_many_packs(settings.total_bytes_max()) || is_prune_due(store, settings, now)
 }
 
 fn is_prune_due(store: &Store, settings: &Settings, now: Moment) -> bool {
@@ -254,8 +254,9 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
         return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }
     match store.try_lock_gc()? {
-        Some(held) if store.has_many_packs() => {
-            store.collect(&held, Aim::Due, now, watch).map(|done| Maintained::Tidied(done.bytes_freed))
+        Some(held) if store.has_many_packs(settings.total_bytes_max()) => {
+            let done = store.collect(&held, Aim::Due, settings.total_bytes_max(), now, watch)?;
+            Ok(Maintained::Tidied(done.bytes_freed))
         }
         _ => Ok(Maintained::Nothing),
     }

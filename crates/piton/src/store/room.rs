@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::gc::{Aim, Collection, Watch, is_old};
 use super::lock::GcLock;
 use super::reach::{NEVER, Rank, Reach, Roots};
+use super::size::bytes_max_of_takes;
 use super::{Checkpoint, Objects, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -47,13 +48,20 @@ impl Store {
         now: Moment,
         watch: &Watch,
     ) -> Result<RoomMade> {
-        let mut dropped = 0;
-        for round in 0..ROUNDS_MAX {
-            let size = self.recount()?;
-            let Some(lacking) = size.saturating_add(bytes).checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
+        let collect = |reach, aim| {
+            Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: true, even_young: false }.run(aim)
+        };
+        let (mut dropped, mut has_merged) = (0, false);
+        // Room for collections stays where it can. No checkpoint is refused for it.
+        let mut limit = bytes_max_of_takes(bytes_max);
+        for _ in 0..ROUNDS_MAX {
+            let size = self.tidy_up(held, now)?;
+            let Some(lacking) = size.saturating_add(bytes).checked_sub(limit).filter(|lacking| *lacking > 0) else {
                 return Ok(RoomMade::Enough { dropped });
             };
-            if round == 0 && self.tidy_up(held, now)? {
+            if !has_merged && self.has_too_many_packs(bytes_max) {
+                has_merged = true;
+                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::Merge)?;
                 continue;
             }
             let roots = self.roots()?;
@@ -63,7 +71,11 @@ impl Store {
             let mut reach = self.rank(&objects, &roots, &histories, &order)?;
             drop(objects);
             let Some(count) = how_many(&self.all_held(&reach, now)?, &reach, order.len(), lacking) else {
-                return Ok(RoomMade::Impossible { dropped });
+                if limit == bytes_max {
+                    return Ok(RoomMade::Impossible { dropped });
+                }
+                limit = bytes_max;
+                continue;
             };
             if !self.drop_all(&histories, &order[..count], now)? {
                 continue;
@@ -71,8 +83,7 @@ impl Store {
             dropped += count as u64;
             let first_kept = Rank::try_from(count).unwrap_or(NEVER);
             reach.marks.retain(|_, mark| mark.rank >= first_kept);
-            Collection { store: self, held, reach, now, watch, is_urgent: true, even_young: false }
-                .run(Aim::Free(lacking))?;
+            collect(reach, Aim::Free(lacking))?;
         }
         Err(Error::new(ErrorKind::Busy, "make room in the store")
             .because("other processes write to it all the time")
@@ -82,16 +93,19 @@ impl Store {
     /// What the oldest checkpoints would have to go for, if the store were to shrink to `bytes_max`: how many of each
     /// project. `None` where that is not to be had.
     pub(crate) fn would_drop(&self, bytes_max: u64, now: Moment) -> Result<Option<BTreeMap<ProjectId, usize>>> {
-        let Some(lacking) = self.count_bytes()?.checked_sub(bytes_max).filter(|lacking| *lacking > 0) else {
+        let size = self.count_bytes()?;
+        if size <= bytes_max_of_takes(bytes_max) {
             return Ok(Some(BTreeMap::new()));
-        };
+        }
         let held = self.share()?;
         let roots = self.roots()?;
         let objects = self.objects(&held)?;
         let histories = histories(&objects, &roots)?;
         let order = self.drop_order(&histories)?;
         let reach = self.rank(&objects, &roots, &histories, &order)?;
-        let count = how_many(&self.all_held(&reach, now)?, &reach, order.len(), lacking);
+        let all = self.all_held(&reach, now)?;
+        let within = |limit| how_many(&all, &reach, order.len(), size.saturating_sub(limit));
+        let count = within(bytes_max_of_takes(bytes_max)).or_else(|| within(bytes_max));
         Ok(count.map(|count| counted(&order[..count])))
     }
 
@@ -105,11 +119,13 @@ impl Store {
         Ok(packed.chain(loose.map(|(id, path)| (id, Self::bytes_of(&path)))).collect())
     }
 
-    /// Removes what killed processes left; `false` where others are at work, whose files these may be.
-    fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<bool> {
-        let Some(_alone) = self.exclude(held)? else { return Ok(false) };
-        self.remove_left_overs(now, false)?;
-        Ok(true)
+    /// Removes what killed processes left, and counts the rest. Where others are at work and go on for long these may be
+    /// their files, and what they are about to write is missed.
+    fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<u64> {
+        match self.exclude_patiently(held)? {
+            Some(alone) => self.remove_left_overs(now, false).and_then(|()| self.recount(&alone)),
+            None => self.recount_beside_others(),
+        }
     }
 
     /// All that may go, in the order in which it goes: the oldest of each project, then the next of each.

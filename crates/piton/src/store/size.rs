@@ -2,21 +2,39 @@
 //!
 //! `store/size` holds the last count, and every take adds what it is about to write *before* it does so. So the note may
 //! be too high after a take that failed, and never too low by what a take wrote. Only where it leaves no room is
-//! everything counted again. Nobody relies on it for anything but the limit: it is replaced atomically and not synced.
+//! everything counted again, while nobody writes: what was set aside and is not on the disk yet would be lost to the note.
+//! Nobody relies on it for anything but the limit: it is replaced atomically and not synced.
+//!
+//! A part of the limit is the collection's, for the pack that it writes before it unlinks others. Takes stay below it,
+//! and need not know of that pack.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use super::Store;
-use super::lock::{self, GcLock};
+use super::lock::{self, Exclusive, GcLock};
+use super::pack::PACK_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 
 /// File systems give space in blocks, of this size nearly everywhere.
-const BLOCK_BYTES: u64 = 4096;
+pub(super) const BLOCK_BYTES: u64 = 4096;
 /// A number.
 const NOTE_BYTES_MAX: u64 = 64;
+
+/// Which part of the limit is the collection's. What it costs in checkpoints is less than what merging and deltas gain.
+const COLLECTION_PART: u64 = 32;
+
+/// What a collection may write at a time under this limit, whatever takes do.
+pub(super) fn collection_bytes(bytes_max: u64) -> u64 {
+    (bytes_max / COLLECTION_PART).min(PACK_BYTES_MAX)
+}
+
+/// What is left of the limit for everything else.
+pub(super) fn bytes_max_of_takes(bytes_max: u64) -> u64 {
+    if bytes_max == u64::MAX { bytes_max } else { bytes_max - collection_bytes(bytes_max) }
+}
 
 /// What a file of this length takes.
 pub(crate) fn on_disk(length: u64) -> u64 {
@@ -39,8 +57,13 @@ impl Store {
         Ok(bytes_below(self.layout.store())?.saturating_sub(bytes_below(&self.layout.repairs())?))
     }
 
-    /// Counts everything, and notes it.
-    pub(crate) fn recount(&self) -> Result<u64> {
+    /// Counts everything, and notes it. Nobody has set something aside that is not on the disk.
+    pub(super) fn recount(&self, _alone: &Exclusive) -> Result<u64> {
+        self.recount_beside_others()
+    }
+
+    /// The same, beside others: what they are about to write is not counted.
+    pub(super) fn recount_beside_others(&self) -> Result<u64> {
         let _held = self.lock_size()?;
         let counted = self.count_bytes()?;
         if self.note_size(counted).is_err() {
@@ -51,7 +74,7 @@ impl Store {
     }
 
     /// Sets `bytes` aside, if the store stays within `bytes_max` with them. `written` of them are on the disk already,
-    /// in temporary files. While another process makes room, what comes free is not to be had: it is for that one.
+    /// in temporary files. The part of collections is to be had only for whoever keeps them away.
     pub(crate) fn reserve(
         &self,
         bytes: u64,
@@ -59,21 +82,44 @@ impl Store {
         bytes_max: u64,
         collecting: Option<&GcLock>,
     ) -> Result<Room> {
+        let bytes_max = if collecting.is_some() { bytes_max } else { bytes_max_of_takes(bytes_max) };
         let _held = self.lock_size()?;
-        let noted = fsx::read_small(&self.layout.size(), NOTE_BYTES_MAX).ok().flatten();
-        let noted = noted.and_then(|text| std::str::from_utf8(&text).ok()?.trim().parse::<u64>().ok());
-        let fits = |size: &u64| size.saturating_add(bytes) <= bytes_max;
-        let has_limit = bytes_max < u64::MAX;
-        let size = match noted.filter(fits) {
+        let size = match self.noted_size() {
             Some(size) => size,
-            None if has_limit && collecting.is_none() && self.somebody_collects()? => return Ok(Room::Lacking),
+            // Whoever makes room will know.
+            None if bytes_max < u64::MAX && collecting.is_none() && self.somebody_collects()? => {
+                return Ok(Room::Lacking);
+            }
             None => self.count_bytes()?.saturating_sub(written),
         };
-        if !fits(&size) {
+        if size.saturating_add(bytes) > bytes_max {
             return Ok(Room::Lacking);
         }
-        self.note_size(size + bytes)?;
+        self.note_size(size.saturating_add(bytes))?;
         Ok(Room::Reserved)
+    }
+
+    /// Sets aside what a collection is about to write beyond its own part, if takes leave it that part and this. It is
+    /// noted like what a take writes: one that finds no room for it makes the collection give way. Whoever makes room has
+    /// no choice, and others wait for it then.
+    pub(super) fn reserve_to_collect(&self, bytes: u64, bytes_max: u64, is_urgent: bool) -> Result<Room> {
+        let beyond = bytes.saturating_sub(collection_bytes(bytes_max));
+        self.reserve(beyond, 0, if is_urgent { u64::MAX } else { bytes_max }, None)
+    }
+
+    /// Gives that back.
+    pub(super) fn give_back(&self, bytes: u64, bytes_max: u64) -> Result<()> {
+        let bytes = bytes.saturating_sub(collection_bytes(bytes_max));
+        let _held = self.lock_size()?;
+        match self.noted_size().filter(|_| bytes > 0) {
+            Some(size) => self.note_size(size.saturating_sub(bytes)),
+            None => Ok(()),
+        }
+    }
+
+    fn noted_size(&self) -> Option<u64> {
+        let noted = fsx::read_small(&self.layout.size(), NOTE_BYTES_MAX).ok().flatten()?;
+        std::str::from_utf8(&noted).ok()?.trim().parse().ok()
     }
 
     fn lock_size(&self) -> Result<fs::File> {
@@ -120,39 +166,34 @@ mod tests {
         let temp = tempfile::tempdir().expect("a directory");
         let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
-        store.recount().expect("a size");
-        let before = store.recount().expect("a size");
+        store.recount_beside_others().expect("a size");
+        let before = store.recount_beside_others().expect("a size");
         for (path, more) in [("objects/pack/deep/er", 8192), ("objects/info/x", 16384), ("repairs/1/x", 16384)] {
             let path = store.git_dir().join(path);
             fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             fs::write(&path, [7; 5000]).expect("a file");
-            assert_eq!(store.recount().expect("a size"), before + more, "{}", path.display());
+            assert_eq!(store.recount_beside_others().expect("a size"), before + more, "{}", path.display());
         }
     }
 
     /// Whoever fails afterwards leaves it too high, and nobody leaves it too low.
     #[test]
-    fn what_is_set_aside_is_noted_and_counted_again_only_where_it_leaves_no_room() {
+    fn what_is_set_aside_is_noted_and_counted_only_without_a_note() {
         let temp = tempfile::tempdir().expect("a directory");
         let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
-        store.recount().expect("a size");
-        let size = store.recount().expect("a size");
+        store.recount_beside_others().expect("a size");
+        let size = store.recount_beside_others().expect("a size");
         let noted = || fs::read_to_string(store.layout.size()).expect("a note").trim().parse::<u64>();
-        let reserve = |bytes, written, bytes_max| store.reserve(bytes, written, bytes_max, None).expect("a size");
-        assert_eq!(reserve(10_000, 0, size + 25_000), Room::Reserved);
-        assert_eq!(noted(), Ok(size + 10_000));
-        assert_eq!(reserve(10_000, 0, size + 25_000), Room::Reserved);
-        assert_eq!(noted(), Ok(size + 20_000), "there was room by the note");
-        assert_eq!(reserve(10_000, 0, size + 25_000), Room::Reserved);
-        assert_eq!(noted(), Ok(size + 10_000), "it was counted again: nobody had written anything");
-        assert_eq!(reserve(25_001, 0, size + 25_000), Room::Lacking);
-        // What is on the disk in part already is not counted twice.
-        fs::write(store.layout.packs().join("tmp_x"), [7; 8192]).expect("a file");
-        assert_eq!(
-            (reserve(20_000, 0, size + 25_000), reserve(20_000, 8192, size + 25_000)),
-            (Room::Lacking, Room::Reserved)
-        );
+        let bytes_max = ((size + 25_000) * COLLECTION_PART).div_ceil(COLLECTION_PART - 1);
+        let reserve = |bytes, written| store.reserve(bytes, written, bytes_max, None).expect("a size");
+        assert_eq!([reserve(10_000, 0), reserve(10_000, 0)], [Room::Reserved; 2]);
         assert_eq!(noted(), Ok(size + 20_000));
+        assert_eq!(reserve(10_000, 0), Room::Lacking, "others may be about to write that");
+        assert_eq!(noted(), Ok(size + 20_000));
+        // What is on the disk in part already is not counted twice.
+        fs::remove_file(store.layout.size()).expect("a note");
+        fs::write(store.layout.packs().join("tmp_x"), [7; 8192]).expect("a file");
+        assert_eq!([reserve(24_000, 0), reserve(24_000, 8192)], [Room::Lacking, Room::Reserved]);
     }
 }

@@ -6,7 +6,9 @@
 //!   and synced before they are unlinked.
 //! - G3. Packs are unlinked under `store` exclusive only, after the names were read once more and whatever they lead to
 //!   by then was rescued. A take that found an object under `store` shared therefore keeps it.
-//! - G4. The extra space is that of one pack: packs are rewritten one after the other, or small ones together.
+//! - G4. The extra space is that of one pack: packs are rewritten one after the other, or small ones together. Under a
+//!   limit, packs are merged only to such a size that this fits in the part of it that is the collection's (`size`), and
+//!   what does not fit waits, unless room must be made.
 //!
 //! Killed at any point, a collection leaves duplicates or temporary files, and the next one finds them.
 
@@ -19,10 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::lock::{Exclusive, GcLock};
-use super::pack::{PACK_BYTES_MAX, SealedPack};
+use super::pack::SealedPack;
 use super::packs::Pack;
 use super::reach::{Reach, not_whole};
-use super::{Objects, Store, StoreLock, size};
+use super::{Objects, Room, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ObjectId;
@@ -30,7 +32,7 @@ use crate::sys;
 use crate::time::Moment;
 
 pub(crate) use plan::Aim;
-use plan::{Group, PACKS_MAX, PackState};
+use plan::{Bounds, Group, PACK_EXTRA_BYTES, PackState};
 use write::Moving;
 
 /// Stock git does not know our locks: what it wrote so recently may be about to be named.
@@ -80,6 +82,8 @@ pub(super) struct Collection<'a> {
     pub(super) reach: Reach,
     pub(super) now: Moment,
     pub(super) watch: &'a Watch,
+    /// How large the store may be, with what the collection writes.
+    pub(super) bytes_max: u64,
     /// Whether it goes on where others wait.
     pub(super) is_urgent: bool,
     /// Whether what stock git wrote a moment ago may go, too.
@@ -95,13 +99,21 @@ impl Store {
         Ok(reach)
     }
 
-    /// Gives back what nothing refers to.
-    pub(crate) fn collect(&self, held: &GcLock, aim: Aim, now: Moment, watch: &Watch) -> Result<Collected> {
+    /// Gives back what nothing refers to, within the limit for the size of the store.
+    pub(crate) fn collect(
+        &self,
+        held: &GcLock,
+        aim: Aim,
+        bytes_max: Option<u64>,
+        now: Moment,
+        watch: &Watch,
+    ) -> Result<Collected> {
         // Only a collection unlinks, and this is the one: what is there stays there.
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
         drop(objects);
-        Collection { store: self, held, reach, now, watch, is_urgent: false, even_young: false }.run(aim)
+        let bytes_max = bytes_max.unwrap_or(u64::MAX);
+        Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: false, even_young: false }.run(aim)
     }
 }
 
@@ -109,7 +121,9 @@ impl Store {
     /// Removes every byte that nothing refers to, however much has to be written anew for it.
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
-        let collection = Collection { store: self, held, reach, now, watch, is_urgent: true, even_young: true };
+        let bytes_max = u64::MAX;
+        let collection =
+            Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: true, even_young: true };
         if collection.run(Aim::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
@@ -124,12 +138,15 @@ impl Collection<'_> {
         self.reach.check_whole()?;
         let mut done = Collected::default();
         let before = self.store.count_bytes()?;
+        if !self.is_urgent && !self.settle()? {
+            return Ok(Collected { left_some: true, ..done });
+        }
         let packs = self.store.packs()?;
         let loose = self.store.loose_objects()?;
         let homes = self.homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
         let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, &homes, at, aim)).collect::<Result<_>>()?;
-        let groups = plan::plan(&states, aim);
+        let groups = plan::plan(&states, aim, Bounds::new(self.bytes_max));
         let bytes_of_group = |group: &Group| group.packs.iter().map(|at| packs[*at].bytes).sum::<u64>();
         self.watch.begin(groups.iter().map(bytes_of_group).sum());
         let mut no_space = None;
@@ -157,12 +174,20 @@ impl Collection<'_> {
             }
         }
         self.sweep(&loose, &packed, &mut done)?;
-        done.bytes_freed = before.saturating_sub(self.store.recount()?);
+        done.bytes_freed = before.saturating_sub(self.store.count_bytes()?);
         match no_space {
             Some(error) if done.bytes_freed == 0 => Err(error),
             Some(_) => Ok(Collected { left_some: true, ..done }),
             None => Ok(done),
         }
+    }
+
+    /// Removes what killed ones left and counts the rest: nothing else of the collection's part may be in use. `false` where
+    /// others were at work all the time.
+    fn settle(&self) -> Result<bool> {
+        let Some(alone) = self.exclude()? else { return Ok(false) };
+        self.store.remove_left_overs(self.now, self.even_young)?;
+        self.store.recount(&alone).map(|_| true)
     }
 
     /// Whether to end soon: somebody said so, or a take that needs room waits.
@@ -227,18 +252,14 @@ impl Collection<'_> {
         }
         let moved: HashSet<ObjectId> = places.keys().copied().collect();
         let mut new = Vec::new();
+        let bytes = places.values().map(|(pack, at)| packs[*pack].entries[*at].bytes()).sum::<u64>();
         if !moved.is_empty() {
-            // Opened anew for each group: packs of the one before are gone.
-            let objects = &self.store.objects(&StoreLock::none())?;
-            let marks = &self.reach.marks;
-            let (loose, is_over) = (Vec::new(), &|| self.is_over());
-            let moving =
-                Moving { packs, objects, marks, places, loose, is_over, moved: &|bytes| self.watch.advance(bytes) };
-            let Some(sealed) = moving.write(&self.store.layout.packs(), group.tend)? else {
-                done.left_some = true;
+            let Some(name) = self.write(packs, places, Vec::new(), bytes, group.tend)? else {
+                // What there is no room for may be the next one's turn.
+                done.left_some |= self.is_over();
                 return Ok(());
             };
-            new = SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            new = name;
         }
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
@@ -259,13 +280,44 @@ impl Collection<'_> {
         Ok(())
     }
 
+    /// Writes a pack of these, about so many bytes, and makes it visible. `None` when it was stopped, or where there is no
+    /// room for it.
+    fn write(
+        &self,
+        packs: &[Pack],
+        places: HashMap<ObjectId, (usize, usize)>,
+        loose: Vec<(ObjectId, u64)>,
+        bytes: u64,
+        tend: bool,
+    ) -> Result<Option<Vec<PathBuf>>> {
+        let bytes = (bytes + PACK_EXTRA_BYTES).max(size::collection_bytes(self.bytes_max));
+        if self.store.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
+            return Ok(None);
+        }
+        // Opened anew for each group: packs of the one before are gone.
+        let objects = &self.store.objects(&StoreLock::none())?;
+        let marks = &self.reach.marks;
+        let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
+        let (is_over, moved) = (&|| self.is_over(), &|bytes| self.watch.advance(bytes));
+        let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
+        let sealed = moving.write(&self.store.layout.packs(), tend)?;
+        let new = sealed.map(|sealed| SealedPack::publish(vec![sealed], &self.store.layout.packs())).transpose()?;
+        self.store.give_back(bytes, self.bytes_max)?;
+        Ok(new)
+    }
+
     /// Waits until nobody else reads or writes objects, and reads the names once more.
     fn alone(&mut self) -> Result<Option<Exclusive>> {
+        let Some(alone) = self.exclude()? else { return Ok(None) };
+        let fresh = self.store.objects(&StoreLock::none())?;
+        self.reach.all_roots(&fresh, &self.store.roots()?);
+        self.reach.check_whole()?;
+        Ok(Some(alone))
+    }
+
+    fn exclude(&self) -> Result<Option<Exclusive>> {
         for attempt in 0..TRIES_MAX {
             if let Some(alone) = self.store.exclude(self.held)? {
-                let fresh = self.store.objects(&StoreLock::none())?;
-                self.reach.all_roots(&fresh, &self.store.roots()?);
-                self.reach.check_whole()?;
                 return Ok(Some(alone));
             }
             if self.is_over() {
@@ -284,7 +336,8 @@ impl Collection<'_> {
         }
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
-        let moving = Moving { packs, objects, marks, places, loose: Vec::new(), is_over: &|| false, moved: &|_| {} };
+        let (loose, bytes_max, moved) = (Vec::new(), u64::MAX, &|_| {});
+        let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over: &|| false, moved };
         let sealed = moving.write(&self.store.layout.packs(), false)?.expect("nobody stops this one");
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
@@ -304,26 +357,22 @@ impl Collection<'_> {
         if !needed.is_empty() {
             self.watch.begin(needed.iter().map(|(_, bytes)| bytes).sum());
         }
-        let mut bytes = 0;
+        let pack_bytes = Bounds::new(self.bytes_max).pack_bytes;
+        let mut bytes = needed.first().map_or(0, |(_, bytes)| *bytes);
         let batches: Vec<Vec<_>> = needed
-            .chunk_by(|(_, more), _| {
-                bytes += more;
-                let fits = bytes < PACK_BYTES_MAX;
-                bytes *= u64::from(fits);
+            .chunk_by(|_, (_, more)| {
+                let fits = bytes + more <= pack_bytes;
+                bytes = if fits { bytes + more } else { *more };
                 fits
             })
             .map(<[_]>::to_vec)
             .collect();
         for batch in batches {
-            let objects = &self.store.objects(&StoreLock::none())?;
-            let (marks, places, loose_now) = (&self.reach.marks, HashMap::new(), batch.clone());
-            let (is_over, moved) = (&|| self.is_over(), &|bytes| self.watch.advance(bytes));
-            let moving = Moving { packs, objects, marks, places, loose: loose_now, is_over, moved };
-            let Some(sealed) = moving.write(&self.store.layout.packs(), true)? else {
+            let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
+            if self.write(packs, HashMap::new(), batch.clone(), bytes, true)?.is_none() {
                 done.left_some = true;
                 break;
-            };
-            SealedPack::publish(vec![sealed], &self.store.layout.packs())?;
+            }
             packed.extend(batch.iter().map(|(id, _)| *id));
             let Some(_alone) = self.alone()? else {
                 done.left_some = true;
@@ -342,7 +391,7 @@ impl Collection<'_> {
         packed: &HashSet<ObjectId>,
         done: &mut Collected,
     ) -> Result<()> {
-        let Some(_alone) = self.alone()? else {
+        let Some(alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());
         };
@@ -354,7 +403,8 @@ impl Collection<'_> {
             self.store.remove_overviews()?;
         }
         goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
-        self.store.remove_left_overs(self.now, self.even_young)
+        self.store.remove_left_overs(self.now, self.even_young)?;
+        self.store.recount(&alone).map(drop)
     }
 
     /// A history that nothing refers to any more needs no end. Stock git minds one that names a commit that is not there.
@@ -407,10 +457,21 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether there are more packs than lookups should have to go through, and such that can be merged.
-    pub(crate) fn has_many_packs(&self) -> bool {
-        let is_small = |name: &&PathBuf| Self::bytes_of(&name.with_added_extension("pack")) < PACK_BYTES_MAX / 2;
-        self.pack_names().is_ok_and(|names| names.len() > PACKS_MAX && names.iter().filter(is_small).nth(1).is_some())
+    /// Whether there are more small packs than lookups should have to go through, or than space should be lost to.
+    pub(crate) fn has_many_packs(&self, bytes_max: Option<u64>) -> bool {
+        let bounds = Bounds::new(bytes_max.unwrap_or(u64::MAX));
+        bounds.has_many(self.count_small_packs(bounds))
+    }
+
+    /// Whether nobody has come to merge them, so that a take that needs room finds some there.
+    pub(super) fn has_too_many_packs(&self, bytes_max: u64) -> bool {
+        let bounds = Bounds::new(bytes_max);
+        bounds.has_too_many(self.count_small_packs(bounds))
+    }
+
+    fn count_small_packs(&self, bounds: Bounds) -> usize {
+        let is_small = |name: &&PathBuf| bounds.is_small(Self::bytes_of(&name.with_added_extension("pack")));
+        self.pack_names().map_or(0, |names| names.iter().filter(is_small).count())
     }
 
     /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
@@ -464,7 +525,7 @@ mod tests {
 
     /// One that knows what `reach` knew.
     fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
-        Collection { store, held, reach, now: NOW, watch, is_urgent: true, even_young: true }
+        Collection { store, held, reach, now: NOW, watch, bytes_max: u64::MAX, is_urgent: true, even_young: true }
     }
 
     #[test]
@@ -477,10 +538,10 @@ mod tests {
         let before = store.pack_names().expect("packs");
         let held = store.lock_gc().expect("a lock");
         let (watch, stopped) = (Watch::default(), Watch { stop: AtomicBool::new(true), ..Watch::default() });
-        assert!(store.collect(&held, Aim::All, NOW, &stopped).expect("a collection").left_some);
+        assert!(store.collect(&held, Aim::All, None, NOW, &stopped).expect("a collection").left_some);
         let urgent = store.lock_file("urgent").expect("a file");
         urgent.lock().expect("a lock");
-        assert!(store.collect(&held, Aim::All, NOW, &watch).expect("a collection").left_some);
+        assert!(store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection").left_some);
         assert_eq!(store.pack_names().expect("packs"), before);
         let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
         let done = collection(&store, &held, reach, &watch).run(Aim::All).expect("a collection");
@@ -502,10 +563,10 @@ mod tests {
         };
         let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
         std::fs::write(&keep, "").expect("a file");
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         assert_eq!(is_hasty(), (1, true, true));
         std::fs::remove_file(&keep).expect("a file");
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         assert_eq!(is_hasty(), (1, false, false));
     }
 
@@ -539,10 +600,10 @@ mod tests {
         let overviews =
             [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
         overviews.iter().for_each(|path| std::fs::write(path, "").expect("a file"));
-        store.collect(&held, Aim::Due, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::Due, None, NOW, &watch).expect("a collection");
         assert_eq!(left(), [false, true, true, false], "nothing is packed unless all is to be made small");
         assert!(!overviews.iter().any(|path| path.exists()));
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         assert_eq!(left(), [false, false, true, false]);
         assert!(store.objects(&StoreLock::none()).expect("objects").has(named));
         store.collect_every(&held, NOW, &watch).expect("a collection");
@@ -559,13 +620,13 @@ mod tests {
         }
         let held = store.lock_gc().expect("a lock");
         let watch = Watch::default();
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         let roots = store.roots().expect("names");
         let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
         let mut reach = Reach::new(roots.ends.clone());
         reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
         collection(&store, &held, reach, &watch).run(Aim::All).expect("all that is named is there");
-        store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
         assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
         let objects = store.objects(&StoreLock::none()).expect("objects");
         assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
@@ -594,7 +655,8 @@ mod tests {
                 told.1.fetch_add(bytes, Ordering::Relaxed);
             };
             let (marks, loose) = (&reach.marks, Vec::new());
-            let moving = Moving { packs, objects, marks, places, loose, is_over: &|| false, moved };
+            let (bytes_max, is_over) = (u64::MAX, &|| false);
+            let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
             moving.write(&store.layout.packs(), tend).expect("a pack").expect("nobody stopped it");
             assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
         }
@@ -603,7 +665,7 @@ mod tests {
         let watch = Watch::default();
         for contents in ["four", "five"] {
             take(&store, &project, contents);
-            store.collect(&held, Aim::All, NOW, &watch).expect("a collection");
+            store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
             let total = watch.total.load(Ordering::Relaxed);
             assert!(total > 0 && watch.done.load(Ordering::Relaxed) == total, "{watch:?}");
         }

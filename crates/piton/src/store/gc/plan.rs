@@ -1,9 +1,11 @@
 //! Which packs to rewrite, as data. Touches nothing.
 
-use super::super::pack::PACK_BYTES_MAX;
+use super::super::size::{BLOCK_BYTES, collection_bytes};
 
-/// More packs than this make every lookup slow: time to merge.
-pub(super) const PACKS_MAX: usize = 32;
+/// More small packs than this make every lookup slow: time to merge.
+const PACKS_MAX: usize = 32;
+/// What a pack takes besides its entries, at most: the rest of the last block of two files, and what each idx costs.
+pub(super) const PACK_EXTRA_BYTES: u64 = 3 * BLOCK_BYTES;
 /// A pack of which less is dead is left alone, unless everything is to be given back.
 const DEAD_PART_MIN: u64 = 4;
 /// What the dead entries of a large pack must come to, at least, for it to be worth copying the rest.
@@ -21,11 +23,45 @@ pub(super) struct PackState {
     pub(super) is_kept: bool,
 }
 
+/// How large packs may get, and how many small ones there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// What the entries of packs that are merged come to.
+    pub(super) pack_bytes: u64,
+    packs: usize,
+}
+
+impl Bounds {
+    /// Those for a store of this size: merging a pack, or giving back the space of one, is to fit in the part that
+    /// collections have of it; and what is lost to small packs must not come to more than a little.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        let part = collection_bytes(bytes_max);
+        let packs = usize::try_from(part / (4 * BLOCK_BYTES)).unwrap_or(usize::MAX).min(PACKS_MAX);
+        Self { pack_bytes: part.saturating_sub(PACK_EXTRA_BYTES), packs }
+    }
+
+    pub(super) fn is_small(self, bytes: u64) -> bool {
+        bytes < self.pack_bytes / 2
+    }
+
+    /// Whether it is time to merge.
+    pub(super) fn has_many(self, small: usize) -> bool {
+        small > self.packs
+    }
+
+    /// Whether it is time even for whoever would rather not: nobody else has come to it.
+    pub(super) fn has_too_many(self, small: usize) -> bool {
+        small > 2 * self.packs
+    }
+}
+
 /// What a collection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aim {
     /// Give back this much, with the least work.
     Free(u64),
+    /// Give back what is lost to small packs, with little work.
+    Merge,
     /// Keep the number of packs and the dead part of each within bounds.
     Due,
     /// Give back everything that is worth the work, and make the rest as small as can be.
@@ -43,7 +79,7 @@ pub(super) struct Group {
 }
 
 /// What to do, in this order. Packs without anything live come first: they cost nothing.
-pub(super) fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
+pub(super) fn plan(states: &[PackState], aim: Aim, bounds: Bounds) -> Vec<Group> {
     let may_go = |at: &usize| aim == Aim::Every || !states[*at].is_kept;
     let (dead, mut rest): (Vec<_>, Vec<_>) =
         (0..states.len()).filter(may_go).partition(|at| states[*at].live_bytes == 0);
@@ -55,9 +91,10 @@ pub(super) fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
     rest.sort_by_key(|at| (states[*at].live_bytes, *at));
     groups.extend(match aim {
         Aim::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
-        Aim::Due => due(states, &rest),
-        Aim::All => all(states, &rest, LARGE_DEAD_PART_MIN),
-        Aim::Every => all(states, &rest, u64::MAX),
+        Aim::Merge => smallest(states, &rest, bounds),
+        Aim::Due => due(states, &rest, bounds),
+        Aim::All => all(states, &rest, bounds, LARGE_DEAD_PART_MIN),
+        Aim::Every => all(states, &rest, bounds, u64::MAX),
     });
     groups
 }
@@ -76,13 +113,30 @@ fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
     enough.map(|at| Group { packs: vec![*at], tend: false }).collect()
 }
 
+/// How many of them, from the smallest on, are small.
+fn count_small(states: &[PackState], rest: &[usize], bounds: Bounds) -> usize {
+    rest.iter().take_while(|at| bounds.is_small(states[**at].live_bytes)).count()
+}
+
+/// As many of the smallest as make a full pack.
+fn smallest(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> {
+    let groups = fill(states, &rest[..count_small(states, rest, bounds)], bounds);
+    groups
+        .into_iter()
+        .take(1)
+        .filter(|group| group.packs.len() > 1)
+        .map(|group| Group { tend: false, ..group })
+        .collect()
+}
+
 /// Merges the small ones, so that each that stays is at least twice as large as all smaller ones together; and gives back
 /// the space of those that hold much that is dead.
-fn due(states: &[PackState], rest: &[usize]) -> Vec<Group> {
+fn due(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> {
     let mut merged = 0;
-    if states.len() > PACKS_MAX {
+    let small = count_small(states, rest, bounds);
+    if bounds.has_many(small) {
         let mut sum = 0;
-        for (place, at) in rest.iter().enumerate().take_while(|(_, at)| is_small(&states[**at])) {
+        for (place, at) in rest[..small].iter().enumerate() {
             if states[*at].live_bytes < 2 * sum {
                 merged = place + 1;
             }
@@ -90,15 +144,16 @@ fn due(states: &[PackState], rest: &[usize]) -> Vec<Group> {
         }
     }
     let (small, large) = rest.split_at(merged);
-    let mut groups = fill(states, small);
     let is_dead = |state: &PackState| state.dead_bytes * DEAD_PART_MIN > state.live_bytes + state.dead_bytes;
+    let mut groups = fill(states, small, bounds);
+    groups.retain(|group| group.packs.len() > 1 || is_dead(&states[group.packs[0]]));
     let hollow = large.iter().filter(|at| is_dead(&states[**at]));
     groups.extend(hollow.map(|at| Group { packs: vec![*at], tend: false }));
     groups
 }
 
-fn all(states: &[PackState], rest: &[usize], dead_part_min: u64) -> Vec<Group> {
-    let (small, large): (Vec<_>, Vec<_>) = rest.iter().partition(|at| is_small(&states[**at]));
+fn all(states: &[PackState], rest: &[usize], bounds: Bounds, dead_part_min: u64) -> Vec<Group> {
+    let (small, large) = rest.split_at(count_small(states, rest, bounds));
     let needs_work = |group: &Group| {
         let mut packs = group.packs.iter().map(|at| states[*at]);
         group.packs.len() > 1 || packs.any(|state| state.is_hasty || state.dead_bytes > 0)
@@ -107,18 +162,14 @@ fn all(states: &[PackState], rest: &[usize], dead_part_min: u64) -> Vec<Group> {
         let state = states[**at];
         state.is_hasty || state.dead_bytes.saturating_mul(dead_part_min) > state.live_bytes
     };
-    let mut groups = fill(states, &small);
+    let mut groups = fill(states, small, bounds);
     groups.retain(needs_work);
     groups.extend(large.iter().filter(is_worth_it).map(|at| Group { packs: vec![*at], tend: states[*at].is_hasty }));
     groups
 }
 
-fn is_small(state: &PackState) -> bool {
-    state.live_bytes < PACK_BYTES_MAX / 2
-}
-
 /// Groups that come to no more than a full pack each.
-fn fill(states: &[PackState], packs: &[usize]) -> Vec<Group> {
+fn fill(states: &[PackState], packs: &[usize], bounds: Bounds) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut room = 0;
     for at in packs {
@@ -127,7 +178,7 @@ fn fill(states: &[PackState], packs: &[usize]) -> Vec<Group> {
             Some(group) => group.packs.push(*at),
             None => {
                 groups.push(Group { packs: vec![*at], tend: true });
-                room = PACK_BYTES_MAX;
+                room = bounds.pack_bytes;
             }
         }
         room = room.saturating_sub(bytes);
@@ -137,10 +188,18 @@ fn fill(states: &[PackState], packs: &[usize]) -> Vec<Group> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::pack::PACK_BYTES_MAX;
     use super::*;
 
     fn state(live_bytes: u64, dead_bytes: u64) -> PackState {
         PackState { live_bytes, dead_bytes, ..PackState::default() }
+    }
+
+    /// Without a limit.
+    const BOUNDS: Bounds = Bounds { pack_bytes: PACK_BYTES_MAX, packs: PACKS_MAX };
+
+    fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
+        super::plan(states, aim, BOUNDS)
     }
 
     fn packs_of(groups: &[Group]) -> Vec<Vec<usize>> {

@@ -10,6 +10,7 @@ use super::super::delta::{Base, CHAIN_MAX};
 use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack};
 use super::super::packs::{Pack, StoredForm};
 use super::super::reach::Mark;
+use super::plan::PACK_EXTRA_BYTES;
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
 
@@ -37,6 +38,8 @@ pub(super) struct Moving<'a> {
     pub(super) places: HashMap<ObjectId, Place>,
     /// Objects that stand in files of their own, and what those take.
     pub(super) loose: Vec<(ObjectId, u64)>,
+    /// What was set aside for it: rather than grow beyond that, it gives up.
+    pub(super) bytes_max: u64,
     /// Whether to give up.
     pub(super) is_over: &'a dyn Fn() -> bool,
     /// Told of each object that has been written, with what it took where it was.
@@ -92,7 +95,7 @@ impl Out {
 }
 
 impl Moving<'_> {
-    /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped.
+    /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped, or got too large.
     pub(super) fn write(&self, dir: &std::path::Path, tend: bool) -> Result<Option<SealedPack>> {
         let mut out = Out {
             writer: PackWriter::begin(dir)?,
@@ -107,7 +110,7 @@ impl Moving<'_> {
         }
         let mut window = VecDeque::new();
         for (count, one) in free.iter().enumerate() {
-            if count % 16 == 0 && (self.is_over)() {
+            if count % 16 == 0 && (self.is_over)() || self.is_too_large(&out) {
                 return Ok(None);
             }
             if tend {
@@ -119,10 +122,18 @@ impl Moving<'_> {
         }
         drop(window);
         for place in bound {
+            if self.is_too_large(&out) {
+                return Ok(None);
+            }
             self.put_bound(place, &mut out)?;
             (self.moved)(self.bytes_at(place));
         }
-        out.writer.seal().map(Some)
+        if self.is_too_large(&out) { Ok(None) } else { out.writer.seal().map(Some) }
+    }
+
+    /// What was a delta of something that does not move along is written as a whole, and takes more than it did.
+    fn is_too_large(&self, out: &Out) -> bool {
+        out.writer.bytes_with_idx() + PACK_EXTRA_BYTES > self.bytes_max
     }
 
     /// Those that stand by themselves, those that are deltas of others that move along, and how long the chains are that
@@ -142,7 +153,12 @@ impl Moving<'_> {
                     *above = height.max(*above);
                 }
                 None => {
-                    free.push(Free { id: *id, mark: self.marks[id], place: Some(*place), bytes: self.bytes_at(*place) })
+                    free.push(Free {
+                        id: *id,
+                        mark: self.marks[id],
+                        place: Some(*place),
+                        bytes: self.bytes_at(*place),
+                    });
                 }
             }
         }

@@ -299,6 +299,6 @@ impl Mending<'_> {
 
     /// Counts anew what the store takes.
     pub(crate) fn finish(self) -> Result<()> {
-        if self.is_dry { Ok(()) } else { self.store.recount().map(drop) }
+        if self.is_dry { Ok(()) } else { self.store.recount(&self.alone).map(drop) }
     }
 }
