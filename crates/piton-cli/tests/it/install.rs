@@ -528,7 +528,7 @@ fn unknown_agents_are_named_with_those_that_are_known() {
     for agent in ["emacs", "plain", ""] {
         let ran = piton(&sandbox, ["install", agent]);
         assert_eq!(ran.code(), 2);
-        assert!(ran.stderr.contains("[possible values: claude, codex, gemini"), "{ran:?}");
+        assert!(ran.stderr.contains("it must be one of claude, codex, gemini"), "{ran:?}");
     }
     assert_eq!(piton(&sandbox, ["install"]).code(), 2);
     assert!(!sandbox.base().exists());
