@@ -340,8 +340,8 @@ fn in_words(
     unread: Option<Error>,
 ) -> impl Iterator<Item = String> {
     let found = found.iter().map(|(source, problem)| about_configuration(source) + &problem.to_string());
-    let file = config.unwrap_or(Path::new("")).display().to_string();
-    found.chain(unread.map(|error| about_configuration(&file) + &error.to_string()))
+    let file = move || config.unwrap_or(Path::new("")).display().to_string();
+    found.chain(unread.map(move |error| about_configuration(&file()) + &error.to_string()))
 }
 
 /// A value that is wrong is an error here: a user is there to mend it.

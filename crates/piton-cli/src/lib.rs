@@ -17,6 +17,7 @@ mod output;
 mod picker;
 mod progress;
 mod upkeep;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
-        Err(error) => return output::usage(&error),
+        Err(error) => return output::misused(&error),
     };
     // Needs no directory that exists and no settings that are right.
     if let Some(Command::Hook(args)) = &cli.command {

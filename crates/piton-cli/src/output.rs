@@ -13,7 +13,7 @@ use piton::{Error, ErrorKind, Moment, Waiting};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::interrupt;
+use crate::{interrupt, usage};
 
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default().bold();
@@ -185,6 +185,17 @@ impl Output {
         can_draw && !self.is_json && !self.is_quiet && io::stdin().is_terminal() && io::stdout().is_terminal()
     }
 
+    fn complain(&self, kind: &str, message: &str, hint: Option<&str>) {
+        if self.is_json {
+            self.json(&json!({"error": {"kind": kind, "message": plain(message), "hint": hint}}));
+        } else {
+            self.to_stderr(&format!("{BAD}error:{BAD:#} {}", plain(message)));
+            if let Some(hint) = hint {
+                self.hint(&plain(hint));
+            }
+        }
+    }
+
     /// Says what went wrong; the exit code that goes with it.
     pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
         if error.is::<PartlyDone>() {
@@ -200,16 +211,8 @@ impl Output {
             None => split_hint(&format!("{error:#}")),
         };
         let kind = ours.map(Error::kind);
-        if self.is_json {
-            let other = if error.is::<Declined>() { "declined" } else { "other" };
-            let word = kind.map_or(other, ErrorKind::word);
-            self.json(&json!({"error": {"kind": word, "message": plain(&message), "hint": own_hint}}));
-        } else {
-            self.to_stderr(&format!("{BAD}error:{BAD:#} {}", plain(&message)));
-            if let Some(hint) = own_hint {
-                self.hint(&plain(&hint));
-            }
-        }
+        let other = if error.is::<Declined>() { "declined" } else { "other" };
+        self.complain(kind.map_or(other, ErrorKind::word), &message, own_hint.as_deref());
         ExitCode::from(match kind {
             _ if could_not.is_some() => 2,
             Some(ErrorKind::NotFound) => 4,
@@ -282,19 +285,19 @@ fn write_to(mut out: impl io::Write, text: &str) -> io::Result<()> {
 }
 
 /// What clap has to say: help and versions are answers, the rest is wrong usage.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     let has = |names: &[&str]| std::env::args_os().any(|arg| names.iter().any(|name| arg == *name));
     let wants_json = has(&["--json"]);
     if error.kind() == clap::error::ErrorKind::DisplayVersion {
         return version(wants_json, has(&["--verbose", "-v"]));
     }
-    if error.use_stderr() && wants_json {
-        let text = error.render().to_string();
-        let message = text.trim().trim_start_matches("error: ");
-        let value = json!({"error": {"kind": "usage", "message": message, "hint": "see `piton --help`"}});
-        let _ = write_to(io::stdout(), &value.to_string());
-    } else {
+    let is_help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !error.use_stderr() || is_help && !wants_json {
         let _ = error.print();
+    } else {
+        let global = Global { json: wants_json, no_color: has(&["--no-color"]), ..Global::default() };
+        let (message, hint) = usage::in_words(error);
+        Output::new(&global).complain("usage", &message, Some(&hint));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

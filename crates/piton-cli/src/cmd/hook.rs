@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
 /// A hook with arguments that are wrong. The agent cannot mend them, and would take exit code 2 for a no.
 pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     if std::io::stdin().is_terminal() {
-        return output::usage(error);
+        return output::misused(error);
     }
     let words = error.to_string();
     let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));

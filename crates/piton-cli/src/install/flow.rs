@@ -59,7 +59,10 @@ impl<'a> Flow<'a> {
         });
         match (there, self.parts.last()) {
             (Some(range), _) => (range, format!(" {value}")),
-            (None, Some(last)) => (last.end..last.end, format!(", {key}: {value}")),
+            (None, Some(last)) => {
+                let is_quoted = self.text[last.clone()].starts_with('"');
+                (last.end..last.end, format!(", {}: {value}", names[usize::from(is_quoted)]))
+            }
             (None, None) => (1..1, format!("{key}: {value}")),
         }
     }

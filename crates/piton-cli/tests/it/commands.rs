@@ -277,7 +277,8 @@ fn show_refuses_what_is_no_checkpoint_of_this_project() {
         let ran = piton(&sandbox, ["show", name]).failed(2);
         assert!(ran.stderr.contains("hint: ") && !ran.stderr.contains('\u{1b}'), "{ran:?}");
         let error = piton(&sandbox, ["show", "--json", name]);
-        assert_eq!((error.code(), &error.json()["error"]["kind"]), (2, &json!("invalid")), "{name:?}");
+        let kind = if name.starts_with('-') { "usage" } else { "invalid" };
+        assert_eq!((error.code(), &error.json()["error"]["kind"]), (2, &json!(kind)), "{name:?}");
     }
 }
 

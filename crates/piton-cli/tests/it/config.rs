@@ -193,7 +193,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_changed() {
     let sandbox = with_file("checkpoints:\n  max_files: 7\n");
     for (args, words) in [
         (["set", "max_files", "many"], "whole number"),
-        (["set", "max_flies", "7"], "a similar value exists: 'max_files'"),
+        (["set", "max_flies", "7"], "did you mean `max_files`?"),
         (["set", "enabled", "perhaps"], "true or false"),
     ] {
         let ran = config(&sandbox, &args);

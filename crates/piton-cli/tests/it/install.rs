@@ -440,7 +440,10 @@ fn checkpoints_are_switched_on_and_nothing_else_of_the_configuration_changes() {
             "checkpoints:\n  enabled: true # later\n  max_files: 7",
         ),
         ("checkpoints:\r\nz: 1\r\n", "checkpoints:\r\n  enabled: true\r\nz: 1\r\n"),
-        ("checkpoints: {}\n", "checkpoints: {\"enabled\": true}\n"),
+        ("checkpoints: {}\n", "checkpoints: {enabled: true}\n"),
+        ("checkpoints: {enabled: false} # why\n", "checkpoints: {enabled: true} # why\n"),
+        ("checkpoints: {max_files: 7}\n", "checkpoints: {max_files: 7, enabled: true}\n"),
+        ("checkpoints: {\"max_files\": 7}\n", "checkpoints: {\"max_files\": 7, \"enabled\": true}\n"),
         ("checkpoints: {\"enabled\": false}\n", "checkpoints: {\"enabled\": true}\n"),
     ] {
         let sandbox = Sandbox::new();
@@ -452,7 +455,7 @@ fn checkpoints_are_switched_on_and_nothing_else_of_the_configuration_changes() {
         assert_eq!(piton(&sandbox, ["install", "claude", "--json"]).done().json()["enabled"], false);
     }
     let sandbox = Sandbox::new();
-    put(&sandbox, ".hermes/config.yaml", "checkpoints: {enabled: false}\n");
+    put(&sandbox, ".hermes/config.yaml", "checkpoints: &anchor\n  enabled: false\n");
     let ran = piton(&sandbox, ["install", "claude"]).failed(2);
     assert!(ran.stderr.contains("hint: write `enabled: true` under `checkpoints:`"), "{ran:?}");
     assert!(!sandbox.home().join(".claude").exists());
@@ -525,7 +528,7 @@ fn unknown_agents_are_named_with_those_that_are_known() {
     for agent in ["emacs", "plain", ""] {
         let ran = piton(&sandbox, ["install", agent]);
         assert_eq!(ran.code(), 2);
-        assert!(ran.stderr.contains("[possible values: claude, codex, gemini"), "{ran:?}");
+        assert!(ran.stderr.contains("it must be one of claude, codex, gemini"), "{ran:?}");
     }
     assert_eq!(piton(&sandbox, ["install"]).code(), 2);
     assert!(!sandbox.base().exists());

@@ -23,6 +23,47 @@ fn with_checkpoint() -> Sandbox {
 }
 
 #[test]
+fn wrong_usage_says_what_cannot_be_done_and_what_was_meant() {
+    let sandbox = Sandbox::new();
+    for (args, what, hint) in [
+        (&["rolback"][..], "cannot run `piton rolback`: there is no such command", "did you mean `rollback`? "),
+        (&["restore", "--dryrun", "1"], "cannot use --dryrun: there is no such option", "did you mean `--dry-run`? "),
+        (&["rollback", "--jsn"], "cannot use --jsn: there is no such option", "did you mean `--json`? "),
+        (&["diff", "--jsn", "1"], "cannot use --jsn: there is no such option", "did you mean `--json`? "),
+        (&["show", "-1"], "cannot use -1: there is no such option", "`piton show --help` shows"),
+        (&["restore"], "cannot run `piton restore` without <N|ID>", "`piton restore --help` shows"),
+        (&["status", "extra"], "cannot use \"extra\": `piton status` takes no more words", "`piton status --help`"),
+        (&["status", "--limit"], "cannot use --limit <N> alone: it needs a value", "`piton status --help`"),
+        (&["status", "--limit", "x"], "cannot use \"x\" for --limit <N>: invalid digit found in string", "`piton"),
+        (&["take", "--json=1"], "cannot use \"1\" for --json: it takes no value", "`piton take --help` shows"),
+        (&["take", "-m", "a", "-m", "b"], "cannot use --reason <REASON> more than once", "`piton take --help`"),
+        (&["restore", "--continue", "--abort"], "cannot use --continue together with --abort", "`piton restore"),
+        (&["completions", "ksh"], "cannot use \"ksh\" for <SHELL>: it must be one of bash, zsh, fish", "did you mean"),
+        (&["config", "get"], "cannot run `piton config get` without <KEY>", "`piton config get --help` shows"),
+    ] {
+        let ran = piton(&sandbox, args);
+        assert_eq!(ran.code(), 2, "{args:?}: {ran:?}");
+        assert!(ran.stderr.starts_with(&format!("error: {what}\nhint: {hint}")), "{args:?}: {ran:?}");
+        if !what.contains("--json") {
+            let error = piton(&sandbox, args.iter().chain(&["--json"])).json()["error"].clone();
+            assert_eq!((&error["kind"], &error["message"]), (&json!("usage"), &json!(what)), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn numbers_of_the_system_are_no_reasons() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.home().join(".hermes/config.yaml")).expect("a directory");
+    for args in
+        [&["man", "--dir", "/proc/x"][..], &["take"], &["config"], &["config", "set", "max_files", "1"], &["doctor"]]
+    {
+        let ran = piton(&sandbox, args);
+        assert!(!format!("{}{}", ran.stderr, ran.stdout).contains("os error"), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
 fn a_rollback_where_nothing_is_kept_says_where_to_go() {
     let sandbox = with_checkpoint();
     for dir in [sandbox.home(), "/".into()] {
