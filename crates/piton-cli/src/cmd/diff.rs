@@ -13,7 +13,7 @@ use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
 use serde_json::json;
 
 use super::completions::checkpoints;
-use super::restore::parse_paths;
+use super::paths::{check_from_here, parse_paths};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit;
@@ -57,6 +57,7 @@ pub(crate) fn show(
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
+    check_from_here(&paths, &store, &project, context, output)?;
     let settings = &context.settings;
     let diff = watch(output, |progress| diff(&store, &project, (from, to), &paths, settings, progress))?;
     for path in &diff.unread {

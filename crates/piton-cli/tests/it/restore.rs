@@ -217,3 +217,40 @@ fn half_of_the_tree_read_only_is_partly_done_and_undone() {
     assert_eq!(run(&["undo"]).status.code(), Some(0));
     assert_same(&state_of(&sandbox.project()), &before, "after undo");
 }
+
+/// Paths are relative to the project. Whoever stands in one of its directories is told which file is meant.
+#[test]
+fn a_path_that_is_here_and_in_the_project_is_told_apart() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("main.rs = one\n src/main.rs = one\n src/only.rs = one\n src/gone.rs = one");
+    exits(&sandbox, &["take"], 0);
+    sandbox.tree("main.rs = two\n src/main.rs = two\n src/only.rs = two");
+    fs::remove_file(sandbox.path("src/gone.rs")).expect("a file");
+    let before = state_of(&sandbox.project());
+    let below = |args: &[&str], code: i32| {
+        let output = exits(&sandbox, &[&["-C", "src"], args].concat(), code);
+        (text(&output.stdout), text(&output.stderr))
+    };
+    // Only here: nothing is done, and what to type is told. Also of what is only in the checkpoint.
+    for name in ["only.rs", "gone.rs"] {
+        for args in [&["restore", "1", name][..], &["purge", "-y", name], &["diff", "1", "--", name]] {
+            let (_, said) = below(args, 4);
+            assert!(said.contains(&format!("hint: type `src/{name}` for the one here")), "{args:?}: {said}");
+        }
+    }
+    let (_, said) = below(&["restore", "1", "."], 2);
+    assert!(said.contains("type `src` for all that is here"), "{said}");
+    assert_same(&state_of(&sandbox.project()), &before, "after what was refused");
+    // In both places: the project's, and that is said.
+    let (done, said) = below(&["restore", "1", "main.rs"], 0);
+    let told = "warning: paths are relative to the project: main.rs is not the one here, which is src/main.rs\n";
+    assert_eq!(said, told);
+    assert!(done.contains("), only main.rs: 1 file written"), "{done}");
+    let read = |path: &str| fs::read_to_string(sandbox.path(path)).expect("a file");
+    assert_eq!((read("main.rs").as_str(), read("src/main.rs").as_str()), ("one", "two"));
+    // As it is told: nothing to add.
+    let (_, said) = below(&["restore", "1", "src/only.rs"], 0);
+    assert_eq!((said.as_str(), read("src/only.rs").as_str()), ("", "two"), "the newest is the safety checkpoint");
+    let (_, said) = below(&["restore", "2", "src/only.rs"], 0);
+    assert_eq!((said.as_str(), read("src/only.rs").as_str()), ("", "one"));
+}
