@@ -168,7 +168,7 @@ fn every_place_of_the_same_contents_is_named_once() {
     let json = ran.json();
     let told: Vec<_> = json["still_held"].as_array().expect("a list").iter().map(|one| one["place"].as_str()).collect();
     let of_other = run(in_dir(&sandbox, &other).args(["rollback", "--json"])).done().json();
-    let mut want = vec![
+    let mut want = [
         place("copy.json", &new[0], &own),
         place("a/one", &new[0], &own),
         place("b/one", &new[0], &own),

@@ -142,7 +142,12 @@ impl Moving<'_> {
                     *above = height.max(*above);
                 }
                 None => {
-                    free.push(Free { id: *id, mark: self.marks[id], place: Some(*place), bytes: self.bytes_at(*place) })
+                    free.push(Free {
+                        id: *id,
+                        mark: self.marks[id],
+                        place: Some(*place),
+                        bytes: self.bytes_at(*place),
+                    });
                 }
             }
         }
