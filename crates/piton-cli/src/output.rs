@@ -329,11 +329,19 @@ pub(crate) fn painted(text: &str, style: Style) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// Text from a store or a file name, for a terminal: control characters could move the cursor or do worse.
+/// Whether a character does something to a terminal other than to be shown: control characters move the cursor or do worse,
+/// those of bidirectional text let a name be read as another one.
+pub(crate) fn misleads(character: char) -> bool {
+    let turns_around =
+        matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns_around || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
+/// Text from a store or a file name, for a terminal.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |character: char| match character {
         '\n' => ' ',
-        other if other.is_control() => '\u{fffd}',
+        other if misleads(other) => '\u{fffd}',
         other => other,
     };
     text.chars().map(shown).collect()
@@ -370,4 +378,18 @@ fn local_zone() -> TimeZone {
     let by_data = || TimeZone::tzif("local", &std::fs::read("/etc/localtime").ok()?).ok();
     let named = std::env::var_os("TZ");
     named.is_none().then(by_data).flatten().unwrap_or_else(TimeZone::system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_does_something_to_a_terminal_is_not_let_through() {
+        assert_eq!(plain("a\u{1b}[31m\r\nb"), "a\u{fffd}[31m\u{fffd} b");
+        assert_eq!(plain("evil\u{202e}gpj.exe\u{2066}\u{200f}"), "evil\u{fffd}gpj.exe\u{fffd}\u{fffd}");
+        for text in ["e\u{301}tude", "変更前", "שלום", "\u{1f469}\u{200d}\u{1f4bb}"] {
+            assert_eq!(plain(text), text);
+        }
+    }
 }

@@ -94,7 +94,10 @@ impl Status {
         });
         if holdings.missing > 0 {
             note(
-                format!("{} objects are missing or damaged", holdings.missing),
+                match holdings.missing {
+                    1 => "1 object is missing or damaged".to_owned(),
+                    count => format!("{count} objects are missing or damaged"),
+                },
                 "`piton verify` shows which checkpoints that concerns, `piton repair` mends what can be mended",
             );
         }

@@ -1,6 +1,6 @@
 //! `piton completions`, `piton man`. What can be completed is in `complete`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _, ValueEnum};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
@@ -70,17 +70,35 @@ pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-            say("page", &page, output);
+            say("page", mended(&page).as_bytes(), output);
         }
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(|error| Error::io("make", dir, error))?;
             clap_mangen::generate_to(Cli::command(), dir)
+                .and_then(|()| mend_pages(dir))
                 .map_err(|error| Error::io("write manual pages to", dir, error))?;
             output.json(&json!({"dir": dir.to_string_lossy()}));
             output.text(&format!("Wrote the manual pages to {}", dir.display()));
         }
     }
     Ok(())
+}
+
+/// The pages that were just written.
+fn mend_pages(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with("piton") && name.ends_with(".1")) {
+            let page = std::fs::read(dir.join(&name))?;
+            std::fs::write(dir.join(&name), mended(&page))?;
+        }
+    }
+    Ok(())
+}
+
+/// A page whose summary says what the one option without a long name takes: the generator leaves a gap there.
+fn mended(page: &[u8]) -> String {
+    String::from_utf8_lossy(page).replace(r"[\fB\-C \fR]", r"[\fB\-C\fR \fIDIR\fR]")
 }
 
 /// Text that is for a program anyhow.

@@ -13,11 +13,11 @@ use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
 use serde_json::json;
 
 use super::complete::{checkpoints_or_paths, paths};
-use super::restore::parse_paths;
+use super::paths::{check_from_here, parse_paths};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit;
-use crate::output::{MINUS, Output, PLUS, painted, plain};
+use crate::output::{MINUS, Output, PLUS, misleads, painted, plain};
 use crate::progress::watch;
 
 /// Show what changed since a checkpoint, or between two
@@ -57,6 +57,7 @@ pub(crate) fn show(
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
+    check_from_here(&paths, &store, &project, context, output)?;
     let settings = &context.settings;
     let diff = watch(output, |progress| diff(&store, &project, (from, to), &paths, settings, progress))?;
     for path in &diff.unread {
@@ -163,13 +164,13 @@ pub(super) fn shown(patch: &[u8], output: &Output) -> Vec<u8> {
     if output.has_colours() { coloured(&patch) } else { patch.into_owned() }
 }
 
-/// Control characters as pictures of themselves.
+/// Control characters as pictures of themselves, or as what nobody can read.
 fn without_control(patch: &[u8]) -> Vec<u8> {
     let picture = |character: char| match character {
         '\n' | '\t' => character,
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(character)).unwrap_or('\u{fffd}'),
         '\x7f' => '\u{2421}',
-        other if other.is_control() => '\u{fffd}',
+        other if misleads(other) => '\u{fffd}',
         other => other,
     };
     String::from_utf8_lossy(patch).chars().map(picture).collect::<String>().into_bytes()

@@ -8,6 +8,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod hook;
 pub(crate) mod install;
+pub(crate) mod paths;
 pub(crate) mod prune;
 pub(crate) mod purge;
 pub(crate) mod reference;

@@ -9,7 +9,7 @@ use piton::{PurgeReport, plan_purge, purge};
 use serde_json::{Value, json};
 
 use super::complete::paths;
-use super::restore::parse_paths;
+use super::paths::{check_from_here, parse_paths};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit::counted;
@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     let paths = parse_paths(&args.paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
+    check_from_here(&paths, &store, &project, context, output)?;
     let (checkpoints, found) = plan_purge(&store, &project, &paths)?;
     if args.dry_run {
         output.json(&json!({"dry_run": true, "checkpoints": checkpoints, "paths": paths_json(&found)}));

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
@@ -10,11 +9,12 @@ use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::Rewound;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestorePlan, RestoreReport, RestoreTo, Settings, Store, parse_path, tell_sessions,
+    RestorePlan, RestoreReport, RestoreTo, Settings, Store, tell_sessions,
 };
 use serde_json::{Value, json};
 
 use super::complete::{checkpoints, paths};
+use super::paths::{check_from_here, parse_paths};
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -104,20 +104,6 @@ pub(crate) fn redo(args: &Redo, context: &Context, output: &Output) -> anyhow::R
     restore(RestoreTo::Redo, &[], &args.how, context, output)
 }
 
-/// Reads paths as they were typed.
-pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
-    let parse = |path: &OsString| {
-        parse_path(path.as_bytes()).map_err(|bad| {
-            let shown = plain(&path.to_string_lossy());
-            Error::new(ErrorKind::Invalid, format!("use the path {shown:?}"))
-                .because(bad)
-                .with_hint("paths are relative to the project, and inside of it")
-                .into()
-        })
-    };
-    typed.iter().map(parse).collect()
-}
-
 pub(crate) fn restore(
     to: RestoreTo<'_>,
     paths: &[OsString],
@@ -128,6 +114,7 @@ pub(crate) fn restore(
     let paths = parse_paths(paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
+    check_from_here(&paths, &store, &project, context, output)?;
     let job = Job { store: &store, project: &project, to, context, output };
     let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let asks = is_terminal && !how.yes;
@@ -172,7 +159,7 @@ pub(crate) fn restore(
     tell_agents(&context.settings, &store, &project, &report);
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report));
-    output.text(&report_text(&report));
+    output.text(&report_text(&report, &paths));
     if interrupt::caught().is_some() {
         output.hint("it was too late to stop");
     }
@@ -291,14 +278,21 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-pub(crate) fn report_text(report: &RestoreReport) -> String {
+/// What was done, and of which paths; all, if there are none.
+pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
+    let names: Vec<_> = paths.iter().map(|path| shown(path)).collect();
     let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
     if report.outcome == RestoreOutcome::NothingToDo {
-        return format!("Nothing to do: the files are as they were at {target}");
+        return match names.as_slice() {
+            [] => format!("Nothing to do: the files are as they were at {target}"),
+            [one] => format!("Nothing to do: {one} is as it was at {target}"),
+            some => format!("Nothing to do: {} are as they were at {target}", some.join(", ")),
+        };
     }
+    let only = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
     let verb = if report.outcome == RestoreOutcome::Partly { "Partly restored" } else { "Restored" };
     let (written, removed) = (files(report.written.len()), files(report.removed.len()));
-    let mut lines = vec![format!("{verb} to {target}: {written} written, {removed} removed")];
+    let mut lines = vec![format!("{verb} to {target}{only}: {written} written, {removed} removed")];
     lines.extend(
         report.moved_aside.iter().map(|(path, to)| format!("Moved aside: {} is now {}", shown(path), shown(to))),
     );

@@ -34,6 +34,9 @@ pub(crate) struct Rollback {
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
     #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
     rest: Vec<OsString>,
+    /// Tell what to type without a slash: the list is for an agent that lets none through
+    #[arg(long, hide = true)]
+    without_slash: bool,
     #[command(flatten)]
     how: How,
 }
@@ -43,7 +46,7 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
         (None, _) if output.has_screen() && args.how == How::default() && has_checkpoints(context)? => {
             picker::open(context, output)
         }
-        (None, _) => list(context, output),
+        (None, _) => list(if args.without_slash { "piton rollback" } else { "/rollback" }, context, output),
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
@@ -57,18 +60,19 @@ fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
     Ok(!History::of(&store, &project)?.checkpoints().is_empty())
 }
 
-/// What to type next, as a chat or a terminal shows it.
+/// What to type next, as a chat or a terminal shows it, after the name of the command.
 const NEXT: [(&str, &str); 3] = [
-    ("/rollback <N>", "restore to checkpoint N"),
-    ("/rollback diff <N>", "preview changes since checkpoint N"),
-    ("/rollback <N> <file>", "restore a single file from checkpoint N"),
+    ("<N>", "restore to checkpoint N"),
+    ("diff <N>", "preview changes since checkpoint N"),
+    ("<N> <file>", "restore a single file from checkpoint N"),
 ];
 /// The longest line of it.
 const NEXT_COLUMNS: usize = 67;
 
-fn next_lines(columns: Option<usize>) -> String {
+fn next_lines(name: &str, columns: Option<usize>) -> String {
     let is_narrow = columns.is_some_and(|columns| columns < NEXT_COLUMNS);
-    let line = |(typed, does): (&str, &str)| {
+    let line = |(words, does): (&str, &str)| {
+        let typed = format!("{name} {words}");
         if is_narrow {
             format!("  {typed}\n{}", wrapped(does, "      ", columns))
         } else {
@@ -78,7 +82,8 @@ fn next_lines(columns: Option<usize>) -> String {
     NEXT.map(line).join("\n")
 }
 
-fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
+/// `name` is what to type to run this command.
+fn list(name: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.existing_store()?;
     let project = context.project(store.as_ref())?;
     let list = match &store {
@@ -107,7 +112,7 @@ fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
     let columns = output.columns();
     let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
-    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n\n{}", lines.join("\n"), next_lines(columns)));
+    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n\n{}", lines.join("\n"), next_lines(name, columns)));
     Ok(())
 }
 

@@ -44,7 +44,8 @@ pub(crate) fn payload(bytes: &[u8]) {
 /// A rollback that was typed: nothing in it is an option but the one that may be.
 pub(crate) fn typed(prompt: &str) {
     let Some(words) = typed::rollback(prompt) else { return };
-    let arguments = ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed::arguments(Some("-s"), &words));
+    let arguments =
+        ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed::arguments(Some("-s"), false, &words));
     if let Err(error) = Cli::try_parse_from(arguments) {
         assert!(!matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion), "{error}");
     }

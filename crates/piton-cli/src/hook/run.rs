@@ -293,13 +293,12 @@ impl Task {
         };
         let (base, config, session) =
             (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
-        let place = Place { dir, base, config, session };
+        let place = Place { dir, base, config, session, has_slash: self.event.agent.passes_slashes() };
         let run = || typed::run(&place, words);
         // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
-        let changes_files = words.first().is_some_and(|first| first != "diff");
         let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
         let text = match &self.event.session {
-            Some(session) if changes_files && names != [""; 2] => {
+            Some(session) if typed::changes_files(words) && names != [""; 2] => {
                 manager.answer_once(session, &format!("{} {}", names.join(" "), words.join(" ")), run)
             }
             _ => run(),

@@ -68,6 +68,8 @@ pub(super) struct Place {
     pub(super) config: Option<PathBuf>,
     /// The session in which it was typed: its own later work may be taken back.
     pub(super) session: Option<String>,
+    /// Whether what is typed there may begin with a slash.
+    pub(super) has_slash: bool,
 }
 
 /// Runs the rollback, and gives the text that a terminal would show.
@@ -89,7 +91,7 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
     if let Some(config) = &place.config {
         command.arg("--config").arg(config);
     }
-    command.args(arguments(place.session.as_deref(), words));
+    command.args(arguments(place.session.as_deref(), place.has_slash, words));
     // What the agent does to this process, it does not do to the restore.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn()?;
@@ -98,10 +100,20 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
     is_done.recv_timeout(PATIENCE).ok().transpose()
 }
 
-/// The command and its arguments. What was typed is no option, but for one: others' work is taken back by a word of its own,
-/// here as in a terminal.
-pub(super) fn arguments(session: Option<&str>, words: &[String]) -> Vec<String> {
-    let (flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| word == "--across-sessions");
+/// What may be typed as in a terminal: others' work is taken back by a word of its own, and what would be done can be
+/// looked at first.
+const OPTIONS: [&str; 2] = ["--across-sessions", DRY_RUN];
+const DRY_RUN: &str = "--dry-run";
+
+/// Whether a rollback that was typed changes files.
+pub(super) fn changes_files(words: &[String]) -> bool {
+    words.first().is_some_and(|first| first != "diff") && !words.iter().any(|word| word == DRY_RUN)
+}
+
+/// The command and its arguments. What was typed is no option, but for those that may be.
+pub(super) fn arguments(session: Option<&str>, has_slash: bool, words: &[String]) -> Vec<String> {
+    let (mut flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| OPTIONS.contains(&word.as_str()));
+    flags.extend((!has_slash).then(|| "--without-slash".to_owned()));
     // In one word: an agent may name a session like an option.
     let session = session.map(|session| format!("--session={session}"));
     let start = ["rollback", "-y"].map(str::to_owned).into_iter().chain(session);

@@ -251,5 +251,5 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
     }
     let report = prepared.apply()?;
     tell_agents(&ground.settings, &ground.store, &ground.project, &report);
-    Ok(Done { outcome: report.outcome, text: report_text(&report) })
+    Ok(Done { outcome: report.outcome, text: report_text(&report, &[]) })
 }

@@ -134,7 +134,8 @@ fn there_is_a_manual_page_for_each_command() {
     for page in ["piton.1", "piton-take.1", "piton-restore.1", "piton-prune.1", "piton-status.1"] {
         let text = fs::read_to_string(dir.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
         assert!(text.contains(".TH piton"), "{page}: {text}");
+        assert!(!text.contains(" \\fR]"), "an option without a name for its value: {page}: {text}");
     }
     let page = run(in_dir(&sandbox, &sandbox.project()).arg("man")).done().stdout;
-    assert!(page.contains(".SH NAME"), "{page}");
+    assert!(page.contains(".SH NAME") && page.contains(r"[\fB\-C\fR \fIDIR\fR]"), "{page}");
 }

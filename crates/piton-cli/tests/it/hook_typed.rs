@@ -56,9 +56,16 @@ fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
         let type_in =
             |turn: &str, text: &str| shown(agent, &hook(&sandbox, &[agent], said(&sandbox, agent, turn, text)));
         let as_command = |args: &[&str]| piton(&sandbox, args).stdout.trim_end().to_owned();
-        assert_eq!(type_in("t3", "/rollback"), as_command(&["rollback"]), "{agent}");
+        let list = as_command(&["rollback"]);
+        // Codex lets nothing through that begins with a slash.
+        let told = if agent == "codex" { list.replace("  /rollback ", "  piton rollback ") } else { list.clone() };
+        let without_gaps = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(without_gaps(&type_in("t3", "piton rollback")), without_gaps(&told), "{agent}");
         assert_eq!(type_in("t4", "piton rollback diff 2"), as_command(&["rollback", "diff", "2"]), "{agent}");
         assert_eq!(checkpoints(&sandbox, &["turn"]).len(), 2, "numbers stay as they were shown");
+        let planned = type_in("t4", "/rollback 2 --dry-run b.txt");
+        assert!(planned.starts_with("Plan for ") && planned.contains("  write   b.txt"), "{agent}: {planned}");
+        assert_eq!(fs::read_to_string(sandbox.path("b.txt")).expect("a file"), "3", "{agent}");
         assert!(type_in("t5", "/rollback 2 b.txt").starts_with("Restored to "), "{agent}");
         assert_eq!(fs::read_to_string(sandbox.path("b.txt")).expect("a file"), "1");
         assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "3");

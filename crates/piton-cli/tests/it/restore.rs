@@ -227,7 +227,7 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     let sandbox = Sandbox::new();
     changed(&sandbox);
     let mut strace = clean_command("strace");
-    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:delay_enter=500000"]);
+    strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:delay_enter=2000000"]);
     strace.args([env!("CARGO_BIN_EXE_piton"), "--json", "restore", "1", "a"]);
     let restore = in_sandbox(&sandbox, &mut strace).stdout(std::process::Stdio::piped()).spawn().expect("strace runs");
     // Its place is ready: what comes next is the exchange.
@@ -240,4 +240,41 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &value!([{"path": "a", "why": "changed"}])));
     assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
     assert_eq!(leftovers(&sandbox), [""; 0]);
+}
+
+/// Paths are relative to the project. Whoever stands in one of its directories is told which file is meant.
+#[test]
+fn a_path_that_is_here_and_in_the_project_is_told_apart() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("main.rs = one\n src/main.rs = one\n src/only.rs = one\n src/gone.rs = one");
+    exits(&sandbox, &["take"], 0);
+    sandbox.tree("main.rs = two\n src/main.rs = two\n src/only.rs = two");
+    fs::remove_file(sandbox.path("src/gone.rs")).expect("a file");
+    let before = state_of(&sandbox.project());
+    let below = |args: &[&str], code: i32| {
+        let output = exits(&sandbox, &[&["-C", "src"], args].concat(), code);
+        (text(&output.stdout), text(&output.stderr))
+    };
+    // Only here: nothing is done, and what to type is told. Also of what is only in the checkpoint.
+    for name in ["only.rs", "gone.rs"] {
+        for args in [&["restore", "1", name][..], &["purge", "-y", name], &["diff", "1", "--", name]] {
+            let (_, said) = below(args, 4);
+            assert!(said.contains(&format!("hint: type `src/{name}` for the one here")), "{args:?}: {said}");
+        }
+    }
+    let (_, said) = below(&["restore", "1", "."], 2);
+    assert!(said.contains("type `src` for all that is here"), "{said}");
+    assert_same(&state_of(&sandbox.project()), &before, "after what was refused");
+    // In both places: the project's, and that is said.
+    let (done, said) = below(&["restore", "1", "main.rs"], 0);
+    let told = "warning: paths are relative to the project: main.rs is not the one here, which is src/main.rs\n";
+    assert_eq!(said, told);
+    assert!(done.contains("), only main.rs: 1 file written"), "{done}");
+    let read = |path: &str| fs::read_to_string(sandbox.path(path)).expect("a file");
+    assert_eq!((read("main.rs").as_str(), read("src/main.rs").as_str()), ("one", "two"));
+    // As it is told: nothing to add.
+    let (_, said) = below(&["restore", "1", "src/only.rs"], 0);
+    assert_eq!((said.as_str(), read("src/only.rs").as_str()), ("", "two"), "the newest is the safety checkpoint");
+    let (_, said) = below(&["restore", "2", "src/only.rs"], 0);
+    assert_eq!((said.as_str(), read("src/only.rs").as_str()), ("", "one"));
 }

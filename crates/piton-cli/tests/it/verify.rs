@@ -155,3 +155,22 @@ fn a_store_without_its_pieces_is_put_together_again() {
     assert_eq!(ids(&sandbox), [id]);
     take_works(&sandbox);
 }
+
+#[test]
+fn one_object_that_is_missing_is_told_of_as_one() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = one");
+    piton(&sandbox, ["take"]).done();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text").trim().to_owned();
+    let name = text(sandbox.store_git(&["for-each-ref", "--format=%(refname)"]));
+    let project = name.rsplit('/').next().expect("a name").to_owned();
+    // Stock git puts each object into a file of its own.
+    sandbox.tree("a.txt = two");
+    sandbox.seed_git(&project, &["add", "-A"]);
+    let tree = text(sandbox.seed_git(&project, &["write-tree"]).stdout);
+    let commit = text(sandbox.store_git(&["commit-tree", "-m", "before patch", "-p", &name, &tree]));
+    sandbox.store_git(&["update-ref", &name, &commit]);
+    fs::remove_file(sandbox.store().join("objects").join(&tree[..2]).join(&tree[2..])).expect("a file of its own");
+    let told = piton(&sandbox, ["status"]).stdout;
+    assert!(told.contains("1 object is missing or damaged"), "{told}");
+}

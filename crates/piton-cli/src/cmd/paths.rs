@@ -1,0 +1,77 @@
+//! Paths as they are typed. They are relative to the project, wherever in it somebody stands: whoever stands in a directory
+//! of it and may have meant a file there is told which one is taken, and what to type for the other.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+
+use piton::{Error, ErrorKind, History, Project, Store, parse_path};
+
+use crate::context::Context;
+use crate::output::{Output, plain};
+
+/// Reads paths as they were typed.
+pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
+    let parse = |path: &OsString| {
+        parse_path(path.as_bytes()).map_err(|bad| {
+            Error::new(ErrorKind::Invalid, format!("use the path {:?}", shown(path.as_bytes())))
+                .because(bad)
+                .with_hint("paths are relative to the project, and inside of it")
+                .into()
+        })
+    };
+    typed.iter().map(parse).collect()
+}
+
+/// Looks at paths from where the user stands. One that is only there is an error, which says what to type; one that is in
+/// both places is taken from the project, and that is said.
+pub(crate) fn check_from_here(
+    paths: &[Vec<u8>],
+    store: &Store,
+    project: &Project,
+    context: &Context,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let here = fs::canonicalize(&context.dir).unwrap_or_default();
+    let Ok(here) = here.strip_prefix(project.dir()) else { return Ok(()) };
+    let here = here.as_os_str().as_bytes();
+    if here.is_empty() || paths.is_empty() {
+        return Ok(());
+    }
+    let history = History::of(store, project)?;
+    let is_known = |path: &[u8]| {
+        let is_there = project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+        is_there || history.versions(path).is_ok_and(|versions| versions.iter().any(Option::is_some))
+    };
+    for path in paths {
+        if path.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "use the path \".\"")
+                .because(format!("it is the whole project, and this is {}/", shown(here)))
+                .with_hint(format!(
+                    "type `{}` for all that is here; without a path it is all of the project",
+                    shown(here)
+                ))
+                .into());
+        }
+        let from_here = [here, b"/", path].concat();
+        match (is_known(&from_here), is_known(path)) {
+            (false, _) => {}
+            (true, true) => output.warn(&format!(
+                "paths are relative to the project: {} is not the one here, which is {}",
+                shown(path),
+                shown(&from_here)
+            )),
+            (true, false) => {
+                return Err(Error::new(ErrorKind::NotFound, format!("find {}", shown(path)))
+                    .because("paths are relative to the project, and it has no such file or directory")
+                    .with_hint(format!("type `{}` for the one here", shown(&from_here)))
+                    .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn shown(path: &[u8]) -> String {
+    plain(&String::from_utf8_lossy(path))
+}
