@@ -36,12 +36,12 @@ impl Bounds {
     /// collections have of it; and what is lost to small packs must not come to more than a little.
     pub(super) fn new(bytes_max: u64) -> Self {
         let part = collection_bytes(bytes_max);
-        let packs = usize::try_from(part / (4 * BLOCK_BYTES)).unwrap_or(usize::MAX).min(PACKS_MAX);
+        let packs = usize::try_from(part / (8 * BLOCK_BYTES)).unwrap_or(usize::MAX).min(PACKS_MAX);
         Self { pack_bytes: part.saturating_sub(PACK_EXTRA_BYTES), packs }
     }
 
     pub(super) fn is_small(self, bytes: u64) -> bool {
-        bytes < self.pack_bytes / 2
+        bytes < self.pack_bytes / 4 * 3
     }
 
     /// Whether it is time to merge.
@@ -247,7 +247,7 @@ mod tests {
             states.extend([state(large, 0), state(1 << 20, 0)]);
             assert_eq!(packs_of(&plan(&states, Aim::Due)), [(0..merged).collect::<Vec<_>>()], "{large}");
         }
-        for (live_bytes, is_merged) in [(PACK_BYTES_MAX / 2, false), (PACK_BYTES_MAX / 2 - 1, true)] {
+        for (live_bytes, is_merged) in [(PACK_BYTES_MAX / 4 * 3, false), (PACK_BYTES_MAX / 2, true)] {
             let states = vec![state(live_bytes, 0); PACKS_MAX + 1];
             assert_eq!(!plan(&states, Aim::Due).is_empty(), is_merged, "{live_bytes}");
         }
