@@ -304,6 +304,30 @@ mod tests {
     }
 
     #[test]
+    fn whoever_needs_room_merges_the_smallest_into_one_pack_and_copies() {
+        let bounds = Bounds { pack_bytes: 100, packs: 2 };
+        let states = [state(90, 0), state(40, 0), state(30, 0), state(25, 1), state(0, 9)];
+        let groups = super::plan(&states, Aim::Merge, bounds);
+        assert_eq!(packs_of(&groups), [vec![4], vec![3, 2, 1]]);
+        assert!(groups.iter().all(|group| !group.tend));
+        assert_eq!(super::plan(&[state(90, 0), state(40, 0)], Aim::Merge, bounds), []);
+    }
+
+    /// G4.
+    #[test]
+    fn what_is_merged_under_a_limit_fits_in_the_part_of_collections() {
+        for megabytes in [1, 4, 20, 500, 100_000] {
+            let bytes_max = megabytes << 20;
+            let bounds = Bounds::new(bytes_max);
+            assert!(bounds.pack_bytes + PACK_EXTRA_BYTES <= bytes_max / 32, "{bounds:?}");
+            assert!(bounds.pack_bytes <= PACK_BYTES_MAX && bounds.packs <= PACKS_MAX, "{bounds:?}");
+            let states = vec![state(bounds.pack_bytes / 3, 1); PACKS_MAX + 1];
+            let groups = super::plan(&states, Aim::Due, bounds);
+            assert!(groups.iter().all(|group| group.packs.len() == 3), "{groups:?}");
+        }
+    }
+
+    #[test]
     fn a_store_that_is_in_order_is_left_alone() {
         assert_eq!(plan(&[state(1000, 0), state(PACK_BYTES_MAX, 1)], Aim::All), []);
     }
