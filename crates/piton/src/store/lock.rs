@@ -415,8 +415,7 @@ mod tests {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let bytes_max = (store.count_bytes().expect("a size") + 100_000) * 32 / 31;
-        let room =
-            |bytes: u64, collecting: Option<&GcLock>| store.reserve(bytes, 0, bytes_max, collecting).expect("a size");
+        let room = |bytes, held: Option<&GcLock>| store.reserve(bytes, 0, bytes_max, held).expect("a size");
         assert_eq!(room(90_000, None), Room::Reserved);
         // The note says that there is no room, and the files that there is.
         assert_eq!(room(50_000, None), Room::Lacking);

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use piton::{Settings, Store, Watch, maintain};
+use piton::{Maintained, Settings, Store, Watch, maintain};
 use testkit::{Sandbox, space};
 
 use crate::kit::{Dice, cases, now, take_at, take_with, taken};
@@ -70,11 +70,11 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     let mut dice = Dice::new(4);
     let mut shadow = Shadow::new(&sandbox);
     let dirs: Vec<_> = (0..10).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
-    let max_total_size_mb = cases("PITON_CAP_MB", 4);
+    let max_total_size_mb = cases("PITON_CAP_MB", 8);
     let settings = Settings { max_snapshots: 100_000, max_total_size_mb, ..Settings::default() };
     let bytes_max = settings.total_bytes_max().expect("a limit");
     let mut newest = BTreeMap::new();
-    for number in 0..cases("PITON_CAP_TAKES", 200) {
+    for number in 0..cases("PITON_CAP_TAKES", 300) {
         let dir = &dirs[dice.roll(dirs.len())];
         let bytes = 2_000 + dice.roll(60_000);
         fs::write(dir.join(format!("f{}", dice.roll(4))), dice.noise(bytes)).expect("a file");
@@ -101,4 +101,41 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
         shadow.taken.len()
     );
     assert!(kept * 10 >= best * 9, "{kept} are kept, and {best} could be");
+}
+
+/// G4. What a collection writes beside takes is never seen above the limit, at no moment of it.
+#[test]
+fn the_limit_holds_while_packs_are_merged_beside_takes() {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(5);
+    let dirs: Vec<_> = (0..4).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
+    let settings = Settings { max_snapshots: 100_000, max_total_size_mb: 4, ..Settings::default() };
+    let bytes_max = settings.total_bytes_max().expect("a limit");
+    let mut tidied = 0;
+    for number in 0..200 {
+        let dir = &dirs[dice.roll(dirs.len())];
+        let bytes = 20_000 + dice.roll(40_000);
+        fs::write(dir.join(format!("f{}", dice.roll(4))), dice.noise(bytes)).expect("a file");
+        let is_within = || {
+            let size = space::bytes_below(&sandbox.store());
+            assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
+        };
+        let done = std::thread::scope(|scope| {
+            let upkeep = || maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+            // Before the first take there is no store.
+            let upkeep = (number > 0).then(|| scope.spawn(upkeep));
+            taken(&take_with(&sandbox, dir, &settings));
+            is_within();
+            let upkeep = upkeep?;
+            while !upkeep.is_finished() {
+                is_within();
+            }
+            Some(upkeep.join().expect("no panic"))
+        });
+        tidied += u32::from(matches!(done, Some(Maintained::Tidied(freed)) if freed > 0));
+    }
+    assert!(tidied > 0, "no pack was ever merged");
+    sandbox.assert_store_is_whole();
+    let size = space::bytes_below(&sandbox.store());
+    assert!(size * 10 > bytes_max * 9, "{size} bytes of {bytes_max}: more was dropped than had to be");
 }

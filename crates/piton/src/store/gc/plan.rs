@@ -36,12 +36,12 @@ impl Bounds {
     /// collections have of it; and what is lost to small packs must not come to more than a little.
     pub(super) fn new(bytes_max: u64) -> Self {
         let part = collection_bytes(bytes_max);
-        let packs = usize::try_from(part / (4 * BLOCK_BYTES)).unwrap_or(usize::MAX).min(PACKS_MAX);
+        let packs = usize::try_from(part / (8 * BLOCK_BYTES)).unwrap_or(usize::MAX).min(PACKS_MAX);
         Self { pack_bytes: part.saturating_sub(PACK_EXTRA_BYTES), packs }
     }
 
     pub(super) fn is_small(self, bytes: u64) -> bool {
-        bytes < self.pack_bytes / 2
+        bytes < self.pack_bytes / 4 * 3
     }
 
     /// Whether it is time to merge.
@@ -247,7 +247,7 @@ mod tests {
             states.extend([state(large, 0), state(1 << 20, 0)]);
             assert_eq!(packs_of(&plan(&states, Aim::Due)), [(0..merged).collect::<Vec<_>>()], "{large}");
         }
-        for (live_bytes, is_merged) in [(PACK_BYTES_MAX / 2, false), (PACK_BYTES_MAX / 2 - 1, true)] {
+        for (live_bytes, is_merged) in [(PACK_BYTES_MAX / 4 * 3, false), (PACK_BYTES_MAX / 2, true)] {
             let states = vec![state(live_bytes, 0); PACKS_MAX + 1];
             assert_eq!(!plan(&states, Aim::Due).is_empty(), is_merged, "{live_bytes}");
         }
@@ -300,6 +300,30 @@ mod tests {
         for group in plan(&states, Aim::All) {
             let bytes: u64 = group.packs.iter().map(|at| states[*at].live_bytes).sum();
             assert!(bytes <= PACK_BYTES_MAX, "{group:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_needs_room_merges_the_smallest_into_one_pack_and_copies() {
+        let bounds = Bounds { pack_bytes: 100, packs: 2 };
+        let states = [state(90, 0), state(40, 0), state(30, 0), state(25, 1), state(0, 9)];
+        let groups = super::plan(&states, Aim::Merge, bounds);
+        assert_eq!(packs_of(&groups), [vec![4], vec![3, 2, 1]]);
+        assert!(groups.iter().all(|group| !group.tend));
+        assert_eq!(super::plan(&[state(90, 0), state(40, 0)], Aim::Merge, bounds), []);
+    }
+
+    /// G4.
+    #[test]
+    fn what_is_merged_under_a_limit_fits_in_the_part_of_collections() {
+        for megabytes in [1, 4, 20, 500, 100_000] {
+            let bytes_max = megabytes << 20;
+            let bounds = Bounds::new(bytes_max);
+            assert!(bounds.pack_bytes + PACK_EXTRA_BYTES <= bytes_max / 32, "{bounds:?}");
+            assert!(bounds.pack_bytes <= PACK_BYTES_MAX && bounds.packs <= PACKS_MAX, "{bounds:?}");
+            let states = vec![state(bounds.pack_bytes / 3, 1); PACKS_MAX + 1];
+            let groups = super::plan(&states, Aim::Due, bounds);
+            assert!(groups.iter().all(|group| group.packs.len() == 3), "{groups:?}");
         }
     }
 

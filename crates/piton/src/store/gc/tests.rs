@@ -1,0 +1,198 @@
+//! What a collection keeps and gives back, from within.
+
+use super::*;
+use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings};
+
+const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+fn store_and_project(temp: &tempfile::TempDir) -> (Store, Project) {
+    let dir = temp.path().join("project");
+    std::fs::create_dir(&dir).expect("a directory");
+    let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
+    (store, Project::at(&dir, None).expect("a project"))
+}
+
+fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
+    std::fs::write(project.dir().join("file"), contents).expect("a file");
+    let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
+    let settings = Settings { max_snapshots: 2, ..Settings::default() };
+    let report = crate::take(store, project, &request, &settings, NOW, &Progress::default()).expect("a take");
+    let Outcome::Taken(id) = report.outcome else { panic!("not taken: {report:?}") };
+    id
+}
+
+/// One that knows what `reach` knew.
+fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
+    Collection { store, held, reach, now: NOW, watch, bytes_max: u64::MAX, is_urgent: true, even_young: true }
+}
+
+#[test]
+fn a_collection_ends_when_it_is_told_to_or_somebody_in_a_hurry_waits() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let (store, project) = store_and_project(&temp);
+    for contents in ["one", "two", "three"] {
+        take(&store, &project, contents);
+    }
+    let before = store.pack_names().expect("packs");
+    let held = store.lock_gc().expect("a lock");
+    let (watch, stopped) = (Watch::default(), Watch { stop: AtomicBool::new(true), ..Watch::default() });
+    assert!(store.collect(&held, Aim::All, None, NOW, &stopped).expect("a collection").left_some);
+    let urgent = store.lock_file("urgent").expect("a file");
+    urgent.lock().expect("a lock");
+    assert!(store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection").left_some);
+    assert_eq!(store.pack_names().expect("packs"), before);
+    let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
+    let done = collection(&store, &held, reach, &watch).run(Aim::All).expect("a collection");
+    assert!(!done.left_some, "this one is in a hurry itself");
+    assert_eq!(store.pack_names().expect("packs").len(), 1);
+}
+
+#[test]
+fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_it_alone() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let (store, project) = store_and_project(&temp);
+    take(&store, &project, &"a line of text\n".repeat(100));
+    let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
+    let is_hasty = || {
+        let packs = store.packs().expect("packs");
+        let all: Vec<_> =
+            (0..packs[0].entries.len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
+        (packs.len(), all.iter().all(|hasty| *hasty), all.iter().any(|hasty| *hasty))
+    };
+    let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
+    std::fs::write(&keep, "").expect("a file");
+    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    assert_eq!(is_hasty(), (1, true, true));
+    std::fs::remove_file(&keep).expect("a file");
+    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    assert_eq!(is_hasty(), (1, false, false));
+}
+
+/// Puts an object into a file of its own, as stock git does, written so many seconds ago.
+fn put_loose(store: &Store, contents: &str, secs: u64) -> (ObjectId, PathBuf) {
+    use std::io::Write as _;
+    let id = crate::id::IdHasher::of(crate::id::ObjectKind::Blob, contents.as_bytes()).expect("an id");
+    let path = store.layout.objects().join(&id.to_string()[..2]).join(&id.to_string()[2..]);
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+    let file = std::fs::File::create(&path).expect("a file");
+    let mut out = flate2::write::ZlibEncoder::new(&file, flate2::Compression::fast());
+    write!(out, "blob {}\0{contents}", contents.len()).and_then(|()| out.finish().map(drop)).expect("written");
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 - secs)).expect("a time");
+    (id, path)
+}
+
+#[test]
+fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let (store, project) = store_and_project(&temp);
+    take(&store, &project, "in a pack");
+    let (_, twice) = put_loose(&store, "in a pack", 0);
+    let (named, path) = put_loose(&store, "named", 0);
+    std::fs::write(store.git_dir().join("refs/heads/named"), format!("{named}\n")).expect("a ref");
+    let (_, young) = put_loose(&store, "young", 60 * 60);
+    let (_, old) = put_loose(&store, "old", 60 * 60 + 1);
+    let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
+    let left = || [&twice, &path, &young, &old].map(|path| path.exists());
+    // They name what goes, and stock git makes them again.
+    let overviews = [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
+    overviews.iter().for_each(|path| std::fs::write(path, "").expect("a file"));
+    store.collect(&held, Aim::Due, None, NOW, &watch).expect("a collection");
+    assert_eq!(left(), [false, true, true, false], "nothing is packed unless all is to be made small");
+    assert!(!overviews.iter().any(|path| path.exists()));
+    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    assert_eq!(left(), [false, false, true, false]);
+    assert!(store.objects(&StoreLock::none()).expect("objects").has(named));
+    store.collect_every(&held, NOW, &watch).expect("a collection");
+    assert_eq!(left(), [false; 4], "every byte goes that nothing refers to");
+}
+
+/// Takes that come after the names were read move the ends of histories away from under them.
+#[test]
+fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let (store, project) = store_and_project(&temp);
+    for contents in ["one", "two", "three", "four"] {
+        take(&store, &project, contents);
+    }
+    let held = store.lock_gc().expect("a lock");
+    let watch = Watch::default();
+    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    let roots = store.roots().expect("names");
+    let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
+    let mut reach = Reach::new(roots.ends.clone());
+    reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
+    collection(&store, &held, reach, &watch).run(Aim::All).expect("all that is named is there");
+    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
+    let objects = store.objects(&StoreLock::none()).expect("objects");
+    assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
+}
+
+#[test]
+fn whoever_watches_hears_of_each_object_that_moves() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let (store, project) = store_and_project(&temp);
+    for contents in ["one", "two", "three"] {
+        take(&store, &project, contents);
+    }
+    let objects = &store.objects(&StoreLock::none()).expect("objects");
+    let reach = store.reach_all(objects).expect("marks");
+    let packs = &store.packs().expect("packs");
+    for tend in [false, true] {
+        let entries = packs
+            .iter()
+            .enumerate()
+            .flat_map(|(pack, of)| of.entries.iter().enumerate().map(move |(at, entry)| (entry.id, (pack, at))));
+        let places: HashMap<_, _> = entries.filter(|(id, _)| reach.marks.contains_key(id)).collect();
+        let bytes: u64 = places.values().map(|(pack, at)| packs[*pack].entries[*at].bytes()).sum();
+        let (count, told) = (places.len() as u64, (AtomicU64::new(0), AtomicU64::new(0)));
+        let moved = &|bytes| {
+            told.0.fetch_add(1, Ordering::Relaxed);
+            told.1.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let (marks, loose) = (&reach.marks, Vec::new());
+        let (bytes_max, is_over) = (u64::MAX, &|| false);
+        let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
+        moving.write(&store.layout.packs(), tend).expect("a pack").expect("nobody stopped it");
+        assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
+    }
+    // All that there was to do is done, also the second time.
+    let held = store.lock_gc().expect("a lock");
+    let watch = Watch::default();
+    for contents in ["four", "five"] {
+        take(&store, &project, contents);
+        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+        let total = watch.total.load(Ordering::Relaxed);
+        assert!(total > 0 && watch.done.load(Ordering::Relaxed) == total, "{watch:?}");
+    }
+}
+
+/// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the
+/// newest checkpoint is dead to it, and so is the one whose contents a take has found again.
+#[test]
+fn what_was_named_after_a_collection_began_is_rescued() {
+    for (aim, after) in [
+        (Aim::All, &["new", "forgotten"][..]),
+        (Aim::Every, &["new", "forgotten"]),
+        // The pack of one take alone: what is rescued is named as it was.
+        (Aim::All, &["new"]),
+        (Aim::Due, &["new"]),
+        (Aim::Free(1 << 40), &["new"]),
+    ] {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (store, project) = store_and_project(&temp);
+        let mut ids: Vec<_> = ["forgotten", "one", "two"].map(|contents| take(&store, &project, contents)).into();
+        let held = store.lock_gc().expect("a lock");
+        let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
+        ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
+        let watch = Watch::default();
+        let done = collection(&store, &held, reach, &watch).run(aim).expect("a collection");
+        assert!(!done.left_some);
+        let objects = store.objects(&StoreLock::none()).expect("objects");
+        let history = store.history(&objects, ids.last().copied()).expect("a history").checkpoints;
+        let history: Vec<_> = history.iter().map(|one| one.id).rev().collect();
+        assert_eq!(history, ids[ids.len() - 2..], "{aim:?} {after:?}");
+        let reach = store.reach_all(&objects).expect("marks");
+        assert!(reach.missing.is_empty() && reach.marks.keys().all(|id| objects.has(*id)), "{aim:?}");
+    }
+}
