@@ -22,13 +22,19 @@ impl Source {
     }
 }
 
+/// A file that holds nothing but tests.
+fn is_of_tests(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "tests.rs" || name.to_string_lossy().ends_with("_tests.rs"))
+}
+
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut all = Vec::new();
     testkit::walk(&root, &mut |path| {
         if path.extension().is_some_and(|end| end == "rs") {
             let whole = fs::read_to_string(path).expect("text");
-            let text = whole.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
+            let end = if is_of_tests(path) { "\n\n" } else { "#[cfg(test)]\nmod tests" };
+            let text = whole.split(end).next().unwrap_or_default().to_owned();
             let path = path.strip_prefix(&root).expect("below it").to_str().expect("UTF-8").to_owned();
             all.push(Source { path, text, lines: whole.lines().count() });
         }
@@ -231,8 +237,7 @@ fn invariants(text: &str) -> impl Iterator<Item = &str> {
 /// The part of a file that is tests.
 fn tests_in(path: &Path, text: &str) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_all =
-        path.components().any(|part| part.as_os_str() == "tests") || name == "fuzz.rs" || name.ends_with("_tests.rs");
+    let is_all = path.components().any(|part| part.as_os_str() == "tests") || name == "fuzz.rs" || is_of_tests(path);
     if is_all { text.to_owned() } else { text.split_once("#[cfg(test)]\nmod tests").unwrap_or_default().1.to_owned() }
 }
 
