@@ -4,6 +4,8 @@ use super::super::size::{BLOCK_BYTES, collection_bytes};
 
 /// More small packs than this make every lookup slow: time to merge.
 const PACKS_MAX: usize = 32;
+/// Fewer are not worth a process, however low the limit is.
+const PACKS_MIN: usize = 8;
 /// What a pack takes besides its entries, at most: the rest of the last block of two files, and what each idx costs.
 pub(super) const PACK_EXTRA_BYTES: u64 = 3 * BLOCK_BYTES;
 /// A pack of which less is dead is left alone, unless everything is to be given back.
@@ -36,7 +38,7 @@ impl Bounds {
     /// collections have of it; and what is lost to small packs must not come to more than a little.
     pub(super) fn new(bytes_max: u64) -> Self {
         let part = collection_bytes(bytes_max);
-        let packs = usize::try_from(part / (8 * BLOCK_BYTES)).unwrap_or(usize::MAX).min(PACKS_MAX);
+        let packs = usize::try_from(part / (8 * BLOCK_BYTES)).unwrap_or(usize::MAX).clamp(PACKS_MIN, PACKS_MAX);
         Self { pack_bytes: part.saturating_sub(PACK_EXTRA_BYTES), packs }
     }
 
