@@ -70,11 +70,11 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     let mut dice = Dice::new(4);
     let mut shadow = Shadow::new(&sandbox);
     let dirs: Vec<_> = (0..10).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
-    let max_total_size_mb = cases("PITON_CAP_MB", 8);
+    let max_total_size_mb = cases("PITON_CAP_MB", 12);
     let settings = Settings { max_snapshots: 100_000, max_total_size_mb, ..Settings::default() };
     let bytes_max = settings.total_bytes_max().expect("a limit");
     let mut newest = BTreeMap::new();
-    for number in 0..cases("PITON_CAP_TAKES", 300) {
+    for number in 0..cases("PITON_CAP_TAKES", 400) {
         let dir = &dirs[dice.roll(dirs.len())];
         let bytes = 2_000 + dice.roll(60_000);
         fs::write(dir.join(format!("f{}", dice.roll(4))), dice.noise(bytes)).expect("a file");
