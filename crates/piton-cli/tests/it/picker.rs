@@ -50,7 +50,8 @@ impl<'a> Terminal<'a> {
     /// `piton rollback` in a terminal of the usual size, with its list on the screen.
     fn picker(sandbox: &'a Sandbox) -> Option<Self> {
         let terminal = Self::open(sandbox, (120, 35), &format!("{PITON} rollback"))?;
-        terminal.wait_for("checkpoints in");
+        // It is drawn once before the list was read: keys would find nothing.
+        terminal.until("list", |screen| screen.contains("checkpoints in") && !screen.contains(" 0 checkpoints in"));
         Some(terminal)
     }
 
