@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 
 use serde_json::Value;
 use testkit::{Dice, Held, Sandbox};
 
-use crate::kit::{ids, in_dir, piton, run, take_works};
+use crate::kit::{Ran, ids, in_dir, piton, run, spawn_piped, take_works};
 
 pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
@@ -305,7 +306,10 @@ fn whoever_wants_silence_is_not_asked_about_what_was_not_said() {
     take_works(&sandbox);
     for (args, agree) in [(&["-q", "purge", "b.txt"][..], "--yes"), (&["-q", "clear"], "--force")] {
         let mut command = in_dir(&sandbox, &sandbox.project());
-        let ran = crate::hook_kit::send(command.args(args), "y\n");
+        let mut child = spawn_piped(command.args(args));
+        // It may have declined before it could read this.
+        let _ = child.stdin.take().expect("a pipe").write_all(b"y\n");
+        let ran = Ran::from(child.wait_with_output().expect("it ends"));
         assert_eq!((ran.code(), ran.stdout.as_str()), (1, ""), "{ran:?}");
         assert!(ran.stderr.contains(agree) && !ran.stderr.contains("[y/N]"), "{ran:?}");
         assert_eq!(ids(&sandbox).len(), 1);
