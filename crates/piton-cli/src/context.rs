@@ -188,7 +188,11 @@ impl Context {
     /// The store, if there is one, for whoever shows or removes what is left of it; and what is wrong with it.
     pub(crate) fn store_or_its_rest(&self) -> piton::Result<(Option<Store>, Option<Error>)> {
         match self.existing_store() {
-            Err(error) if error.kind() == ErrorKind::Damaged => Ok((Some(self.store_as_it_is()?), Some(error))),
+            Err(error) if error.kind() == ErrorKind::Damaged => match self.store_as_it_is() {
+                Ok(store) => Ok((Some(store), Some(error))),
+                // Nothing in it is known to be ours.
+                Err(_) => Err(error),
+            },
             store => Ok((store?, None)),
         }
     }

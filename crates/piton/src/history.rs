@@ -10,7 +10,7 @@ use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ObjectId, ObjectKind};
 use crate::project::Project;
-use crate::store::{Checkpoint, EntryMode, Objects, Readable, Store, StoreLock, TreeChange};
+use crate::store::{Checkpoint, DAMAGED_HINT, EntryMode, Objects, Readable, Store, StoreLock, TreeChange};
 use crate::threads;
 
 /// The fewest digits that name a checkpoint, and the most that any hash has.
@@ -248,7 +248,7 @@ fn not_found(history: &Readable, name: &str) -> Error {
     let checkpoints = &history.checkpoints;
     if let Some(damage) = &history.rest {
         return Error::damaged(format!("find the checkpoint {name}"), format!("older ones are damaged: {damage}"))
-            .with_hint("`piton verify` shows what is damaged, `piton repair` mends what can be mended");
+            .with_hint(DAMAGED_HINT);
     }
     let there_are = match checkpoints.len() {
         0 => "this project has no checkpoints".to_owned(),

@@ -84,6 +84,8 @@ fn paths_of(found: Found) -> Vec<Vec<u8>> {
 /// ```
 pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, watch: &Watch) -> Result<PurgeReport> {
     let collecting = store.lock_gc()?;
+    // What cannot be collected afterwards must not be rewritten before.
+    store.newest_of_all()?;
     let before = store.count_bytes()?;
     let mut report = PurgeReport::default();
     let contents: HashSet<ObjectId>;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::error::{ErrorKind, Result};
 use crate::prune::{KnownProject, Presence};
-use crate::store::{Archive, Checkpoint, Store};
+use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store};
 use crate::time::Moment;
 
 /// One project.
@@ -78,18 +78,17 @@ impl Status {
                 problems.push(problem);
             }
         };
-        const DAMAGED: &str = "`piton verify` shows what is damaged, `piton repair` mends it";
         // Locks the store by itself, for a moment at a time.
         let inventory = match store.inventory() {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                note(error.to_string(), DAMAGED);
+                note(error.to_string(), DAMAGED_HINT);
                 store.inventory_of(store.recorded_projects()?)?
             }
             inventory => inventory?,
         };
         let held = store.share()?;
         let holdings = store.holdings(&held).unwrap_or_else(|error| {
-            note(error.to_string(), DAMAGED);
+            note(error.to_string(), DAMAGED_HINT);
             Default::default()
         });
         if holdings.missing > 0 {

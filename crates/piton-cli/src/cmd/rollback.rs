@@ -92,7 +92,7 @@ fn list(name: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
             let history = History::of(store, &project)?;
             if let Some(damage) = history.damage() {
                 output.warn(&format!("there are older checkpoints that cannot be read: {damage}"));
-                output.hint("`piton verify` shows what is damaged, `piton repair` mends what can be mended");
+                output.hint(damage.hint().unwrap_or_default());
             }
             history.list()?
         }

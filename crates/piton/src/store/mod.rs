@@ -58,7 +58,7 @@ pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
 pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
-pub(crate) use objects::{NewObjects, Objects, Writer};
+pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
 pub(crate) use repair::Mending;
 pub use repair::{Loss, RepairStep};
@@ -118,7 +118,7 @@ impl Store {
         // A store is made in an order in which projects come last.
         if !is_there && !store.recorded_projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
-                .with_hint("`piton verify` shows what is missing, `piton repair` mends what can be mended"));
+                .with_hint(DAMAGED_HINT));
         }
         Ok(is_there.then_some(store))
     }

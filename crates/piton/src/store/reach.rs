@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::commit::{parents_and_tree, tagged};
 use super::layout::{Layout, PROJECT_REFS};
 use super::whole::Wholeness;
-use super::{Objects, Store, tree};
+use super::{DAMAGED_HINT, Objects, Store, tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
@@ -286,8 +286,7 @@ impl Reach {
 
 /// Nothing is given back from a store that is not whole: what a lost object led to would be taken for dead.
 pub(super) fn not_whole(why: String) -> Error {
-    Error::damaged("tell what is still needed", why)
-        .with_hint("`piton verify` shows what is damaged, `piton repair` mends it")
+    Error::damaged("tell what is still needed", why).with_hint(DAMAGED_HINT)
 }
 
 /// Git's way to bring files together whose contents may be alike: the last characters of a path count most.

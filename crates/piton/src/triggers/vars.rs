@@ -60,6 +60,12 @@ const RUN: &[&str] = &[
     "POSIXLY_CORRECT",
 ];
 
+/// How the names of others like them begin, and end: what a program is told by them is not known.
+const RUN_PREFIXES: &[&str] = &["LD_", "DYLD_", "GIT_", "XDG_", "BASH_FUNC_"];
+const RUN_SUFFIXES: &[&str] = &["PATH", "OPT", "OPTS", "OPTIONS"];
+/// Those among them that change nothing but what is shown, or how long is waited.
+const SHOWN: &[&str] = &["GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"];
+
 /// Values of a pager or editor that write nothing.
 const PAGERS: &[&str] = &["", "cat", "less", "more", "true", ":", "/bin/cat", "/usr/bin/less"];
 
@@ -75,7 +81,11 @@ pub(super) fn assign(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
     let name = name.trim_end_matches('+');
     let name = name.split('[').next().unwrap_or(name);
     let pager = !word.open && PAGERS.contains(&value);
-    let runs = RUN.contains(&name) || name.starts_with("GIT_CONFIG_") || name.starts_with("BASH_FUNC_");
+    let is_like_them = || {
+        let begins = RUN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        begins || RUN_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    };
+    let runs = RUN.contains(&name) || is_like_them() && !SHOWN.contains(&name);
     // Text that looks like code may be run later: by `eval`, or by arithmetic on the variable.
     let code = value.contains("$(") || value.contains('`');
     if (runs && !pager) || code {

@@ -59,7 +59,6 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         at: 0,
         path: Vec::new(),
         parent: None,
-        depth: 0,
         rules: None,
         cached: scan.cache.map(|_| 0),
         same_rules: scan.same_rules && scan.cache.is_some(),
@@ -133,7 +132,6 @@ struct Task {
     path: Vec<u8>,
     /// The directory that it is in, if that is still open.
     parent: Option<Arc<Dir>>,
-    depth: usize,
     rules: Option<Arc<Rules>>,
     cached: Option<usize>,
     same_rules: bool,
@@ -338,7 +336,6 @@ fn is_rules_file(kind: Option<Kind>) -> bool {
 struct Listing<'a> {
     work: &'a Work<'a>,
     dir: &'a Arc<Dir>,
-    depth: usize,
     cached: Option<DirInCache<'a>>,
     rules: Option<Arc<Rules>>,
     same_rules: bool,
@@ -368,7 +365,7 @@ impl<'a> Listing<'a> {
             };
         // What is in scope as an exception is so by what git tracks: ask again each time.
         let same_rules = is_same && task.within.is_none();
-        Self { work, dir, depth: task.depth, cached, rules, same_rules, within: task.within }
+        Self { work, dir, cached, rules, same_rules, within: task.within }
     }
 
     fn run(self, at: usize, mut node: DirNode, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
@@ -439,11 +436,11 @@ impl<'a> Listing<'a> {
     }
 
     fn task_for(&self, path: &[u8], name: &[u8], within: Option<SkipReason>) -> Task {
+        let depth = path.iter().filter(|byte| **byte == b'/').count();
         Task {
             at: self.work.dirs.fetch_add(1, Ordering::Relaxed),
             path: path.to_vec(),
-            parent: (self.depth < KEPT_OPEN_MAX / self.work.scan.threads).then(|| Arc::clone(self.dir)),
-            depth: self.depth + 1,
+            parent: (depth < KEPT_OPEN_MAX / self.work.scan.threads).then(|| Arc::clone(self.dir)),
             rules: self.rules.clone(),
             cached: self.cached.and_then(|cached| cached.dir(name)),
             same_rules: self.same_rules,

@@ -60,6 +60,23 @@ fn a_ref_that_is_gone_costs_no_checkpoint() {
     sandbox.assert_store_is_whole();
 }
 
+/// A purge that could not collect what it took out says so before it changes an id.
+#[test]
+fn a_purge_beside_a_ref_that_is_gone_changes_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.write("keys", "secret");
+    let own = taken(&take(&sandbox));
+    let other = sandbox.other_project("other");
+    fs::write(other.join("b"), "1").expect("a file");
+    taken(&take_with(&sandbox, &other, &settings()));
+    let theirs = Project::at(&other, None).expect("a project").id().to_string();
+    fs::remove_file(sandbox.store().join(format!("refs/hermes/{theirs}"))).expect("a ref");
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let purged = piton::purge(&store_of(&sandbox), &project, &[b"keys".to_vec()], now(), &Watch::default());
+    assert_eq!(kind_of(purged), ErrorKind::Damaged);
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), [own]);
+}
+
 /// Once nothing is left of a project but its record, its lost ref holds up nobody.
 #[test]
 fn a_ref_that_is_gone_with_all_that_it_led_to_is_no_damage() {

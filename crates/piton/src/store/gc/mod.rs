@@ -471,7 +471,9 @@ impl Store {
 
     fn count_small_packs(&self, bounds: Bounds) -> usize {
         let is_small = |name: &&PathBuf| bounds.is_small(Self::bytes_of(&name.with_added_extension("pack")));
-        self.pack_names().map_or(0, |names| names.iter().filter(is_small).count())
+        let names = self.pack_names().unwrap_or_default();
+        // Every take asks: where there are few, nobody looks at them.
+        if bounds.has_many(names.len()) { names.iter().filter(is_small).count() } else { 0 }
     }
 
     /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
