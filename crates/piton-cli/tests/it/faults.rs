@@ -157,16 +157,17 @@ fn few_descriptors_are_enough_or_the_error_says_so() {
 #[test]
 fn a_deep_tree_needs_no_more_descriptors_than_a_wide_one() {
     let sandbox = Sandbox::new();
-    // Beside each directory stands another one, for which the one around both is kept.
+    // On both sides of each directory stands another one, for which the one around them is kept.
     let deep = (0..150).fold(String::new(), |path, _| {
         sandbox.write(format!("{path}a/file"), "1");
+        sandbox.write(format!("{path}c/file"), "1");
         path + "b/"
     });
     sandbox.write(format!("{deep}file"), "1");
     let line = format!("ulimit -n 100; exec {PITON} take --json");
     let mut shell = clean_command("sh");
     let ran = run(shell.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &line])).done();
-    assert_eq!(ran.json()["files"], 151);
+    assert_eq!(ran.json()["files"], 301);
 }
 
 /// A command as a user who may not read everything: `nobody`, where the tests run as root.
