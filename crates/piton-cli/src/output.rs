@@ -171,7 +171,9 @@ impl Output {
         let mut child = command.spawn().ok()?;
         // A pager that is closed early has shown enough.
         let _ = child.stdin.take()?.write_all(text);
-        child.wait().ok()?.success().then_some(())
+        // What a shell says of a program that it cannot run; after any other end, the text was shown.
+        let is_missing = matches!(child.wait().ok()?.code(), Some(126 | 127));
+        (!is_missing).then_some(())
     }
 
     /// Whether somebody sees how it goes on.

@@ -13,7 +13,7 @@ use memmap2::{Advice, MmapMut};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
-use crate::sys;
+use crate::sys::{self, Swapped};
 use crate::time::Moment;
 
 const FILE_MODE: u32 = 0o600;
@@ -43,6 +43,15 @@ pub(crate) fn temp_file(dir: &Path) -> Result<NamedTempFile> {
 /// Renames a temporary file over `path`.
 pub(crate) fn persist(temp: TempPath, path: &Path) -> Result<()> {
     temp.persist(path).map_err(|error| Error::io("replace", path, error.error))
+}
+
+/// The same for a large file that can be made again. Some file systems write out whatever is renamed over another file,
+/// which takes longer than all before it: the two change places instead, and the old one goes.
+pub(crate) fn persist_large(temp: TempPath, path: &Path) -> Result<()> {
+    match sys::swap_paths(&temp, path) {
+        Ok(Swapped::Done) => Ok(()),
+        _ => persist(temp, path),
+    }
 }
 
 /// Replaces the file at `path` as a whole.

@@ -91,9 +91,10 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
             found: &progress.files_found,
         })
     };
-    // Summing up the index takes as long as a tenth of the scan, so the scan does not wait for it.
+    // The scan need not wait until the index is summed up.
+    let crc = ground.record.index_crc();
     let (is_whole, mut end) =
-        threads::beside(|| cache.as_ref().is_none_or(Cache::is_whole), || scan_with(cache.as_ref()));
+        threads::beside(|| cache.as_ref().is_none_or(|cache| cache.is_whole(crc)), || scan_with(cache.as_ref()));
     if !is_whole {
         cache = None;
         end = scan_with(None);

@@ -5,13 +5,13 @@
 //! - T3. A file that cannot be taken does not spoil the rest: it is left out and reported.
 //! - T4. What is declined by rule is an outcome, not an error, and leaves the store as it was.
 
-use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
-use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ObjectKind, ProjectId};
 use crate::project::Project;
 use crate::session;
 use crate::settings::Settings;
@@ -24,7 +24,7 @@ use crate::survey::{Ground, Survey, SurveyEnd, survey};
 use crate::sys;
 use crate::threads;
 use crate::time::Moment;
-use crate::worktree::{index_bytes_max, write_index};
+use crate::worktree::{IndexSums, index_bytes_max, write_index};
 
 /// How many lines about what was left out go into a checkpoint.
 const SKIPPED_LINES_MAX: usize = 200;
@@ -130,7 +130,7 @@ pub struct Progress {
     /// Bytes that were.
     pub bytes_written: AtomicU64,
     /// Set it, and the take ends soon as if the deadline had passed. Nothing is left behind.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Report {
@@ -192,11 +192,12 @@ pub fn take(
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
             held => held?,
         };
-        let made = store.make_room(&held, bytes, bytes_max, now, &Watch::default())?;
-        if matches!(made, RoomMade::Impossible { .. }) {
-            break;
+        let watch = Watch { stop: Arc::clone(&progress.stop), ..Watch::default() };
+        match store.make_room(&held, bytes, bytes_max, now, &watch)? {
+            RoomMade::Enough { .. } => collecting = Some(held),
+            RoomMade::Impossible { .. } => break,
+            RoomMade::Stopped { .. } => return Ok(Report::declined(WhySkipped::Deadline)),
         }
-        collecting = Some(held);
     }
     drop(collecting);
     taking.note_turn()?;
@@ -216,7 +217,7 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn attempt(&self, collecting: Option<&GcLock>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
-        let stop = Some(&progress.stop);
+        let stop = Some(&*progress.stop);
         let locks =
             store.share_until(stop).and_then(|held| Ok((store.lock_project_until(&held, project.id(), stop)?, held)));
         let (locked, held) = match locks {
@@ -284,7 +285,7 @@ impl Taking<'_> {
     /// The turn has had its try.
     fn note_turn(&self) -> Result<()> {
         if let Some((session, turn)) = self.request.turn() {
-            let stop = Some(&self.progress.stop);
+            let stop = Some(&*self.progress.stop);
             let held = self.store.share_until(stop)?;
             let locked = self.store.lock_project_until(&held, self.project.id(), stop)?;
             let mut record = self.store.record(self.project.id());
@@ -390,13 +391,14 @@ impl Keep<'_> {
             || write_index_of(survey, &index_path, now),
             || {
                 new_objects.publish()?;
-                self.store.advance(self.locked, self.project, commit.parent, id, now)
+                self.store.advance(self.locked, self.project, commit.parent, id, now)?;
+                // What could not be dropped now is dropped next time; the checkpoint is there either way.
+                let _ = self.drop_oldest(id);
+                Ok(())
             },
         );
         published?;
         self.note_index(&index, survey, record);
-        // What could not be dropped now is dropped next time; the checkpoint is there either way.
-        let _ = self.drop_oldest(id);
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 
@@ -431,22 +433,20 @@ impl Keep<'_> {
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
-    fn note_index(&self, written: &Result<ObjectId>, survey: &Survey, record: &mut ProjectRecord) {
-        if let Ok(checksum) = written {
+    fn note_index(&self, written: &Result<IndexSums>, survey: &Survey, record: &mut ProjectRecord) {
+        if let Ok(sums) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
-            record.set_index_and_rules(checksum.to_string(), survey.rules.to_string(), hidden);
+            record.set_index_and_rules(sums.checksum.to_string(), survey.rules.to_string(), hidden);
+            record.set_index_crc(sums.crc);
             record.set_index_boot(sys::boot_id().unwrap_or_default(), self.now);
         }
     }
 }
 
-fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<ObjectId> {
+fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<IndexSums> {
     let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
-    let mut out = BufWriter::new(temp.as_file_mut());
-    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), &mut out)
-        .and_then(|checksum| out.flush().map(|()| checksum));
-    let checksum = written.map_err(|error| Error::io("write", path, error))?;
-    drop(out);
-    fsx::persist(temp.into_temp_path(), path)?;
-    Ok(ObjectId::from_bytes(checksum))
+    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
+    let sums = written.map_err(|error| Error::io("write", path, error))?;
+    fsx::persist_large(temp.into_temp_path(), path)?;
+    Ok(sums)
 }

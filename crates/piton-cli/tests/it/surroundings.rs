@@ -300,6 +300,18 @@ pub(crate) fn on_a_terminal(sandbox: &Sandbox, args: &str, env: &[(&str, &str)])
 }
 
 #[test]
+fn what_a_pager_has_shown_is_not_shown_again() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", "1\n");
+    take_works(&sandbox);
+    sandbox.write("a", "2\n");
+    for pager in ["cat", "cat; exit 1", "no-such-pager"] {
+        let shown = on_a_terminal(&sandbox, "diff 1", &[("PAGER", pager)]);
+        assert_eq!(shown.matches("+2").count(), 1, "{pager}: {shown}");
+    }
+}
+
+#[test]
 fn control_characters_do_not_reach_a_terminal() {
     let sandbox = Sandbox::new();
     let evil = "x\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m";

@@ -9,7 +9,6 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
@@ -153,7 +152,7 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     report.problems.extend(store.finish_removal().err().map(|error| error.to_string()));
     for dropping in plan(policy, &inventory, now.as_secs_f64()) {
-        if watch.stop.load(Ordering::Relaxed) {
+        if watch.is_stopped() {
             break;
         }
         let dropped = match &dropping.what {
@@ -178,13 +177,15 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     // Whoever wants it to end does not want it to begin with what takes longest.
-    if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.stop.load(Ordering::Relaxed)) {
+    if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.is_stopped()) {
         let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
         note(made.and_then(|made| {
-            let (RoomMade::Enough { dropped: count } | RoomMade::Impossible { dropped: count }) = made;
+            let (RoomMade::Enough { dropped: count }
+            | RoomMade::Impossible { dropped: count }
+            | RoomMade::Stopped { dropped: count }) = made;
             dropped = count;
             match made {
-                RoomMade::Enough { .. } => Ok(()),
+                RoomMade::Enough { .. } | RoomMade::Stopped { .. } => Ok(()),
                 RoomMade::Impossible { .. } => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
                     .because("the newest checkpoint of each project alone takes more")),
             }

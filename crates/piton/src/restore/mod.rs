@@ -174,7 +174,7 @@ impl<'a> Restore<'a> {
         now: Moment,
         progress: &Progress,
     ) -> Result<Self> {
-        let stop = Some(&progress.stop);
+        let stop = Some(&*progress.stop);
         let held = store.share_until(stop)?;
         let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
         let objects = store.objects(&held)?;

@@ -162,3 +162,97 @@ fn remove_dir(path: &Path) -> Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Intent;
+    use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings, Watch};
+
+    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    fn store(temp: &tempfile::TempDir) -> Store {
+        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
+    }
+
+    #[test]
+    fn only_what_is_named_and_made_as_piton_does_it_is_an_archive() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (dir, link, file) = (temp.path().join("dir"), temp.path().join("link"), temp.path().join("file"));
+        fs::create_dir(&dir).and_then(|()| std::os::unix::fs::symlink(&dir, &link)).expect("a link");
+        fs::write(&file, "").expect("a file");
+        assert!(is_archive(&dir, "legacy-20260316-043600"));
+        assert!(!is_archive(&link, "legacy-20260316-043600") && !is_archive(&file, "legacy-20260316-043600"));
+        for name in ["20260316-043600", "legacy-20260316", "legacy-2026031-043600", "legacy-2026031x-043600"] {
+            assert!(!is_archive(&dir, name), "{name}");
+        }
+        assert!(!is_archive(&dir, "legacy-20260316-letters") && !is_archive(&dir, "legacy-letters-043600"));
+    }
+
+    #[test]
+    fn only_what_has_all_of_an_old_repository_is_one() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let made = |name: &str, files: &[&str]| {
+            let dir = temp.path().join(name);
+            fs::create_dir(&dir).expect("a directory");
+            files.iter().for_each(|file| fs::write(dir.join(file), "x").expect("a file"));
+            dir
+        };
+        let whole = made("0123456789abcdef", &["HEAD", LEGACY_WORKDIR]);
+        assert!(is_old_repository(&whole, "0123456789abcdef"));
+        for (name, files) in [
+            ("0123456", &["HEAD", LEGACY_WORKDIR][..]),
+            ("somebodys", &["HEAD", LEGACY_WORKDIR]),
+            ("1123456789abcdef", &["HEAD"]),
+            ("2123456789abcdef", &[LEGACY_WORKDIR]),
+        ] {
+            assert!(!is_old_repository(&made(name, files), name), "{name}");
+        }
+        let link = temp.path().join("3123456789abcdef");
+        std::os::unix::fs::symlink(&whole, &link).expect("a link");
+        assert!(!is_old_repository(&link, "3123456789abcdef"));
+    }
+
+    #[test]
+    fn what_only_has_the_name_of_a_store_that_is_being_removed_stays() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        for (name, stays) in [("letter.txt", true), ("HEAD", false)] {
+            let file = store.layout.aside().join(name);
+            fs::create_dir_all(store.layout.aside()).and_then(|()| fs::write(&file, "")).expect("a file");
+            store.finish_removal().expect("removed");
+            assert_eq!(file.exists(), stays, "{name}");
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    #[test]
+    fn a_project_that_is_in_use_is_not_forgotten() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let (store, dir) = (store(&temp), temp.path().join("project"));
+        fs::create_dir(&dir).and_then(|()| fs::write(dir.join("file"), "1")).expect("a file");
+        let project = Project::at(&dir, None).expect("a project");
+        let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
+        let taken = crate::take(&store, &project, &request, &Settings::default(), NOW, &Progress::default());
+        let Outcome::Taken(id) = taken.expect("a take").outcome else { panic!("not taken") };
+        let touched = store.record(project.id()).last_touch();
+        let forget = |last_touch, is_gone| {
+            store.forget_project(project.id(), last_touch, is_gone, NOW, &Watch::default()).expect("an answer")
+        };
+        assert!(!forget(touched.map(|secs| secs - 1.0), false), "it was used since");
+        let record = store.layout.record(project.id());
+        let bytes = fs::read(&record).expect("a record");
+        fs::remove_file(&record).and_then(|()| fs::create_dir(&record)).expect("a directory");
+        assert!(!forget(touched, false), "nobody can tell when it was used");
+        fs::remove_dir(&record).and_then(|()| fs::write(&record, bytes)).expect("a record");
+        let locked = store.lock_project(&store.share().expect("a lock"), project.id()).expect("a lock");
+        store
+            .note_intent(&locked, project.id(), &Intent { target: id, safety: id, paths: Vec::new() })
+            .expect("a note");
+        drop(locked);
+        assert!(!forget(touched, false), "a restore waits to be finished");
+        assert_eq!(store.newest(project.id()).expect("a ref"), Some(id));
+        assert!(forget(touched, true), "there is nothing left to finish it in");
+        assert_eq!(store.newest(project.id()).expect("a ref"), None);
+    }
+}

@@ -226,7 +226,7 @@ impl Copies {
             let mut decoder = this.decoder();
             let mut checked = Checked::default();
             while let Some(item) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if watch.stop.load(Ordering::Relaxed) {
+                if watch.is_stopped() {
                     checked.was_stopped = true;
                     break;
                 }
@@ -296,7 +296,7 @@ impl Copies {
             What::Entries(at, entries) => {
                 for (id, start) in entries {
                     // Entries may be large, and whoever wants it to end sits and waits.
-                    if watch.stop.load(Ordering::Relaxed) {
+                    if watch.is_stopped() {
                         checked.was_stopped = true;
                         return;
                     }

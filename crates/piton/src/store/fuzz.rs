@@ -128,7 +128,7 @@ fn note(store: &Store, which: u8, text: &[u8]) {
             let mut record = store.record(project);
             assert!(record.dir().is_none_or(|dir| dir.is_absolute()));
             let _ = (record.created_at(), record.last_touch(), record.parent_device(), record.index_and_rules());
-            let _ = (record.hidden_rules(), record.index_boot());
+            let _ = (record.hidden_rules(), record.index_boot(), record.index_crc());
             record.touch(Path::new("/p"), NOW);
             record.set_turn("s", "t");
             record.set_index_and_rules("i".to_owned(), "r".to_owned(), BTreeMap::new());

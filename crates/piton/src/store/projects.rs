@@ -105,6 +105,15 @@ impl ProjectRecord {
         noted.into_iter().flatten().filter_map(text).collect()
     }
 
+    /// The CRC-32 of that index.
+    pub(crate) fn index_crc(&self) -> Option<u32> {
+        self.keys.get("index_crc")?.as_u64()?.try_into().ok()
+    }
+
+    pub(crate) fn set_index_crc(&mut self, crc: u32) {
+        self.keys.insert("index_crc".to_owned(), crc.into());
+    }
+
     /// Which run of the machine that index was written in, and when, in seconds.
     pub(crate) fn index_boot(&self) -> Option<(&str, i64)> {
         Some((self.keys.get("index_boot")?.as_str()?, self.keys.get("index_time")?.as_i64()?))
@@ -224,7 +233,7 @@ impl Store {
         now: Moment,
         watch: &Watch,
     ) -> Result<bool> {
-        let stop = Some(&watch.stop);
+        let stop = Some(&*watch.stop);
         let held = self.share_until(stop)?;
         let locked = self.lock_project_until(&held, id, stop)?;
         let mut record = self.record(id);

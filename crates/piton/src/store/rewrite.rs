@@ -150,3 +150,36 @@ fn look_for(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_purged_is_named_no_more_and_nothing_else_changes() {
+        let id = |number: u8| ObjectId::from_bytes([number; 20]);
+        let commit = |tree: u8, parent: u8, facts: &str| {
+            let people = "author A <a> 5 +0000\ncommitter A <a> 5 +0000";
+            let (tree, parent) = (id(tree), id(parent));
+            // What stands before the facts is the reason, whatever it looks like.
+            format!("tree {tree}\nparent {parent}\n{people}\n\nreason\nfiles 9\nempty secret\n\npiton 1\n{facts}")
+        };
+        let before = format!(
+            "kind safety\nrestoring undo {}\nfiles 3\nmode 600 secret\nmode 600 other\nempty secret\nempty other\n",
+            id(5)
+        );
+        let after = format!("kind safety\nrestoring undo {}\nfiles 2\nmode 600 other\nempty other\n", id(6));
+        let rewrite = Rewrite {
+            tree: id(2),
+            parent: Some(id(4)),
+            files: Some(2),
+            ids: &HashMap::from([(id(5), id(6))]),
+            is_purged: &|path| path == b"secret",
+            purged: &[],
+        };
+        let rewritten = rewrite.apply(commit(1, 3, &before).as_bytes());
+        assert_eq!(String::from_utf8(rewritten).expect("text"), commit(2, 4, &after));
+        let first = Rewrite { parent: None, ..rewrite }.apply(commit(1, 3, "").as_bytes());
+        assert!(!first.windows(7).any(|word| word == b"parent "));
+    }
+}

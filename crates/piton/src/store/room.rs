@@ -27,6 +27,8 @@ pub(crate) enum RoomMade {
     /// There is none to be made: the newest checkpoints alone take too much. Rounds before may
     /// have dropped some.
     Impossible { dropped: u64 },
+    /// Whoever wanted it wants it no more.
+    Stopped { dropped: u64 },
 }
 
 /// The checkpoints of all projects, newest first.
@@ -55,6 +57,9 @@ impl Store {
         // Room for collections stays where it can. No checkpoint is refused for it.
         let mut limit = bytes_max_of_takes(bytes_max);
         for _ in 0..ROUNDS_MAX {
+            if watch.is_stopped() {
+                return Ok(RoomMade::Stopped { dropped });
+            }
             let size = self.tidy_up(held, now)?;
             let Some(lacking) = size.saturating_add(bytes).checked_sub(limit).filter(|lacking| *lacking > 0) else {
                 return Ok(RoomMade::Enough { dropped });

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -15,6 +16,19 @@ pub(crate) enum Swapped {
     Done,
     /// This file system cannot do it in one step.
     Unsupported,
+}
+
+/// The same as [`Dir::swap`] for two paths of ours.
+pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<Swapped> {
+    swapped(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE))
+}
+
+fn swapped(done: rustix::io::Result<()>) -> io::Result<Swapped> {
+    match done {
+        Ok(()) => Ok(Swapped::Done),
+        Err(Errno::INVAL | Errno::NOSYS) => Ok(Swapped::Unsupported),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn mode(bits: u16) -> Mode {
@@ -65,11 +79,7 @@ impl Dir {
 
     /// Exchanges two names in one step, so that neither is missing at any moment.
     pub(crate) fn swap(&self, one: &[u8], other: &[u8]) -> io::Result<Swapped> {
-        match rustix::fs::renameat_with(&self.0, one, &self.0, other, RenameFlags::EXCHANGE) {
-            Ok(()) => Ok(Swapped::Done),
-            Err(Errno::INVAL | Errno::NOSYS) => Ok(Swapped::Unsupported),
-            Err(error) => Err(error.into()),
-        }
+        swapped(rustix::fs::renameat_with(&self.0, one, &self.0, other, RenameFlags::EXCHANGE))
     }
 
     /// Sets the permission bits of a file or directory, if `is_it` says that it is the one that is meant. A link has

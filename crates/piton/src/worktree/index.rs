@@ -5,6 +5,8 @@
 //! of entries that cannot be trusted.
 
 use std::io::{self, Write};
+use std::sync::mpsc::{self, SendError, SyncSender};
+use std::thread;
 
 use super::manifest::{Child, DirNode, FileNode, Manifest};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
@@ -281,27 +283,62 @@ pub(crate) fn index_bytes_max(manifest: &Manifest) -> u64 {
     dirs.sum::<usize>() as u64 + ENTRY_BYTES_MAX as u64
 }
 
+/// By what an index is known again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IndexSums {
+    /// What git puts at its end.
+    pub(crate) checksum: ObjectId,
+    /// CRC-32 of all before that: a tenth of the work, and enough to find accidents.
+    pub(crate) crc: u32,
+}
+
 /// Writes the index of a scan: every file with its id, and the trees of all directories (`trees`, by their place in the
-/// manifest). Returns the checksum at its end, by which it is known again.
+/// manifest).
 pub(crate) fn write_index(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
     began_nanos: i128,
-    out: impl Write,
-) -> io::Result<[u8; ID_BYTES]> {
-    let mut out = Summed { out, checksum: Checksum::new(), buffer: Vec::with_capacity(1 << 17) };
+    mut out: impl Write,
+) -> io::Result<IndexSums> {
+    let sums = thread::scope(|scope| {
+        let (sender, pieces) = mpsc::sync_channel::<Vec<u8>>(PIECES_AHEAD);
+        // Where no thread is to be had, nobody receives, and whoever writes sums up, too.
+        let summing = thread::Builder::new().spawn_scoped(scope, move || {
+            let mut sums = Sums::default();
+            pieces.iter().for_each(|piece| sums.add(&piece));
+            sums
+        });
+        let mut summed = Summed { out: &mut out, buffer: piece(), sender, left: Sums::default() };
+        write_all(manifest, trees, began_nanos, &mut summed)?;
+        summed.drain()?;
+        let Summed { sender, left, .. } = summed;
+        drop(sender);
+        io::Result::Ok(summing.map_or(left, |thread| thread.join().expect("a thread of ours does not panic")))
+    })?;
+    let (checksum, crc) = (sums.checksum.finish(), sums.crc.finalize());
+    out.write_all(&checksum)?;
+    out.flush()?;
+    Ok(IndexSums { checksum: ObjectId::from_bytes(checksum), crc })
+}
+
+/// Everything but the checksum at the end.
+fn write_all(
+    manifest: &Manifest,
+    trees: &[Option<ObjectId>],
+    began_nanos: i128,
+    out: &mut Summed<impl Write>,
+) -> io::Result<()> {
     let count = u32::try_from(manifest.files()).map_err(|_| io::Error::other("too many files for an index"))?;
     out.put(SIGNATURE)?;
     out.put(&2_u32.to_be_bytes())?;
     out.put(&count.to_be_bytes())?;
     let mut extension = Vec::new();
     if !manifest.dirs.is_empty() {
-        write_dirs(manifest, trees, began_nanos, &mut out, &mut extension)?;
+        write_dirs(manifest, trees, began_nanos, out, &mut extension)?;
     }
     out.put(b"TREE")?;
     out.put(&u32::try_from(extension.len()).map_err(io::Error::other)?.to_be_bytes())?;
-    out.put(&extension)?;
-    out.finish()
+    out.put(&extension)
 }
 
 /// Walks the directories in the order of paths, without recursion: entries go out as they come, the extension with the
@@ -372,32 +409,50 @@ fn write_entry(
     out.put(&[0; 8][..padded(length) - FIXED_BYTES - length])
 }
 
-/// Writes in large pieces and sums up what it writes.
+/// So much is written at a time.
+const PIECE_BYTES: usize = 1 << 16;
+/// So many pieces wait to be summed up, at most.
+const PIECES_AHEAD: usize = 16;
+
+/// Room for a piece, and for what goes beyond.
+fn piece() -> Vec<u8> {
+    Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 3))
+}
+
+/// Writes in large pieces, which another thread sums up: that takes as long as writing them.
 struct Summed<W> {
     out: W,
-    checksum: Checksum,
     buffer: Vec<u8>,
+    sender: SyncSender<Vec<u8>>,
+    /// Of the pieces that nobody took.
+    left: Sums,
+}
+
+#[derive(Default)]
+struct Sums {
+    checksum: Checksum,
+    crc: crc32fast::Hasher,
+}
+
+impl Sums {
+    fn add(&mut self, bytes: &[u8]) {
+        self.checksum.update(bytes);
+        self.crc.update(bytes);
+    }
 }
 
 impl<W: Write> Summed<W> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= 1 << 16 { self.drain() } else { Ok(()) }
+        if self.buffer.len() >= PIECE_BYTES { self.drain() } else { Ok(()) }
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        self.checksum.update(&self.buffer);
         self.out.write_all(&self.buffer)?;
-        self.buffer.clear();
+        if let Err(SendError(piece)) = self.sender.send(std::mem::replace(&mut self.buffer, piece())) {
+            self.left.add(&piece);
+        }
         Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<[u8; ID_BYTES]> {
-        self.drain()?;
-        let checksum = self.checksum.finish();
-        self.out.write_all(&checksum)?;
-        self.out.flush()?;
-        Ok(checksum)
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use piton::{CheckpointKind, Moment, Outcome, Progress, Project, Report, Request, Settings, Store};
 use testkit::{Sandbox, git};
 
-use crate::kit::{Dice, cases, left_out, next_tick, now, project_id, settled, take, take_at, taken};
+use crate::kit::{Dice, cases, left_out, next_tick, now, paths_in, project_id, settled, take, take_at, taken};
 
 /// A project and its settings, both of which change from step to step.
 struct Twice {
@@ -273,13 +273,42 @@ fn bytes_read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
     progress.bytes_to_read.into_inner()
 }
 
-/// Makes the project's record say that it was written in another run of the machine.
-fn start_machine_anew(sandbox: &Sandbox) {
+/// Makes the project's record say something else of the index.
+fn note(sandbox: &Sandbox, key: &str, value: serde_json::Value) {
     let path = sandbox.store().join(format!("projects/{}.json", project_id(sandbox)));
     let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("JSON");
-    assert!(record["index_boot"].is_string(), "{record}");
-    record["index_boot"] = "another".into();
+    assert!(!record[key].is_null(), "{record}");
+    record[key] = value;
     fs::write(path, record.to_string()).expect("a record");
+}
+
+/// Makes the project's record say that it was written in another run of the machine.
+fn start_machine_anew(sandbox: &Sandbox) {
+    note(sandbox, "index_boot", "another".into());
+}
+
+/// Either sum says that an index is whole; with neither it is not believed.
+#[test]
+fn an_index_is_believed_by_its_crc_or_its_checksum() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 12345");
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 5);
+    let path = sandbox.store().join("indexes").join(project_id(&sandbox));
+    let mut index = fs::read(&path).expect("an index");
+    // Far from the entries, where only a sum shows it: the id of the tree.
+    let in_the_tree = index.len() - 25;
+    index[in_the_tree] ^= 1;
+    let crc = crc32fast::hash(&index[..index.len() - 20]);
+    fs::write(&path, &index).expect("an index");
+    note(&sandbox, "index_crc", crc.into());
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "the one that was noted is right");
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "and it was written anew");
+    note(&sandbox, "index_crc", 5.into());
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "the checksum is right");
+    let mut index = fs::read(&path).expect("an index");
+    index[in_the_tree] ^= 1;
+    fs::write(&path, &index).expect("an index");
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 5, "neither is right");
 }
 
 /// C3. The power may have failed, and left the new times of a file with the old bytes.
@@ -302,4 +331,17 @@ fn what_changed_long_ago_is_believed_after_the_machine_was_started_anew() {
     assert_eq!(bytes_read_by_take(&sandbox, hours_later(2)), 8);
     start_machine_anew(&sandbox);
     assert_eq!(bytes_read_by_take(&sandbox, hours_later(3)), 0, "it was on the disk by then");
+}
+
+/// They took a file back in that is out without them.
+#[test]
+fn rules_that_no_checkpoint_holds_are_missed_when_they_go() {
+    let sandbox = Sandbox::new();
+    sandbox.tree(".gitignore = d/.gitignore\\n*.gen\\n\n d/.gitignore = !kept.gen\\n\n d/kept.gen\n d/a");
+    let first = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled()));
+    assert_eq!(paths_in(&sandbox, &first), [".gitignore", "d/a", "d/kept.gen"]);
+    next_tick(&sandbox);
+    fs::remove_file(sandbox.path("d/.gitignore")).expect("a file");
+    let second = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled()));
+    assert_eq!(paths_in(&sandbox, &second), [".gitignore", "d/a"]);
 }

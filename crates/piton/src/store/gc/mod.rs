@@ -17,6 +17,7 @@ mod write;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -50,10 +51,14 @@ pub struct Watch {
     /// Bytes that were.
     pub done: AtomicU64,
     /// Set it, and the work ends soon. What was done stays done, and what was not is done next time.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Watch {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Work of so many bytes begins. There may have been other work before it.
     pub(super) fn begin(&self, bytes: u64) {
         self.done.store(0, Ordering::Relaxed);
@@ -192,7 +197,7 @@ impl Collection<'_> {
 
     /// Whether to end soon: somebody said so, or a take that needs room waits.
     fn is_over(&self) -> bool {
-        self.watch.stop.load(Ordering::Relaxed) || !self.is_urgent && self.store.somebody_waits()
+        self.watch.is_stopped() || !self.is_urgent && self.store.somebody_waits()
     }
 
     /// In which pack each object that must stay is to be found: one that stock git keeps, else the newest.

@@ -35,11 +35,13 @@ fn a_collection_ends_when_it_is_told_to_or_somebody_in_a_hurry_waits() {
     }
     let before = store.pack_names().expect("packs");
     let held = store.lock_gc().expect("a lock");
-    let (watch, stopped) = (Watch::default(), Watch { stop: AtomicBool::new(true), ..Watch::default() });
+    let (watch, stopped) = (Watch::default(), Watch { stop: Arc::new(AtomicBool::new(true)), ..Watch::default() });
     assert!(store.collect(&held, Aim::All, None, NOW, &stopped).expect("a collection").left_some);
     let urgent = store.lock_file("urgent").expect("a file");
     urgent.lock().expect("a lock");
     assert!(store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection").left_some);
+    let made = store.make_room(&held, 0, 1, NOW, &stopped).expect("an answer");
+    assert_eq!(made, crate::store::RoomMade::Stopped { dropped: 0 });
     assert_eq!(store.pack_names().expect("packs"), before);
     let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
     let done = collection(&store, &held, reach, &watch).run(Aim::All).expect("a collection");
