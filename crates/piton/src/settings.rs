@@ -201,10 +201,11 @@ impl Settings {
         }
     }
 
-    /// Takes over one setting from the environment or a flag; lists are separated by commas.
+    /// Takes over one setting from the environment or a flag; lists are separated by commas, or are JSON.
     pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingsProblem> {
         let value = match key {
-            "exclude" | "include" => text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(),
+            "exclude" | "include" => serde_json::from_str::<Vec<String>>(text)
+                .map_or_else(|_| text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(), Value::from),
             _ => match text.trim().to_ascii_lowercase().as_str() {
                 "true" | "yes" | "on" => Value::Bool(true),
                 "false" | "no" | "off" => Value::Bool(false),
@@ -363,5 +364,10 @@ mod tests {
         assert_eq!((settings.enabled, settings.max_files), (true, 7));
         assert_eq!(settings.exclude, ["*.a", "*.b"]);
         assert!(settings.set_text("max_files", "x").is_err());
+        for (text, patterns) in [("[\"a,b\", \"c\"]", vec!["a,b", "c"]), ("[ab],c", vec!["[ab]", "c"]), ("[]", vec![])]
+        {
+            assert_eq!(settings.set_text("exclude", text), Ok(()));
+            assert_eq!(settings.exclude, patterns, "{text}");
+        }
     }
 }
