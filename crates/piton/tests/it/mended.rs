@@ -1,5 +1,6 @@
 //! One thing wrong with a store at a time: it is found for what it is, and a repair mends that and nothing else.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use piton::{FindingKind, Moment, ReadData, RepairReport, Settings, Watch};
 use testkit::{Sandbox, git};
 
 use crate::kit::{project_id, settled, take, take_at, take_with, taken};
-use crate::repair::{assert_mended, id_of, names_by_git, repair, steps};
+use crate::repair::{all_checkpoints, assert_mended, id_of, names_by_git, repair, steps};
 use crate::upkeep::{ids_of, packs, store_of};
 use crate::verify::{HandMade, damage_object, kinds, sha1, verify};
 
@@ -327,6 +328,32 @@ fn a_damaged_copy_costs_nothing_where_another_is_whole() {
     let report = repair(&sandbox);
     assert_mended(&sandbox, &report, "after the repair");
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], ids));
+}
+
+/// What stock git made over all packs names what may be gone; what it made of one pack goes with that.
+#[test]
+fn what_is_made_over_all_packs_goes_with_one_of_them_and_no_more() {
+    let (sandbox, ids) = with_two();
+    sandbox.store_git(&["commit-graph", "write", "--reachable", "--split"]);
+    let derived = |end: &str| -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        testkit::walk(&sandbox.store().join("objects"), &mut |path| {
+            found.extend(path.extension().is_some_and(|it| it == end).then(|| path.to_owned()));
+        });
+        found
+    };
+    let of_one = sandbox.store().join(format!("objects/pack/pack-{}.rev", "0".repeat(40)));
+    fs::write(&of_one, sha1(b"")).expect("a file");
+    let other = sandbox.store().join("objects/pack/somebodys.pack");
+    fs::write(&other, "no pack by its name").expect("a file");
+    assert_eq!((derived("graph").len(), verify(&sandbox, ReadData::All).findings), (1, vec![]));
+    let commit = &ids[0];
+    damage_object(&sandbox, &pack_of(&sandbox, commit), commit);
+    let report = repair(&sandbox);
+    assert_mended(&sandbox, &report, "after the repair");
+    assert_eq!(derived("graph"), BTreeSet::new());
+    assert!(of_one.exists() && other.exists());
+    assert_eq!(all_checkpoints(&sandbox), ids[1..]);
 }
 
 /// It is in the project still, and what the index knows of it is not in the store any more.
