@@ -386,3 +386,23 @@ fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Resul
     fsx::sync_dir(&archive)?;
     fsx::sync_dir(base)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_there_if_it_has_its_head_and_its_objects() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+        let layout = Layout::new(fsx::canonical(temp.path()).expect("a path").join("base"));
+        super::super::Store::open_or_create(layout.base(), now).expect("a store");
+        assert!(is_there(&layout).expect("an answer"));
+        for piece in [layout.head(), layout.objects()] {
+            let away = temp.path().join("away");
+            fs::rename(&piece, &away).expect("a piece");
+            assert!(!is_there(&layout).expect("an answer"), "{}", piece.display());
+            fs::rename(&away, &piece).expect("a piece");
+        }
+    }
+}

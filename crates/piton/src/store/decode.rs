@@ -582,3 +582,6 @@ enum Base {
     At(u64),
     Object(ObjectId),
 }
+
+#[cfg(test)]
+mod tests;

@@ -292,3 +292,41 @@ impl Writer<'_> {
         Ok(added)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Moment;
+
+    #[test]
+    fn an_object_is_read_as_what_it_is_and_stands_in_the_store_once() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        let held = store.share().expect("a lock");
+        let (text, kind) = (&b"a file that is read piece by piece"[..], ObjectKind::Blob);
+        let id = IdHasher::of(kind, text).expect("no collision");
+        for _ in 0..2 {
+            let new = store.new_objects(&store.objects(&held).expect("objects"), false);
+            let mut writer = new.writer();
+            for _ in 0..2 {
+                assert!(writer.add_large(id, text.len() as u64, &mut &text[..]).expect("room"));
+                assert!(writer.has(id));
+            }
+            assert!(!writer.has(ObjectId::from_bytes([7; 20])));
+            new.publish().expect("a pack");
+        }
+        let packs = store.packs().expect("packs");
+        assert_eq!(packs.iter().map(|pack| pack.entries.len()).collect::<Vec<_>>(), [1]);
+        let objects = store.objects(&held).expect("objects");
+        assert_eq!(objects.read(id, kind).expect("a file"), text);
+        for other in [ObjectKind::Tree, ObjectKind::Commit, ObjectKind::Tag] {
+            assert!(objects.read(id, other).is_err(), "{other:?}");
+        }
+        let new = store.new_objects(&objects, false);
+        let tree = new.writer().add(ObjectKind::Tree, b"").expect("room").expect("no collision");
+        new.publish().expect("a pack");
+        let objects = store.objects(&held).expect("objects");
+        assert!(objects.read(tree, ObjectKind::Tree).is_ok() && objects.read(tree, kind).is_err());
+    }
+}

@@ -386,4 +386,45 @@ mod tests {
         assert_eq!(length(&sealed.pack) + length(&sealed.idx), all);
         assert_eq!(sealed.bytes_with_idx(), all);
     }
+
+    /// Gives what it holds, piece by piece, faults included.
+    struct Fitful(std::collections::VecDeque<io::Result<&'static [u8]>>);
+
+    impl Read for Fitful {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let mut piece = self.0.pop_front().unwrap_or(Ok(&[]))?;
+            piece.read(into)
+        }
+    }
+
+    /// A file may change, or go away, while it is read for the second time.
+    #[test]
+    fn a_stream_that_is_not_what_it_was_leaves_the_pack_as_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut pack = PackWriter::begin(dir.path()).expect("a pack");
+        let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
+        let fault = |kind: io::ErrorKind| Err(io::Error::from(kind));
+        for (number, pieces, is_right, is_added) in [
+            (1, vec![Ok(&b"one"[..])], true, true),
+            (2, vec![Ok(&b"a text of another length"[..])], false, false),
+            (3, vec![Ok(b"t"), fault(io::ErrorKind::UnexpectedEof)], true, false),
+            (4, vec![Ok(b"f"), fault(io::ErrorKind::Interrupted), Ok(b"our")], true, true),
+        ] {
+            let (before, mut seen) = (pack.bytes_with_idx(), Vec::new());
+            let size = pieces.iter().flatten().map(|piece| piece.len() as u64).sum();
+            let (mut read, mut check) = (Fitful(pieces.into()), |bytes: &[u8]| seen.extend_from_slice(bytes));
+            let added = pack.add_stream(id(number), size, &mut read, &mut check, &|| is_right).expect("room");
+            assert_eq!((added, pack.bytes_with_idx() > before), (is_added, is_added), "{number}");
+            assert!(number != 4 || seen == b"four");
+        }
+        let sealed = vec![pack.seal().expect("a pack")];
+        let name = SealedPack::publish(sealed, dir.path()).expect("a pack").remove(0);
+        let read = super::super::decode::RawPack::open(&name, 0).expect("a pack");
+        assert_eq!((&read.fault, &read.idx_fault, read.is_summed_right(drop)), (&None, &None, Ok(true)));
+        let large = std::sync::Mutex::new(());
+        let mut decoder = super::super::decode::Decoder::new(&large);
+        let held: Vec<_> = read.in_order().map(|(id, start)| (id, decoder.object(&read, start, &|_| None))).collect();
+        let held: Vec<_> = held.into_iter().map(|(id, found)| (id, found.expect("whole").1.to_vec())).collect();
+        assert_eq!(held, [(id(1), b"one".to_vec()), (id(4), b"four".to_vec())]);
+    }
 }

@@ -278,4 +278,11 @@ mod tests {
         assert_eq!(forgotten, [&sessions[1]], "the first has had a turn since");
         assert!(record.has_turn(&sessions[0], "u") && !record.has_turn(&sessions[0], "t"));
     }
+
+    #[test]
+    fn what_is_known_of_checkpoints_alone_makes_a_record() {
+        let at = |secs| Moment { secs, nanos: 0, offset_secs: 0 };
+        let record = ProjectRecord::with_times(at(5), at(9));
+        assert_eq!((record.created_at(), record.last_touch(), record.dir()), (Some(5.0), Some(9.0), None));
+    }
 }

@@ -249,4 +249,16 @@ mod tests {
         let longer = Notice { more: 3, ..notice("longer", names(0..1), names(99..99)) }.after(Some(long));
         assert_eq!((longer.written.len(), longer.more), (50, 23));
     }
+
+    #[test]
+    fn the_first_note_of_a_session_is_everybodys() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        let note = |turn: &str| TurnNote { turn: Some(turn.to_owned()), ..TurnNote::default() };
+        for (session, turn, first) in [("s", "one", "one"), ("s", "two", "one"), ("another", "two", "two")] {
+            let found = store.first_turn_note(&SessionKey::new("claude", session), note(turn)).expect("a note");
+            assert_eq!(found, note(first), "{session} {turn}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ mod kit;
 mod lost;
 mod manager;
 mod matcher_oracle;
+mod mended;
 mod model;
 mod oracle;
 mod repair;

@@ -27,16 +27,16 @@ fn repair_with(sandbox: &Sandbox, is_dry: bool) -> RepairReport {
     piton::repair(&store, options, now(), &Watch::default()).expect("a repair")
 }
 
-fn steps(report: &RepairReport) -> Vec<&str> {
+pub(crate) fn steps(report: &RepairReport) -> Vec<&str> {
     report.steps.iter().map(|step| step.what).collect()
 }
 
-fn id_of(sandbox: &Sandbox, name: &str) -> String {
+pub(crate) fn id_of(sandbox: &Sandbox, name: &str) -> String {
     String::from_utf8(sandbox.store_git(&["rev-parse", name])).expect("an id").trim().to_owned()
 }
 
 #[track_caller]
-fn assert_mended(sandbox: &Sandbox, report: &RepairReport, when: &str) {
+pub(crate) fn assert_mended(sandbox: &Sandbox, report: &RepairReport, when: &str) {
     assert!(report.is_whole, "{when}: {report:?}");
     assert_eq!(verify(sandbox, ReadData::All).findings, [], "{when}");
     let again = catch_unwind(AssertUnwindSafe(|| sandbox.assert_store_is_whole()));
@@ -244,7 +244,7 @@ fn a_pack_that_is_gone_costs_what_was_in_it_and_no_more() {
 }
 
 /// Every checkpoint that any name leads to.
-fn all_checkpoints(sandbox: &Sandbox) -> Vec<String> {
+pub(crate) fn all_checkpoints(sandbox: &Sandbox) -> Vec<String> {
     String::from_utf8(sandbox.store_git(&["rev-list", "--all"])).expect("ids").lines().map(str::to_owned).collect()
 }
 

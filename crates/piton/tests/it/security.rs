@@ -100,17 +100,21 @@ fn a_link_planted_in_place_of_any_directory_of_the_store_is_refused() {
 
 #[test]
 fn a_base_or_store_that_others_may_write_to_is_made_the_owners_alone_again() {
-    for dir in ["", "store"] {
+    for dirs in [&[""][..], &["store"], &["", "store"]] {
         for mode in [0o777, 0o720, 0o702] {
             let sandbox = Sandbox::new();
             sandbox.tree("a.txt = 1");
             taken(&take(&sandbox));
-            let dir = sandbox.base().join(dir);
-            fs::set_permissions(&dir, Permissions::from_mode(mode)).expect("permissions");
+            let dirs: Vec<_> = dirs.iter().map(|dir| sandbox.base().join(dir)).collect();
+            for dir in &dirs {
+                fs::set_permissions(dir, Permissions::from_mode(mode)).expect("permissions");
+            }
             sandbox.write("a.txt", "2");
             taken(&take(&sandbox));
-            let now = dir.metadata().expect("a directory").permissions().mode() & 0o7777;
-            assert_eq!(now, 0o700, "{} was {mode:o}", dir.display());
+            for dir in dirs {
+                let now = dir.metadata().expect("a directory").permissions().mode() & 0o7777;
+                assert_eq!(now, 0o700, "{} was {mode:o}", dir.display());
+            }
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use piton::Settings;
 use testkit::{Held, Sandbox};
 
-use crate::kit::{Dice, cases, take_with, taken};
+use crate::kit::{Dice, cases, take, take_with, taken};
 use crate::upkeep::{collect, ids_of, packs};
+use crate::verify::{HandMade, delta};
 
 /// What people run on a repository. Two of them together are one step.
 const STEPS: [&[&[&str]]; 15] = [
@@ -45,7 +46,7 @@ impl Kept {
         Self { sandbox: Sandbox::new(), refs: BTreeMap::new(), checkpoints: BTreeMap::new() }
     }
 
-    fn dirs(&self) -> [std::path::PathBuf; 2] {
+    fn dirs(&self) -> [PathBuf; 2] {
         [self.sandbox.project(), self.sandbox.other_project("other")]
     }
 
@@ -218,4 +219,46 @@ fn a_project_whose_ref_is_packed_is_forgotten_for_good_and_its_neighbours_are_no
     sandbox.assert_store_is_whole();
     sandbox.store_git(&["gc", "--quiet", "--prune=now"]);
     assert_eq!(ids_of(&sandbox, &stays), kept);
+}
+
+/// A fetch that completes a pack puts the bases at its end.
+#[test]
+fn deltas_that_stand_before_their_bases_are_kept() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    taken(&take(&sandbox));
+    let long: String = (0..200).map(|line| format!("line {line} that does not change\n")).collect();
+    let texts = [long.clone(), format!("{long}1"), format!("{long}12")];
+    let ids: Vec<_> = texts
+        .iter()
+        .map(|text| {
+            let file = sandbox.root().join("text");
+            fs::write(&file, text).expect("a file");
+            let id = sandbox.store_git(&["hash-object", file.to_str().expect("UTF-8")]);
+            piton::ObjectId::from_hex(id.trim_ascii()).expect("an id")
+        })
+        .collect();
+    let bytes = |at: usize| texts[at].len() as u64;
+    let grown = |at: usize| {
+        let [low, high, ..] = u32::try_from(bytes(at - 1)).expect("short").to_le_bytes();
+        let last = texts[at].as_bytes()[texts[at].len() - 1];
+        delta(bytes(at - 1), bytes(at), &[0xb0, low, high, 1, last])
+    };
+    let mut made = HandMade::new();
+    for at in [2, 1] {
+        made = made.entry(7, grown(at).len() as u64, ids[at - 1].as_bytes(), &grown(at));
+    }
+    made.entry(3, bytes(0), b"", texts[0].as_bytes()).write(&sandbox, &[]);
+    let is_new = |pack: &PathBuf| !pack.with_extension("idx").exists();
+    let pack = packs(&sandbox).into_iter().find(is_new).expect("the pack");
+    sandbox.store_git(&["index-pack", pack.to_str().expect("UTF-8")]);
+    for (at, id) in ids.iter().enumerate() {
+        sandbox.store_git(&["update-ref", &format!("refs/kept/{at}"), &id.to_string()]);
+    }
+    collect(&sandbox);
+    for (id, text) in ids.iter().zip(&texts) {
+        assert!(sandbox.store_git(&["cat-file", "blob", &id.to_string()]) == text.as_bytes(), "{id}");
+    }
+    assert_eq!(packs(&sandbox).len(), 1);
+    sandbox.assert_store_is_whole();
 }

@@ -299,18 +299,18 @@ fn a_check_that_is_stopped_says_so() {
 }
 
 /// A pack made by hand: entries as they are given, under any names.
-struct HandMade {
+pub(crate) struct HandMade {
     bytes: Vec<u8>,
     starts: Vec<u64>,
 }
 
 impl HandMade {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { bytes: b"PACK\0\0\0\x02\0\0\0\0".to_vec(), starts: Vec::new() }
     }
 
     /// An entry: kind, the size that it claims, what stands between head and contents, contents.
-    fn entry(mut self, kind: u8, size: u64, between: &[u8], contents: &[u8]) -> Self {
+    pub(crate) fn entry(mut self, kind: u8, size: u64, between: &[u8], contents: &[u8]) -> Self {
         self.starts.push(self.bytes.len() as u64);
         let mut head = vec![kind << 4 | u8::try_from(size & 0xf).expect("four bits")];
         let mut rest = size >> 4;
@@ -337,7 +337,7 @@ impl HandMade {
     }
 
     /// Writes it, with an idx that gives the entries these names, if there are any.
-    fn write(mut self, sandbox: &Sandbox, names: &[[u8; 20]]) {
+    pub(crate) fn write(mut self, sandbox: &Sandbox, names: &[[u8; 20]]) {
         let count = u32::try_from(self.starts.len()).expect("few").to_be_bytes();
         self.bytes[8..12].copy_from_slice(&count);
         let sum = sha1(&self.bytes);
@@ -364,7 +364,7 @@ impl HandMade {
     }
 }
 
-fn sha1(bytes: &[u8]) -> [u8; 20] {
+pub(crate) fn sha1(bytes: &[u8]) -> [u8; 20] {
     let mut sum = sha1dc::Hasher::new();
     sum.update(bytes);
     sum.finalize().expect("no collision").into()
@@ -380,7 +380,7 @@ fn size(mut size: u64) -> Vec<u8> {
     bytes
 }
 
-fn delta(base: u64, target: u64, ops: &[u8]) -> Vec<u8> {
+pub(crate) fn delta(base: u64, target: u64, ops: &[u8]) -> Vec<u8> {
     [size(base), size(target), ops.to_vec()].concat()
 }
 

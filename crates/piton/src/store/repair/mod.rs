@@ -167,7 +167,10 @@ impl Mending<'_> {
             return Ok(());
         }
         let to = self.aside.join(below);
-        self.moved.push(to.strip_prefix(self.store.base()).unwrap_or(&to).to_owned());
+        let moved = to.strip_prefix(self.store.base()).unwrap_or(&to).to_owned();
+        if !self.moved.contains(&moved) {
+            self.moved.push(moved);
+        }
         if self.is_dry {
             return Ok(());
         }
@@ -176,6 +179,13 @@ impl Mending<'_> {
         fs::rename(path, &to).map_err(|error| Error::io("move aside", path, error))?;
         fsx::sync_dir(dir)?;
         fsx::sync_dir(path.parent().expect("below the store"))
+    }
+
+    /// Moves aside what stock git derived, and the list that would still name it: git warns of such a list each time.
+    fn put_derived_aside(&mut self, path: &Path) -> Result<()> {
+        self.put_aside(path)?;
+        let mut lists = ["commit-graph-chain", "multi-pack-index-chain"].iter();
+        lists.try_for_each(|list| self.put_aside(&path.with_file_name(list)))
     }
 
     /// Copies a file that is about to be replaced. One that is not there is fine.
@@ -203,7 +213,7 @@ impl Mending<'_> {
                     self.say("made_again", self.shown(&path), finding.why.clone());
                 }
                 FindingKind::Index | FindingKind::Derived => {
-                    self.put_aside(&path)?;
+                    self.put_derived_aside(&path)?;
                     self.say("put_aside", self.shown(&path), format!("{}; it is made again when needed", finding.why));
                 }
                 FindingKind::Intent => self.mend_intent(finding, &path)?,

@@ -218,7 +218,7 @@ impl Mending<'_> {
         for path in self.store.derived_files()? {
             let is_over_all = path.extension().is_none_or(|end| end == "graph" || end == "midx");
             if is_over_all {
-                self.put_aside(&path)?;
+                self.put_derived_aside(&path)?;
             }
         }
         Ok(())

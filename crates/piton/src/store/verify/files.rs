@@ -360,6 +360,8 @@ mod tests {
             ("[core]\nbare = true\n[a_b]\n", true),
             ("[core]\nbare = true\na_b = 1\n", true),
             ("[core]\nbare = true\n\u{7f}\n", true),
+            ("[core]\nbare = true\n[x]\ny = a\u{7f}b\n", true),
+            ("[core]\nbare = true\n[x]\ny = a\u{1}b\n", true),
             ("[core]\nbare = false\n", false),
             ("[core]\nbare\nrepositoryformatversion = 1\n", false),
             ("[core]\nbare = trve\n", true),
