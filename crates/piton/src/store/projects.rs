@@ -190,11 +190,17 @@ impl Store {
     /// The record of a project. One that is missing or damaged is empty: all of it can be made again. One that cannot be
     /// read right now is empty, too, and is not replaced.
     pub(crate) fn record(&self, project: &ProjectId) -> ProjectRecord {
-        let (bytes, is_unread) = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
-            Ok(bytes) => (bytes.unwrap_or_default(), false),
-            Err(error) => (Vec::new(), error.kind() != ErrorKind::Damaged),
+        self.read_record(project).unwrap_or_else(|_| ProjectRecord { is_unread: true, ..ProjectRecord::default() })
+    }
+
+    /// The same for whoever must not go on without it.
+    pub(crate) fn read_record(&self, project: &ProjectId) -> Result<ProjectRecord> {
+        let bytes = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
+            Err(error) if error.kind() == ErrorKind::Damaged => None,
+            read => read?,
         };
-        ProjectRecord { keys: serde_json::from_slice(&bytes).unwrap_or_default(), is_unread }
+        let keys = serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
+        Ok(ProjectRecord { keys, is_unread: false })
     }
 
     /// Where a project is, as far as the store knows.
@@ -284,5 +290,17 @@ mod tests {
         let at = |secs| Moment { secs, nanos: 0, offset_secs: 0 };
         let record = ProjectRecord::with_times(at(5), at(9));
         assert_eq!((record.created_at(), record.last_touch(), record.dir()), (Some(5.0), Some(9.0), None));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let now = Moment { secs: 5, nanos: 0, offset_secs: 0 };
+        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        let project = ProjectId::of(Path::new("/p"));
+        assert_eq!(store.read_record(&project).expect("there is none"), ProjectRecord::default());
+        std::fs::create_dir(store.layout.record(&project)).expect("a directory");
+        assert_eq!(store.read_record(&project).expect_err("nobody can tell").kind(), ErrorKind::Io);
+        assert!(store.record(&project).is_unread);
     }
 }

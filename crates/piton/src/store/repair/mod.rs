@@ -271,7 +271,7 @@ impl Mending<'_> {
     pub(crate) fn places_to_look(&self) -> Result<Vec<(ProjectId, PathBuf)>> {
         let mut places = Vec::new();
         for project in self.store.recorded_projects()? {
-            let dir = self.store.record(&project).dir().filter(|dir| ProjectId::of(dir) == project);
+            let dir = self.store.read_record(&project)?.dir().filter(|dir| ProjectId::of(dir) == project);
             // One that cannot be looked at is named, where it is looked into.
             places.extend(dir.filter(|dir| fsx::is_there(dir).unwrap_or(true)).map(|dir| (project, dir)));
         }
