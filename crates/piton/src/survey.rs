@@ -59,12 +59,7 @@ pub(crate) enum SurveyEnd {
 /// Looks at everything in scope. New contents and trees go to `new_objects`.
 pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
-    if project.dir().starts_with(store.base()) {
-        return Err(Error::new(ErrorKind::Invalid, "use as a project")
-            .with_path(project.dir())
-            .because("it is the store's own")
-            .with_hint("choose another base with --base or PITON_BASE"));
-    }
+    refuse_base(store, project)?;
     let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
     let list = store.exclude_list()?;
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
@@ -123,10 +118,27 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     }
     let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
     let index_is_current = unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
+    drop(cache);
+    let is_large = index.as_deref().is_some_and(|index| index.len() > INDEX_BYTES_FREED_HERE_MAX);
+    threads::free_aside(index, is_large);
     let unread_index = scope.unread_index().map(Path::to_owned);
     let rules = scope.sum();
     Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index_is_current }))
 }
+
+/// The base holds what piton keeps of projects, and is none.
+fn refuse_base(store: &Store, project: &Project) -> Result<()> {
+    if !project.dir().starts_with(store.base()) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, "use as a project")
+        .with_path(project.dir())
+        .because("it is the store's own")
+        .with_hint("choose another base with --base or PITON_BASE"))
+}
+
+/// An index of more bytes than this is large.
+const INDEX_BYTES_FREED_HERE_MAX: usize = 1 << 20;
 
 /// After this long everything that was written to a file is on the disk. The kernel writes it back after half a minute,
 /// after ten where it saves power.

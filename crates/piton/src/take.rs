@@ -140,6 +140,9 @@ impl Report {
     }
 }
 
+/// What was found of more files than this is large.
+const FILES_FREED_HERE_MAX: u64 = 10_000;
+
 /// Takes a checkpoint of a project.
 ///
 /// `now` must not be later than the call: a file that changed after it is read again next time.
@@ -268,7 +271,10 @@ impl Taking<'_> {
                     collecting,
                     now,
                 };
-                keep.keep(&survey, new_objects, &mut record)
+                let kept = keep.keep(&survey, new_objects, &mut record);
+                let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
+                threads::free_aside(survey, is_large);
+                kept
             }
         });
         if matches!(&taken, Ok(Kept::Done(Report { outcome: Outcome::Taken(_), .. }))) {

@@ -31,3 +31,12 @@ pub(crate) fn beside<A: Send, M>(aside: impl Fn() -> A + Sync, main: impl FnOnce
         (aside, main)
     })
 }
+
+/// Frees something on another thread, if it takes longer than to begin one: nobody who waits for an answer need wait for
+/// that, too.
+pub(crate) fn free_aside<T: Send + 'static>(something: T, is_large: bool) {
+    if is_large {
+        // Where no thread is to be had it is freed here.
+        let _ = Builder::new().spawn(move || drop(something));
+    }
+}

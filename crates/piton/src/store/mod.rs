@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
-    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<impl Deref<Target = [u8]>> {
+    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<impl Deref<Target = [u8]> + Send + use<>> {
         fsx::read_large(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
     }
 

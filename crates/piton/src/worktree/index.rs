@@ -308,9 +308,9 @@ pub(crate) fn write_index(
             pieces.iter().for_each(|piece| sums.add(&piece));
             sums
         });
-        let mut summed = Summed { out: &mut out, buffer: piece(), sender, left: Sums::default() };
+        let mut summed = Summed { out: &mut out, buffer: Vec::new(), sender, left: Sums::default() };
         write_all(manifest, trees, began_nanos, &mut summed)?;
-        summed.drain()?;
+        summed.drain(Vec::new())?;
         let Summed { sender, left, .. } = summed;
         drop(sender);
         io::Result::Ok(summing.map_or(left, |thread| thread.join().expect("a thread of ours does not panic")))
@@ -398,21 +398,22 @@ fn write_entry(
     let id = file.id.ok_or_else(|| io::Error::other("a file without an id"))?;
     let length = dir.len() + usize::from(!dir.is_empty()) + name.len();
     let flags = u16::try_from(length).unwrap_or(u16::MAX).min(NAME_LENGTH_MASK);
-    out.put(&encode_stat(&file.stat, is_settled(&file.stat, began_nanos)))?;
-    out.put(id.as_bytes())?;
-    out.put(&flags.to_be_bytes())?;
-    out.put(dir)?;
+    let entry = &mut out.buffer;
+    entry.extend_from_slice(&encode_stat(&file.stat, is_settled(&file.stat, began_nanos)));
+    entry.extend_from_slice(id.as_bytes());
+    entry.extend_from_slice(&flags.to_be_bytes());
+    entry.extend_from_slice(dir);
     if !dir.is_empty() {
-        out.put(b"/")?;
+        entry.push(b'/');
     }
-    out.put(name)?;
+    entry.extend_from_slice(name);
     out.put(&[0; 8][..padded(length) - FIXED_BYTES - length])
 }
 
-/// So much is written at a time.
-const PIECE_BYTES: usize = 1 << 16;
+/// So much is written at a time: file systems take large pieces more quickly.
+const PIECE_BYTES: usize = 1 << 18;
 /// So many pieces wait to be summed up, at most.
-const PIECES_AHEAD: usize = 16;
+const PIECES_AHEAD: usize = 8;
 
 /// Room for a piece, and for what goes beyond.
 fn piece() -> Vec<u8> {
@@ -444,12 +445,13 @@ impl Sums {
 impl<W: Write> Summed<W> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= PIECE_BYTES { self.drain() } else { Ok(()) }
+        if self.buffer.len() >= PIECE_BYTES { self.drain(piece()) } else { Ok(()) }
     }
 
-    fn drain(&mut self) -> io::Result<()> {
+    /// Writes what there is, and goes on with `next`.
+    fn drain(&mut self, next: Vec<u8>) -> io::Result<()> {
         self.out.write_all(&self.buffer)?;
-        if let Err(SendError(piece)) = self.sender.send(std::mem::replace(&mut self.buffer, piece())) {
+        if let Err(SendError(piece)) = self.sender.send(std::mem::replace(&mut self.buffer, next)) {
             self.left.add(&piece);
         }
         Ok(())
