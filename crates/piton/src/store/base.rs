@@ -167,13 +167,8 @@ fn remove_dir(path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::store::Intent;
+    use crate::store::kit::{NOW, store};
     use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings, Watch};
-
-    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
-
-    fn store(temp: &tempfile::TempDir) -> Store {
-        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
-    }
 
     #[test]
     fn only_what_is_named_and_made_as_piton_does_it_is_an_archive() {

@@ -345,13 +345,7 @@ fn wait_at_most(
 mod tests {
     use super::*;
     use crate::store::Room;
-    use crate::time::Moment;
-
-    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
-
-    fn store(temp: &tempfile::TempDir) -> Store {
-        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
-    }
+    use crate::store::kit::{NOW, store};
 
     #[test]
     fn whoever_is_not_in_a_hurry_lets_others_collect_first() {

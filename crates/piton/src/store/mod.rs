@@ -159,3 +159,16 @@ impl Store {
         self.layout.index(project)
     }
 }
+
+/// What the tests of its parts begin with.
+#[cfg(test)]
+mod kit {
+    use super::Store;
+    use crate::time::Moment;
+
+    pub(super) const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
+
+    pub(super) fn store(temp: &tempfile::TempDir) -> Store {
+        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
+    }
+}

@@ -296,13 +296,12 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Moment;
+    use crate::store::kit::store;
 
     #[test]
     fn an_object_is_read_as_what_it_is_and_stands_in_the_store_once() {
         let temp = tempfile::tempdir().expect("a directory");
-        let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
-        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        let store = store(&temp);
         let held = store.share().expect("a lock");
         let (text, kind) = (&b"a file that is read piece by piece"[..], ObjectKind::Blob);
         let id = IdHasher::of(kind, text).expect("no collision");

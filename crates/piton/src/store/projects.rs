@@ -295,8 +295,7 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_read_is_not_taken_for_an_empty_one() {
         let temp = tempfile::tempdir().expect("a directory");
-        let now = Moment { secs: 5, nanos: 0, offset_secs: 0 };
-        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        let store = crate::store::kit::store(&temp);
         let project = ProjectId::of(Path::new("/p"));
         assert_eq!(store.read_record(&project).expect("there is none"), ProjectRecord::default());
         std::fs::create_dir(store.layout.record(&project)).expect("a directory");

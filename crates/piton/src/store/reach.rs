@@ -302,13 +302,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
-    use crate::time::Moment;
-
-    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
-
-    fn store(temp: &tempfile::TempDir) -> Store {
-        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
-    }
+    use crate::store::kit::store;
 
     fn put(store: &Store, name: impl AsRef<std::path::Path>, text: &str) {
         let path = store.git_dir().join(name);

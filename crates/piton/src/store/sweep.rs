@@ -45,14 +45,9 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, SystemTime};
 
-    use super::*;
+    use crate::store::kit::{NOW, store};
 
-    const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
     const HOUR: u64 = 60 * 60;
-
-    fn store(temp: &tempfile::TempDir) -> Store {
-        Store::open_or_create(&temp.path().join("base"), NOW).expect("a store")
-    }
 
     /// Makes a file that was written so many seconds ago.
     fn put(path: &Path, mode: u32, secs: u64) {
