@@ -68,32 +68,23 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let scope = Scope::new(project.dir(), lists, base);
     let index = store.read_index(project.id());
     let noted = ground.record.index_and_rules();
-    let mut cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
+    let cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
+    let cache = cache.filter(|cache| cache.is_whole(ground.record.index_crc()));
     let hidden_rules = ground.record.hidden_rules();
-    let scan_with = |cache: Option<&Cache<'_>>| {
-        progress.files_found.store(0, Ordering::Relaxed);
-        scan(&Scan {
-            root: &root,
-            scope: &scope,
-            cache,
-            same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
-            hidden_rules: &hidden_rules,
-            believed_before_nanos: believed_before_nanos(ground.record),
-            file_bytes_max: settings.file_bytes_max(),
-            files_max: settings.files_max(),
-            threads: threads::cores(),
-            stop: &progress.stop,
-            found: &progress.files_found,
-        })
-    };
-    // The scan need not wait until the index is summed up.
-    let crc = ground.record.index_crc();
-    let (is_whole, mut end) =
-        threads::beside(|| cache.as_ref().is_none_or(|cache| cache.is_whole(crc)), || scan_with(cache.as_ref()));
-    if !is_whole {
-        cache = None;
-        end = scan_with(None);
-    }
+    progress.files_found.store(0, Ordering::Relaxed);
+    let end = scan(&Scan {
+        root: &root,
+        scope: &scope,
+        cache: cache.as_ref(),
+        same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
+        hidden_rules: &hidden_rules,
+        believed_before_nanos: believed_before_nanos(ground.record),
+        file_bytes_max: settings.file_bytes_max(),
+        files_max: settings.files_max(),
+        threads: threads::cores(),
+        stop: &progress.stop,
+        found: &progress.files_found,
+    });
     let (mut manifest, mut skipped, unprotected) = match end {
         Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
