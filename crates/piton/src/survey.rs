@@ -1,6 +1,7 @@
 //! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,7 +17,7 @@ use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
-    Cache, Child, Contents, FileNode, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files,
+    Cache, Child, Contents, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files,
     id_of_stream, scan,
 };
 
@@ -45,8 +46,17 @@ pub(crate) struct Survey {
     pub(crate) unread_index: Option<PathBuf>,
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
-    /// Whether the index on disk says all that this survey found.
-    pub(crate) index_is_current: bool,
+    pub(crate) index: IndexAfter,
+}
+
+/// What is to become of the index after a survey.
+pub(crate) enum IndexAfter {
+    /// It says all that was found.
+    Current,
+    /// It is large, and says all that was found but for what is at these paths: it stays, and they are noted.
+    Behind(BTreeSet<Vec<u8>>),
+    /// It is written anew.
+    Stale,
 }
 
 /// How a survey ended.
@@ -69,7 +79,16 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let index = store.read_index(project.id());
     let noted = ground.record.index_and_rules();
     let cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
-    let cache = cache.filter(|cache| cache.is_whole(ground.record.index_crc()));
+    let mut cache = cache.filter(|cache| cache.is_whole(ground.record.index_crc()));
+    // The objects that the index names are there for certain only if the newest checkpoint holds them. Otherwise (the
+    // power failed before the index was on the disk, say) each has to be looked for.
+    let newest_tree = ground.newest.map(|newest| newest.tree);
+    let behind = newest_tree.and_then(|tree| ground.record.index_behind(tree));
+    let root_tree = cache.as_ref().and_then(Cache::root_tree);
+    let is_held = behind.is_some() || root_tree.is_some() && root_tree == newest_tree;
+    if let (Some(cache), Some(behind)) = (&mut cache, &behind) {
+        cache.distrust(behind);
+    }
     let hidden_rules = ground.record.hidden_rules();
     progress.files_found.store(0, Ordering::Relaxed);
     let end = scan(&Scan {
@@ -91,10 +110,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
-    // The objects that the index names are there for certain only if the newest checkpoint holds them. Otherwise (the
-    // power failed before the index was on the disk, say) each has to be looked for.
-    let newest_tree = ground.newest.map(|newest| newest.tree);
-    let cache = cache.filter(|cache| cache.root_tree().is_some() && cache.root_tree() == newest_tree);
+    let cache = cache.filter(|_| is_held);
     if cache.is_none() {
         forget_missing(&mut manifest, ground.objects);
     }
@@ -108,13 +124,44 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         apply(read, &mut manifest, &mut skipped);
     }
     let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
-    let index_is_current = unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
-    drop(cache);
-    let is_large = index.as_deref().is_some_and(|index| index.len() > INDEX_BYTES_FREED_HERE_MAX);
-    threads::free_aside(index, is_large);
-    let unread_index = scope.unread_index().map(Path::to_owned);
     let rules = scope.sum();
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index_is_current }))
+    let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
+    let is_same = behind.is_none() && unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
+    let index_after = match &cache {
+        Some(_) if is_same => IndexAfter::Current,
+        Some(cache) if may_be_behind(ground.record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules) => {
+            index_after(&manifest, cache, behind.unwrap_or_default(), index_bytes)
+        }
+        _ => IndexAfter::Stale,
+    };
+    drop(cache);
+    threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
+    let unread_index = scope.unread_index().map(Path::to_owned);
+    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: index_after }))
+}
+
+/// Whether the index is so large that it may stay behind, and stands for the present rules and the present run of the machine.
+fn may_be_behind(record: &ProjectRecord, index_bytes: usize, rules: ObjectId) -> bool {
+    let has_rules = record.index_and_rules().is_some_and(|(_, noted)| noted == rules.to_string());
+    index_bytes >= INDEX_BYTES_LARGE && has_rules && believed_before_nanos(record) == i128::MAX
+}
+
+/// Leaves the index as it is, if it is not behind by too much, together with what it was behind with `before`.
+fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>, index_bytes: usize) -> IndexAfter {
+    let limits = Limits {
+        paths: BEHIND_PATHS_MAX,
+        paths_bytes: BEHIND_PATHS_BYTES_MAX,
+        files_bytes: (index_bytes / BEHIND_INDEX_PER_FILES) as u64,
+    };
+    let paths = manifest.unlike(cache, limits).map(|mut paths| {
+        paths.extend(before);
+        paths
+    });
+    let bytes = |paths: &BTreeSet<Vec<u8>>| paths.iter().map(Vec::len).sum::<usize>();
+    match paths {
+        Some(paths) if paths.len() <= limits.paths && bytes(&paths) <= limits.paths_bytes => IndexAfter::Behind(paths),
+        _ => IndexAfter::Stale,
+    }
 }
 
 /// The base holds what piton keeps of projects, and is none.
@@ -128,8 +175,14 @@ fn refuse_base(store: &Store, project: &Project) -> Result<()> {
         .with_hint("choose another base with --base or PITON_BASE"))
 }
 
-/// An index of more bytes than this is large.
-const INDEX_BYTES_FREED_HERE_MAX: usize = 1 << 20;
+/// To write an index of so many bytes takes longer than to read a few files once more.
+const INDEX_BYTES_LARGE: usize = 1 << 20;
+
+/// Up to so many files are read once more with each take rather than to write the index. How many bytes they and their
+/// names may have: reading the files takes a fraction of what writing the index takes.
+const BEHIND_PATHS_MAX: usize = 32;
+const BEHIND_PATHS_BYTES_MAX: usize = 16 << 10;
+const BEHIND_INDEX_PER_FILES: usize = 16;
 
 /// After this long everything that was written to a file is on the disk. The kernel writes it back after half a minute,
 /// after ten where it saves power.

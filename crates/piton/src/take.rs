@@ -20,7 +20,7 @@ use crate::store::{
     Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
     Restoring, Room, RoomMade, Store, Watch, on_disk,
 };
-use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::survey::{Ground, IndexAfter, Survey, SurveyEnd, survey};
 use crate::sys;
 use crate::threads;
 use crate::time::Moment;
@@ -371,10 +371,8 @@ impl Keep<'_> {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
         };
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_same(newest)) {
-            if !survey.index_is_current {
-                let written = write_index_of(survey, &self.store.index_path(self.project), self.now);
-                self.note_index(&written, survey, record);
-            }
+            let index = write_index_of(survey, &self.store.index_path(self.project), self.now);
+            self.note_index(index.as_ref(), survey, record);
             self.store.sync_newest(self.project)?;
             return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
         }
@@ -404,7 +402,7 @@ impl Keep<'_> {
             },
         );
         published?;
-        self.note_index(&index, survey, record);
+        self.note_index(index.as_ref(), survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 
@@ -439,8 +437,11 @@ impl Keep<'_> {
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
-    fn note_index(&self, written: &Result<IndexSums>, survey: &Survey, record: &mut ProjectRecord) {
-        if let Ok(sums) = written {
+    fn note_index(&self, written: Option<&Result<IndexSums>>, survey: &Survey, record: &mut ProjectRecord) {
+        if let IndexAfter::Behind(paths) = &survey.index {
+            record.set_index_behind(survey.tree(), paths);
+        }
+        if let Some(Ok(sums)) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
             record.set_index_and_rules(sums.checksum.to_string(), survey.rules.to_string(), hidden);
             record.set_index_crc(sums.crc);
@@ -449,10 +450,14 @@ impl Keep<'_> {
     }
 }
 
-fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<IndexSums> {
-    let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
-    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
-    let sums = written.map_err(|error| Error::io("write", path, error))?;
-    fsx::persist_large(temp.into_temp_path(), path)?;
-    Ok(sums)
+/// Writes the index, if it has to be.
+fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Option<Result<IndexSums>> {
+    let write = || {
+        let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
+        let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
+        let sums = written.map_err(|error| Error::io("write", path, error))?;
+        fsx::persist_large(temp.into_temp_path(), path)?;
+        Ok(sums)
+    };
+    matches!(survey.index, IndexAfter::Stale).then(write)
 }

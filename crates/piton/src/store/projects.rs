@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{ProjectLock, Store, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
-use crate::id::ProjectId;
+use crate::id::{ObjectId, ProjectId};
 use crate::relpath;
 use crate::time::Moment;
 
@@ -129,6 +129,27 @@ impl ProjectRecord {
         self.keys.insert("rules".to_owned(), rules.into());
         let hidden: Map<String, Value> = hidden.into_iter().map(|(key, value)| (key, value.into())).collect();
         self.keys.insert("hidden_rules".to_owned(), hidden.into());
+        self.keys.shift_remove("index_behind");
+    }
+
+    /// What that index is behind with, where it was not written anew for the checkpoint of this tree: the paths of which the
+    /// tree says something else.
+    pub(crate) fn index_behind(&self, tree: ObjectId) -> Option<BTreeSet<Vec<u8>>> {
+        let noted = self.keys.get("index_behind")?;
+        let is = |key: &str, text: &str| noted.get(key).and_then(Value::as_str) == Some(text);
+        if !is("tree", &tree.to_string()) || !is("index", self.index_and_rules()?.0) {
+            return None;
+        }
+        let paths = noted.get("paths")?.as_array()?.iter();
+        paths.map(|path| relpath::unescape(path.as_str()?.as_bytes())).collect()
+    }
+
+    pub(crate) fn set_index_behind(&mut self, tree: ObjectId, paths: &BTreeSet<Vec<u8>>) {
+        let Some((index, _)) = self.index_and_rules() else { return };
+        let paths: Vec<_> = paths.iter().map(|path| Value::from(relpath::escape(path))).collect();
+        let noted = [("index", index.into()), ("tree", tree.to_string().into()), ("paths", paths.into())];
+        let noted: Map<_, _> = noted.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        self.keys.insert("index_behind".to_owned(), noted.into());
     }
 
     /// Whether this turn of this session has had its checkpoint.

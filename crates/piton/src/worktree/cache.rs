@@ -6,6 +6,10 @@
 //! - C2. An index that piton did not write is not believed: only ours has C1.
 //! - C3. If the power may have failed since, an entry is believed only where the file had changed so long before that its
 //!   contents were on the disk.
+//! - C4. An index may be behind the newest checkpoint. Every path of which the two differ is noted then, and nothing that the
+//!   index says of these paths, or of the directories that they are in, is believed.
+
+use std::collections::BTreeSet;
 
 use super::index::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
@@ -115,6 +119,27 @@ impl<'a> Cache<'a> {
         }
     }
 
+    /// Forgets what it knows of these paths, and which trees the directories became that they are in. (C4)
+    pub(crate) fn distrust(&mut self, paths: &BTreeSet<Vec<u8>>) {
+        for path in paths {
+            let (dir, name) = relpath::split(path);
+            let mut open = Some(0);
+            let mut names = dir.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+            while let Some(at) = open {
+                self.dirs[at].tree = None;
+                open = match names.next() {
+                    Some(name) => find_dir(&self.dirs[at].dirs, name),
+                    None => {
+                        if let Some(place) = self.dir(at).place(name) {
+                            self.dirs[at].files.remove(place);
+                        }
+                        None
+                    }
+                };
+            }
+        }
+    }
+
     /// A directory by its place.
     pub(super) fn dir(&self, at: usize) -> DirInCache<'_> {
         DirInCache { bytes: self.bytes, dir: &self.dirs[at] }
@@ -167,8 +192,11 @@ impl<'a> DirInCache<'a> {
 
     /// The file of this name.
     pub(super) fn file(self, name: &[u8]) -> Option<CachedFile<'a>> {
-        let at = self.dir.files.binary_search_by(|place| self.at(*place).name.cmp(name)).ok()?;
-        Some(self.at(self.dir.files[at]))
+        self.place(name).map(|place| self.at(self.dir.files[place]))
+    }
+
+    fn place(self, name: &[u8]) -> Option<usize> {
+        self.dir.files.binary_search_by(|place| self.at(*place).name.cmp(name)).ok()
     }
 
     /// The directories in it, by name and place.

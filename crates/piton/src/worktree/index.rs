@@ -81,7 +81,8 @@ pub(super) fn has_fingerprint(stat: &Stat, fingerprint: &str) -> bool {
 fn text_of(stat: &Stat) -> String {
     // The number of the device, in the middle, does not count: see below.
     let bytes = encode_stat(stat, true);
-    bytes[..16].iter().chain(&bytes[20..]).map(|byte| format!("{byte:02x}")).collect()
+    let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);
+    bytes[..16].iter().chain(&bytes[20..]).flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 impl Entry<'_> {

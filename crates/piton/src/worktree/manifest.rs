@@ -3,10 +3,11 @@
 //! A directory stands after the one that it is in, so that going backwards meets children before their parents,
 //! however deep the tree: nothing here recurses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::index::fingerprint;
+use super::cache::{Cache, DirInCache};
+use super::index::{fingerprint, has_fingerprint};
 use crate::id::ObjectId;
 use crate::relpath;
 use crate::sys::Stat;
@@ -56,6 +57,16 @@ pub(crate) struct FileNode {
     pub(crate) target: Option<Box<[u8]>>,
 }
 
+/// How much an index may be behind.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) paths: usize,
+    /// What the paths come to.
+    pub(crate) paths_bytes: usize,
+    /// What the files come to: they are read anew each time.
+    pub(crate) files_bytes: u64,
+}
+
 /// A file or a directory, in git's order.
 pub(crate) enum Child<'a> {
     File(&'a [u8], &'a FileNode),
@@ -101,6 +112,53 @@ impl Manifest {
             bytes <= HIDDEN_RULES_BYTES_MAX
         };
         kept.take(HIDDEN_RULES_MAX).take_while(fits).collect()
+    }
+
+    /// Whether that would give the same again.
+    pub(crate) fn has_hidden_rules(&self, noted: &BTreeMap<String, String>) -> bool {
+        let mut rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
+        let count = rules.clone().count();
+        count == noted.len()
+            && rules.all(|(dir, stat)| {
+                noted.get(&relpath::escape(&dir.path)).is_some_and(|noted| has_fingerprint(&stat, noted))
+            })
+    }
+
+    /// The paths of which the cache says something else, or nothing, and of those that it alone knows, if they are within
+    /// these limits. A directory that is gone is beyond any.
+    pub(crate) fn unlike(&self, cache: &Cache<'_>, mut limits: Limits) -> Option<BTreeSet<Vec<u8>>> {
+        let mut paths = BTreeSet::new();
+        let mut note = |path: Vec<u8>, file_bytes: u64| {
+            limits.paths = limits.paths.checked_sub(1)?;
+            limits.paths_bytes = limits.paths_bytes.checked_sub(path.len())?;
+            limits.files_bytes = limits.files_bytes.checked_sub(file_bytes)?;
+            paths.insert(path);
+            Some(())
+        };
+        for dir in &self.dirs {
+            let known_dirs = dir.dirs.iter().filter(|below| self.dirs[**below].cached.is_some()).count();
+            if dir.cached.is_some_and(|cached| cache.dirs_in(cached) != known_dirs) {
+                return None;
+            }
+            if dir.same_files {
+                continue;
+            }
+            let mut known = dir.cached.map(|at| cache.dir(at)).into_iter().flat_map(DirInCache::files).peekable();
+            for file in &dir.files {
+                let name = dir.name_of(file);
+                while let Some(gone) = known.next_if(|known| known.name < name) {
+                    note(relpath::join(&dir.path, gone.name), 0)?;
+                }
+                let same = known.next_if(|known| known.name == name);
+                if !same.is_some_and(|same| Some(same.entry.id) == file.id && same.entry.agrees_with(&file.stat)) {
+                    note(dir.path_of(file), file.stat.size)?;
+                }
+            }
+            for gone in known {
+                note(relpath::join(&dir.path, gone.name), 0)?;
+            }
+        }
+        Some(paths)
     }
 
     /// Files and directories of one directory together, as git sorts them: a directory as if its name ended in a

@@ -1,5 +1,6 @@
 //! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
 
+mod behind;
 mod cap;
 mod clock;
 mod compat;
