@@ -84,6 +84,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     // power failed before the index was on the disk, say) each has to be looked for.
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let behind = newest_tree.and_then(|tree| ground.record.index_behind(tree));
+    let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
     let root_tree = cache.as_ref().and_then(Cache::root_tree);
     let is_held = behind.is_some() || root_tree.is_some() && root_tree == newest_tree;
     if let (Some(cache), Some(behind)) = (&mut cache, &behind) {

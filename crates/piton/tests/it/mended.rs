@@ -8,7 +8,7 @@ use piton::{FindingKind, Moment, ReadData, RepairReport, Settings, Watch};
 use testkit::{Sandbox, git};
 
 use crate::kit::{project_id, settled, take, take_at, take_with, taken};
-use crate::repair::{all_checkpoints, assert_mended, id_of, names_by_git, repair, steps};
+use crate::repair::{all_checkpoints, assert_mended, id_of, names_by_git, repair, repair_with, steps};
 use crate::upkeep::{ids_of, packs, store_of};
 use crate::verify::{HandMade, damage_object, kinds, sha1, verify};
 
@@ -89,6 +89,7 @@ fn a_ref_that_leads_to_the_wrong_thing_is_found_and_mended() {
         ("refs/heads/theirs", "missing", "it names an object that is missing or damaged"),
         ("refs/hermes/nobody", "blob", "it is the ref of no project"),
         ("refs/hermes/nobody", "commit", "it is the ref of no project"),
+        ("refs/hermes/nobody", "missing", "it names an object that is missing or damaged"),
     ] {
         let (sandbox, ids) = with_two();
         let id = match to {
@@ -103,6 +104,8 @@ fn a_ref_that_leads_to_the_wrong_thing_is_found_and_mended() {
         assert_eq!((found.why.as_str(), report.is_whole()), (why, false), "{name}");
         let report = repair(&sandbox);
         assert_mended(&sandbox, &report, &name);
+        let lost = if to == "missing" { vec![missing.clone()] } else { vec![] };
+        assert_eq!(lost_checkpoints(&report), lost, "{name}");
         assert_eq!(ids_of(&sandbox, &sandbox.project()), ids, "{name}");
         assert_eq!(sandbox.store().join(&name).exists(), name == ref_of(&sandbox), "{name}");
         assert_eq!(recovered(&sandbox), [""; 0], "{name}");
@@ -136,6 +139,22 @@ fn a_branch_whose_newest_commit_is_not_whole_goes_back_to_one_that_is() {
     assert_mended(&sandbox, &report, "after the repair");
     assert_eq!(id_of(&sandbox, "refs/heads/theirs"), first);
     assert_eq!((lost_checkpoints(&report), ids_of(&sandbox, &sandbox.project())), (vec![second], ids));
+}
+
+/// Whoever else keeps checkpoints in this store does not say in them of which project they are.
+#[test]
+fn a_history_that_names_no_project_goes_back_to_what_is_whole() {
+    let sandbox = Sandbox::new();
+    let other = sandbox.other_project("other");
+    fs::write(other.join("file"), "1").expect("a file");
+    taken(&take_with(&sandbox, &other, &Settings::default()));
+    let (first, _) = stock_commit(&sandbox, "first", None);
+    let (second, blob) = stock_commit(&sandbox, "second", Some(&first));
+    set_ref(&sandbox, &ref_of(&sandbox), &second);
+    fs::remove_file(file_of_object(&sandbox, &blob)).expect("an object");
+    let report = repair(&sandbox);
+    assert_mended(&sandbox, &report, "after the repair");
+    assert_eq!((id_of(&sandbox, &ref_of(&sandbox)), lost_checkpoints(&report)), (first, vec![second]));
 }
 
 #[test]
@@ -284,6 +303,37 @@ fn a_pack_with_whole_objects_is_still_a_wrong_one() {
     }
 }
 
+/// What is read under the wrong name is damaged only until its own is known.
+#[test]
+fn an_idx_that_takes_one_object_for_another_costs_neither() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n b = 2");
+    let id = taken(&take(&sandbox));
+    let blobs = ["a", "b"].map(|path| {
+        let id = id_of(&sandbox, &format!("{id}:{path}"));
+        piton::ObjectId::from_hex(id.as_bytes()).expect("an id")
+    });
+    let idx = packs(&sandbox).remove(0).with_extension("idx");
+    sum_up(&idx, |idx| {
+        let count = usize::try_from(u32::from_be_bytes(idx[1028..1032].try_into().expect("a number"))).expect("few");
+        let sums = 1032 + 20 * count;
+        let ids: Vec<_> = idx[1032..sums].chunks(20).map(<[u8]>::to_vec).collect();
+        let [a, b] = blobs.map(|blob| ids.iter().position(|id| id == blob.as_bytes()).expect("a blob"));
+        // The CRCs, and where they are.
+        for table in [sums, sums + 4 * count] {
+            (0..4).for_each(|byte| idx.swap(table + 4 * a + byte, table + 4 * b + byte));
+        }
+    });
+    assert!(!verify(&sandbox, ReadData::All).is_whole());
+    // Nothing is to come from the project.
+    sandbox.tree("a = other\n b = contents");
+    assert_eq!(repair_with(&sandbox, true).lost, []);
+    let report = repair(&sandbox);
+    assert_mended(&sandbox, &report, "after the repair");
+    assert_eq!((&report.lost[..], ids_of(&sandbox, &sandbox.project())), (&[][..], vec![id]));
+    assert!(steps(&report).contains(&"rebuilt_idx") && !steps(&report).contains(&"saved_objects"), "{report:?}");
+}
+
 /// Stock git is not content with an idx that names an object twice, or with a checkpoint that is none.
 #[test]
 fn what_is_saved_from_a_pack_is_saved_once_and_makes_sense() {
@@ -344,6 +394,12 @@ fn what_is_made_over_all_packs_goes_with_one_of_them_and_no_more() {
     };
     let of_one = sandbox.store().join(format!("objects/pack/pack-{}.rev", "0".repeat(40)));
     fs::write(&of_one, sha1(b"")).expect("a file");
+    let chain = sandbox.store().join("objects/pack/multi-pack-index.d");
+    let link = format!("multi-pack-index-{}", "1".repeat(40));
+    fs::create_dir(&chain).expect("a directory");
+    fs::write(chain.join("multi-pack-index-chain"), format!("{}\n", "1".repeat(40))).expect("a file");
+    fs::write(chain.join(format!("{link}.midx")), sha1(b"")).expect("a file");
+    fs::write(chain.join(format!("{link}.rev")), sha1(b"")).expect("a file");
     let other = sandbox.store().join("objects/pack/somebodys.pack");
     fs::write(&other, "no pack by its name").expect("a file");
     assert_eq!((derived("graph").len(), verify(&sandbox, ReadData::All).findings), (1, vec![]));
@@ -351,7 +407,8 @@ fn what_is_made_over_all_packs_goes_with_one_of_them_and_no_more() {
     damage_object(&sandbox, &pack_of(&sandbox, commit), commit);
     let report = repair(&sandbox);
     assert_mended(&sandbox, &report, "after the repair");
-    assert_eq!(derived("graph"), BTreeSet::new());
+    assert_eq!((derived("graph"), derived("midx")), (BTreeSet::new(), BTreeSet::new()));
+    assert!(!chain.join("multi-pack-index-chain").exists(), "it names what is not there");
     assert!(of_one.exists() && other.exists());
     assert_eq!(all_checkpoints(&sandbox), ids[1..]);
 }

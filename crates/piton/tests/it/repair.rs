@@ -20,7 +20,7 @@ pub(crate) fn repair(sandbox: &Sandbox) -> RepairReport {
     repair_with(sandbox, false)
 }
 
-fn repair_with(sandbox: &Sandbox, is_dry: bool) -> RepairReport {
+pub(crate) fn repair_with(sandbox: &Sandbox, is_dry: bool) -> RepairReport {
     let store = Store::open_damaged(&sandbox.base()).expect("a base").expect("a store");
     let (settings, home) = (Settings::default(), sandbox.home());
     let options = RepairOptions { settings: &settings, home: Some(&home), is_dry };

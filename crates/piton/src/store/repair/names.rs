@@ -264,6 +264,8 @@ impl Planner<'_> {
         let loss =
             |path, what: &str| Loss { project: project.clone(), checkpoint: Some(id), path, what: what.to_owned() };
         match self.commits.get(&id) {
+            // Something else that is there.
+            None if self.whole.any(id).0 => {}
             None => drop(self.plan.lost.insert(loss(None, CHECKPOINT))),
             Some(commit) if commit.is_whole => {}
             Some(commit) => {
@@ -316,6 +318,7 @@ impl Planner<'_> {
         let why = match old {
             None => "it named nothing",
             Some(old) if self.commits.contains_key(&old) => "it named a checkpoint that is not whole, or another's",
+            Some(old) if self.whole.any(old).0 => "it named no checkpoint",
             Some(_) => "it named something that is missing or damaged",
         };
         for id in candidates.iter().chain(&old.filter(|old| !self.commits.contains_key(old))) {
