@@ -77,26 +77,16 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
     let scope = Scope::new(project.dir(), lists, base);
     let index = store.read_index(project.id());
-    let noted = ground.record.index_and_rules();
-    let cache = index.as_deref().zip(noted).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
-    let mut cache = cache.filter(|cache| cache.is_whole(ground.record.index_crc()));
-    // The objects that the index names are there for certain only if the newest checkpoint holds them. Otherwise (the
-    // power failed before the index was on the disk, say) each has to be looked for.
     let newest_tree = ground.newest.map(|newest| newest.tree);
-    let behind = newest_tree.and_then(|tree| ground.record.index_behind(tree));
-    let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
-    let root_tree = cache.as_ref().and_then(Cache::root_tree);
-    let is_held = behind.is_some() || root_tree.is_some() && root_tree == newest_tree;
-    if let (Some(cache), Some(behind)) = (&mut cache, &behind) {
-        cache.distrust(behind);
-    }
+    let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
+    let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
     let hidden_rules = ground.record.hidden_rules();
     progress.files_found.store(0, Ordering::Relaxed);
     let end = scan(&Scan {
         root: &root,
         scope: &scope,
-        cache: cache.as_ref(),
-        same_rules: noted.is_some_and(|(_, rules)| rules == scope.sum().to_string()),
+        cache: known.cache.as_ref(),
+        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
         hidden_rules: &hidden_rules,
         believed_before_nanos: believed_before_nanos(ground.record),
         file_bytes_max: settings.file_bytes_max(),
@@ -111,8 +101,8 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
-    let cache = cache.filter(|_| is_held);
-    if cache.is_none() {
+    if !known.is_held {
+        known.cache = None;
         forget_missing(&mut manifest, ground.objects);
     }
     let unknown = manifest.dirs.iter().flat_map(|dir| &dir.files).filter(|file| file.id.is_none()).count();
@@ -124,21 +114,48 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         };
         apply(read, &mut manifest, &mut skipped);
     }
-    let trees = build_trees(&manifest, cache.as_ref(), new_objects)?;
+    let trees = build_trees(&manifest, known.cache.as_ref(), new_objects)?;
     let rules = scope.sum();
+    let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && Some(trees[0]) == newest_tree.map(Some);
     let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
-    let is_same = behind.is_none() && unknown == 0 && cache.is_some() && Some(trees[0]) == newest_tree.map(Some);
-    let index_after = match &cache {
-        Some(_) if is_same => IndexAfter::Current,
-        Some(cache) if may_be_behind(ground.record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules) => {
-            index_after(&manifest, cache, behind.unwrap_or_default(), index_bytes)
+    let index_after = match known {
+        _ if is_same => IndexAfter::Current,
+        Known { cache: Some(cache), behind, .. }
+            if may_be_behind(ground.record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules) =>
+        {
+            index_after(&manifest, &cache, behind, index_bytes)
         }
         _ => IndexAfter::Stale,
     };
-    drop(cache);
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
     Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: index_after }))
+}
+
+/// What is known from the index.
+struct Known<'a> {
+    cache: Option<Cache<'a>>,
+    /// What the index is behind with.
+    behind: BTreeSet<Vec<u8>>,
+    /// The objects that the index names are there for certain only if the newest checkpoint holds them. Otherwise (the
+    /// power failed before the index was on the disk, say) each has to be looked for.
+    is_held: bool,
+}
+
+impl<'a> Known<'a> {
+    fn from_index(index: Option<&'a [u8]>, record: &ProjectRecord, newest_tree: Option<ObjectId>) -> Self {
+        let cache =
+            index.zip(record.index_and_rules()).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
+        let Some(mut cache) = cache.filter(|cache| cache.is_whole(record.index_crc())) else {
+            return Self { cache: None, behind: BTreeSet::new(), is_held: false };
+        };
+        let behind = newest_tree.and_then(|tree| record.index_behind(tree));
+        let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
+        let is_held = behind.is_some() || cache.root_tree().is_some() && cache.root_tree() == newest_tree;
+        let behind = behind.unwrap_or_default();
+        cache.distrust(&behind);
+        Self { cache: Some(cache), behind, is_held }
+    }
 }
 
 /// Whether the index is so large that it may stay behind, and stands for the present rules and the present run of the machine.
