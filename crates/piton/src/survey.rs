@@ -17,8 +17,8 @@ use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
-    Cache, Child, Contents, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope, count_files,
-    id_of_stream, scan,
+    Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope,
+    count_files, id_of_stream, scan,
 };
 
 /// How far files in directories that were not entered are counted.
@@ -105,7 +105,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         known.cache = None;
         forget_missing(&mut manifest, ground.objects);
     }
-    let unknown = manifest.dirs.iter().flat_map(|dir| &dir.files).filter(|file| file.id.is_none()).count();
+    let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if unknown > 0 {
         let reading =
             Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads: threads::cores() };
@@ -217,9 +217,17 @@ fn believed_before_nanos(record: &ProjectRecord) -> i128 {
 }
 
 fn forget_missing(manifest: &mut Manifest, objects: &Objects) {
-    for file in manifest.dirs.iter_mut().flat_map(|dir| &mut dir.files) {
-        file.id = file.id.filter(|id| objects.has(*id));
+    for dir in &mut manifest.dirs {
+        for file in &mut dir.files {
+            file.id = file.id.filter(|id| objects.has(*id));
+        }
+        dir.same_files &= dir.files.iter().all(|file| file.id.is_some());
     }
+}
+
+/// How many files of a directory have to be read.
+fn unknown_files(dir: &DirNode) -> usize {
+    if dir.same_files { 0 } else { dir.files.iter().filter(|file| file.id.is_none()).count() }
 }
 
 /// A file by the places of its directory and itself. Small, because there may be millions.
@@ -428,7 +436,13 @@ impl Survey {
     /// What git has no field for: all but who and why.
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
-        self.for_each_mode(|class, _, mode| counts[usize::from(mode)][class] += 1);
+        let mut count = |class, mode, number: u32| counts[usize::from(mode)][class] += number;
+        // To ask each of a hundred thousand files takes longer than all the rest.
+        let at_a_glance = |dir: &DirNode| dir.same_files && !dir.modes.is_mixed;
+        for dir in self.manifest.dirs.iter().filter(|dir| at_a_glance(dir)) {
+            (0..2).for_each(|class| count(class, dir.modes.modes[class], dir.modes.counts[class]));
+        }
+        self.for_each_mode(at_a_glance, |class, _, mode| count(class, mode, 1));
         let default = UsualModes::default();
         let usual = |class: usize, default| {
             let most = (0..0o10000_u16).max_by_key(|mode| counts[usize::from(*mode)][class]).unwrap_or(default);
@@ -439,18 +453,19 @@ impl Survey {
             counts.iter().zip(usual).any(|(count, usual)| *count > 0 && mode != usize::from(usual))
         };
         let mut modes = Vec::new();
-        // Most often nothing is, and a second look at a hundred thousand files would take as long as the first.
         if counts.iter().enumerate().any(is_unusual) {
-            self.for_each_mode(|class, path, mode| {
-                if mode != usual[class] {
-                    modes.push((path(), mode));
-                }
-            });
+            self.for_each_mode(
+                |_| false,
+                |class, path, mode| {
+                    if mode != usual[class] {
+                        modes.push((path(), mode));
+                    }
+                },
+            );
             modes.sort();
         }
-        let is_empty = |dir: &&crate::worktree::DirNode| {
-            dir.files.is_empty() && dir.dirs.is_empty() && !dir.exceptional && !dir.path.is_empty()
-        };
+        let is_empty =
+            |dir: &&DirNode| dir.files.is_empty() && dir.dirs.is_empty() && !dir.exceptional && !dir.path.is_empty();
         let mut empty_dirs: Vec<_> = self.manifest.dirs.iter().filter(is_empty).map(|dir| dir.path.to_vec()).collect();
         empty_dirs.sort();
         Facts {
@@ -464,12 +479,19 @@ impl Survey {
     }
 
     /// Calls `each` with the class (file, executable, directory), the path and the permission bits of everything that
-    /// has any. The project's own directory is the user's, not the checkpoint's.
-    fn for_each_mode(&self, mut each: impl FnMut(usize, &dyn Fn() -> Vec<u8>, u16)) {
+    /// has any, without the files of the directories that are left out. The project's own directory is the user's, not
+    /// the checkpoint's.
+    fn for_each_mode(
+        &self,
+        leaves_out: impl Fn(&DirNode) -> bool,
+        mut each: impl FnMut(usize, &dyn Fn() -> Vec<u8>, u16),
+    ) {
         for dir in &self.manifest.dirs {
-            for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
-                let path = || dir.path_of(file);
-                each(usize::from(file.stat.mode & 0o100 != 0), &path, file.stat.mode);
+            let files = if leaves_out(dir) { &[][..] } else { &dir.files };
+            for file in files {
+                if let Some(class) = file.stat.mode_class() {
+                    each(class, &|| dir.path_of(file), file.stat.mode);
+                }
             }
             if !dir.path.is_empty() && !dir.exceptional {
                 each(2, &|| dir.path.to_vec(), dir.mode);

@@ -61,6 +61,13 @@ pub(crate) struct Stat {
     pub(crate) gid: u32,
 }
 
+impl Stat {
+    /// Whether its permission bits are those of a plain file (0) or an executable one (1). None of anything else.
+    pub(crate) fn mode_class(&self) -> Option<usize> {
+        (self.kind == Kind::File).then_some(usize::from(self.mode & 0o100 != 0))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileTime {
     pub(crate) secs: i64,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::cache::Cache;
 use super::ignore::{Patterns, Verdict};
 use super::index::{index_bytes_max, read_paths, write_index};
-use super::manifest::{DirNode, FileNode, Manifest};
+use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use crate::fuzz::two;
 use crate::id::{Checksum, ID_BYTES, IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
@@ -139,6 +139,7 @@ fn dir_node(path: &[u8]) -> DirNode {
         dirs: Vec::new(),
         cached: None,
         same_files: false,
+        modes: Modes::default(),
         hidden_rules: None,
         exceptional: false,
     }

@@ -39,6 +39,8 @@ pub(crate) struct DirNode {
     pub(crate) cached: Option<usize>,
     /// Whether the cache knows exactly these files, and all of them unchanged.
     pub(crate) same_files: bool,
+    /// The permission bits of these files.
+    pub(crate) modes: Modes,
     /// Its `.gitignore`, if that is not in scope itself: rules, without being content.
     pub(crate) hidden_rules: Option<Stat>,
     /// Left out by a rule, and entered only for some file in it that is in scope all the same.
@@ -55,6 +57,27 @@ pub(crate) struct FileNode {
     pub(crate) id: Option<ObjectId>,
     /// Where a link leads, unless the cache knows it.
     pub(crate) target: Option<Box<[u8]>>,
+}
+
+/// The permission bits of some files, at a glance: of plain ones, and of executable ones.
+#[derive(Debug, Default)]
+pub(crate) struct Modes {
+    pub(crate) counts: [u32; 2],
+    /// What those that were counted have.
+    pub(crate) modes: [u16; 2],
+    /// Some have others: each has to be asked.
+    pub(crate) is_mixed: bool,
+}
+
+impl Modes {
+    pub(super) fn count(&mut self, stat: &Stat) {
+        if let Some(class) = stat.mode_class() {
+            let is_first = self.counts[class] == 0;
+            self.counts[class] += 1;
+            self.is_mixed |= !is_first && self.modes[class] != stat.mode;
+            self.modes[class] = stat.mode;
+        }
+    }
 }
 
 /// How much an index may be behind.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use super::cache::{Cache, CachedFile, DirInCache};
 use super::index::has_fingerprint;
-use super::manifest::{DirNode, FileNode, Manifest};
+use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use super::scope::{Decision, Rules, Scope};
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
@@ -261,6 +261,7 @@ impl Work<'_> {
             dirs: Vec::new(),
             cached: task.cached,
             same_files: false,
+            modes: Modes::default(),
             hidden_rules: None,
             exceptional: task.within.is_some(),
         };
@@ -411,6 +412,7 @@ impl<'a> Listing<'a> {
                     Ok(mut file) => {
                         file.name = node.keep_name(name.to_bytes());
                         agreeing += usize::from(file.id.is_some());
+                        node.modes.count(&file.stat);
                         node.files.push(file);
                     }
                     Err(skipped) => found.skipped.extend(skipped),
