@@ -144,11 +144,13 @@ struct Known<'a> {
 
 impl<'a> Known<'a> {
     fn from_index(index: Option<&'a [u8]>, record: &ProjectRecord, newest_tree: Option<ObjectId>) -> Self {
-        let cache =
-            index.zip(record.index_and_rules()).and_then(|(bytes, (checksum, _))| Cache::parse(bytes, checksum));
-        let Some(mut cache) = cache.filter(|cache| cache.is_whole(record.index_crc())) else {
-            return Self { cache: None, behind: BTreeSet::new(), is_held: false };
-        };
+        let unknown = Self { cache: None, behind: BTreeSet::new(), is_held: false };
+        let Some((bytes, (checksum, _))) = index.zip(record.index_and_rules()) else { return unknown };
+        let parse = || Cache::parse(bytes, checksum);
+        let sum_up = || Cache::is_whole(bytes, record.index_crc());
+        let (is_whole, cache) =
+            if bytes.len() < INDEX_BYTES_LARGE { (sum_up(), parse()) } else { threads::beside(sum_up, parse) };
+        let Some(mut cache) = cache.filter(|_| is_whole) else { return unknown };
         let behind = newest_tree.and_then(|tree| record.index_behind(tree));
         let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
         let is_held = behind.is_some() || cache.root_tree().is_some() && cache.root_tree() == newest_tree;
@@ -259,7 +261,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Reads every file whose id is not known, on all cores. `None` when it was stopped.
     fn run(&self) -> Result<Option<Vec<Vec<WasRead>>>> {
-        let dirs = self.manifest.dirs.iter().enumerate();
+        let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
         let places =
             dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
         let small = |at: usize| u32::try_from(at).map_err(|_| Error::damaged("take", "there are too many files"));

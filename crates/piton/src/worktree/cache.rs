@@ -15,6 +15,9 @@ use super::index::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
 use crate::relpath;
 
+/// Room for so many files is made in each directory: to make more again and again takes longer.
+const FILES_USUAL: usize = 16;
+
 /// An index, taken apart by directories.
 pub(crate) struct Cache<'a> {
     bytes: &'a [u8],
@@ -44,9 +47,9 @@ impl<'a> Cache<'a> {
         let mut open: Vec<usize> = vec![0];
         let mut current: &[u8] = b"";
         let rest = index::read_own(bytes, |place, path| {
-            let slash = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-            let dir = &path[..slash];
-            if dir != current {
+            let is_next_to_it = path.strip_prefix(current).is_some_and(|name| !name.contains(&b'/'));
+            if !is_next_to_it {
+                let dir = &path[..path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)];
                 cache.go_to(&mut open, current, dir);
                 current = dir;
             }
@@ -60,8 +63,8 @@ impl<'a> Cache<'a> {
 
     /// Whether every byte is as it was written: an index is not synced, and the power may have failed. Its CRC says so
     /// much sooner, where it was noted.
-    pub(crate) fn is_whole(&self, crc: Option<u32>) -> bool {
-        let Some((body, end)) = self.bytes.split_last_chunk::<ID_BYTES>() else {
+    pub(crate) fn is_whole(bytes: &[u8], crc: Option<u32>) -> bool {
+        let Some((body, end)) = bytes.split_last_chunk::<ID_BYTES>() else {
             return false;
         };
         if crc.is_some_and(|crc| crc == crc32fast::hash(body)) {
@@ -80,7 +83,8 @@ impl<'a> Cache<'a> {
         let mut at = self.dirs[open[open.len() - 1]].prefix_bytes;
         while let Some(length) = dir[at..].iter().position(|byte| *byte == b'/') {
             let next = self.dirs.len();
-            self.dirs.push(CachedDir { prefix_bytes: at + length + 1, ..CachedDir::default() });
+            let files = Vec::with_capacity(FILES_USUAL);
+            self.dirs.push(CachedDir { files, prefix_bytes: at + length + 1, ..CachedDir::default() });
             self.dirs[open[open.len() - 1]].dirs.push((&dir[at..at + length], next));
             open.push(next);
             at += length + 1;

@@ -66,7 +66,7 @@ fn id_of(path: &[u8]) -> ObjectId {
 fn read(index: &[u8]) -> Option<BTreeSet<(Vec<u8>, ObjectId)>> {
     let checksum = ObjectId::from_bytes(*index.last_chunk::<ID_BYTES>()?).to_string();
     let cache = Cache::parse(index, &checksum)?;
-    assert!(cache.is_whole(None));
+    assert!(Cache::is_whole(index, None));
     let mut found = BTreeSet::new();
     let mut open = vec![(Vec::new(), 0)];
     while let Some((path, at)) = open.pop() {

@@ -102,18 +102,15 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
 
 /// Numbers the directories anew, without those that were gone or unreadable when they were to be listed.
 fn assemble(nodes: Vec<Option<DirNode>>) -> Manifest {
-    let mut place = vec![usize::MAX; nodes.len()];
-    let mut dirs = Vec::with_capacity(nodes.len());
-    for (at, node) in nodes.into_iter().enumerate() {
-        if let Some(node) = node {
-            place[at] = dirs.len();
-            dirs.push(node);
-        }
-    }
+    let mut numbers = 0..;
+    let place: Vec<_> = nodes.iter().map(|node| node.as_ref().and_then(|_| numbers.next())).collect();
+    // In the same memory, which may be megabytes.
+    let mut dirs: Vec<_> = nodes.into_iter().flatten().collect();
     for dir in &mut dirs {
         dir.dirs.retain_mut(|below| {
-            *below = place[*below];
-            *below != usize::MAX
+            let place = place[*below];
+            *below = place.unwrap_or_default();
+            place.is_some()
         });
     }
     Manifest { dirs }
