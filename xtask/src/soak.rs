@@ -2,7 +2,7 @@
 //! of the store, once with one that every take meets.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,7 +21,10 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
             [name, value] if name == "--minutes" => {
                 minutes = value.to_str().and_then(|value| value.parse().ok()).context("--minutes needs a number")?;
             }
-            [name, value] if name == "--piton" => program = Some(PathBuf::from(value)),
+            [name, value] if name == "--piton" => {
+                let found = Path::new(value).canonicalize();
+                program = Some(found.with_context(|| format!("there is no {}", value.display()))?);
+            }
             _ => bail!("soak takes --minutes N and --piton PATH, and nothing else"),
         }
     }
