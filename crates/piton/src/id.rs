@@ -61,6 +61,12 @@ impl ObjectId {
     }
 }
 
+/// Two hexadecimal digits for each byte.
+pub(crate) fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
+    let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);
+    bytes.into_iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
 /// The byte that two hexadecimal digits spell.
 pub(crate) fn hex_byte(pair: &[u8]) -> Option<u8> {
     let [high, low] = pair else {
@@ -185,7 +191,7 @@ impl ProjectId {
     /// The name for a directory, whose path must be absolute and free of links.
     pub fn of(canonical: &Path) -> Self {
         let digest = sha2::Sha256::digest(canonical.as_os_str().as_bytes());
-        Self(digest[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex(&digest[..8]))
     }
 
     /// Reads the name of a file in the store; anything but 16 lower-case digits is no project.

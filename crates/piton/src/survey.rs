@@ -173,15 +173,7 @@ fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>
         paths_bytes: BEHIND_PATHS_BYTES_MAX,
         files_bytes: (index_bytes / BEHIND_INDEX_PER_FILES) as u64,
     };
-    let paths = manifest.unlike(cache, limits).map(|mut paths| {
-        paths.extend(before);
-        paths
-    });
-    let bytes = |paths: &BTreeSet<Vec<u8>>| paths.iter().map(Vec::len).sum::<usize>();
-    match paths {
-        Some(paths) if paths.len() <= limits.paths && bytes(&paths) <= limits.paths_bytes => IndexAfter::Behind(paths),
-        _ => IndexAfter::Stale,
-    }
+    manifest.unlike(cache, before, limits).map_or(IndexAfter::Stale, IndexAfter::Behind)
 }
 
 /// The base holds what piton keeps of projects, and is none.
@@ -433,6 +425,11 @@ impl Survey {
     /// The tree of the whole project.
     pub(crate) fn tree(&self) -> ObjectId {
         self.trees[0].expect("the project itself always has a tree")
+    }
+
+    /// Whether the index has to be written anew.
+    pub(crate) fn writes_index(&self) -> bool {
+        matches!(self.index, IndexAfter::Stale)
     }
 
     /// What git has no field for: all but who and why.

@@ -371,7 +371,8 @@ impl Keep<'_> {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
         };
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_same(newest)) {
-            let index = write_index_of(survey, &self.store.index_path(self.project), self.now);
+            let path = self.store.index_path(self.project);
+            let index = survey.writes_index().then(|| write_index_of(survey, &path, self.now));
             self.note_index(index.as_ref(), survey, record);
             self.store.sync_newest(self.project)?;
             return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
@@ -390,17 +391,20 @@ impl Keep<'_> {
             return Ok(Kept::NoRoom { bytes });
         }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
+        let publish = || {
+            new_objects.publish()?;
+            self.store.advance(self.locked, self.project, commit.parent, id, now)?;
+            // What could not be dropped now is dropped next time; the checkpoint is there either way.
+            let _ = self.drop_oldest(id);
+            Ok(())
+        };
         // The index can be made again, so it may go out while the disk is busy with what cannot.
-        let (index, published) = threads::beside(
-            || write_index_of(survey, &index_path, now),
-            || {
-                new_objects.publish()?;
-                self.store.advance(self.locked, self.project, commit.parent, id, now)?;
-                // What could not be dropped now is dropped next time; the checkpoint is there either way.
-                let _ = self.drop_oldest(id);
-                Ok(())
-            },
-        );
+        let (index, published) = if survey.writes_index() {
+            let (index, published) = threads::beside(|| write_index_of(survey, &index_path, now), publish);
+            (Some(index), published)
+        } else {
+            (None, publish())
+        };
         published?;
         self.note_index(index.as_ref(), survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
@@ -410,7 +414,8 @@ impl Keep<'_> {
     fn lacks_room(&self, survey: &Survey, new_objects: &NewObjects) -> Result<Option<u64>> {
         // Without a limit it is noted all the same: there may be one for the next take.
         let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
-        let index = on_disk(index_bytes_max(&survey.manifest)).saturating_sub(self.store.index_bytes(self.project));
+        let index = || on_disk(index_bytes_max(&survey.manifest)).saturating_sub(self.store.index_bytes(self.project));
+        let index = if survey.writes_index() { index() } else { 0 };
         let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
         let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
         Ok((room == Room::Lacking).then_some(bytes))
@@ -450,14 +455,10 @@ impl Keep<'_> {
     }
 }
 
-/// Writes the index, if it has to be.
-fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Option<Result<IndexSums>> {
-    let write = || {
-        let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
-        let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
-        let sums = written.map_err(|error| Error::io("write", path, error))?;
-        fsx::persist_large(temp.into_temp_path(), path)?;
-        Ok(sums)
-    };
-    matches!(survey.index, IndexAfter::Stale).then(write)
+fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<IndexSums> {
+    let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
+    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
+    let sums = written.map_err(|error| Error::io("write", path, error))?;
+    fsx::persist_large(temp.into_temp_path(), path)?;
+    Ok(sums)
 }

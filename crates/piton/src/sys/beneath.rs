@@ -67,14 +67,15 @@ mod tests {
         std::fs::write(temp.path().join("outside/file"), "outside").expect("a file");
         symlink("../../outside", root.join("a/link")).expect("a link");
         symlink("b/file", root.join("a/leaf")).expect("a link");
+        symlink("../outside", root.join("top")).expect("a link");
         let dir = std::fs::File::open(&root).expect("the root");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         type Way = fn(BorrowedFd<'_>, &[u8], OFlags) -> io::Result<OwnedFd>;
         for way in [open as Way, step_by_step as Way] {
-            assert!(way(dir.as_fd(), b"a/b/file", flags).is_ok());
-            for path in
-                [&b"a/link/file"[..], b"a/leaf", b"../outside/file", b"a/../../outside/file", b"/etc/passwd", b""]
-            {
+            assert!(way(dir.as_fd(), b"a/b/file", flags).is_ok() && way(dir.as_fd(), b"a", flags).is_ok());
+            let within = [&b"a/link/file"[..], b"a/leaf", b"top", b"top/file"];
+            let outside = [&b"../outside/file"[..], b"..", b"a/../../outside/file", b"/etc/passwd", b"/", b""];
+            for path in within.iter().chain(&outside) {
                 assert!(way(dir.as_fd(), path, flags).is_err(), "{:?}", String::from_utf8_lossy(path));
             }
         }

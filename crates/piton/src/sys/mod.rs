@@ -1,8 +1,8 @@
 //! System calls on descriptors: the only place that names the platform, which is Linux 5.6 and later.
 //!
 //! A path below a [`Dir`] is resolved by the kernel without following any link and without leaving the directory
-//! (`openat2` on Linux; component by component with `O_NOFOLLOW` where that call is missing), so that a link planted
-//! where a directory was cannot lead a read or a write astray.
+//! (`openat2`; component by component with `O_NOFOLLOW` where there is but one or that call is missing), so that a link
+//! planted where a directory was cannot lead a read or a write astray.
 
 use std::ffi::CStr;
 use std::fs::File;

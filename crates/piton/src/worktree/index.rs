@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, SendError, SyncSender};
 use std::thread;
 
 use super::manifest::{Child, DirNode, FileNode, Manifest};
-use crate::id::{Checksum, ID_BYTES, ObjectId};
+use crate::id::{Checksum, ID_BYTES, ObjectId, hex};
 use crate::sys::{FileTime, Kind, Stat};
 
 const SIGNATURE: &[u8; 4] = b"DIRC";
@@ -81,8 +81,7 @@ pub(super) fn has_fingerprint(stat: &Stat, fingerprint: &str) -> bool {
 fn text_of(stat: &Stat) -> String {
     // The number of the device, in the middle, does not count: see below.
     let bytes = encode_stat(stat, true);
-    let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);
-    bytes[..16].iter().chain(&bytes[20..]).flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+    hex(bytes[..16].iter().chain(&bytes[20..]))
 }
 
 impl Entry<'_> {
@@ -261,7 +260,7 @@ fn read_offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
 
 /// The id in the extension `link`: a split index keeps most entries in a file of that name.
 fn shared_index(rest: &[u8], id_bytes: usize) -> Option<String> {
-    Some(extension(rest, b"link")?.get(..id_bytes)?.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hex(extension(rest, b"link")?.get(..id_bytes)?))
 }
 
 /// The bytes of one extension.

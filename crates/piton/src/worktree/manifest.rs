@@ -81,7 +81,6 @@ impl Modes {
 }
 
 /// How much an index may be behind.
-#[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) paths: usize,
     /// What the paths come to.
@@ -147,15 +146,24 @@ impl Manifest {
             })
     }
 
-    /// The paths of which the cache says something else, or nothing, and of those that it alone knows, if they are within
-    /// these limits. A directory that is gone is beyond any.
-    pub(crate) fn unlike(&self, cache: &Cache<'_>, mut limits: Limits) -> Option<BTreeSet<Vec<u8>>> {
-        let mut paths = BTreeSet::new();
+    /// The paths of which the cache says something else, or nothing, and those that it alone knows, together with `before`,
+    /// if all of them are within these limits. A directory that is gone is beyond any.
+    pub(crate) fn unlike(
+        &self,
+        cache: &Cache<'_>,
+        before: BTreeSet<Vec<u8>>,
+        mut limits: Limits,
+    ) -> Option<BTreeSet<Vec<u8>>> {
+        limits.paths = limits.paths.checked_sub(before.len())?;
+        limits.paths_bytes = limits.paths_bytes.checked_sub(before.iter().map(Vec::len).sum())?;
+        let mut paths = before;
         let mut note = |path: Vec<u8>, file_bytes: u64| {
-            limits.paths = limits.paths.checked_sub(1)?;
-            limits.paths_bytes = limits.paths_bytes.checked_sub(path.len())?;
             limits.files_bytes = limits.files_bytes.checked_sub(file_bytes)?;
-            paths.insert(path);
+            if !paths.contains(&path) {
+                limits.paths = limits.paths.checked_sub(1)?;
+                limits.paths_bytes = limits.paths_bytes.checked_sub(path.len())?;
+                paths.insert(path);
+            }
             Some(())
         };
         for dir in &self.dirs {
