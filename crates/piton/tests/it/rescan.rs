@@ -357,3 +357,39 @@ fn rules_that_no_checkpoint_holds_are_missed_when_they_go() {
     let second = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled()));
     assert_eq!(paths_in(&sandbox, &second), [".gitignore", "d/a"]);
 }
+
+/// The index knows all files of the directory, and the store has forgotten what was in them.
+#[test]
+fn what_the_store_forgot_is_read_again_though_nothing_changed() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1\n dir/b = 2");
+    taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled()));
+    let id = |output: Vec<u8>| String::from_utf8(output).expect("an id").trim().to_owned();
+    let tree = id(sandbox.store_git(&["mktree", "--missing"]));
+    let other =
+        id(sandbox.store_git(&["-c", "user.name=a", "-c", "user.email=b", "commit-tree", "-m", "other", &tree]));
+    sandbox.store_git(&["update-ref", &format!("refs/hermes/{}", project_id(&sandbox)), &other]);
+    sandbox.store_git(&["-c", "gc.reflogExpire=now", "gc", "--quiet", "--prune=now"]);
+    let id = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled()));
+    assert_eq!(paths_in(&sandbox, &id), ["a", "dir/b"]);
+    sandbox.assert_store_is_whole();
+}
+
+/// Those of a directory in which nothing changed are counted at a glance, if they are all alike.
+#[test]
+fn permissions_are_kept_where_nothing_changed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let sandbox = Sandbox::new();
+    sandbox.tree("dir/a = 1\n dir/b = 2\n dir/c = 3\n other = 1");
+    fs::set_permissions(sandbox.path("dir/b"), fs::Permissions::from_mode(0o600)).expect("a file");
+    let modes = |id: &str| {
+        let commit = String::from_utf8(sandbox.store_git(&["cat-file", "commit", id])).expect("text");
+        commit.lines().filter(|line| line.contains("mode")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let take = || taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled()));
+    let first = modes(&take());
+    assert!(first.iter().any(|line| line.contains("dir/b")), "{first:?}");
+    next_tick(&sandbox);
+    sandbox.write("other", "2");
+    assert_eq!(modes(&take()), first);
+}
