@@ -22,6 +22,8 @@ cargo xtask coverage           which lines of the library the tests reach
 cargo xtask fuzz [TARGET]      fuzz what reads bytes from outside: --seconds N for each target (default: 60), --deep to
                                watch what libraries do with it as well (builds all of them anew)
 cargo xtask fuzz --keep        put what was found on the way and reaches more among the seeds in fuzz/corpus
+cargo xtask house              count what makes the sources hard to read, beside an older revision (--against REV);
+                               --openings, --dialect, --names, --cycles list the places
 cargo xtask powercut [OPTIONS] cut the power of piton at random moments and look what is left (--help)
 
 Options of bench:

@@ -3,7 +3,7 @@
 //! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and
 //! `space` try its maintenance for longer than a test may take, `fuzz` gives it what nobody would think of, `powercut` cuts its
 //! power and looks what is left, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
-//! what piton is made of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
+//! what piton is made of, `house` counts what makes the sources hard to read. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
 //! of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
@@ -16,6 +16,7 @@ mod deps;
 mod extras;
 mod fuzz;
 mod hermes;
+mod house;
 mod instructions;
 mod machine;
 mod measure;
@@ -74,6 +75,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         (Some("coverage"), _) => coverage::run(rest),
         (Some("deps"), _) => deps::run(rest),
         (Some("fuzz"), _) => fuzz::run(rest),
+        (Some("house"), _) => house::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),
         _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
     }
