@@ -61,11 +61,6 @@ impl Agent {
         }
     }
 
-    /// Whether it lets a prompt through that begins with a slash and is no command of its own.
-    pub(crate) fn passes_slashes(self) -> bool {
-        self != Self::Codex
-    }
-
     /// The agent of that name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|agent| agent.name() == name)

@@ -7,6 +7,7 @@ use clap_complete::ArgValueCompleter;
 
 use crate::cmd;
 use crate::cmd::complete::projects;
+use crate::surface::Surface;
 
 /// Shown below every help text.
 pub(crate) const EXIT_CODES: &str = "\
@@ -59,6 +60,9 @@ pub(crate) struct Global {
     /// Turn automatic checkpoints on for this command
     #[arg(long, global = true)]
     pub(crate) checkpoints: bool,
+    /// Where the answer is read: commands are named as they work there
+    #[arg(long, global = true, hide = true, value_enum, default_value_t)]
+    pub(crate) surface: Surface,
 }
 
 #[derive(Debug, Subcommand)]

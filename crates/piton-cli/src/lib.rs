@@ -16,6 +16,7 @@ mod interrupt;
 mod output;
 mod picker;
 mod progress;
+mod surface;
 mod upkeep;
 mod usage;
 

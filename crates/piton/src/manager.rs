@@ -251,6 +251,7 @@ impl Manager {
         if let Some(parent) = &note.parent {
             return self.work_for(parent, now);
         }
+        let name = name.filter(|name| note.also.as_deref() != Some(name));
         // A session of which nothing but its start was told has one turn so far, of the same name for all who ask.
         note.is_unprompted |= note.turn.is_none();
         let mut turn = note.turn.take().unwrap_or_else(|| format!("start-{}", note.time_secs));
@@ -265,6 +266,20 @@ impl Manager {
             let _ = store.save_turn_note(&key, &note);
         }
         (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
+    }
+
+    /// The agent goes on with the turn by itself, because a background task has ended, say. What comes under `name` from now
+    /// on belongs to the turn of the user's last prompt.
+    pub fn continue_turn_as(&mut self, session: &str, name: Option<&str>, now: Moment) {
+        let Some(store) = self.enter(session, now) else { return };
+        let key = SessionKey::new(&self.agent, session);
+        // Without a prompt there is no turn that it could belong to.
+        if let Some(mut note) = store.turn_note(&key).filter(|note| note.turn.is_some()) {
+            note.also = name.map(str::to_owned);
+            // A help: what is not remembered costs a spare checkpoint.
+            let _ = store.save_turn_note(&key, &note);
+            (self.turn, self.root) = (note.turn, note.root);
+        }
     }
 
     /// A session begins or is resumed in `dir`; `parent` is the session that it works for, if it is a subagent's.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use piton::{Error, ErrorKind, Settings};
+use piton::{Error, ErrorKind, Settings, StatusProblem};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
@@ -84,7 +84,12 @@ const MEANINGS: [(&str, &str); 13] = [
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
     let mut problems = Vec::new();
     let done = Context::lenient(global, output, &mut problems).and_then(|context| {
-        problems.iter().for_each(|problem| output.warn(&problem.what));
+        // A file that this call makes may be missing before.
+        let makes_file = matches!(args.verb, Some(Verb::Set { .. } | Verb::Init));
+        let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
+        let missing = missing.map(|path| path.display().to_string());
+        let is_said = |problem: &&StatusProblem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
+        problems.iter().filter(is_said).for_each(|problem| output.warn(&problem.what));
         match &args.verb {
             None => show(&context, global, output),
             Some(Verb::Get { key }) => get(key, &context, output),

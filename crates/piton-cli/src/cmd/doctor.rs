@@ -13,8 +13,10 @@ use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::counted;
+use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::edit::{Config, Ours};
-use crate::install::setup::{Caller, Homes, TIMEOUT_SECS, Whose, prompt_event, setup};
+use crate::install::outdated::{outdated, written_secs};
+use crate::install::setup::{Caller, Homes, Setup, TIMEOUT_SECS, Whose, prompt_event, setup};
 use crate::install::trust::{Trust, trust};
 use crate::install::{files, fire, shell};
 use crate::output::{Output, local, plain};
@@ -205,6 +207,9 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     for place in &places {
         check_place(&mut checked, place, homes, context, args);
     }
+    if checked.is_installed {
+        checked.problems.extend(command_problems(agent, homes, context, on_record));
+    }
     if places.len() > 1 {
         checked.notes.push("hooked up for the user and for this project".to_owned());
     }
@@ -218,6 +223,26 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
         checked.problems.push(Problem::new(what, why));
     }
     checked
+}
+
+/// What keeps `/rollback` from being answered: a command file of an older version, or one whose text arrived as a prompt since it
+/// was written.
+fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord) -> Vec<Problem> {
+    let hint = || format!("`piton install {}` writes it again", agent.name());
+    let setups: Vec<_> =
+        wheres(context).iter().filter_map(|whose| setup(agent, whose, homes, &Caller::default())).collect();
+    let hooked = |setup: &&Setup| setup.files.iter().any(|file| !file.is_needed && file.path.is_file());
+    let mut problems: Vec<_> = setups.iter().filter(hooked).flat_map(|setup| outdated(agent, setup)).collect();
+    if problems.is_empty() {
+        let written_secs = setups.iter().filter_map(written_secs).max().unwrap_or(i64::MIN);
+        let arrived = on_record.events.iter().find(|event| {
+            event.agent.as_deref() == Some(agent.name())
+                && event.what.starts_with(OWN_TEXT_ARRIVED)
+                && event.time.secs > written_secs
+        });
+        problems.extend(arrived.map(|event| event.what.clone()));
+    }
+    problems.into_iter().map(|what| Problem::new(what, hint())).collect()
 }
 
 fn unprotected_turns(context: &Context, agent: Agent) -> usize {
@@ -238,13 +263,18 @@ fn has_home(agent: Agent, homes: &Homes) -> bool {
     }
 }
 
-/// Where the agent is hooked up: for the user, and in this project.
-fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
+/// The user, and this project.
+fn wheres(context: &Context) -> [Whose; 2] {
     let store = context.existing_store().ok().flatten();
     let project =
         context.project(store.as_ref()).map_or_else(|_| context.dir.clone(), |project| project.dir().to_owned());
+    [Whose::User, Whose::Project(project)]
+}
+
+/// Where the agent is hooked up: for the user, and in this project.
+fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
-    for whose in [Whose::User, Whose::Project(project)] {
+    for whose in wheres(context) {
         let Some(setup) = setup(agent, &whose, homes, &Caller::default()) else { continue };
         let is_the_projects = matches!(whose, Whose::Project(_));
         for config in &setup.configs {

@@ -83,7 +83,7 @@ with `--dry-run`: `dry_run`, `outcome`, `id`, `safety_id`, `written`, `removed`,
 `make_dirs`, `drop_dirs`, `left`, `moved_aside`, `other_sessions`";
 
 const INSTALL: &str = "\
-`dry_run`, `enabled`, `agents` (a list of `agent`, `outcome` (`installed`, `updated`, `unchanged`, `removed`, `absent`), \
+`dry_run`, `enabled` (turned on), `disabled` (put back), `agents` (a list of `agent`, `outcome` (`installed`, `updated`, `unchanged`, `removed`, `absent`), \
 `files` (a list of `path`, `change`, `copy`), `left` (a list of `what`, `why`), `todo`), `diff`";
 
 const INTRODUCTION: &str = "\
@@ -108,7 +108,7 @@ pub(crate) fn page(mut piton: Command) -> String {
     piton.build();
     let mut page = INTRODUCTION.to_owned();
     let _ = write!(page, "\n```text\n{EXIT_CODES}\n```\n");
-    let global: Vec<_> = piton.get_arguments().filter(|arg| arg.is_global_set()).collect();
+    let global: Vec<_> = piton.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).collect();
     let _ = write!(page, "\n## Options of all commands\n\n{}", table(&global));
     for command in piton.get_subcommands() {
         section(&mut page, "", command);

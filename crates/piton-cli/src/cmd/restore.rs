@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::fit::counted;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
+use crate::surface::Surface;
 use crate::{interrupt, upkeep};
 
 /// Make files equal to a checkpoint again
@@ -159,7 +160,7 @@ pub(crate) fn restore(
     tell_agents(&context.settings, &store, &project, &report);
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report));
-    output.text(&report_text(&report, &paths));
+    output.text(&report_text(&report, &paths, output.surface));
     if interrupt::caught().is_some() {
         output.hint("it was too late to stop");
     }
@@ -278,8 +279,8 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-/// What was done, and of which paths; all, if there are none.
-pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
+/// What was done, and of which paths; all, if there are none. Commands are those of the surface.
+pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>], surface: Surface) -> String {
     let names: Vec<_> = paths.iter().map(|path| shown(path)).collect();
     let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
     if report.outcome == RestoreOutcome::NothingToDo {
@@ -307,7 +308,10 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
     if let Some(safety) = report.safety {
-        lines.push(format!("What there was before is saved as {}: `piton undo` goes back to it", safety.short()));
+        let line = format!("piton restore {}", safety.short());
+        let back = surface.command(&line).filter(|_| surface != Surface::Shell);
+        let back = back.unwrap_or_else(|| "piton undo".to_owned());
+        lines.push(format!("What there was before is saved as {}: `{back}` goes back to it", safety.short()));
     }
     lines.join("\n")
 }

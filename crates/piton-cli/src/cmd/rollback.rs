@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::fit::{self, wrapped};
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
+use crate::surface::Surface;
 
 /// List the checkpoints of this project, or go back to one of them
 #[derive(Debug, Args)]
@@ -34,9 +35,6 @@ pub(crate) struct Rollback {
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
     #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
     rest: Vec<OsString>,
-    /// Tell what to type without a slash: the list is for an agent that lets none through
-    #[arg(long, hide = true)]
-    without_slash: bool,
     #[command(flatten)]
     how: How,
 }
@@ -46,7 +44,7 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
         (None, _) if output.has_screen() && args.how == How::default() && has_checkpoints(context)? => {
             picker::open(context, output)
         }
-        (None, _) => list(if args.without_slash { "piton rollback" } else { "/rollback" }, context, output),
+        (None, _) => list(context, output),
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
@@ -60,30 +58,31 @@ fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
     Ok(!History::of(&store, &project)?.checkpoints().is_empty())
 }
 
-/// What to type next, as a chat or a terminal shows it, after the name of the command.
+/// What to type next, as a shell takes it.
 const NEXT: [(&str, &str); 3] = [
-    ("<N>", "restore to checkpoint N"),
-    ("diff <N>", "preview changes since checkpoint N"),
-    ("<N> <file>", "restore a single file from checkpoint N"),
+    ("piton restore N", "restore to checkpoint N"),
+    ("piton diff N", "preview changes since checkpoint N"),
+    ("piton restore N FILE", "restore a single file from checkpoint N"),
 ];
-/// The longest line of it.
-const NEXT_COLUMNS: usize = 67;
 
-fn next_lines(name: &str, columns: Option<usize>) -> String {
-    let is_narrow = columns.is_some_and(|columns| columns < NEXT_COLUMNS);
-    let line = |(words, does): (&str, &str)| {
-        let typed = format!("{name} {words}");
+/// The commands that work on this surface, one a line, in columns where there is room.
+fn next_lines(surface: Surface, columns: Option<usize>) -> String {
+    let commands = NEXT.map(|(line, does)| (surface.command(line).unwrap_or_else(|| line.to_owned()), does));
+    let widest = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let longest = commands.iter().map(|(_, does)| 2 + widest + 3 + does.len()).max().unwrap_or(0);
+    let is_narrow = columns.is_some_and(|columns| columns < longest);
+    let line = |(command, does): (String, &str)| {
         if is_narrow {
-            format!("  {typed}\n{}", wrapped(does, "      ", columns))
+            format!("  {command}\n{}", wrapped(does, "      ", columns))
         } else {
-            format!("  {typed:<26}{does}")
+            format!("  {command:<widest$}   {does}")
         }
     };
-    NEXT.map(line).join("\n")
+    commands.map(line).join("\n")
 }
 
-/// `name` is what to type to run this command.
-fn list(name: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
+/// Prints the list. What to type next is for people: a file or a program gets the list alone.
+fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.existing_store()?;
     let project = context.project(store.as_ref())?;
     let list = match &store {
@@ -112,7 +111,11 @@ fn list(name: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
     let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
     let columns = output.columns();
     let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
-    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n\n{}", lines.join("\n"), next_lines(name, columns)));
+    let mut text = format!("📸 Checkpoints for {dir}:\n\n{}", lines.join("\n"));
+    if output.is_read_by_a_person() {
+        text += &format!("\n\n{}", next_lines(output.surface, columns));
+    }
+    output.text(&text);
     Ok(())
 }
 

@@ -14,6 +14,11 @@ use crate::agents::Agent;
 /// Names of sessions and turns go into records: a longer one is cut.
 const NAME_CHARS_MAX: usize = 256;
 
+/// The event with which the plugin in Hermes passes on what was typed after `/piton`.
+pub(crate) const HERMES_COMMAND: &str = "piton_command";
+/// What a prompt begins with that Claude makes itself when a background task ends.
+const TASK_NOTIFICATION: &str = "<task-notification>";
+
 /// What an agent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HookEvent {
@@ -40,6 +45,8 @@ pub(crate) struct HookEvent {
 pub(crate) enum Kind {
     /// The user has said something.
     Prompt { text: String },
+    /// The agent goes on by itself with the turn that it is in, under a new name for it.
+    Continuation,
     /// A tool is about to run.
     BeforeTool { tool: String, change: Change },
     /// A session begins or is resumed.
@@ -107,7 +114,7 @@ fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
     }
     match name {
         "BeforeAgent" | "BeforeTool" => Agent::Gemini,
-        "pre_llm_call" | "pre_tool_call" | "on_session_start" => Agent::Hermes,
+        "pre_llm_call" | "pre_tool_call" | "on_session_start" | HERMES_COMMAND => Agent::Hermes,
         "chat.message" | "tool.execute.before" | "event:session.created" => Agent::Opencode,
         "" if named != Agent::Plain && fields.get("event").is_some_and(Value::is_string) => Agent::Crush,
         // Copilot sends the same as Claude to hooks that it finds in Claude's settings, but for the transcript.
@@ -163,8 +170,10 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         | "prompt" => match prompt(fields) {
             // Qwen says so again after each tool, with nothing in it.
             text if agent == Agent::Qwen && text.is_empty() => Kind::Other,
+            text if agent == Agent::Claude && text.trim_start().starts_with(TASK_NOTIFICATION) => Kind::Continuation,
             text => Kind::Prompt { text },
         },
+        HERMES_COMMAND => Kind::Prompt { text: format!("/rollback {}", prompt(fields)) },
         "PreToolUse"
         | "BeforeTool"
         | "preToolUse"

@@ -19,6 +19,7 @@ use crate::agents::Agent;
 use crate::cli::Global;
 use crate::context::{Context, Surroundings};
 use crate::output::plain;
+use crate::surface::Surface;
 use crate::upkeep;
 
 /// A longer deadline is no use: agents are told to wait 15 seconds, and stdin may have cost two of them.
@@ -59,6 +60,8 @@ enum Doing {
     Prompt(String),
     /// A checkpoint before a tool that may change something here.
     Tool { reason: String, touched: Vec<PathBuf> },
+    /// The turn goes on under another name.
+    Continue,
     /// A rollback, in place of the model.
     Rollback(Vec<String>),
 }
@@ -134,6 +137,7 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
     match &event.kind {
         Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
         Kind::SessionStart => Some(Doing::Start),
+        Kind::Continuation => Some(Doing::Continue),
         Kind::Unreadable => Some(unreadable()),
         Kind::Prompt { text } => {
             Some(typed_words(event, text).map_or_else(|| Doing::Prompt(reason_of(text)), Doing::Rollback))
@@ -162,13 +166,15 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
 
 /// The words of a rollback, if that is what the prompt is and the agent lets it be answered.
 fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
-    typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event.agent, "").is_some())
+    typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event, "").is_some())
 }
 
 /// Whether a checkpoint was called for, as far as the event alone tells.
 fn asks_for_protection(event: &HookEvent) -> bool {
     match &event.kind {
-        Kind::SessionStart | Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => false,
+        Kind::SessionStart | Kind::Continuation | Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => {
+            false
+        }
         Kind::Prompt { text } => typed_words(event, text).is_none(),
         Kind::BeforeTool { .. } | Kind::Unreadable => true,
     }
@@ -222,13 +228,14 @@ impl Task {
             .with_journal(self.around.journal.clone());
         self.enter_turn(&mut manager);
         let problems = std::mem::take(&mut self.around.problems).into_iter().chain(self.complaint.take());
-        for problem in problems {
+        let own_text = self.own_text_problem();
+        for problem in problems.chain(own_text.clone()) {
             manager.note_warning(problem, Context::now());
         }
         match &self.doing {
-            Doing::Rollback(words) => self.rollback(&manager, words),
+            Doing::Rollback(words) => self.rollback(&manager, words, own_text.as_deref()),
             _ if !is_enabled => NOTHING,
-            Doing::Start => NOTHING,
+            Doing::Start | Doing::Continue => NOTHING,
             Doing::Prompt(reason) => {
                 let missed = self.protect(&manager, reason, &[]);
                 let notice = answer::has_ear(&self.event).then(|| manager.take_notice(Context::now())).flatten();
@@ -237,6 +244,11 @@ impl Task {
             }
             Doing::Tool { reason, touched } => Done { missed: self.protect(&manager, reason, touched), ..NOTHING },
         }
+    }
+
+    fn own_text_problem(&self) -> Option<String> {
+        let Kind::Prompt { text } = &self.event.kind else { return None };
+        typed::own_text_problem(self.event.agent, text)
     }
 
     fn enter_turn(&self, manager: &mut Manager) {
@@ -248,6 +260,7 @@ impl Task {
             Doing::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
             Doing::Prompt(_) => manager.begin_turn(session, turn, here, now),
             Doing::Tool { .. } => manager.continue_turn(session, turn, now),
+            Doing::Continue => manager.continue_turn_as(session, turn, now),
             Doing::Rollback(_) => {}
         }
     }
@@ -286,14 +299,15 @@ impl Task {
         is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned())
     }
 
-    fn rollback(&self, manager: &Manager, words: &[String]) -> Done {
+    /// `problem` is what else the user is told.
+    fn rollback(&self, manager: &Manager, words: &[String], problem: Option<&str>) -> Done {
         let root = self.event.session.as_ref().and_then(|session| manager.root_of(session));
         let Some(dir) = root.or_else(|| self.here.clone()) else {
             return NOTHING;
         };
         let (base, config, session) =
             (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
-        let place = Place { dir, base, config, session, has_slash: self.event.agent.passes_slashes() };
+        let place = Place { dir, base, config, session, surface: Surface::of(self.event.agent) };
         let run = || typed::run(&place, words);
         // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
         let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
@@ -303,7 +317,8 @@ impl Task {
             }
             _ => run(),
         };
-        Done { answer: answer::in_place_of_the_model(self.event.agent, &text), missed: None }
+        let text = problem.map_or(text.clone(), |problem| format!("{text}\nwarning: {problem}"));
+        Done { answer: answer::in_place_of_the_model(&self.event, &text), missed: None }
     }
 }
 

@@ -14,7 +14,10 @@ pub(crate) const TIMEOUT_SECS: u64 = 15;
 const PLUGIN: &str = include_str!("texts/piton.js");
 const ROLLBACK_MD: &str = include_str!("texts/rollback.md");
 const ROLLBACK_TOML: &str = include_str!("texts/rollback.toml");
+const ROLLBACK_QWEN: &str = include_str!("texts/rollback-qwen.md");
 const ROLLBACK_SKILL: &str = include_str!("texts/SKILL.md");
+const HERMES_PLUGIN: &str = include_str!("texts/hermes/__init__.py");
+const HERMES_MANIFEST: &str = include_str!("texts/hermes/plugin.yaml");
 
 /// Whose configuration something is installed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,8 +195,9 @@ fn pieces(agent: Agent, whose: &Whose, caller: &Caller) -> Vec<Piece> {
     match agent {
         Agent::Cursor => pieces.insert(0, Piece { keys: vec!["version"], what: What::Default(json!(1)) }),
         Agent::Hermes => {
-            let value = json!({"type": "exec", "command": caller.line(&["rollback"])});
-            pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Member(value) });
+            // A quick command gets no arguments, and would come before the plugin's.
+            pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Gone });
+            pieces.push(Piece { keys: vec!["plugins", "enabled"], what: What::Word("piton") });
         }
         _ => {}
     }
@@ -217,7 +221,9 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
     match agent {
         Agent::Claude | Agent::Qwen => {
             configs.push(json(dir.join("settings.json")));
-            files.push(rollback(dir.join("commands/rollback.md"), ROLLBACK_MD));
+            // Claude passes on what was typed, Qwen the text of the file.
+            let text = if agent == Agent::Claude { ROLLBACK_MD } else { ROLLBACK_QWEN };
+            files.push(rollback(dir.join("commands/rollback.md"), text));
         }
         Agent::Gemini => {
             configs.push(json(dir.join("settings.json")));
@@ -231,12 +237,13 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
         Agent::Hermes => {
             let path = dir.join("config.yaml");
             configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, whose, caller) });
+            let plugin = HERMES_PLUGIN.replace("@COMMAND@", &hook_words(agent, caller));
+            let plugin = plugin.replace("@TIMEOUT_SECS@", &TIMEOUT_SECS.to_string());
+            files.push(rollback(dir.join("plugins/piton/plugin.yaml"), HERMES_MANIFEST));
+            files.push(rollback(dir.join("plugins/piton/__init__.py"), &plugin));
         }
         Agent::Opencode => {
-            let words = [caller.program.as_str(), "hook", agent.name()];
-            let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
-            let command = json!(words).to_string();
-            let text = PLUGIN.replace("@COMMAND@", &command);
+            let text = PLUGIN.replace("@COMMAND@", &hook_words(agent, caller));
             let text = text.replace("@DEADLINE_MS@", &(TIMEOUT_SECS * 1000).to_string());
             let mark = "Written by `piton install opencode`";
             files.push(OwnFile { path: dir.join("plugins/piton.js"), text, mark, is_needed: true });
@@ -253,6 +260,13 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
         Agent::Plain => return None,
     }
     Some(Setup { configs, files, todo: todo(agent) })
+}
+
+/// The words of the hook's command as a list in JSON, which JavaScript and Python read as well.
+fn hook_words(agent: Agent, caller: &Caller) -> String {
+    let words = [caller.program.as_str(), "hook", agent.name()];
+    let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
+    json!(words).to_string()
 }
 
 /// Where a project keeps things for an agent, below its root.

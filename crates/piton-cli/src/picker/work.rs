@@ -20,6 +20,7 @@ use super::state::{Action, Deed, Done, Event, Planned, Trouble};
 use crate::cmd::restore::{other_line, plan_lines, report_text, tell_agents};
 use crate::context::Context;
 use crate::output::plain;
+use crate::surface::Surface;
 
 /// How many versions of a file are compared with the one that is there now. A checkpoint with yet another version is
 /// shown, whether it differs or not.
@@ -251,5 +252,5 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
     }
     let report = prepared.apply()?;
     tell_agents(&ground.settings, &ground.store, &ground.project, &report);
-    Ok(Done { outcome: report.outcome, text: report_text(&report, &[]) })
+    Ok(Done { outcome: report.outcome, text: report_text(&report, &[], Surface::Shell) })
 }

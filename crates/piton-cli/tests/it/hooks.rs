@@ -361,3 +361,22 @@ fn an_agent_in_a_directory_that_all_share_is_on_record() {
     assert!(journal(&sandbox).contains("all users share"), "{}", journal(&sandbox));
     fs::set_permissions(sandbox.project(), fs::Permissions::from_mode(0o755)).expect("permissions");
 }
+
+/// Claude makes a prompt of its own when a background task ends, and works on under the name of that prompt.
+#[test]
+fn a_background_task_that_ends_is_no_turn() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t1", "start a background task"));
+    sandbox.write("a.txt", "2");
+    let ended = "<task-notification>\n<task-id>a1</task-id>\n<status>completed</status>\n</task-notification>";
+    assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t2", ended)), "");
+    hook(&sandbox, &["claude"], bash(&sandbox, "s", "t2", "rm a.txt"));
+    assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"]], "what comes of it belongs to the user's prompt");
+    hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t3", "go on"));
+    assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t3"]]);
+    // A tool under a name that was never told of is another turn, as before.
+    sandbox.write("a.txt", "4");
+    hook(&sandbox, &["claude"], bash(&sandbox, "s", "t4", "rm a.txt"));
+    assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t3"], ["t4"]]);
+}

@@ -88,7 +88,7 @@ fn hermes_has_yaml_that_stock_python_reads() {
     let expected = json!({
         "checkpoints": true,
         "hooks": {"on_session_start": list, "pre_llm_call": list, "pre_tool_call": list},
-        "quick_commands": {"piton": {"type": "exec", "command": format!("{PITON} rollback")}},
+        "plugins": {"enabled": ["piton"]},
     });
     let python = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
     let has_yaml = clean_command("python3").args(["-c", "import yaml"]).stderr(Stdio::null()).status();
@@ -132,10 +132,8 @@ fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
         piton(&sandbox, ["install", "hermes"]).done();
         let now = fs::read_to_string(&file).expect("a file");
         assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 3, "{now}");
-        assert!(
-            now.contains(&format!("command: \"{PITON} rollback\"\n")) && now.matches("/piton").count() == 4,
-            "{now}"
-        );
+        assert!(!now.contains(" rollback\n") && now.matches("/piton").count() == 3, "{now}");
+        assert!(now.contains(quick) && now.contains("- \"piton\"\n"), "{now}");
         piton(&sandbox, ["uninstall", "hermes"]).done();
         assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
     }
@@ -175,8 +173,8 @@ fn a_base_and_a_configuration_that_are_not_the_usual_ones_are_in_the_command() {
     assert!(claude.contains(&format!("\"{PITON} hook claude {options}\"")), "{claude}");
     let copilot = read(".copilot/hooks/piton.json");
     assert!(copilot.contains(&format!("hook copilot preToolUse {options} 2>/dev/null || true\"")), "{copilot}");
-    let hermes = read(".hermes/config.yaml");
-    assert!(hermes.contains(&format!("{PITON} rollback {options}")), "{hermes}");
+    let words = json!([PITON, "hook", "hermes", "--base", base, "--config", config]);
+    assert!(read(".hermes/plugins/piton/__init__.py").contains(&format!("\nCOMMAND = {words}\n")));
     let words = json!([PITON, "hook", "opencode", "--base", base, "--config", config]);
     assert!(read(".config/opencode/plugins/piton.js").contains(&words.to_string()));
     // What doctor makes up stays out of that base.
@@ -200,8 +198,51 @@ fn commands_for_rollback_are_written_and_start_nothing() {
         ("copilot", ".copilot/skills/rollback/SKILL.md"),
     ] {
         let (_, text) = installed(agent, path);
-        assert!(text.contains("piton doctor") && text.contains("description") && !text.contains("!{"), "{text}");
+        assert!(
+            text.contains("Written by `piton install") && text.contains("description") && !text.contains("!{"),
+            "{text}"
+        );
+        // These two send the text of the file to the hook, and not what was typed.
+        assert_eq!(text.contains("/rollback {{args}}"), ["gemini", "qwen"].contains(&agent), "{text}");
     }
+}
+
+/// A Python program that loads the plugin as Hermes does, and runs its command.
+const HERMES_DRIVER: &str = r#"
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("hermes_plugins.piton", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+class Context:
+    def register_hook(self, name, callback): self.hook = callback
+    def register_command(self, name, handler, description="", args_hint=""): self.command = (name, handler)
+context = Context()
+module.register(context)
+assert context.hook(session_id="s", turn_id="t", unknown=1) is None
+assert context.command[0] == "piton"
+print(context.command[1](sys.argv[2]))
+"#;
+
+#[test]
+fn the_plugin_passes_on_what_is_typed_in_hermes() {
+    if !has_program("python3") {
+        return;
+    }
+    let (sandbox, _) = installed("hermes", ".hermes/plugins/piton/plugin.yaml");
+    sandbox.tree("a.txt = 1");
+    piton(&sandbox, ["take"]).done();
+    sandbox.write("a.txt", "2");
+    let plugin = sandbox.home().join(".hermes/plugins/piton/__init__.py");
+    let call = |arguments: &str| {
+        let mut python = clean_command("python3");
+        python.env("HOME", sandbox.home()).env("TZ", "UTC").env("PYTHONDONTWRITEBYTECODE", "1");
+        run(python.current_dir(sandbox.project()).args(["-c", HERMES_DRIVER]).arg(&plugin).arg(arguments)).done().stdout
+    };
+    assert!(call("").contains("\n  /piton N        restore to checkpoint N\n"), "{}", call(""));
+    assert!(call("1 a.txt").starts_with("Restored to "));
+    assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "1");
+    fs::write(&plugin, fs::read_to_string(&plugin).expect("a file").replace(PITON, "/nowhere/piton")).expect("a file");
+    assert!(call("").contains("run `piton rollback` in a shell"), "{}", call(""));
 }
 
 /// A node program that loads the plugin as opencode does, and calls what it returns.

@@ -17,6 +17,7 @@ mod hooks;
 mod install;
 mod install_faults;
 mod install_shapes;
+mod install_switch;
 mod kit;
 mod manners;
 mod memory;

@@ -402,3 +402,13 @@ fn a_signal_that_is_to_be_ignored_is_ignored() {
     let ran = end(child).done();
     assert!(ran.stdout.starts_with("Taken: "), "{ran:?}");
 }
+
+#[test]
+fn a_list_that_is_piped_is_a_list_and_nothing_else() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    piton(&sandbox, ["take"]).done();
+    let ran = piton(&sandbox, ["rollback"]).done();
+    assert!(ran.stdout.ends_with("  manual\n") && !ran.stdout.contains("piton restore"), "{ran:?}");
+    assert_eq!(ran.stderr, "");
+}

@@ -44,6 +44,8 @@ impl SessionKey {
 pub(crate) struct TurnNote {
     /// The turn that it is in; none before the first prompt.
     pub(crate) turn: Option<String>,
+    /// Another name of that turn, under which the agent went on by itself.
+    pub(crate) also: Option<String>,
     /// The directory in which it began.
     pub(crate) root: Option<PathBuf>,
     /// The session that it works for, if it is a subagent's.
@@ -65,7 +67,7 @@ impl TurnNote {
         let value = json!({
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
-            "unprompted": self.is_unprompted,
+            "unprompted": self.is_unprompted, "also": self.also,
         });
         value.to_string().into_bytes()
     }
@@ -77,6 +79,7 @@ impl TurnNote {
         let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
         let note = Self {
             turn: text("turn"),
+            also: text("also"),
             root: root.map(|root| std::ffi::OsString::from_vec(root).into()),
             parent: text("parent"),
             misses: value["misses"].as_u64().unwrap_or(0),
@@ -217,6 +220,7 @@ mod tests {
         let key = SessionKey::new("claude", "s-1 ä");
         let note = TurnNote {
             turn: Some("t".to_owned()),
+            also: Some("t2".to_owned()),
             root: Some(PathBuf::from(std::ffi::OsString::from_vec(b"/p/\xff x".to_vec()))),
             parent: Some("p".to_owned()),
             misses: 2,
