@@ -81,7 +81,8 @@ pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{Heard, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting, Watch,
+    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,
+    Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

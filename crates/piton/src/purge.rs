@@ -13,9 +13,7 @@ use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{
-    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, Watch, push_entry,
-};
+use crate::store::{Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, Watch, push_entry};
 use crate::time::Moment;
 
 /// The shortest beginning of a turn's name that is enough to name it.

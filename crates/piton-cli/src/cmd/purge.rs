@@ -99,13 +99,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
 }
 
 /// Removes the words of one prompt.
-fn forget_prompt(
-    name: &str,
-    args: &Purge,
-    store: &Store,
-    project: &Project,
-    output: &Output,
-) -> anyhow::Result<()> {
+fn forget_prompt(name: &str, args: &Purge, store: &Store, project: &Project, output: &Output) -> anyhow::Result<()> {
     let turn = find_prompt(store, project, name)?;
     let in_reason = History::of(store, project)?
         .checkpoints()

@@ -77,8 +77,7 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
         format!("Kind:      {}", facts.kind.word()),
     ];
     let origin = checkpoint.newest_origin();
-    let origin =
-        [("Agent:    ", &origin.agent), ("Session:  ", &origin.session), ("Turn:     ", &origin.turn)];
+    let origin = [("Agent:    ", &origin.agent), ("Session:  ", &origin.session), ("Turn:     ", &origin.turn)];
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
     lines.extend(turn_lines(checkpoint));
     lines.push(format!("Files:     {}", grouped(files.len() as u64)));

@@ -118,7 +118,9 @@ fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
     }
     match name {
         "BeforeAgent" | "BeforeTool" | "AfterAgent" => Agent::Gemini,
-        "pre_llm_call" | "pre_tool_call" | "on_session_start" | "post_llm_call" | "on_session_finalize" => Agent::Hermes,
+        "pre_llm_call" | "pre_tool_call" | "on_session_start" | "post_llm_call" | "on_session_finalize" => {
+            Agent::Hermes
+        }
         "chat.message" | "tool.execute.before" | "event:session.created" | "event:session.idle" => Agent::Opencode,
         "" if named != Agent::Plain && fields.get("event").is_some_and(Value::is_string) => Agent::Crush,
         // Copilot sends the same as Claude to hooks that it finds in Claude's settings, but for the transcript.

@@ -118,9 +118,7 @@ fn events(agent: Agent) -> &'static [&'static str] {
         Agent::Claude | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"],
         Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool", "AfterAgent", "SessionEnd"],
         Agent::Cursor => &["sessionStart", "beforeSubmitPrompt", "preToolUse"],
-        Agent::Hermes => {
-            &["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"]
-        }
+        Agent::Hermes => &["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"],
         Agent::Crush => &["PreToolUse"],
         Agent::Copilot => &["sessionStart", "userPromptSubmitted", "preToolUse", "agentStop", "sessionEnd"],
         Agent::Opencode => &["chat.message", "tool.execute.before"],

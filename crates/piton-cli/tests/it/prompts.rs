@@ -33,8 +33,7 @@ fn ledger(sandbox: &Sandbox) -> Vec<Value> {
 /// Three questions, then an order, and the agent deletes a file.
 fn four_prompts(sandbox: &Sandbox) {
     sandbox.tree("x.txt = 1\n y.txt = 2");
-    let prompts =
-        [("p1", "what is this?"), ("p2", "and that?"), ("p3", "why is\nthat so?"), ("p4", "delete it all")];
+    let prompts = [("p1", "what is this?"), ("p2", "and that?"), ("p3", "why is\nthat so?"), ("p4", "delete it all")];
     for (turn, text) in prompts {
         hook(sandbox, &["claude"], prompt(sandbox, "s", turn, text));
     }
@@ -106,8 +105,7 @@ fn prompts_after_a_take_by_hand_and_of_two_agents_are_at_its_row() {
 #[test]
 fn the_setting_decides_how_much_of_a_prompt_is_stored_and_keys_are_masked() {
     let text = "use sk-ant-REDACTED\nsecond line";
-    let cases =
-        [("short", json!("use ***")), ("full", json!(text)), ("none", Value::Null)];
+    let cases = [("short", json!("use ***")), ("full", json!(text)), ("none", Value::Null)];
     for (amount, stored) in cases {
         let sandbox = Sandbox::new();
         sandbox.tree("x.txt = 1");

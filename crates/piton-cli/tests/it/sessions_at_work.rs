@@ -143,7 +143,9 @@ fn a_session_without_an_event_for_long_is_not_at_work() {
     assert_eq!(others(&sandbox, &["2", "--session=one"]).len(), 0);
     let plan = |minutes: &str| {
         let mut command = command(&sandbox);
-        command.args(["restore", "2", "--dry-run", "--json", "--session=one"]).env("PITON_SESSION_IDLE_MINUTES", minutes);
+        command
+            .args(["restore", "2", "--dry-run", "--json", "--session=one"])
+            .env("PITON_SESSION_IDLE_MINUTES", minutes);
         run(&mut command).done().json()["other_sessions"].as_array().map(Vec::len)
     };
     assert_eq!((plan("0"), plan("30")), (Some(1), Some(0)));

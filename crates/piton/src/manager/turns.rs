@@ -145,7 +145,10 @@ impl Manager {
     }
 
     fn note_end(&mut self, session: &str, now: Moment, end: impl FnOnce(&mut TurnNote)) {
-        let Some(store) = self.enter(session, now) else {
+        (self.session, self.start) = (Some(session.to_owned()), None);
+        // An end makes no store.
+        let Some(store) = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten()
+        else {
             return;
         };
         let key = SessionKey::new(&self.agent, session);

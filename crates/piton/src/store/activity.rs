@@ -75,16 +75,19 @@ mod tests {
         let ended = TurnNote { ended_secs: Some(seen), ..note(seen) };
         assert_eq!(at_work(&[("claude", "a", ended)], claude), None);
         assert_eq!(at_work(&[("claude", "a", note(NOW.secs - 1800))], claude), None, "idle");
-        assert_eq!(at_work(&[("claude", "a", note(NOW.secs + 50))], claude), Some(NOW.secs + 50), "the clock was set back");
+        assert_eq!(
+            at_work(&[("claude", "a", note(NOW.secs + 50))], claude),
+            Some(NOW.secs + 50),
+            "the clock was set back"
+        );
         assert_eq!(at_work(&[], claude), None, "nothing is known of it since 1970");
     }
 
     #[test]
     fn a_newer_session_of_the_same_agent_takes_over_from_one_that_is_done() {
         let seen = NOW.secs - 600;
-        let newer = |agent: &'static str, started| {
-            (agent, "b", TurnNote { started_secs: Some(started), ..note(NOW.secs) })
-        };
+        let newer =
+            |agent: &'static str, started| (agent, "b", TurnNote { started_secs: Some(started), ..note(NOW.secs) });
         let older = ("claude", "a", note(seen));
         let claude = ("claude", "a");
         assert_eq!(at_work(&[older.clone(), newer("claude", seen + 1)], claude), None);

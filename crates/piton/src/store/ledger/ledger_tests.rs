@@ -135,7 +135,9 @@ fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
     assert!(kept.len() > 50, "{}", kept.len());
     // One state with very many prompts does not crowd out the others.
     for n in 0..400 {
-        store.append_turn(&project(), &long(format!("u{n}"), 9), || Some(HashSet::from([id(1), id(9)]))).expect("a line");
+        store
+            .append_turn(&project(), &long(format!("u{n}"), 9), || Some(HashSet::from([id(1), id(9)])))
+            .expect("a line");
     }
     assert_eq!(turns(&store)[0], "first");
 }
@@ -154,7 +156,8 @@ impl Played {
         let (store, dir) = (store(temp), temp.path().join("project"));
         fs::create_dir(&dir).and_then(|()| fs::write(dir.join("file"), "1")).expect("a file");
         let project = Project::at(&dir, None).expect("a project");
-        let settings = Settings { enabled: true, deadline_ms: 60_000, prompt_text: PromptText::Short, ..Settings::default() };
+        let settings =
+            Settings { enabled: true, deadline_ms: 60_000, prompt_text: PromptText::Short, ..Settings::default() };
         let manager = Manager::new(store.base(), None, settings).for_agent("claude");
         Self { store, project, manager, dir, secs: NOW.secs }
     }
@@ -175,7 +178,8 @@ impl Played {
     fn take(&mut self, reason: &str) {
         let request = Request { kind: CheckpointKind::Manual, reason: reason.into(), ..Request::default() };
         let now = self.now();
-        crate::take(&self.store, &self.project, &request, &Settings::default(), now, &Progress::default()).expect("taken");
+        crate::take(&self.store, &self.project, &request, &Settings::default(), now, &Progress::default())
+            .expect("taken");
     }
 
     fn headlines(&self) -> Vec<String> {
@@ -288,7 +292,10 @@ fn an_undo_after_a_restore_keeps_the_rows_of_the_turns() {
     played.prompt("s", "t1", "words");
     fs::write(played.dir.join("file"), "2").expect("a file");
     let now = played.now();
-    played.manager.restore(&played.dir, RestoreTo::Named("1"), crate::RestoreOptions::default(), now).expect("restored");
+    played
+        .manager
+        .restore(&played.dir, RestoreTo::Named("1"), crate::RestoreOptions::default(), now)
+        .expect("restored");
     let headlines = played.headlines();
     assert_eq!(headlines[1], "prompt: words");
     assert!(headlines[0].starts_with("before restore to "), "{headlines:?}");

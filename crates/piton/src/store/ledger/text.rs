@@ -14,8 +14,24 @@ const NAMED_VALUE_CHARS_MIN: usize = 4;
 const MASK: &str = "***";
 /// The beginnings of keys that services give out.
 const KEY_PREFIXES: [&str; 18] = [
-    "sk-", "sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-",
-    "AKIA", "ASIA", "AIza", "eyJ",
+    "sk-",
+    "sk_",
+    "pk_",
+    "rk_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "eyJ",
 ];
 /// Names of values that are secret.
 const SECRET_NAMES: [&str; 9] =
@@ -51,7 +67,9 @@ fn masked(text: &str) -> String {
         // `password: x`, `Bearer x`, `the password is x`: the value is the next word.
         is_announced = match word.trim_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase().as_str() {
             "is" | "=" | "" => is_announced,
-            name => shown == word && (announces(name) && (word.ends_with([':', '=']) || name == "bearer" || is_bare(word))),
+            name => {
+                shown == word && (announces(name) && (word.ends_with([':', '=']) || name == "bearer" || is_bare(word)))
+            }
         };
         out.push_str(&shown);
         out.push_str(space);
@@ -85,7 +103,8 @@ fn masked_word(word: &str, is_announced: bool) -> String {
         }
     }
     let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
-    let is_value = is_announced && bare.chars().count() >= NAMED_VALUE_CHARS_MIN && bare.contains(|c: char| !c.is_alphabetic());
+    let is_value =
+        is_announced && bare.chars().count() >= NAMED_VALUE_CHARS_MIN && bare.contains(|c: char| !c.is_alphabetic());
     if !bare.is_empty() && (is_value || is_key(bare)) { word.replace(bare, MASK) } else { word.to_owned() }
 }
 
@@ -97,7 +116,10 @@ fn is_key(word: &str) -> bool {
     }
     // Paths and names in prompts are long, too: they have dots, slashes or words of letters alone.
     let longest = word.split(['/', '.', '-', '_']).map(str::len).max().unwrap_or(0);
-    word.chars().all(is_part) && has_digit && longest >= KEY_CHARS_MIN && word.contains(|c: char| c.is_ascii_alphabetic())
+    word.chars().all(is_part)
+        && has_digit
+        && longest >= KEY_CHARS_MIN
+        && word.contains(|c: char| c.is_ascii_alphabetic())
 }
 
 #[cfg(test)]
@@ -147,6 +169,9 @@ mod tests {
         assert_eq!(stored_prompt(prompt, PromptText::Full).as_deref(), Some(prompt));
         assert_eq!(stored_prompt(prompt, PromptText::None), None);
         assert_eq!(stored_prompt(" \n ", PromptText::Full), None);
-        assert_eq!(stored_prompt(&"x".repeat(100_000), PromptText::Full).map(|text| text.chars().count()), Some(16_000));
+        assert_eq!(
+            stored_prompt(&"x".repeat(100_000), PromptText::Full).map(|text| text.chars().count()),
+            Some(16_000)
+        );
     }
 }
