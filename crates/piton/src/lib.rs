@@ -63,25 +63,26 @@ pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId};
 pub use journal::{Event, Journal, Level, Unprotected};
-pub use manager::{Ensured, Manager};
+pub use manager::{Ensured, Manager, TurnStart};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Dropped, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
     WhyDropped, clear, clear_legacy, is_due, maintain, plan_prune, prune,
 };
-pub use purge::{PurgeReport, plan_purge, purge};
+pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{
     Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, WhyLeft,
 };
-pub use settings::{Settings, SettingsProblem};
+pub use settings::{PromptText, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{Heard, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RepairStep, RestoreVerb, Restoring, Severity, Store, UsualModes, VerifyReport, Waiting, Watch,
+    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,
+    Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;

@@ -40,9 +40,13 @@ use crate::project::{self, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
-use crate::store::{CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, turn_name};
+use crate::store::{CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote};
 use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
 use crate::time::Moment;
+
+mod turns;
+
+pub use turns::TurnStart;
 
 /// A turn that ran out of time that often is not tried again: each try holds the agent up.
 const MISSES_MAX: u64 = 3;
@@ -85,6 +89,8 @@ pub struct Manager {
     session: Option<String>,
     turn: Option<String>,
     root: Option<PathBuf>,
+    /// The start of the turn, where this process was told of it.
+    start: Option<TurnStart>,
     turns_made: u64,
     store: OnceLock<Store>,
 }
@@ -156,6 +162,7 @@ impl Manager {
             session: None,
             turn: None,
             root: None,
+            start: None,
             turns_made: 0,
             store: OnceLock::new(),
         }
@@ -199,131 +206,6 @@ impl Manager {
     /// The name of the turn, if one has begun.
     pub fn turn(&self) -> Option<&str> {
         self.turn.as_deref()
-    }
-
-    /// A prompt of the user begins a new turn. Other processes that work for this session find it.
-    pub fn new_turn(&mut self, session: &str, now: Moment) {
-        self.begin_turn(session, None, None, now);
-    }
-
-    /// The same, with the agent's own name for the turn if it has one, and the directory in which it is. A name that the
-    /// turn has already, and a session that works for another one, begin nothing.
-    pub fn begin_turn(&mut self, session: &str, name: Option<&str>, dir: Option<&Path>, now: Moment) {
-        let Some(store) = self.enter(session, now) else {
-            self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
-            return;
-        };
-        let key = SessionKey::new(&self.agent, session);
-        let mut note = store.turn_note(&key).unwrap_or_default();
-        if let Some(parent) = note.parent.clone() {
-            return self.work_for(&parent, now);
-        }
-        if name.is_none() || note.turn.as_deref() != name {
-            note.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
-            note.misses = 0;
-        }
-        note.root = note.root.filter(|root| root.is_dir()).or_else(|| self.worth_remembering(dir));
-        note.is_unprompted = false;
-        note.time_secs = now.secs;
-        // Where it cannot be remembered, the store cannot be written either, and that is said when it matters.
-        let _ = store.save_turn_note(&key, &note);
-        (self.turn, self.root) = (note.turn, note.root);
-    }
-
-    /// Goes on with the turn that the session is in, perhaps begun by another process. `name` is the agent's own name for
-    /// it, if it has one.
-    pub fn continue_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
-        let Some(store) = self.enter(session, now) else {
-            self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
-            return;
-        };
-        let key = SessionKey::new(&self.agent, session);
-        let fresh = TurnNote {
-            turn: Some(name.map_or_else(|| self.make_name(now), str::to_owned)),
-            time_secs: now.secs,
-            is_unprompted: true,
-            ..TurnNote::default()
-        };
-        let mut note = match store.turn_note(&key) {
-            Some(note) => note,
-            None => store.first_turn_note(&key, fresh.clone()).unwrap_or(fresh),
-        };
-        if let Some(parent) = &note.parent {
-            return self.work_for(parent, now);
-        }
-        let name = name.filter(|name| note.also.as_deref() != Some(name));
-        // A session of which nothing but its start was told has one turn so far, of the same name for all who ask.
-        note.is_unprompted |= note.turn.is_none();
-        let mut turn = note.turn.take().unwrap_or_else(|| format!("start-{}", note.time_secs));
-        if note.is_unprompted && name.is_none() && now.secs != note.time_secs {
-            // All who come after the same pause make the same name of it.
-            if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
-                turn = format!("after-{}", note.time_secs);
-                note.misses = 0;
-            }
-            (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
-            // A help: what is not remembered costs a spare checkpoint.
-            let _ = store.save_turn_note(&key, &note);
-        }
-        (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
-    }
-
-    /// The agent goes on with the turn by itself, because a background task has ended, say. What comes under `name` from now
-    /// on belongs to the turn of the user's last prompt.
-    pub fn continue_turn_as(&mut self, session: &str, name: Option<&str>, now: Moment) {
-        let Some(store) = self.enter(session, now) else { return };
-        let key = SessionKey::new(&self.agent, session);
-        // Without a prompt there is no turn that it could belong to.
-        if let Some(mut note) = store.turn_note(&key).filter(|note| note.turn.is_some()) {
-            note.also = name.map(str::to_owned);
-            // A help: what is not remembered costs a spare checkpoint.
-            let _ = store.save_turn_note(&key, &note);
-            (self.turn, self.root) = (note.turn, note.root);
-        }
-    }
-
-    /// A session begins or is resumed in `dir`; `parent` is the session that it works for, if it is a subagent's.
-    pub fn start_session(&mut self, session: &str, parent: Option<&str>, dir: Option<&Path>, now: Moment) {
-        if let Some(store) = self.enter(session, now) {
-            let key = SessionKey::new(&self.agent, session);
-            let mut note = store.turn_note(&key).unwrap_or_default();
-            note.root = self.worth_remembering(dir).or(note.root);
-            note.parent = parent.map(str::to_owned);
-            note.time_secs = now.secs;
-            let _ = store.save_turn_note(&key, &note);
-            self.root = note.root;
-        }
-    }
-
-    fn enter(&mut self, session: &str, now: Moment) -> Option<Store> {
-        self.session = Some(session.to_owned());
-        self.store(now).ok().filter(|_| self.settings.enabled).cloned()
-    }
-
-    fn work_for(&mut self, parent: &str, now: Moment) {
-        let Ok(store) = self.store(now).cloned() else {
-            return;
-        };
-        let mut session = parent.to_owned();
-        for _ in 0..PARENTS_MAX {
-            match store.turn_note(&SessionKey::new(&self.agent, &session)).and_then(|note| note.parent) {
-                Some(parent) => session = parent,
-                None => break,
-            }
-        }
-        let note = store.turn_note(&SessionKey::new(&self.agent, &session)).unwrap_or_default();
-        self.turn = Some(note.turn.unwrap_or_else(|| format!("start-{}", note.time_secs)));
-        (self.session, self.root) = (Some(session), note.root);
-    }
-
-    fn worth_remembering(&self, dir: Option<&Path>) -> Option<PathBuf> {
-        let project = Project::at(dir?, self.home.as_deref()).ok()?;
-        (!project.is_too_broad()).then(|| project.dir().to_owned())
-    }
-
-    fn make_name(&mut self, now: Moment) -> String {
-        self.turns_made += 1;
-        turn_name(now, self.turns_made)
     }
 
     /// Makes sure that the project around `dir` has its checkpoint of this turn.
@@ -388,6 +270,7 @@ impl Manager {
             }
         }
         let report = take(store, &project, request, &self.settings, now, progress);
+        self.note_turn(store, &project, &request.reason, &report, now, progress);
         if matches!(&report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. })) {
             self.count_miss(store);
         }

@@ -41,6 +41,10 @@ pub struct Settings {
     pub deadline_ms: u64,
     /// Whether an agent is told at its next prompt which files a restore changed.
     pub tell_agent: bool,
+    /// How much of each prompt is stored in the ledger.
+    pub prompt_text: PromptText,
+    /// A session without an event for that many minutes is not at work; 0 is no limit.
+    pub session_idle_minutes: u64,
     /// Left out besides the exclude list, in gitignore syntax.
     pub exclude: Vec<String>,
     /// In scope whatever else is said, in gitignore syntax.
@@ -61,9 +65,40 @@ impl Default for Settings {
             max_files: 50_000,
             deadline_ms: 5_000,
             tell_agent: true,
+            prompt_text: PromptText::Short,
+            session_idle_minutes: 30,
             exclude: Vec::new(),
             include: Vec::new(),
         }
+    }
+}
+
+/// How much of a prompt is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptText {
+    /// The first line, 120 characters at most, with values that look like keys masked.
+    #[default]
+    Short,
+    /// All of it, as it was typed.
+    Full,
+    /// Nothing.
+    None,
+}
+
+impl PromptText {
+    const ALL: [Self; 3] = [Self::Short, Self::Full, Self::None];
+
+    /// The word for it in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Full => "full",
+            Self::None => "none",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
     }
 }
 
@@ -98,7 +133,7 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * MIB - 1;
 
 impl Settings {
     /// Every key, in the order in which they are shown.
-    pub const KEYS: [&'static str; 13] = [
+    pub const KEYS: [&'static str; 15] = [
         "enabled",
         "max_snapshots",
         "max_total_size_mb",
@@ -110,6 +145,8 @@ impl Settings {
         "max_files",
         "deadline_ms",
         "tell_agent",
+        "prompt_text",
+        "session_idle_minutes",
         "exclude",
         "include",
     ];
@@ -195,6 +232,8 @@ impl Settings {
             "max_files" => self.max_files.into(),
             "deadline_ms" => self.deadline_ms.into(),
             "tell_agent" => self.tell_agent.into(),
+            "prompt_text" => self.prompt_text.word().into(),
+            "session_idle_minutes" => self.session_idle_minutes.into(),
             "exclude" => self.exclude.clone().into(),
             "include" => self.include.clone().into(),
             _ => Value::Null,
@@ -206,6 +245,7 @@ impl Settings {
         let value = match key {
             "exclude" | "include" => serde_json::from_str::<Vec<String>>(text)
                 .map_or_else(|_| text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(), Value::from),
+            "prompt_text" => text.trim().into(),
             _ => match text.trim().to_ascii_lowercase().as_str() {
                 "true" | "yes" | "on" => Value::Bool(true),
                 "false" | "no" | "off" => Value::Bool(false),
@@ -246,6 +286,13 @@ impl Settings {
                 *(if key == "exclude" { &mut self.exclude } else { &mut self.include }) = items;
                 return Ok(());
             }
+            "prompt_text" => {
+                let Some(amount) = value.as_str().and_then(PromptText::parse) else {
+                    return expected("short, full or none");
+                };
+                self.prompt_text = amount;
+                return Ok(());
+            }
             "max_snapshots" => &mut self.max_snapshots,
             "max_total_size_mb" => &mut self.max_total_size_mb,
             "max_file_size_mb" => &mut self.max_file_size_mb,
@@ -253,6 +300,7 @@ impl Settings {
             "min_interval_hours" => &mut self.min_interval_hours,
             "max_files" => &mut self.max_files,
             "deadline_ms" => &mut self.deadline_ms,
+            "session_idle_minutes" => &mut self.session_idle_minutes,
             _ => return Err((false, "unknown key".to_owned())),
         };
         let Some(value) = value.as_i64() else {
@@ -299,7 +347,7 @@ mod tests {
         let (settings, problems) = read(
             "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
              auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
-             deadline_ms: 100\n  tell_agent: false\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+             deadline_ms: 100\n  tell_agent: false\n  prompt_text: none\n  session_idle_minutes: 5\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
         );
         assert_eq!(problems, [""; 0]);
         let expected = Settings {
@@ -314,6 +362,8 @@ mod tests {
             max_files: 10,
             deadline_ms: 100,
             tell_agent: false,
+            prompt_text: PromptText::None,
+            session_idle_minutes: 5,
             exclude: vec!["*.bin".to_owned()],
             include: vec!["dist/keep".to_owned()],
         };
@@ -364,6 +414,9 @@ mod tests {
         assert_eq!((settings.enabled, settings.max_files), (true, 7));
         assert_eq!(settings.exclude, ["*.a", "*.b"]);
         assert!(settings.set_text("max_files", "x").is_err());
+        assert_eq!(settings.set_text("prompt_text", "full"), Ok(()));
+        assert_eq!(settings.prompt_text, PromptText::Full);
+        assert!(settings.set_text("prompt_text", "some").is_err());
         for (text, patterns) in [("[\"a,b\", \"c\"]", vec!["a,b", "c"]), ("[ab],c", vec!["[ab]", "c"]), ("[]", vec![])]
         {
             assert_eq!(settings.set_text("exclude", text), Ok(()));

@@ -171,9 +171,14 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
 fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
     let held = store.share()?;
     let objects = store.objects(&held)?;
-    let newest = store.newest_of_all()?.into_values().filter_map(|id| objects.checkpoint(id).ok());
-    let heard = |checkpoint: Checkpoint| {
-        Some((checkpoint.facts.origin.agent?, Heard { time: checkpoint.time, what: checkpoint.reason }))
+    let newest = store.newest_of_all()?.into_iter().filter_map(|(project, id)| {
+        let mut newest = [objects.checkpoint(id).ok()?];
+        store.assign_turns(&project, &mut newest);
+        Some(newest)
+    });
+    let heard = |[checkpoint]: [Checkpoint; 1]| {
+        let time = checkpoint.turns.first().and_then(|turn| turn.time).unwrap_or(checkpoint.time);
+        Some((checkpoint.newest_origin().agent?, Heard { time, what: checkpoint.headline() }))
     };
     Ok(newest.filter_map(heard).collect())
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
-use crate::id::{CheckpointId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
 use crate::session;
 use crate::settings::Settings;
@@ -106,6 +106,8 @@ pub struct Report {
     /// The index of the project's own git, where it is there and cannot be read: what git tracks and a rule leaves out is
     /// then left out, too.
     pub unread_index: Option<PathBuf>,
+    /// The tree of the files as they are, where all of them were looked at.
+    pub tree: Option<ObjectId>,
 }
 
 /// How far a take or a restore has come, for whoever watches it from another thread; and the way to stop it.
@@ -136,7 +138,7 @@ pub struct Progress {
 impl Report {
     pub(crate) fn declined(why: WhySkipped) -> Self {
         let outcome = Outcome::Skipped(why);
-        Self { outcome, files: 0, skipped: Vec::new(), unprotected: false, unread_index: None }
+        Self { outcome, files: 0, skipped: Vec::new(), unprotected: false, unread_index: None, tree: None }
     }
 }
 
@@ -355,7 +357,7 @@ impl Keep<'_> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
         let report = |outcome, files, skipped| {
             let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index })
+            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, tree: Some(survey.tree()) })
         };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {

@@ -64,7 +64,7 @@ its line with it, and a list in brackets those inside.
 const MODE: u32 = 0o600;
 
 /// What each setting is for.
-const MEANINGS: [(&str, &str); 13] = [
+const MEANINGS: [(&str, &str); 15] = [
     ("enabled", "whether agents get automatic checkpoints; what you ask for by hand always works"),
     ("max_snapshots", "how many checkpoints a project keeps"),
     ("max_total_size_mb", "how large the store may get; 0 is no limit"),
@@ -76,6 +76,8 @@ const MEANINGS: [(&str, &str); 13] = [
     ("max_files", "projects with more files in scope are not taken; 0 is no limit"),
     ("deadline_ms", "how long an automatic checkpoint may hold an agent back"),
     ("tell_agent", "whether an agent is told at its next prompt which files went back"),
+    ("prompt_text", "how much of each prompt is stored: short (a line, keys masked), full or none"),
+    ("session_idle_minutes", "a session without an event for so long is not at work; 0: no limit"),
     ("exclude", "left out besides the exclude list, in gitignore syntax"),
     ("include", "in scope whatever else is said, in gitignore syntax"),
 ];

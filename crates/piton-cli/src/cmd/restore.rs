@@ -8,8 +8,8 @@ use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::Rewound;
 use piton::{
-    Checkpoint, CheckpointId, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestorePlan, RestoreReport, RestoreTo, Settings, Store, tell_sessions,
+    Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
+    RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, Settings, Store, TurnRecord, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ pub(crate) fn restore(
     if how.dry_run || asks {
         let planned = watch(output, |progress| job.prepare(options, progress))?;
         if how.dry_run {
-            output.json(&plan_json(&planned));
+            output.json(&plan_json(&planned, how.session.as_deref()));
             output.text(&plan_text(&planned, usize::MAX));
             return Ok(());
         }
@@ -159,8 +159,8 @@ pub(crate) fn restore(
     };
     tell_agents(&context.settings, &store, &project, &report);
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
-    output.json(&report_json(&report));
-    output.text(&report_text(&report, &paths, output.surface));
+    output.json(&report_json(&report, how.session.as_deref()));
+    output.text(&report_text(&report, &paths, output.surface, how.session.as_deref()));
     if interrupt::caught().is_some() {
         output.hint("it was too late to stop");
     }
@@ -213,12 +213,12 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     let mut lines = plan_lines(plan);
     let all = lines.len();
     lines.truncate(lines_max);
-    lines.extend(planned.others().iter().map(other_line));
     if all > lines_max {
         lines.push(format!("  ... and {} more", all - lines_max));
     }
+    lines.extend(planned.others().iter().flat_map(|other| other_lines(other, lines_max)));
     let count = count(plan);
-    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
+    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.headline()));
     [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
@@ -239,23 +239,26 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     lines
 }
 
-/// What another session did and what goes with it.
-pub(crate) fn other_line(other: &OtherWork) -> String {
-    let agent = other.agent.as_deref().map(|agent| format!("{} ", plain(agent))).unwrap_or_default();
-    let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
-    let more = if other.paths.len() > names.len() { ", ..." } else { "" };
-    format!(
-        "  ALSO TAKES BACK later work of {agent}session {}: {} ({}{more})",
-        plain(&other.session),
-        files(other.paths.len()),
-        names.join(", ")
-    )
+/// The work of another session that is taken back: the agent, and so many of the paths.
+pub(crate) fn other_lines(other: &OtherWork, paths_max: usize) -> Vec<String> {
+    let mut lines =
+        vec![format!("  ALSO TAKES BACK later work of {}: {}", plain(&other.label()), files(other.paths.len()))];
+    lines.extend(other.paths.iter().take(paths_max).map(|path| format!("    {}", shown(path))));
+    let more = other.paths.len().saturating_sub(paths_max);
+    lines.extend((more > 0).then(|| format!("    ... and {more} more")));
+    lines
 }
 
 fn others_json(others: &[OtherWork]) -> Value {
     let other = |other: &OtherWork| {
         let paths = paths_json(other.paths.iter().map(Vec::as_slice));
-        json!({"session": other.session, "agent": other.agent, "checkpoints": other.checkpoints, "paths": paths})
+        json!({
+            "session": other.session,
+            "agent": other.agent,
+            "last_active": other.last_active.to_string(),
+            "checkpoints": other.checkpoints,
+            "paths": paths,
+        })
     };
     others.iter().map(other).collect()
 }
@@ -279,10 +282,16 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-/// What was done, and of which paths; all, if there are none. Commands are those of the surface.
-pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>], surface: Surface) -> String {
+/// What was done, and of which paths; all, if there are none. Commands are those of the surface. `session` is the one that
+/// asked, if one did.
+pub(crate) fn report_text(
+    report: &RestoreReport,
+    paths: &[Vec<u8>],
+    surface: Surface,
+    session: Option<&str>,
+) -> String {
     let names: Vec<_> = paths.iter().map(|path| shown(path)).collect();
-    let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
+    let target = format!("{} ({})", report.target.id.short(), plain(&report.target.headline()));
     if report.outcome == RestoreOutcome::NothingToDo {
         return match names.as_slice() {
             [] => format!("Nothing to do: the files are as they were at {target}"),
@@ -301,9 +310,10 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>], surface: Su
         lines.push("Left as they are:".to_owned());
         lines.extend(report.left.iter().map(|left| format!("  {}: {}", shown(&left.path), left.why)));
     }
-    if let Some((session, turn)) = talk(&report.target) {
-        lines.push(format!("The talk to go with it: session {}, turn {}", plain(session), plain(turn)));
-        let agent = report.target.facts.origin.agent.as_deref().and_then(Agent::parse);
+    let Origin { agent, session, turn } = talk(&report.target, session);
+    if let (Some(session), Some(turn)) = (session, turn) {
+        lines.push(format!("The talk to go with it: session {}, turn {}", plain(&session), plain(&turn)));
+        let agent = agent.as_deref().and_then(Agent::parse);
         lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
@@ -316,9 +326,10 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>], surface: Su
     lines.join("\n")
 }
 
-fn talk(target: &Checkpoint) -> Option<(&str, &str)> {
-    let origin = &target.facts.origin;
-    Some((origin.session.as_deref()?, origin.turn.as_deref()?))
+/// The newest turn that began from a checkpoint, of the session that asks if it has one there. The prompts before it
+/// changed nothing, or there would be another checkpoint.
+fn talk(target: &Checkpoint, session: Option<&str>) -> Origin {
+    target.turn_of(session).map_or_else(|| target.facts.origin.clone(), TurnRecord::origin)
 }
 
 /// What became of the session's record, where there is something to say.
@@ -334,8 +345,9 @@ fn record_line(target: &Checkpoint, done: &Rewound) -> Option<String> {
     }
 }
 
-fn rewind(target: &Checkpoint) -> Option<Value> {
-    talk(target).map(|(session, turn)| json!({"session": session, "turn": turn}))
+fn rewind(target: &Checkpoint, session: Option<&str>) -> Option<Value> {
+    let Origin { session, turn, .. } = talk(target, session);
+    Some(json!({"session": session?, "turn": turn?}))
 }
 
 fn left_json(left: &[piton::Left]) -> Value {
@@ -351,7 +363,7 @@ fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
     names.map(|(path, name)| json!({"path": path, "name": name})).collect()
 }
 
-fn plan_json(planned: &Restore<'_>) -> Value {
+fn plan_json(planned: &Restore<'_>, session: Option<&str>) -> Value {
     let plan = planned.plan();
     let (made, dropped) = plan.directories();
     let outcome = match plan.changes() {
@@ -366,7 +378,7 @@ fn plan_json(planned: &Restore<'_>) -> Value {
         "safety_id": null,
         "written": plan.written().count(),
         "removed": plan.removed().count(),
-        "rewind": rewind(planned.target()),
+        "rewind": rewind(planned.target(), session),
         "write": paths_json(plan.written().map(|(path, _)| path)),
         "remove": paths_json(plan.removed()),
         "mode": plan.remoded().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
@@ -378,7 +390,7 @@ fn plan_json(planned: &Restore<'_>) -> Value {
     })
 }
 
-fn report_json(report: &RestoreReport) -> Value {
+fn report_json(report: &RestoreReport, session: Option<&str>) -> Value {
     json!({
         "outcome": report.outcome.word(),
         "id": report.target.id.to_string(),
@@ -386,7 +398,7 @@ fn report_json(report: &RestoreReport) -> Value {
         "written": report.written.len(),
         "removed": report.removed.len(),
         "left": left_json(&report.left),
-        "rewind": rewind(&report.target),
+        "rewind": rewind(&report.target, session),
         "record": report.record.as_ref().map(Rewound::word),
         "moved_aside": asides_json(&report.moved_aside),
         "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),

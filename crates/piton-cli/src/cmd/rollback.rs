@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::{Change, Checkpoint, History, Listed, RestoreTo};
+use piton::{Change, Checkpoint, CheckpointKind, History, Listed, RestoreTo, TurnRecord};
 use serde_json::{Value, json};
 
 use super::complete::{after_rollback, checkpoints};
@@ -130,23 +130,34 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     let when = local(checkpoint.time).date_and_time();
     let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
     let (mut counts, mut who, mut reason) =
-        (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.reason));
+        (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.headline()));
+    let mut earlier = earlier(checkpoint);
     if let Some(columns) = columns {
         let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
         let room = columns.saturating_sub(fit::columns(&start));
         let mut wanted = fit::columns(&reason).min(REASON_COLUMNS_MIN);
-        for after in [&mut counts, &mut who] {
+        for after in [&mut earlier, &mut counts, &mut who] {
             wanted += fit::columns(after);
             if wanted > room {
                 wanted -= fit::columns(after);
                 after.clear();
             }
         }
-        reason = fit::cut(&reason, room.saturating_sub(fit::columns(&counts) + fit::columns(&who)));
+        let after = [&earlier, &counts, &who].map(|after| fit::columns(after)).iter().sum();
+        reason = fit::cut(&reason, room.saturating_sub(after));
     }
     let counts = coloured(&counts);
     let (id, who) = (painted(&checkpoint.id.short(), ID), painted(&who, WHO));
-    format!("{number:>3}. {id}  {when}  {reason}{counts}{who}")
+    format!("{number:>3}. {id}  {when}  {reason}{earlier}{counts}{who}")
+}
+
+/// `  (+3 earlier prompts)`
+pub(crate) fn earlier(checkpoint: &Checkpoint) -> String {
+    match checkpoint.earlier_prompts() {
+        0 => String::new(),
+        1 => "  (+1 earlier prompt)".to_owned(),
+        more => format!("  (+{more} earlier prompts)"),
+    }
 }
 
 /// Counts of lines in the colours of a diff.
@@ -165,7 +176,7 @@ const SESSION_CHARS: usize = 8;
 
 /// The agent and the beginning of its session's name.
 pub(crate) fn who(checkpoint: &Checkpoint) -> Option<String> {
-    let origin = &checkpoint.facts.origin;
+    let origin = checkpoint.newest_origin();
     let session: String = origin.session.as_deref().map(plain)?.chars().take(SESSION_CHARS).collect();
     Some(origin.agent.as_deref().map_or_else(|| session.clone(), |agent| format!("{} {session}", plain(agent))))
 }
@@ -180,13 +191,13 @@ pub(crate) fn counts(change: &Change) -> String {
 
 fn as_json(listed: &Listed) -> Value {
     let Listed { number, checkpoint, change } = listed;
-    let origin = &checkpoint.facts.origin;
+    let origin = checkpoint.newest_origin();
     json!({
         "number": number,
         "id": checkpoint.id.to_string(),
         "short_id": checkpoint.id.short(),
         "time": checkpoint.time.to_string(),
-        "reason": checkpoint.reason,
+        "reason": reason(checkpoint),
         "files_changed": change.map(|change| change.files),
         "insertions": change.map(|change| change.insertions),
         "deletions": change.map(|change| change.deletions),
@@ -194,5 +205,25 @@ fn as_json(listed: &Listed) -> Value {
         "session": origin.session,
         "turn": origin.turn,
         "kind": checkpoint.facts.kind.word(),
+        "prompts": prompts_json(checkpoint),
     })
+}
+
+/// The reason of a checkpoint; of one that was taken for prompts, the newest of them.
+pub(crate) fn reason(checkpoint: &Checkpoint) -> String {
+    if checkpoint.facts.kind == CheckpointKind::Auto { checkpoint.headline() } else { checkpoint.reason.clone() }
+}
+
+/// The turns that began from a checkpoint, newest first.
+pub(crate) fn prompts_json(checkpoint: &Checkpoint) -> Value {
+    let turn = |turn: &TurnRecord| {
+        json!({
+            "session": turn.session,
+            "turn": turn.turn,
+            "agent": turn.agent,
+            "prompt": turn.prompt,
+            "time": turn.time.map(|time| time.to_string()),
+        })
+    };
+    checkpoint.turns.iter().map(turn).collect()
 }

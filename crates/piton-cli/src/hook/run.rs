@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::{Event, Level, Manager, Store, triggers};
+use piton::{Event, Level, Manager, Store, TurnStart, triggers};
 
 use super::answer;
 use super::decode::{HookEvent, Kind, decode};
@@ -29,8 +29,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How long a record of what was missed may take, at the very end: two seconds with nothing said are better than a turn
 /// that nobody knows was unprotected.
 const RECORD_PATIENCE: Duration = Duration::from_secs(2);
-/// A prompt up to this length is quoted in the list of checkpoints.
-const PROMPT_CHARS_MAX: usize = 60;
+/// The reason of a checkpoint that is taken for a prompt. Its words are in the ledger.
+const PROMPT: &str = "prompt";
 /// How many directories one call looks at.
 const DIRS_MAX: usize = 32;
 
@@ -58,6 +58,10 @@ enum Doing {
     Start,
     /// A checkpoint before what a prompt leads to.
     Prompt(String),
+    /// The agent is done with a prompt: remember that.
+    TurnEnd,
+    /// A session is over: remember that.
+    End,
     /// A checkpoint before a tool that may change something here.
     Tool { reason: String, touched: Vec<PathBuf> },
     /// The turn goes on under another name.
@@ -138,9 +142,11 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
         Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
         Kind::SessionStart => Some(Doing::Start),
         Kind::Continuation => Some(Doing::Continue),
+        Kind::TurnEnd => Some(Doing::TurnEnd),
+        Kind::SessionEnd => Some(Doing::End),
         Kind::Unreadable => Some(unreadable()),
         Kind::Prompt { text } => {
-            Some(typed_words(event, text).map_or_else(|| Doing::Prompt(reason_of(text)), Doing::Rollback))
+            Some(typed_words(event, text).map_or_else(|| Doing::Prompt(text.clone()), Doing::Rollback))
         }
         Kind::BeforeTool { tool, change: Change::Files(files) } => {
             let home = Context::home();
@@ -172,9 +178,8 @@ fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
 /// Whether a checkpoint was called for, as far as the event alone tells.
 fn asks_for_protection(event: &HookEvent) -> bool {
     match &event.kind {
-        Kind::SessionStart | Kind::Continuation | Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => {
-            false
-        }
+        Kind::SessionStart | Kind::Continuation | Kind::TurnEnd | Kind::SessionEnd | Kind::Other => false,
+        Kind::BeforeTool { change: Change::Nothing, .. } => false,
         Kind::Prompt { text } => typed_words(event, text).is_none(),
         Kind::BeforeTool { .. } | Kind::Unreadable => true,
     }
@@ -188,13 +193,6 @@ fn unreadable() -> Doing {
 fn dir_of(path: &Path) -> PathBuf {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if path.is_dir() { path } else { path.parent().map_or_else(|| path.clone(), Path::to_owned) }
-}
-
-/// A short prompt says best what was about to happen. A long one is nobody's business but the agent's.
-fn reason_of(prompt: &str) -> String {
-    let prompt = prompt.trim();
-    let is_short = prompt.chars().count() <= PROMPT_CHARS_MAX && !prompt.contains('\n');
-    if is_short && !prompt.is_empty() { format!("prompt: {}", plain(prompt)) } else { "prompt".to_owned() }
 }
 
 /// Everything that the work needs, in one piece: it may be left behind.
@@ -235,9 +233,9 @@ impl Task {
         match &self.doing {
             Doing::Rollback(words) => self.rollback(&manager, words, own_text.as_deref()),
             _ if !is_enabled => NOTHING,
-            Doing::Start | Doing::Continue => NOTHING,
-            Doing::Prompt(reason) => {
-                let missed = self.protect(&manager, reason, &[]);
+            Doing::Start | Doing::Continue | Doing::TurnEnd | Doing::End => NOTHING,
+            Doing::Prompt(_) => {
+                let missed = self.protect(&manager, PROMPT, &[]);
                 let notice = answer::has_ear(&self.event).then(|| manager.take_notice(Context::now())).flatten();
                 let answer = notice.and_then(|notice| answer::with_context(&self.event, &answer::words(&notice)));
                 Done { answer, missed }
@@ -258,10 +256,23 @@ impl Task {
         let (now, turn, here) = (Context::now(), self.event.turn.as_deref(), self.here.as_deref());
         match &self.doing {
             Doing::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
-            Doing::Prompt(_) => manager.begin_turn(session, turn, here, now),
+            Doing::Prompt(prompt) => manager.start_turn(session, self.turn_start(prompt), now),
+            Doing::TurnEnd => manager.end_turn(session, turn, now),
+            Doing::End => manager.end_session(session, now),
             Doing::Tool { .. } => manager.continue_turn(session, turn, now),
             Doing::Continue => manager.continue_turn_as(session, turn, now),
             Doing::Rollback(_) => {}
+        }
+    }
+
+    fn turn_start(&self, prompt: &str) -> TurnStart {
+        TurnStart {
+            name: self.event.turn.clone(),
+            dir: self.here.clone(),
+            prompt: Some(prompt.to_owned()),
+            agent_version: self.event.version.clone(),
+            mark: self.event.mark.clone(),
+            tells_end: self.event.agent.tells_turn_ends(),
         }
     }
 

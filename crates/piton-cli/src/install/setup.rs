@@ -116,12 +116,14 @@ pub(crate) struct OwnFile {
 /// The events at which an agent calls us. The first that is not a session's start is the one that doctor fires.
 fn events(agent: Agent) -> &'static [&'static str] {
     match agent {
-        Agent::Claude | Agent::Codex | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse"],
-        Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool"],
+        // A new entry would have to be approved in Codex before it runs any.
+        Agent::Codex => &["SessionStart", "UserPromptSubmit", "PreToolUse"],
+        Agent::Claude | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"],
+        Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool", "AfterAgent", "SessionEnd"],
         Agent::Cursor => &["sessionStart", "beforeSubmitPrompt", "preToolUse"],
-        Agent::Hermes => &["on_session_start", "pre_llm_call", "pre_tool_call"],
+        Agent::Hermes => &["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"],
         Agent::Crush => &["PreToolUse"],
-        Agent::Copilot => &["sessionStart", "userPromptSubmitted", "preToolUse"],
+        Agent::Copilot => &["sessionStart", "userPromptSubmitted", "preToolUse", "agentStop", "sessionEnd"],
         Agent::Opencode => &["chat.message", "tool.execute.before"],
         Agent::Plain => &[],
     }

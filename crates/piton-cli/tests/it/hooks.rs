@@ -337,14 +337,15 @@ fn two_sessions_at_once_have_one_each() {
 }
 
 #[test]
-fn a_long_prompt_is_not_quoted() {
+fn a_long_prompt_is_shown_by_its_first_line() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt = 1");
     for (turn, text) in [("1", "short"), ("2", &*"long ".repeat(20)), ("3", "two\nlines"), ("4", "")] {
         sandbox.write("x.txt", turn);
         hook(&sandbox, &["claude"], prompt(&sandbox, "s", turn, text));
     }
-    assert_eq!(checkpoints(&sandbox, &["reason"]), [["prompt: short"], ["prompt"], ["prompt"], ["prompt"]]);
+    let long = format!("prompt: {}", "long ".repeat(20).trim_end());
+    assert_eq!(checkpoints(&sandbox, &["reason"]), [["prompt: short"], [&long], ["prompt: two"], ["prompt"]]);
 }
 
 #[test]

@@ -192,6 +192,7 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
         }));
     }
     note(with_room(store, || store.collect(&held, Aim::All, policy.total_bytes_max, now, watch)).map(drop));
+    note(store.remove_unknown_ledgers());
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)

@@ -32,6 +32,7 @@ mod planner;
 
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
+use others::Others;
 pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
 
@@ -188,14 +189,6 @@ impl<'a> Restore<'a> {
         let ground =
             Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
         let survey = survey_whole(&ground, &new_objects)?;
-        // What is cut short has been agreed to.
-        let others = match verb {
-            None => Vec::new(),
-            Some(_) => {
-                let own = options.session.or_else(|| session_of(&target, checkpoints));
-                others::others(&objects, &since(&target, checkpoints), survey.tree(), own, &paths)?
-            }
-        };
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
@@ -209,6 +202,18 @@ impl<'a> Restore<'a> {
             safety: safety.as_ref(),
         };
         let plan = planner.plan()?;
+        // What is cut short has been agreed to.
+        let others = match verb {
+            None => Vec::new(),
+            Some(_) => {
+                let activity = store.activity(project.id(), settings.session_idle_minutes, now);
+                let own = options.session.map(|session| [session.to_owned()].into());
+                let own = own.unwrap_or_else(|| others::meant_by(&target, checkpoints));
+                let since = since(&target, checkpoints);
+                let others = Others { objects: &objects, since: &since, own, paths: &paths, activity: &activity, now };
+                others.find(|| others::changed_since(newest.as_ref().unwrap_or(&target), &planner))?
+            }
+        };
         Ok(Self {
             store,
             project,
@@ -251,9 +256,9 @@ impl<'a> Restore<'a> {
         if self.plan.changes() == 0 || self.others.is_empty() || self.across_sessions {
             return Ok(());
         }
-        let names: Vec<_> = self.others.iter().map(|other| other.session.as_str()).collect();
+        let names: Vec<_> = self.others.iter().map(OtherWork::label).collect();
         Err(Error::new(ErrorKind::NeedsConsent, "restore")
-            .because(format!("it would also take back later work of another session ({})", names.join(", ")))
+            .because(format!("it would also take back later work of {}", names.join(" and of ")))
             .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
     }
 
@@ -358,14 +363,6 @@ fn survey_whole(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Survey>
 fn since(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Checkpoint> {
     let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
     checkpoints.iter().take(place + 1).rev().cloned().collect()
-}
-
-/// The session whose work is to be taken back: that of the checkpoint, or, of one that a restore took first, that of what
-/// was restored then.
-fn session_of<'a>(target: &'a Checkpoint, checkpoints: &'a [Checkpoint]) -> Option<&'a str> {
-    let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
-    let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
-    restored.unwrap_or(target).facts.origin.session.as_deref()
 }
 
 fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {

@@ -116,6 +116,7 @@ impl Store {
         fs::rename(self.layout.store(), self.layout.aside())
             .map_err(|error| Error::io("remove", self.layout.store(), error))?;
         fsx::remove_file(&self.layout.last_prune())?;
+        self.remove_ledgers()?;
         self.finish_removal()
     }
 

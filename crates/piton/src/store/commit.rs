@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::{Objects, Store};
+use super::{Objects, Store, TurnRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{escape, unescape};
@@ -264,6 +264,8 @@ pub struct Checkpoint {
     pub reason: String,
     /// The rest.
     pub facts: Facts,
+    /// The turns that began from it, newest first.
+    pub turns: Vec<TurnRecord>,
 }
 
 /// What a checkpoint is made from.
@@ -341,6 +343,7 @@ pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
         time: Moment { secs: secs.ok_or_else(|| bad("it has no time"))?, nanos: 0, offset_secs },
         reason,
         facts,
+        turns: Vec::new(),
     })
 }
 
@@ -450,7 +453,9 @@ impl Store {
         if newest.is_none() {
             self.refuse_lost_ref(|other| other != project)?;
         }
-        objects.readable_history(newest, &ends)
+        let mut history = objects.readable_history(newest, &ends)?;
+        self.assign_turns(project, &mut history.checkpoints);
+        Ok(history)
     }
 
     /// A checkpoint and those before it, for whoever holds the project's lock.

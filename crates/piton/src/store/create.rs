@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
+use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, LOCAL, Layout, STORE};
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -284,6 +284,7 @@ fn is_ours(base: &Path, name: &OsStr) -> Result<bool> {
     }
     Ok(name == LAST_PRUNE
         || name == CLEARING
+        || name == LOCAL && !base.join(name).join("HEAD").exists()
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(JOURNAL.as_bytes())
         || is_session_record(&base.join(name))

@@ -28,6 +28,9 @@ pub(super) const PROJECT_REFS: &str = "refs/hermes/";
 /// The journal, in a base or in a directory that stands in for one. What it was before is beside it, with more to its name.
 pub(super) const JOURNAL: &str = "piton.log";
 
+/// The directory of what is kept beside the store.
+pub(super) const LOCAL: &str = "local";
+
 /// What every session record's name ends with.
 const SESSION_SUFFIX: &str = ".yaml";
 /// What stands between the id and the time in the name of one that was put aside.
@@ -200,6 +203,20 @@ impl Layout {
     /// What an installer changed in the configuration of agents.
     pub(super) fn installs(&self) -> PathBuf {
         self.store.join("installs")
+    }
+
+    /// What is kept beside the store. It has no `HEAD`: a directory with one would be taken for an old repository.
+    pub(super) fn local(&self) -> PathBuf {
+        self.base.join(LOCAL)
+    }
+
+    /// The ledgers of all projects.
+    pub(super) fn ledgers(&self) -> PathBuf {
+        self.local().join("ledger")
+    }
+
+    pub(super) fn ledger(&self, project: &ProjectId) -> PathBuf {
+        self.ledgers().join(format!("{project}.jsonl"))
     }
 
     pub(super) fn lock(&self, name: &str) -> PathBuf {

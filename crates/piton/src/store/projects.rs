@@ -278,6 +278,7 @@ impl Store {
         for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }
+        self.remove_ledger(id)?;
         Ok(true)
     }
 }

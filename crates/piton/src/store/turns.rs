@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::fsx::{self, Durability};
 use crate::id::ProjectId;
 use crate::relpath::{escape, unescape};
+use crate::sys;
 use crate::time::Moment;
 
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -58,6 +59,14 @@ pub(crate) struct TurnNote {
     pub(crate) time_secs: i64,
     /// Whether the turn began without a prompt that anybody told of.
     pub(crate) is_unprompted: bool,
+    /// Whether the turn goes on: the agent will tell of its end and has not done so.
+    pub(crate) is_open: bool,
+    /// The second at which the session began or was taken up again.
+    pub(crate) started_secs: Option<i64>,
+    /// The second at which the agent said that the session is over.
+    pub(crate) ended_secs: Option<i64>,
+    /// The second of the last event. It is the time of the file, so that an event need not rewrite the note.
+    pub(crate) seen_secs: i64,
 }
 
 impl TurnNote {
@@ -67,7 +76,8 @@ impl TurnNote {
         let value = json!({
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
-            "unprompted": self.is_unprompted, "also": self.also,
+            "unprompted": self.is_unprompted, "also": self.also, "open": self.is_open, "started": self.started_secs,
+            "ended": self.ended_secs,
         });
         value.to_string().into_bytes()
     }
@@ -86,6 +96,10 @@ impl TurnNote {
             answered: pair(&value["answered"]),
             time_secs: value["time"].as_i64().unwrap_or(0),
             is_unprompted: value["unprompted"] == true,
+            is_open: value["open"] == true,
+            started_secs: value["started"].as_i64(),
+            ended_secs: value["ended"].as_i64(),
+            seen_secs: value["time"].as_i64().unwrap_or(0),
         };
         Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
     }
@@ -152,7 +166,15 @@ impl Store {
     pub(crate) fn save_turn_note(&self, key: &SessionKey, note: &TurnNote) -> Result<()> {
         fsx::ensure_dir(&self.layout.turns())?;
         let path = self.layout.turns().join(key.file_name());
-        fsx::replace(&path, &note.encode(key), Durability::Rebuildable)
+        fsx::replace(&path, &note.encode(key), Durability::Rebuildable)?;
+        let _ = sys::set_mtime(&path, note.seen_secs);
+        Ok(())
+    }
+
+    /// Notes that a session was heard of.
+    pub(crate) fn touch_turn_note(&self, key: &SessionKey, now: Moment) {
+        // A help: the session may pass for one that is not at work a little early.
+        let _ = sys::set_mtime(&self.layout.turns().join(key.file_name()), now.secs);
     }
 
     /// The note of a session; where there is none, this one. Of many processes that ask at the same moment, all get the
@@ -203,7 +225,9 @@ impl Store {
 }
 
 fn read_note(path: &Path) -> Option<(SessionKey, TurnNote)> {
-    TurnNote::decode(&fsx::read_small(path, NOTE_BYTES_MAX).ok()??)
+    let (key, note) = TurnNote::decode(&fsx::read_small(path, NOTE_BYTES_MAX).ok()??)?;
+    let seen_secs = sys::stat_path(path).map_or(note.time_secs, |stat| stat.mtime.secs);
+    Some((key, TurnNote { seen_secs, ..note }))
 }
 
 /// A name for a turn of an agent that has none for it: when it began, and a number for those that begin at once.
@@ -227,6 +251,10 @@ mod tests {
             answered: Some(("k".to_owned(), "text".to_owned())),
             time_secs: 7,
             is_unprompted: true,
+            is_open: true,
+            started_secs: Some(5),
+            ended_secs: Some(8),
+            seen_secs: 7,
         };
         assert_eq!(TurnNote::decode(&note.encode(&key)), Some((key.clone(), note)));
         assert_eq!(TurnNote::decode(&TurnNote::default().encode(&key)), Some((key, TurnNote::default())));
@@ -262,7 +290,7 @@ mod tests {
         let note = |turn: &str| TurnNote { turn: Some(turn.to_owned()), ..TurnNote::default() };
         for (session, turn, first) in [("s", "one", "one"), ("s", "two", "one"), ("another", "two", "two")] {
             let found = store.first_turn_note(&SessionKey::new("claude", session), note(turn)).expect("a note");
-            assert_eq!(found, note(first), "{session} {turn}");
+            assert_eq!(found.turn, note(first).turn, "{session} {turn}");
         }
     }
 }

@@ -18,7 +18,7 @@ mod beneath;
 mod change;
 mod process;
 
-pub(crate) use change::{Swapped, set_file_mode, swap_paths};
+pub(crate) use change::{Swapped, set_file_mode, set_mtime, swap_paths};
 pub(crate) use process::{boot_id, effective_uid, is_open_anywhere, lock_holders};
 
 /// What stands under a name.
