@@ -298,7 +298,7 @@ fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
 
 /// Agents whose question about trust is not ours to answer.
 fn asks_its_user(agent: Agent) -> bool {
-    matches!(agent, Agent::Codex | Agent::Gemini | Agent::Copilot)
+    matches!(agent, Agent::Codex | Agent::Gemini)
 }
 
 fn diff_of(change: &Change) -> Vec<u8> {

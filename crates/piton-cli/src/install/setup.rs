@@ -303,11 +303,10 @@ fn todo(agent: Agent) -> &'static str {
     match agent {
         Agent::Codex => "start codex and approve the hooks in /hooks: until then it does not run them",
         Agent::Gemini => "start gemini where you work and trust the folder: it runs hooks in trusted folders only",
-        Agent::Copilot => "start copilot where you work and trust the folder: it runs hooks in trusted folders only",
         Agent::Hermes => "start hermes in a terminal and say yes when it asks about the hooks (or use --trust)",
         Agent::Cursor => "restart Cursor",
         Agent::Opencode => "restart opencode; there is no /rollback in it: use `piton rollback` in a shell",
-        Agent::Claude | Agent::Qwen | Agent::Crush | Agent::Plain => {
+        Agent::Claude | Agent::Qwen | Agent::Crush | Agent::Copilot | Agent::Plain => {
             "start a new session: running ones go on as they are"
         }
     }
