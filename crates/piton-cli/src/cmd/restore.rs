@@ -279,7 +279,7 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-/// What was done, and of which paths; all, if there are none. Commands are those of the surface.
+/// Tells what was done, and to which paths; all, if there are none. Commands are those of the surface.
 pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>], surface: Surface) -> String {
     let names: Vec<_> = paths.iter().map(|path| shown(path)).collect();
     let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
