@@ -282,7 +282,7 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-/// What was done, and of which paths; all, if there are none. Commands are those of the surface. `session` is the one that
+/// Tells what was done, and to which paths; all, if there are none. Commands are those of the surface. `session` is the one that
 /// asked, if one did.
 pub(crate) fn report_text(
     report: &RestoreReport,
