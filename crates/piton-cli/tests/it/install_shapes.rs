@@ -159,7 +159,8 @@ fn consent_is_given_to_hermes_only_when_asked_for() {
     let value: Value = serde_json::from_str(&fs::read_to_string(&list).expect("a file")).expect("JSON");
     let approvals: Vec<_> =
         value["approvals"].as_array().expect("a list").iter().map(|one| one["event"].clone()).collect();
-    assert_eq!(approvals, ["pre_tool_call", "on_session_start", "pre_llm_call", "pre_tool_call"]);
+    let events = ["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"];
+    assert_eq!(approvals, ["pre_tool_call"].iter().chain(&events).collect::<Vec<_>>());
     assert_eq!(value["approvals"][1]["command"], format!("{PITON} hook hermes"));
     let said = piton(&sandbox, ["install", "hermes", "--trust"]).done();
     assert_eq!(said.stdout, "hermes: already installed, nothing to change\n");
@@ -346,5 +347,5 @@ fn two_at_the_same_moment_install_one_thing() {
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     }
     let text = fs::read_to_string(sandbox.home().join(".claude/settings.json")).expect("a file");
-    assert_eq!(text.matches(" hook claude").count(), 3, "{text}");
+    assert_eq!(text.matches(" hook claude").count(), 5, "{text}");
 }
