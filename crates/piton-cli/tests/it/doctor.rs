@@ -145,7 +145,7 @@ fn the_last_event_of_each_agent_is_shown() {
     assert!(last("claude")["time"].as_str().is_some_and(|time| time.starts_with("20")), "{}", last("claude"));
     assert_eq!((last("gemini"), last("codex")), (Value::Null, Value::Null), "each has its own");
     home.call("gemini", "0", &json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": cwd, "prompt": "x"}));
-    assert_eq!(last("gemini")["what"], "a prompt", "nothing had changed, so that there is no new checkpoint");
+    assert_eq!(last("gemini")["what"], "prompt: x", "nothing had changed, so that there is no new checkpoint");
     let said = run(home.command().arg("--no-fire")).stdout;
     assert!(said.contains("claude    hooked up, last event 20") && said.contains(": prompt: do it"), "{said}");
 }
