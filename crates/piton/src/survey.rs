@@ -2,6 +2,7 @@
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -297,9 +298,9 @@ impl Reading<'_> {
                     Err(_) => ReadFile::Skip(SkipReason::Unreadable),
                 },
                 None => {
-                    let mut expected = None;
+                    let mut reads_first = file.may_be_known;
                     reader.read(&path, Some(self.settings.file_bytes_max()), |contents| {
-                        take_in(contents, &mut writer, &mut expected)
+                        take_in(contents, &mut writer, &mut reads_first, &self.progress.stop)
                     })?
                 }
             };
@@ -322,22 +323,39 @@ impl Reading<'_> {
 
 type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
 
-/// A large file is read twice: for its id, by which the store may know it, and then to be kept, if that id still holds.
-fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Option<ObjectId>) -> Result<TakenIn> {
+/// Adds the contents of a file to the new objects, and returns their id; `None` where the file changed meanwhile.
+///
+/// A large file is compressed while it is read. One that may have kept its contents is read for its id first, and a second
+/// time only if the store does not have it.
+fn take_in(
+    contents: Contents<'_>,
+    writer: &mut Writer<'_>,
+    reads_first: &mut bool,
+    stop: &AtomicBool,
+) -> Result<TakenIn> {
     match contents {
         Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
-        Contents::Large(size, read) => match expected.take() {
-            None => Ok(match id_of_stream(size, read) {
-                None => None,
-                Some(Err(collision)) => Some(Err(collision)),
-                Some(Ok(id)) if writer.has(id) => Some(Ok(id)),
-                Some(Ok(id)) => {
-                    *expected = Some(id);
-                    None
-                }
-            }),
-            Some(id) => Ok(writer.add_large(id, size, read)?.then_some(Ok(id))),
-        },
+        Contents::Large { size, read, .. } if std::mem::take(reads_first) => {
+            Ok(match id_of_stream(size, &mut UntilStop { read, stop }) {
+                Some(Ok(id)) if !writer.has(id) => None,
+                known => known,
+            })
+        }
+        Contents::Large { size, read, is_unmoved } => {
+            writer.add_stream(size, &mut UntilStop { read, stop }, is_unmoved)
+        }
+    }
+}
+
+/// Reads a large file until all is to end.
+struct UntilStop<'a> {
+    read: &'a mut dyn Read,
+    stop: &'a AtomicBool,
+}
+
+impl Read for UntilStop<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) { Err(io::Error::other("stopped")) } else { self.read.read(into) }
     }
 }
 

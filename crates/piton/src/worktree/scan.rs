@@ -479,7 +479,8 @@ impl<'a> Listing<'a> {
                 Err(_) => return skipped(SkipReason::Unreadable),
             }
         }
-        Ok(FileNode { name: 0..0, stat, id, target })
+        let may_be_known = id.is_none() && cached.is_some_and(|cached| cached.entry.has_size_of(&stat));
+        Ok(FileNode { name: 0..0, stat, id, target, may_be_known })
     }
 }
 
