@@ -76,7 +76,9 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
-    let scope = Scope::new(project.dir(), lists, base);
+    // An intent that cannot be read names no file: all of them are the user's then.
+    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
+    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);

@@ -20,4 +20,4 @@ pub(crate) use manifest::{Child, DirNode, FileNode, Limits, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
 pub(crate) use scope::{Lists, Scope};
-pub(crate) use write::{Change, Hand, NewContents};
+pub(crate) use write::{Change, Hand, NewContents, SeenFile};
