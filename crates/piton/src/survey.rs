@@ -19,7 +19,7 @@ use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
     Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope,
-    count_files, id_of_stream, scan,
+    count_files, id_of_stream, scan, young_from_nanos,
 };
 
 /// How far files in directories that were not entered are counted.
@@ -48,6 +48,8 @@ pub(crate) struct Survey {
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
     pub(crate) index: IndexAfter,
+    /// Files that changed shortly before the index was written were read again.
+    pub(crate) reread_young: bool,
 }
 
 /// What is to become of the index after a survey.
@@ -84,6 +86,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
     let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
     let hidden_rules = ground.record.hidden_rules();
+    let young_from = ground.record.index_read_secs().map_or(i128::MIN, young_from_nanos);
     progress.files_found.store(0, Ordering::Relaxed);
     let end = scan(&Scan {
         root: &root,
@@ -92,14 +95,15 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
         hidden_rules: &hidden_rules,
         believed_before_nanos: believed_before_nanos(ground.record),
+        young_from_nanos: young_from,
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads: threads::cores(),
         stop: &progress.stop,
         found: &progress.files_found,
     });
-    let (mut manifest, mut skipped, unprotected) = match end {
-        Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
+    let (mut manifest, mut skipped, unprotected, has_young) = match end {
+        Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young }) => (manifest, skipped, unprotected, has_young),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
         Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
@@ -107,6 +111,9 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     if !known.is_held {
         known.cache = None;
         forget_missing(&mut manifest, ground.objects);
+    }
+    if has_young {
+        manifest.forget_young(young_from);
     }
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if unknown > 0 {
@@ -132,7 +139,8 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     };
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: index_after }))
+    let (index, reread_young) = (index_after, has_young);
+    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index, reread_young }))
 }
 
 /// What is known from the index.

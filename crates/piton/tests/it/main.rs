@@ -16,6 +16,7 @@ mod lost;
 mod manager;
 mod matcher_oracle;
 mod mended;
+mod mmap;
 mod model;
 mod oracle;
 mod repair;
