@@ -2,6 +2,7 @@
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,7 +19,7 @@ use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
     Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope,
-    count_files, id_of_stream, scan,
+    count_files, id_of_stream, scan, young_from_nanos,
 };
 
 /// How far files in directories that were not entered are counted.
@@ -47,6 +48,8 @@ pub(crate) struct Survey {
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
     pub(crate) index: IndexAfter,
+    /// Files that changed shortly before the index was written were read again.
+    pub(crate) reread_young: bool,
 }
 
 /// What is to become of the index after a survey.
@@ -75,12 +78,15 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
-    let scope = Scope::new(project.dir(), lists, base);
+    // An intent that cannot be read names no file: all of them are the user's then.
+    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
+    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
     let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
     let hidden_rules = ground.record.hidden_rules();
+    let young_from = ground.record.index_read_secs().map_or(i128::MIN, young_from_nanos);
     progress.files_found.store(0, Ordering::Relaxed);
     let end = scan(&Scan {
         root: &root,
@@ -89,14 +95,15 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
         hidden_rules: &hidden_rules,
         believed_before_nanos: believed_before_nanos(ground.record),
+        young_from_nanos: young_from,
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads: threads::cores(),
         stop: &progress.stop,
         found: &progress.files_found,
     });
-    let (mut manifest, mut skipped, unprotected) = match end {
-        Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
+    let (mut manifest, mut skipped, unprotected, has_young) = match end {
+        Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young }) => (manifest, skipped, unprotected, has_young),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
         Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
@@ -104,6 +111,9 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     if !known.is_held {
         known.cache = None;
         forget_missing(&mut manifest, ground.objects);
+    }
+    if has_young {
+        manifest.forget_young(young_from);
     }
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if unknown > 0 {
@@ -129,7 +139,8 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     };
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: index_after }))
+    let (index, reread_young) = (index_after, has_young);
+    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index, reread_young }))
 }
 
 /// What is known from the index.
@@ -297,9 +308,9 @@ impl Reading<'_> {
                     Err(_) => ReadFile::Skip(SkipReason::Unreadable),
                 },
                 None => {
-                    let mut expected = None;
+                    let mut reads_first = file.may_be_known;
                     reader.read(&path, Some(self.settings.file_bytes_max()), |contents| {
-                        take_in(contents, &mut writer, &mut expected)
+                        take_in(contents, &mut writer, &mut reads_first, &self.progress.stop)
                     })?
                 }
             };
@@ -322,22 +333,39 @@ impl Reading<'_> {
 
 type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
 
-/// A large file is read twice: for its id, by which the store may know it, and then to be kept, if that id still holds.
-fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Option<ObjectId>) -> Result<TakenIn> {
+/// Adds the contents of a file to the new objects, and returns their id; `None` where the file changed meanwhile.
+///
+/// A large file is compressed while it is read. One that may have kept its contents is read for its id first, and a second
+/// time only if the store does not have it.
+fn take_in(
+    contents: Contents<'_>,
+    writer: &mut Writer<'_>,
+    reads_first: &mut bool,
+    stop: &AtomicBool,
+) -> Result<TakenIn> {
     match contents {
         Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
-        Contents::Large(size, read) => match expected.take() {
-            None => Ok(match id_of_stream(size, read) {
-                None => None,
-                Some(Err(collision)) => Some(Err(collision)),
-                Some(Ok(id)) if writer.has(id) => Some(Ok(id)),
-                Some(Ok(id)) => {
-                    *expected = Some(id);
-                    None
-                }
-            }),
-            Some(id) => Ok(writer.add_large(id, size, read)?.then_some(Ok(id))),
-        },
+        Contents::Large { size, read, .. } if std::mem::take(reads_first) => {
+            Ok(match id_of_stream(size, &mut UntilStop { read, stop }) {
+                Some(Ok(id)) if !writer.has(id) => None,
+                known => known,
+            })
+        }
+        Contents::Large { size, read, is_unmoved } => {
+            writer.add_stream(size, &mut UntilStop { read, stop }, is_unmoved)
+        }
+    }
+}
+
+/// Reads a large file until all is to end.
+struct UntilStop<'a> {
+    read: &'a mut dyn Read,
+    stop: &'a AtomicBool,
+}
+
+impl Read for UntilStop<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) { Err(io::Error::other("stopped")) } else { self.read.read(into) }
     }
 }
 

@@ -325,9 +325,12 @@ impl<'a> Restore<'a> {
         let (saved, saved_record) = self.save_first(&locked)?;
         // One that goes on or goes back keeps what the first try saved: that is what undo means.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
-        let intent = Intent { target: self.target.id, safety, paths: self.paths };
+        let token = random_token();
+        let mut tokens = self.intent.take().map(|intent| intent.tokens).unwrap_or_default();
+        tokens.push(token.clone());
+        let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
-        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved, progress);
+        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
         // Before the intent goes: a restore that is cut short here does it when it is finished.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
@@ -374,6 +377,13 @@ fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<Checkpoint
 fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Rewound> {
     let rewound = Sessions::in_base(store.base()).rewind(target, saved);
     Some(rewound.unwrap_or_else(|error| Rewound::Failed(error.to_string()))).filter(|done| *done != Rewound::NoSession)
+}
+
+/// Text that no name of a user's file holds by chance.
+fn random_token() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    let word = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", word(), word())
 }
 
 fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::left::Left;
 use crate::id::{ObjectId, ObjectKind};
-use crate::sys::Stat;
+use crate::worktree::SeenFile;
 
 /// What a restore will do.
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ pub struct RestorePlan {
     pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
     /// Files that the restore which is taken back had moved aside, and the names that they had.
     pub(crate) backs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What an earlier restore left behind.
-    pub(crate) leftovers: Vec<Vec<u8>>,
+    /// Temporary files that an earlier attempt left behind; with what was seen of those that may hold what was the user's.
+    pub(crate) leftovers: Vec<(Vec<u8>, Option<SeenFile>)>,
     /// The contents that will be overwritten or removed, and the trees that lead to them in the safety checkpoint.
     pub(crate) saved: HashSet<(ObjectKind, ObjectId)>,
     pub(crate) left: Vec<Left>,
@@ -33,13 +33,13 @@ pub(crate) struct Write {
     pub(crate) id: ObjectId,
     /// None for a link.
     pub(crate) mode: Option<u16>,
-    pub(crate) over: Option<Stat>,
+    pub(crate) over: Option<SeenFile>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Remove {
     pub(crate) path: Vec<u8>,
-    pub(crate) seen: Stat,
+    pub(crate) seen: SeenFile,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,14 @@ pub(crate) struct SetMode {
     pub(crate) path: Vec<u8>,
     pub(crate) mode: u16,
     /// None for a directory.
-    pub(crate) seen: Option<Stat>,
+    pub(crate) seen: Option<SeenFile>,
+}
+
+impl SetMode {
+    /// The file, where it has other names: it is replaced by a copy with the new mode, so that they keep theirs.
+    pub(crate) fn linked(&self) -> Option<&SeenFile> {
+        self.seen.as_ref().filter(|seen| seen.stat.links > 1)
+    }
 }
 
 impl RestorePlan {
@@ -98,6 +105,7 @@ mod tests {
     fn everything_that_will_change_counts_once() {
         let seen = crate::sys::stat_path(std::path::Path::new("/")).expect("a root");
         let (id, path) = (ObjectId::from_bytes([7; 20]), || b"path".to_vec());
+        let seen = SeenFile { stat: seen, id };
         let plan = RestorePlan {
             writes: (0..2).map(|_| Write { path: path(), id, mode: None, over: None }).collect(),
             removes: (0..3).map(|_| Remove { path: path(), seen }).collect(),
@@ -106,7 +114,7 @@ mod tests {
             drop_dirs: vec![path(); 11],
             asides: vec![(path(), path()); 13],
             backs: vec![(path(), path()); 17],
-            leftovers: vec![path(); 19],
+            leftovers: vec![(path(), None); 19],
             ..RestorePlan::default()
         };
         assert_eq!(plan.changes(), 2 + 3 + 5 + 7 + 11 + 13 + 17 + 19);

@@ -13,7 +13,7 @@ use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, Objects, PATHS_MAX, TreeEntry, too_many_paths};
 use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
-use crate::worktree::{DirNode, FileNode, Reader};
+use crate::worktree::{DirNode, FileNode, Reader, SeenFile};
 
 /// Makes a plan.
 pub(crate) struct Planner<'a> {
@@ -278,7 +278,7 @@ impl<'a> Planner<'a> {
         } else if self.is_meant(path) {
             draft.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
             draft.touched.insert(path.to_vec());
-            draft.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
+            draft.plan.removes.push(Remove { path: path.to_vec(), seen: SeenFile::of(file) });
         }
     }
 
@@ -316,7 +316,7 @@ impl<'a> Planner<'a> {
                     with_execution(file.stat.mode & 0o777, is_executable)
                 };
                 draft.touched.insert(path.clone());
-                draft.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
+                draft.plan.modes.push(SetMode { path, mode, seen: Some(SeenFile::of(file)) });
             }
             return;
         }
@@ -332,7 +332,7 @@ impl<'a> Planner<'a> {
         };
         draft.touched.insert(path.clone());
         draft.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
-        draft.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
+        draft.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(SeenFile::of) });
     }
 
     /// Whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or what
@@ -457,7 +457,7 @@ impl<'a> Planner<'a> {
                 let path = dir.path_of(file);
                 let want = modes.file(&path, file.stat.mode & 0o100 != 0);
                 if differs(file.stat.mode, want) && self.is_meant(&path) && !touched.contains(&path) {
-                    plan.modes.push(SetMode { path, mode: want, seen: Some(file.stat) });
+                    plan.modes.push(SetMode { path, mode: want, seen: Some(SeenFile::of(file)) });
                 }
             }
             let is_covered = !dir.path.is_empty() && !dir.exceptional && !touched.contains(&*dir.path);
@@ -491,18 +491,22 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
+    /// What an earlier attempt left: files that never were the user's, and those whose contents the store has.
     fn find_leftovers(&self, draft: &mut Draft<'_>) {
         let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
             let name = relpath::split(path).1;
-            let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
-            let id = self.stat(path).ok().and_then(|stat| self.id_of(path, stat.kind));
-            if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
-                draft.plan.leftovers.push(path.clone());
-            } else {
-                let why = WhyLeft::OutOfScope(SkipReason::Temporary);
-                draft.plan.left.push(Left { path: path.clone(), why });
+            if name.get(relpath::TEMPORARY.len()) == Some(&b'w') {
+                draft.plan.leftovers.push((path.clone(), None));
+                continue;
+            }
+            let seen = self.stat(path).ok().and_then(|stat| Some(SeenFile { stat, id: self.id_of(path, stat.kind)? }));
+            match seen.filter(|seen| self.objects.has(seen.id)) {
+                Some(seen) => draft.plan.leftovers.push((path.clone(), Some(seen))),
+                None => {
+                    let why = WhyLeft::OutOfScope(SkipReason::Temporary);
+                    draft.plan.left.push(Left { path: path.clone(), why });
+                }
             }
         }
     }

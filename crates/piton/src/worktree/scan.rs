@@ -30,6 +30,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) hidden_rules: &'a BTreeMap<String, String>,
     /// What either says of a file that changed at this time or later is not believed.
     pub(crate) believed_before_nanos: i128,
+    /// What the cache says of a file that changed at this time or later may be too early. The scan says if it met any.
+    pub(crate) young_from_nanos: i128,
     /// Larger files are left out.
     pub(crate) file_bytes_max: u64,
     /// With more files than that the scan ends. None is no limit.
@@ -48,6 +50,8 @@ pub(crate) enum ScanEnd {
         skipped: Vec<Skipped>,
         /// The ignore rules leave out the whole project or nearly all of it.
         unprotected: bool,
+        /// Some files are known from the cache alone, and changed shortly before they were read.
+        has_young: bool,
     },
     TooManyFiles,
     Stopped,
@@ -79,7 +83,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         return Ok(ScanEnd::TooManyFiles);
     }
     let mut skipped = Vec::new();
-    let (mut unprotected, mut covered) = (false, false);
+    let (mut unprotected, mut covered, mut has_young) = (false, false, false);
     let mut nodes: Vec<Option<DirNode>> = Vec::new();
     nodes.resize_with(work.dirs.into_inner(), || None);
     for found in found {
@@ -89,6 +93,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         skipped.extend(found.skipped);
         unprotected |= found.unprotected;
         covered |= found.covered;
+        has_young |= found.has_young;
         for (at, node) in found.nodes {
             nodes[at] = Some(node);
         }
@@ -97,7 +102,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let is_ignored = |skipped: &Skipped| skipped.why == SkipReason::Ignored;
     let files = manifest.files();
     unprotected |= (covered && files < FEW_FILES) || (files == 0 && skipped.iter().any(is_ignored));
-    Ok(ScanEnd::Done { manifest, skipped, unprotected })
+    Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young })
 }
 
 /// Numbers the directories anew, without those that were gone or unreadable when they were to be listed.
@@ -157,6 +162,7 @@ struct Found {
     unprotected: bool,
     /// Some directory's own rules leave out all that is in it.
     covered: bool,
+    has_young: bool,
     fatal_error: Option<io::Error>,
 }
 
@@ -267,6 +273,10 @@ impl Work<'_> {
 
     fn is_believed(&self, stat: &Stat) -> bool {
         stat.ctime.as_nanos() < self.scan.believed_before_nanos
+    }
+
+    fn is_young(&self, stat: &Stat) -> bool {
+        stat.ctime.as_nanos() >= self.scan.young_from_nanos
     }
 
     fn hidden_rules(&self, dir: &[u8]) -> Option<&str> {
@@ -409,6 +419,7 @@ impl<'a> Listing<'a> {
                     Ok(mut file) => {
                         file.name = node.keep_name(name.to_bytes());
                         agreeing += usize::from(file.id.is_some());
+                        found.has_young |= file.id.is_some() && self.work.is_young(&file.stat);
                         node.modes.count(&file.stat);
                         node.files.push(file);
                     }
@@ -479,7 +490,8 @@ impl<'a> Listing<'a> {
                 Err(_) => return skipped(SkipReason::Unreadable),
             }
         }
-        Ok(FileNode { name: 0..0, stat, id, target })
+        let may_be_known = id.is_none() && cached.is_some_and(|cached| cached.entry.has_size_of(&stat));
+        Ok(FileNode { name: 0..0, stat, id, target, may_be_known })
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Scope {
     tracked: Tracked,
     /// Where the base is, if it is inside the project.
     base: Option<Vec<u8>>,
+    /// By what the temporary files of a restore that was cut short are known.
+    tokens: Vec<String>,
     sum: ObjectId,
 }
 
@@ -55,7 +57,8 @@ pub(super) enum Decision {
 
 impl Scope {
     /// The rules for the project in this directory. `base` is where the store is, relative to it, if it is inside.
-    pub(crate) fn new(project: &Path, lists: Lists<'_>, base: Option<Vec<u8>>) -> Self {
+    /// `tokens` are those of a restore that was cut short.
+    pub(crate) fn new(project: &Path, lists: Lists<'_>, base: Option<Vec<u8>>, tokens: Vec<String>) -> Self {
         let tracked = Tracked::of(project);
         let exclude = lists.exclude.join("\n");
         let include = lists.include.join("\n");
@@ -73,6 +76,7 @@ impl Scope {
             include_dirs: lists.include.iter().map(|pattern| fixed_part(pattern.as_bytes())).collect(),
             tracked,
             base,
+            tokens,
             sum: ObjectId::from_bytes(sum.finish()),
         }
     }
@@ -100,7 +104,7 @@ impl Scope {
         if !relpath::is_allowed(name) {
             return Decision::Out(if name == b".git" { SkipReason::GitDir } else { SkipReason::BadName });
         }
-        if !is_dir && name.starts_with(relpath::TEMPORARY) {
+        if !is_dir && relpath::temporary_kind(name, &self.tokens).is_some() {
             return Decision::Out(SkipReason::Temporary);
         }
         if self.base.as_deref() == Some(path) {

@@ -399,20 +399,6 @@ fn nothing_is_put_into_a_directory_that_cannot_be_listed() {
     assert_eq!(fs::read_dir(sandbox.path("closed")).expect("a directory").count(), 0);
 }
 
-#[test]
-fn what_an_earlier_restore_left_goes_unless_it_may_be_the_users() {
-    let sandbox = Sandbox::new();
-    sandbox.tree("a = 1\n d/b");
-    taken(&take(&sandbox));
-    // Written and not in place yet; taken out of its place, and in the store or not.
-    sandbox.tree(".piton-restore-w-0-1 = half of it\n d/.piton-restore-w-0-2\n .piton-restore-x-0-3 = 1");
-    sandbox.tree(".piton-restore-x-0-4 = nobody else has it");
-    let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
-    assert_eq!(left_by(&report), pairs(&[(".piton-restore-x-0-4", "temporary")]));
-    let names: Vec<_> = state_of(&sandbox.project()).into_keys().collect();
-    assert_eq!(names, [&b".piton-restore-x-0-4"[..], b"a", b"d", b"d/b"]);
-}
-
 /// There was none of it, or it holds something now: either way it is as it should be.
 #[test]
 fn a_directory_that_was_to_go_and_is_gone_or_in_use_meanwhile_is_not_talked_about() {
