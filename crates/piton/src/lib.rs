@@ -74,7 +74,8 @@ pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{
-    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, WhyLeft,
+    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
+    WhyLeft,
 };
 pub use settings::{Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
