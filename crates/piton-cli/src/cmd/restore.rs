@@ -9,7 +9,7 @@ use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::Rewound;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestorePlan, RestoreReport, RestoreTo, Settings, Store, tell_sessions,
+    RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ use crate::{interrupt, upkeep};
 #[command(after_help = format!("\
 Examples:
   piton restore 1                  everything, as it was at the newest one
-  piton restore 4f2a src/main.rs   one file
+  piton restore 4f2a src/main.rs   one file; one that was made since is removed
   piton restore 2 --dry-run        only say what would be done
   piton restore --continue         finish what was cut short
 
@@ -213,6 +213,7 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     let all = lines.len();
     lines.truncate(lines_max);
     lines.extend(planned.others().iter().map(other_line));
+    lines.extend(rules_lines(planned.rules()));
     if all > lines_max {
         lines.push(format!("  ... and {} more", all - lines_max));
     }
@@ -238,6 +239,30 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     lines
 }
 
+/// What restored ignore rules bring into scope.
+fn rules_lines(rules: &RulesChanged) -> Vec<String> {
+    let files = |paths: &[Vec<u8>]| {
+        let names: Vec<_> = paths.iter().take(NAMED_MAX).map(|path| shown(path)).collect();
+        let more = paths.len() - names.len();
+        names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    };
+    match rules {
+        RulesChanged { files: changed, rescoped, .. } if !rescoped.is_empty() => vec![format!(
+            "Ignore rules changed ({}): in scope again, and restored with the rest: {}",
+            files(changed),
+            files(rescoped)
+        )],
+        RulesChanged { files: changed, is_cut_short: true, .. } => vec![format!(
+            "Ignore rules changed ({}): too much came into scope to save it in the same run; restore once more for that",
+            files(changed)
+        )],
+        _ => Vec::new(),
+    }
+}
+
+/// How many paths are named in one line.
+const NAMED_MAX: usize = 8;
+
 /// What another session did and what goes with it.
 pub(crate) fn other_line(other: &OtherWork) -> String {
     let agent = other.agent.as_deref().map(|agent| format!("{} ", plain(agent))).unwrap_or_default();
@@ -262,8 +287,27 @@ fn others_json(others: &[OtherWork]) -> Value {
 fn count(plan: &RestorePlan) -> String {
     match plan.changes() {
         0 if plan.left().is_empty() => "nothing to do, the files are as they were".to_owned(),
-        _ => format!("{} to write, {} to remove", files(plan.written().count()), files(plan.removed().count())),
+        _ => {
+            let (made, dropped) = plan.directories();
+            let words = ["to write", "to remove", "to change", "to make", "to remove"];
+            let counts = [plan.written().count(), plan.removed().count()];
+            counts_text(counts, plan.remoded().count(), [made.len(), dropped.len()], words)
+        }
     }
+}
+
+/// Counts of files (written, removed), changed modes and directories (made, removed). Files are always told of.
+fn counts_text(files_counts: [usize; 2], modes: usize, dirs: [usize; 2], words: [&str; 5]) -> String {
+    let [written, removed] = files_counts.map(files);
+    let mut text = format!("{written} {}, {removed} {}", words[0], words[1]);
+    if modes > 0 {
+        text += &format!(", {} {}", counted(modes, "mode"), words[2]);
+    }
+    for (count, word) in dirs.into_iter().zip(&words[3..]).filter(|(count, _)| *count > 0) {
+        let directories = if count == 1 { "1 directory".to_owned() } else { format!("{count} directories") };
+        text += &format!(", {directories} {word}");
+    }
+    text
 }
 
 pub(crate) fn files(count: usize) -> String {
@@ -291,8 +335,11 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
     }
     let only = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
     let verb = if report.outcome == RestoreOutcome::Partly { "Partly restored" } else { "Restored" };
-    let (written, removed) = (files(report.written.len()), files(report.removed.len()));
-    let mut lines = vec![format!("{verb} to {target}{only}: {written} written, {removed} removed")];
+    let (counts, dirs) =
+        ([report.written.len(), report.removed.len()], [report.made_dirs.len(), report.removed_dirs.len()]);
+    let done = counts_text(counts, report.remoded, dirs, ["written", "removed", "changed", "made", "removed"]);
+    let mut lines = vec![format!("{verb} to {target}{only}: {done}")];
+    lines.extend(rules_lines(&report.rules));
     lines.extend(
         report.moved_aside.iter().map(|(path, to)| format!("Moved aside: {} is now {}", shown(path), shown(to))),
     );
@@ -306,10 +353,30 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
         lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
-    if let Some(safety) = report.safety {
-        lines.push(format!("What there was before is saved as {}: `piton undo` goes back to it", safety.short()));
+    if let Some(safety) = report.safety.map(|safety| safety.short()) {
+        let back = if report.can_undo { "piton undo".to_owned() } else { format!("piton restore {safety}") };
+        lines.push(format!("What there was before is saved as {safety}: `{back}` goes back to it"));
+    }
+    if report.outcome == RestoreOutcome::Partly && report.safety.is_some() {
+        let command = repeated(report);
+        lines.push(format!("Numbers in the list have moved by one: `{command}` does the same again"));
     }
     lines.join("\n")
+}
+
+/// The command that restores the same once more, whatever was taken since.
+fn repeated(report: &RestoreReport) -> String {
+    let quoted = |path: &Vec<u8>| {
+        let path = shown(path);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | '@');
+        let is_bare = !path.starts_with('-') && !path.is_empty() && path.chars().all(is_plain);
+        if is_bare { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
+    };
+    let paths: Vec<_> = report.paths.iter().map(quoted).collect();
+    let dashes = if paths.iter().any(|path| path.starts_with("'-")) { " --" } else { "" };
+    let mut command = format!("piton restore{dashes} {}", report.target.id.short());
+    paths.iter().for_each(|path| command += &format!(" {path}"));
+    command
 }
 
 fn talk(target: &Checkpoint) -> Option<(&str, &str)> {
@@ -335,11 +402,20 @@ fn rewind(target: &Checkpoint) -> Option<Value> {
 }
 
 fn left_json(left: &[piton::Left]) -> Value {
-    left.iter().map(|left| json!({"path": String::from_utf8_lossy(&left.path), "why": left.why.word()})).collect()
+    let one = |left: &piton::Left| {
+        let path = String::from_utf8_lossy(&left.path);
+        json!({"path": path, "why": left.why.word(), "reason": left.why.to_string()})
+    };
+    left.iter().map(one).collect()
 }
 
 fn paths_json<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Value {
     paths.map(|path| Value::from(String::from_utf8_lossy(path))).collect()
+}
+
+fn rules_json(rules: &RulesChanged) -> Value {
+    let paths = |paths: &[Vec<u8>]| paths_json(paths.iter().map(Vec::as_slice));
+    json!({"files": paths(&rules.files), "rescoped": paths(&rules.rescoped), "cut_short": rules.is_cut_short})
 }
 
 fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
@@ -370,6 +446,7 @@ fn plan_json(planned: &Restore<'_>) -> Value {
         "drop_dirs": paths_json(dropped.into_iter()),
         "left": left_json(plan.left()),
         "moved_aside": asides_json(plan.moved_aside()),
+        "rules": rules_json(planned.rules()),
         "other_sessions": others_json(planned.others()),
     })
 }
@@ -385,6 +462,11 @@ fn report_json(report: &RestoreReport) -> Value {
         "rewind": rewind(&report.target),
         "record": report.record.as_ref().map(Rewound::word),
         "moved_aside": asides_json(&report.moved_aside),
+        "modes": report.remoded,
+        "made_dirs": paths_json(report.made_dirs.iter().map(Vec::as_slice)),
+        "removed_dirs": paths_json(report.removed_dirs.iter().map(Vec::as_slice)),
+        "rules": rules_json(&report.rules),
+        "can_undo": report.can_undo,
         "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
         "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),
     })
