@@ -337,3 +337,24 @@ fn a_restore_that_changes_ignore_rules_is_done_in_one_run() {
     want.remove(&b".gitignore"[..]);
     assert_same(&now(&sandbox), &want, "after the restore of the rules alone");
 }
+
+/// A checkpoint says in few lines what it left out. Directories that stand for many at once are as safe as those that are named.
+#[test]
+fn an_empty_directory_that_was_left_out_among_many_stays_when_the_rules_change() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a = 1");
+    take(&sandbox);
+    sandbox.tree("a = 2");
+    fs::create_dir_all(sandbox.path("tmp/ lead")).expect("a directory");
+    for number in 0..250 {
+        fs::create_dir(sandbox.path(format!("d{number}"))).expect("a directory");
+    }
+    let before = now(&sandbox);
+    let config = sandbox.home().join(".hermes/config.yaml");
+    fs::create_dir_all(sandbox.home().join(".hermes")).expect("a directory");
+    fs::write(&config, "checkpoints:\n  exclude: ['/d*', '/tmp']\n").expect("a file");
+    exits(&sandbox, &["restore", "1"], 0);
+    fs::remove_file(config).expect("a file");
+    exits(&sandbox, &["undo"], 0);
+    assert_same(&now(&sandbox), &before, "after undo");
+}

@@ -263,10 +263,12 @@ impl<'a> Planner<'a> {
 
     /// The same of a directory: then it stays, even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
+        // One of many that are named at once: it was there if it has not changed since.
+        let is_as_old = || self.stat(dir).is_ok_and(|stat| stat.ctime.secs <= self.target.time.secs);
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,
             Extent::Dir(_) => true,
-            Extent::Some(_) => is_unread(skipped.why),
+            Extent::Some(_) => is_unread(skipped.why) || is_as_old(),
         };
         let mut skipped = self.target.facts.skipped.iter();
         !self.was_made_outside(dir)
