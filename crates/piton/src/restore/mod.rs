@@ -233,14 +233,11 @@ impl<'a> Restore<'a> {
             checks_paths: verb == Some(RestoreVerb::Restore),
         };
         let Planned { plan, survey, tree, rules } = planning.run()?;
+        let own = options.session.or_else(|| session_of(&target, checkpoints));
         // What is cut short has been agreed to.
-        let others = match verb {
-            None => Vec::new(),
-            Some(_) => {
-                let own = options.session.or_else(|| session_of(&target, checkpoints));
-                others::others(&objects, &since(&target, checkpoints), tree, own, &paths)?
-            }
-        };
+        let asks = verb.is_some();
+        let others =
+            if asks { others::others(&objects, &since(&target, checkpoints), tree, own, &paths)? } else { vec![] };
         Ok(Self {
             store,
             project,
