@@ -18,8 +18,8 @@ use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{
-    Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope,
-    count_files, id_of_stream, scan, young_from_nanos,
+    Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, RulesAfter, Scan, ScanEnd,
+    Scope, count_files, id_of_stream, scan, young_from_nanos,
 };
 
 /// How far files in directories that were not entered are counted.
@@ -47,9 +47,21 @@ pub(crate) struct Survey {
     pub(crate) unread_index: Option<PathBuf>,
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
+    pub(crate) scope: Scope,
     pub(crate) index: IndexAfter,
     /// Files that changed shortly before the index was written were read again.
     pub(crate) reread_young: bool,
+}
+
+/// What a survey covers besides what the rules of the moment have in scope.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extra<'a> {
+    /// Files and directories that an earlier restore made out of scope.
+    pub(crate) outside: Option<&'a BTreeSet<Vec<u8>>>,
+    /// What is in scope by these rules.
+    pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
+    /// With more bytes to read than that the survey ends as if there were too many files.
+    pub(crate) bytes_max: Option<u64>,
 }
 
 /// What is to become of the index after a survey.
@@ -71,16 +83,15 @@ pub(crate) enum SurveyEnd {
 
 /// Looks at everything in scope. New contents and trees go to `new_objects`.
 pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+    survey_with(ground, Extra::default(), new_objects)
+}
+
+/// Like [`survey`], and looks at what `extra` names besides.
+pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
     let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
-    let list = store.exclude_list()?;
-    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
-    let base = store.base().strip_prefix(project.dir()).ok();
-    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
-    // An intent that cannot be read names no file: all of them are the user's then.
-    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
-    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
+    let scope = scope_of(ground, extra)?;
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
@@ -91,6 +102,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let end = scan(&Scan {
         root: &root,
         scope: &scope,
+        rules_after: extra.rules_after,
         cache: known.cache.as_ref(),
         same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
         hidden_rules: &hidden_rules,
@@ -116,6 +128,9 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         manifest.forget_young(young_from);
     }
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
+    if extra.bytes_max.is_some_and(|max| unknown_bytes(&manifest) > max) {
+        return Ok(SurveyEnd::TooManyFiles);
+    }
     if unknown > 0 {
         let reading =
             Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads: threads::cores() };
@@ -140,7 +155,27 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
     let (index, reread_young) = (index_after, has_young);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index, reread_young }))
+    let survey = Survey { manifest, trees, skipped, unprotected, unread_index, rules, scope, index, reread_young };
+    Ok(SurveyEnd::Done(survey))
+}
+
+fn scope_of(ground: &Ground<'_>, extra: Extra<'_>) -> Result<Scope> {
+    let Ground { store, project, settings, .. } = *ground;
+    let list = store.exclude_list()?;
+    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
+    let base = store.base().strip_prefix(project.dir()).ok();
+    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
+    // An intent that cannot be read names no file: all of them are the user's then.
+    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
+    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
+    let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
+    Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
+}
+
+/// How many bytes have to be read.
+fn unknown_bytes(manifest: &Manifest) -> u64 {
+    let files = manifest.dirs.iter().filter(|dir| !dir.same_files).flat_map(|dir| &dir.files);
+    files.filter(|file| file.id.is_none()).map(|file| file.stat.size).sum()
 }
 
 /// What is known from the index.

@@ -78,10 +78,12 @@ const JSON: [(&str, &str); 30] = [
 ];
 
 const RESTORE: &str = "\
-`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`), \
-`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `written_paths`, `removed_paths`; \
+`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`, `reason`), \
+`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `modes` (how many changed), \
+`made_dirs`, `removed_dirs`, `rules` (`files`, `rescoped`, `cut_short`: what restored ignore rules brought into scope), \
+`can_undo`, `written_paths`, `removed_paths`; \
 with `--dry-run`: `dry_run`, `outcome`, `id`, `safety_id`, `written`, `removed`, `rewind`, `write`, `remove`, `mode`, \
-`make_dirs`, `drop_dirs`, `left`, `moved_aside`, \
+`make_dirs`, `drop_dirs`, `left`, `moved_aside`, `rules`, \
 `other_sessions` (a list of `session`, `agent`, `last_active`, `checkpoints`, `paths`)";
 
 const INSTALL: &str = "\

@@ -73,7 +73,7 @@ fn bad_paths_are_refused_and_nothing_is_touched() {
         }
         exits(&sandbox, &["diff", "1", "--", path], 2);
     }
-    for path in ["nope", "made", "a/b"] {
+    for path in ["nope", "d/nope", "a/b"] {
         exits(&sandbox, &["rollback", "1", path], 4);
     }
     assert_same(&state_of(&sandbox.project()), &after, "the project");
@@ -155,8 +155,10 @@ fn the_keys_of_a_restore_are_those_that_programs_count_on() {
         assert_eq!(json(&sandbox, &[verb], 0)["outcome"], outcome);
     }
     sandbox.tree(".gitignore = a\\n\n a = ignored now");
-    let partly = json(&sandbox, &["restore", report["id"].as_str().expect("an id")], 3);
-    assert_eq!((&partly["outcome"], &partly["left"]), (&value!("partly"), &value!([{"path": "a", "why": "ignored"}])));
+    let partly = json(&sandbox, &["restore", report["id"].as_str().expect("an id"), "a"], 3);
+    let reason = "ignored, so its present contents are in no checkpoint";
+    let left = value!([{"path": "a", "why": "ignored", "reason": reason}]);
+    assert_eq!((&partly["outcome"], &partly["left"]), (&value!("partly"), &left));
 }
 
 #[test]
@@ -238,7 +240,8 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     sandbox.write("a", "written at the last moment");
     let restore = restore.wait_with_output().expect("it ends");
     let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
-    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &value!([{"path": "a", "why": "changed"}])));
+    let left = value!([{"path": "a", "why": "changed", "reason": "it changed meanwhile"}]);
+    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &left));
     assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
     assert_eq!(leftovers(&sandbox), [""; 0]);
 }

@@ -181,9 +181,7 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
     let dir = ground.project.dir();
     let root = Dir::open(dir).map_err(|error| Error::io("open", dir, error))?;
     let objects = ground.objects;
-    let planner =
-        Planner { survey: &survey, target: from, objects, root: &root, paths, moves_aside: None, safety: None };
-    let plan = planner.plan()?;
+    let plan = Planner::to_look_at(&survey, from, objects, &root, paths).plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
     let mut files = Files { dirs, root: &root, unread: Vec::new() };
     let is_unread =

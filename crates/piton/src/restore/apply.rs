@@ -40,6 +40,8 @@ pub(super) struct Done {
     pub(super) written: Vec<Vec<u8>>,
     pub(super) removed: Vec<Vec<u8>>,
     pub(super) remoded: usize,
+    pub(super) made_dirs: Vec<Vec<u8>>,
+    pub(super) removed_dirs: Vec<Vec<u8>>,
     pub(super) moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) left: Vec<Left>,
 }
@@ -220,16 +222,18 @@ pub(super) fn apply(
             done.removed.push(path);
         }
     }
+    for path in &plan.drop_dirs {
+        match hand.remove_dir(path) {
+            Ok(Change::Made) => done.removed_dirs.push(path.clone()),
+            // One that still holds something stays, and that is right: what it holds is out of scope.
+            Ok(Change::Left) => {}
+            Err(error) if sys::is_gone(&error) => {}
+            Err(error) => done.left.push(failed(path, &error)),
+        }
+    }
+    // A directory that made way for one of these is gone by now.
     for (path, name) in plan.backs {
         done.note_failure(&path, hand.move_aside(&path, &name));
-    }
-    for path in &plan.drop_dirs {
-        // One that still holds something stays, and that is right: what it holds is out of scope.
-        if let Err(error) = hand.remove_dir(path)
-            && !sys::is_gone(&error)
-        {
-            done.left.push(failed(path, &error));
-        }
     }
     let mut made = Vec::new();
     for (path, mode) in plan.make_dirs {
@@ -253,6 +257,7 @@ pub(super) fn apply(
         let set = hand.set_mode(path, *mode, None);
         done.note(path, set, WhyLeft::Changed);
     }
+    done.made_dirs = made.into_iter().map(|(path, _)| path).collect();
     if let Err(error) = hand.finish() {
         done.left.push(failed(b"", &error));
     }
