@@ -149,7 +149,7 @@ fn the_very_bytes_come_back_from_odd_yaml() {
         let file = put(&sandbox, ".hermes/config.yaml", text);
         let before = tree(&sandbox.home());
         let ran = piton(&sandbox, ["install", "hermes"]).done();
-        assert_eq!(fs::read_to_string(&file).expect("a file").matches(" hook hermes").count(), 3, "{text:?}: {ran:?}");
+        assert_eq!(fs::read_to_string(&file).expect("a file").matches(" hook hermes").count(), 5, "{text:?}: {ran:?}");
         let again = piton(&sandbox, ["install", "hermes"]).done();
         assert_eq!(again.stdout, "hermes: already installed, nothing to change\n", "{text:?}");
         piton(&sandbox, ["uninstall", "hermes"]).done();
@@ -516,7 +516,7 @@ fn in_a_project_only_its_own_configuration_is_changed() {
     // Copilot runs the hooks of a project that are claude's, and denies the tool where one fails.
     piton(&sandbox, ["install", "claude", "--project"]).done();
     let text = fs::read_to_string(sandbox.path(".claude/settings.json")).expect("a file");
-    assert_eq!(text.matches(" hook claude 2>/dev/null || true\"").count(), 3, "{text}");
+    assert_eq!(text.matches(" hook claude 2>/dev/null || true\"").count(), 5, "{text}");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn the_refusal_names_agent_and_time_and_the_plan_every_path() {
     sandbox.tree("x.txt = 1");
     turn(&sandbox, "claude", "my-session", "p1", "a.txt");
     for number in 1..=8 {
-        sandbox.write(&format!("more/{number}.txt"), "x");
+        sandbox.write(format!("more/{number}.txt"), "x");
     }
     turn(&sandbox, "codex", "their-session", "t1", "late.txt");
     let ran: Ran = run(command(&sandbox).args(["restore", "2", "-y", "--session=my-session"]));

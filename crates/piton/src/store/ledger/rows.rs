@@ -31,7 +31,7 @@ fn place_of(checkpoints: &[Checkpoint], turn: &TurnRecord) -> Option<usize> {
         let tree = turn.tree?;
         let same = || (0..checkpoints.len()).filter(|at| checkpoints[*at].tree == tree);
         let is_before = |at: &usize| turn.time.is_some_and(|time| checkpoints[*at].time.secs <= time.secs);
-        same().find(is_before).or_else(|| same().last())
+        same().find(is_before).or_else(|| same().next_back())
     })
 }
 
