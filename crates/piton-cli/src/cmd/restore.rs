@@ -29,7 +29,7 @@ use crate::{interrupt, upkeep};
 #[command(after_help = format!("\
 Examples:
   piton restore 1                  everything, as it was at the newest one
-  piton restore 4f2a src/main.rs   one file; one that was made since is removed
+  piton restore 4f2a src/main.rs   one file
   piton restore 2 --dry-run        only say what would be done
   piton restore --continue         finish what was cut short
 
