@@ -74,13 +74,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let Ground { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
     let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
-    let list = store.exclude_list()?;
-    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
-    let base = store.base().strip_prefix(project.dir()).ok();
-    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
-    // An intent that cannot be read names no file: all of them are the user's then.
-    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
-    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
+    let scope = scope_of(ground)?;
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
@@ -141,6 +135,18 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let unread_index = scope.unread_index().map(Path::to_owned);
     let (index, reread_young) = (index_after, has_young);
     Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index, reread_young }))
+}
+
+/// The rules of the project, without its `.gitignore` files.
+fn scope_of(ground: &Ground<'_>) -> Result<Scope> {
+    let Ground { store, project, settings, .. } = *ground;
+    let list = store.exclude_list()?;
+    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
+    let base = store.base().strip_prefix(project.dir()).ok();
+    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
+    // An intent that cannot be read names no file: all of them are the user's then.
+    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
+    Ok(Scope::new(project.dir(), lists, base, tokens.unwrap_or_default()))
 }
 
 /// What is known from the index.
