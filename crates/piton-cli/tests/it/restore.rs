@@ -257,7 +257,9 @@ fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_give
     let strace = |injections: &[&str], args: &[&str]| {
         let mut strace = clean_command("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:error=EINVAL"]);
-        injections.iter().for_each(|injection| drop(strace.args(["-e", injection])));
+        for injection in injections {
+            strace.args(["-e", injection]);
+        }
         strace.arg(env!("CARGO_BIN_EXE_piton")).args(args).stdout(std::process::Stdio::piped());
         in_sandbox(&sandbox, &mut strace).spawn().expect("strace runs")
     };

@@ -203,13 +203,8 @@ pub(super) fn apply(
     let mut hand = Hand::new(root, format!("{token}-m"));
     let mut done = Done { left: plan.left, ..Done::default() };
     for (path, seen) in &plan.leftovers {
-        match seen {
-            Some(seen) => {
-                let removed = hand.remove(path, seen);
-                done.note(path, removed, WhyLeft::Changed);
-            }
-            None => drop(done.note_failure(path, hand.sweep(path))),
-        }
+        let swept = if let Some(seen) = seen { hand.remove(path, seen) } else { hand.sweep(path) };
+        done.note(path, swept, WhyLeft::Changed);
     }
     for (path, name) in plan.asides {
         if done.note_failure(&path, hand.move_aside(&path, &name)).is_some() {

@@ -85,10 +85,8 @@ impl Objects {
             if path.extension().is_none_or(|end| end != "idx") {
                 continue;
             }
-            let idx = match pack::index::File::at(&path, Kind::Sha1) {
-                Ok(idx) => idx,
-                Err(error) => return Err(Error::damaged(format!("read {}", path.display()), error.to_string())),
-            };
+            // One that cannot be read says nothing of the others.
+            let Ok(idx) = pack::index::File::at(&path, Kind::Sha1) else { continue };
             if let Some(at) = idx.lookup(gix_id(id)) {
                 return Ok(Some((path.with_extension(""), idx.pack_offset_at_index(at))));
             }

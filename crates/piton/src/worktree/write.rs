@@ -111,8 +111,8 @@ impl<'a> Hand<'a> {
     }
 
     /// Removes a temporary file of an earlier restore that never held anything of the user's.
-    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<()> {
-        self.in_dir_of(path, Dir::remove)
+    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<Change> {
+        self.in_dir_of(path, Dir::remove).map(|()| Change::Made)
     }
 
     /// Gives a file another name in its directory, unless something has that name.

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use piton::{
-    ErrorKind, History, Outcome, Progress, Project, Request, RestoreOptions, RestoreTo, Settings, SkipReason, Store,
-    WhyLeft, WhySkipped,
+    ErrorKind, History, Outcome, Progress, Project, Request, RestoreOptions, RestoreTo, Settings, Store, WhyLeft,
+    WhySkipped,
 };
 use testkit::{Sandbox, files_in};
 
@@ -137,16 +137,6 @@ fn an_empty_loose_object_is_not_believed() {
     fs::remove_file(sandbox.path("g")).expect("a file");
     restored(&sandbox, RestoreTo::Named("1"), &[]);
     assert_eq!(fs::read(sandbox.path("g")).expect("a file"), b"other contents\n");
-}
-
-#[test]
-fn a_file_that_no_restore_could_hold_is_left_out() {
-    let sandbox = Sandbox::new();
-    sandbox.tree("small");
-    fs::File::create(sandbox.path("huge")).and_then(|file| file.set_len(4 << 30)).expect("a sparse file");
-    let report = take_with(&sandbox, &sandbox.project(), &Settings { max_file_size_mb: 0, ..Settings::default() });
-    taken(&report);
-    assert!(report.skipped.iter().any(|skipped| skipped.path == b"huge" && skipped.why == SkipReason::TooLarge));
 }
 
 #[test]
