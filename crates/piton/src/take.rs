@@ -17,7 +17,7 @@ use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
+    Checkpoint, CheckpointKind, GcLock, Intent, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
     Restoring, Room, RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, IndexAfter, Survey, SurveyEnd, survey};
@@ -31,6 +31,8 @@ const SKIPPED_LINES_MAX: usize = 200;
 
 /// How often a take makes room, should others use it up at once.
 const TRIES_MAX: u32 = 4;
+/// Up to so many checkpoints are read to find the oldest that stays. For more, their order is kept in a file.
+const WALK_MAX: u64 = 64;
 /// What a take writes besides objects and the index: the record, the ref, the size, each in a block of its own.
 const SMALL_FILES_BYTES: u64 = 8 * 4096;
 
@@ -421,24 +423,51 @@ impl Keep<'_> {
         Ok((room == Room::Lacking).then_some(bytes))
     }
 
-    /// Drops what is above the limit. A safety checkpoint drops nothing: whoever goes back and forth among the
+    /// Drops what is above the limit. A safety checkpoint drops nothing: a user who goes back and forth among the
     /// checkpoints of a list finds all of them there until the next take.
     fn drop_oldest(&self, new: CheckpointId) -> Result<()> {
+        let keep = self.keep_max.max(1);
         if self.restoring.is_some() {
-            return Ok(());
+            let parent = self.newest.map(|newest| newest.id);
+            let add = || self.store.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
+            return if keep > WALK_MAX { add() } else { Ok(()) };
         }
-        let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?.checkpoints;
         // A restore that was cut short needs both of its checkpoints to be finished or taken back.
         let intent = self.store.interrupted_restore(self.project)?;
-        let is_needed =
-            |id: CheckpointId| intent.as_ref().is_some_and(|intent| [intent.target, intent.safety].contains(&id));
-        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
-        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(needed).max(1);
-        if older.len() < keep {
-            return Ok(());
+        let end = match intent {
+            None if keep > WALK_MAX => self.oldest_by_place(new, keep)?,
+            intent => self.oldest_by_walk(new, keep, intent.as_ref())?,
+        };
+        end.map_or(Ok(()), |end| self.store.cut_before(self.locked, self.project, end, self.now))
+    }
+
+    /// The checkpoint that the history is to end at, if it is longer than that. Takes the same time however long it is.
+    fn oldest_by_place(&self, new: CheckpointId, keep: u64) -> Result<Option<CheckpointId>> {
+        let parent = self.newest.map(|newest| newest.id);
+        let lineage = self.store.lineage(self.locked, self.project, parent, new, self.objects)?;
+        if lineage.count() <= keep {
+            return Ok(None);
         }
-        let end = older[..keep - 1].last().map_or(new, |oldest| oldest.id);
-        self.store.cut_before(self.locked, self.project, end, self.now)
+        let Some(end) = lineage.oldest_of(keep, self.objects) else {
+            self.store.forget_lineage(self.project);
+            return self.oldest_by_walk(new, keep, None);
+        };
+        lineage.shrink(keep)?;
+        Ok(Some(end))
+    }
+
+    /// The same, found by reading one checkpoint after the other, no more than are kept.
+    fn oldest_by_walk(&self, new: CheckpointId, keep: u64, intent: Option<&Intent>) -> Result<Option<CheckpointId>> {
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        let most = if intent.is_some() { usize::MAX } else { keep };
+        let older = self.store.history_to(self.objects, self.newest.map(|newest| newest.id), most)?;
+        let is_needed = |id: CheckpointId| intent.is_some_and(|intent| [intent.target, intent.safety].contains(&id));
+        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
+        let keep = keep.max(needed);
+        if older.len() < keep {
+            return Ok(None);
+        }
+        Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.

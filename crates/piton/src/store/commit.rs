@@ -406,9 +406,19 @@ impl Objects {
         newest: Option<CheckpointId>,
         ends: &HashSet<CheckpointId>,
     ) -> Result<Readable> {
+        self.readable_history_to(newest, ends, usize::MAX)
+    }
+
+    /// The same, `most` of them at most.
+    fn readable_history_to(
+        &self,
+        newest: Option<CheckpointId>,
+        ends: &HashSet<CheckpointId>,
+        most: usize,
+    ) -> Result<Readable> {
         let mut next = newest;
         let mut history: Vec<Checkpoint> = Vec::new();
-        while let Some(id) = next {
+        while let Some(id) = next.filter(|_| history.len() < most) {
             if history.len() == HISTORY_MAX {
                 return Err(Error::damaged("list the checkpoints", "there is no end to them"));
             }
@@ -451,6 +461,16 @@ impl Store {
             self.refuse_lost_ref(|other| other != project)?;
         }
         objects.readable_history(newest, &ends)
+    }
+
+    /// A checkpoint and those before it, `most` of them at most, for the holder of the project's lock.
+    pub(crate) fn history_to(
+        &self,
+        objects: &Objects,
+        newest: Option<CheckpointId>,
+        most: usize,
+    ) -> Result<Vec<Checkpoint>> {
+        Ok(objects.readable_history_to(newest, &self.boundary()?, most)?.checkpoints)
     }
 
     /// A checkpoint and those before it, for whoever holds the project's lock.

@@ -30,6 +30,7 @@ mod gc;
 mod holdings;
 mod intents;
 mod layout;
+mod lineage;
 mod lock;
 mod objects;
 mod pack;

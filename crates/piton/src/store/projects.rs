@@ -275,7 +275,7 @@ impl Store {
             self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
-        for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
+        for path in [self.layout.index(id), self.layout.lineage(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }
         Ok(true)

@@ -174,6 +174,7 @@ impl Store {
             let history = &histories[&project];
             let kept = &history[..history.len() - count];
             let end = kept.last().expect("the newest is never dropped").id;
+            self.forget_lineage(&project);
             self.cut_before(&locked, &project, end, now)?;
         }
         Ok(true)
