@@ -34,7 +34,7 @@ use crate::diff::{self, Diff};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::history::{History, Listed};
-use crate::id::CheckpointId;
+use crate::id::{CheckpointId, bounded_name};
 use crate::journal::{Event, Journal, Level};
 use crate::project::{self, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
@@ -209,6 +209,8 @@ impl Manager {
     /// The same, with the agent's own name for the turn if it has one, and the directory in which it is. A name that the
     /// turn has already, and a session that works for another one, begin nothing.
     pub fn begin_turn(&mut self, session: &str, name: Option<&str>, dir: Option<&Path>, now: Moment) {
+        let name = name.map(bounded_name);
+        let name = name.as_deref();
         let Some(store) = self.enter(session, now) else {
             self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
             return;
@@ -233,6 +235,8 @@ impl Manager {
     /// Goes on with the turn that the session is in, perhaps begun by another process. `name` is the agent's own name for
     /// it, if it has one.
     pub fn continue_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
+        let name = name.map(bounded_name);
+        let name = name.as_deref();
         let Some(store) = self.enter(session, now) else {
             self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
             return;
@@ -281,7 +285,7 @@ impl Manager {
     }
 
     fn enter(&mut self, session: &str, now: Moment) -> Option<Store> {
-        self.session = Some(session.to_owned());
+        self.session = Some(bounded_name(session));
         self.store(now).ok().filter(|_| self.settings.enabled).cloned()
     }
 

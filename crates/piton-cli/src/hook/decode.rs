@@ -11,9 +11,6 @@ use super::salvage::Payload;
 use super::tools::{self, Change};
 use crate::agents::Agent;
 
-/// Names of sessions and turns go into records: a longer one is cut.
-const NAME_CHARS_MAX: usize = 256;
-
 /// What an agent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HookEvent {
@@ -77,7 +74,7 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         parent: text(field(&fields, &["event", "properties", "info"]), "parentID").map(cut),
         cwd: cwd.filter(|cwd| cwd.is_absolute()).or_else(|| roots.first().cloned()),
         roots,
-        stamp: stamp.map(ToString::to_string),
+        stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent,
         name,
     }
@@ -93,7 +90,7 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 fn cut(name: &str) -> String {
-    name.chars().take(NAME_CHARS_MAX).collect()
+    piton::bounded_name(name)
 }
 
 fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {

@@ -5,6 +5,7 @@ mod commands;
 mod completions;
 mod concurrency;
 mod config;
+mod config_faults;
 mod doctor;
 mod documents;
 mod fault_store;

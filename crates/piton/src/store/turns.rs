@@ -13,7 +13,7 @@ use sha2::Digest as _;
 use super::{ProjectRecord, Store};
 use crate::error::Result;
 use crate::fsx::{self, Durability};
-use crate::id::ProjectId;
+use crate::id::{ProjectId, bounded_name};
 use crate::relpath::{escape, unescape};
 use crate::time::Moment;
 
@@ -30,7 +30,7 @@ pub(crate) struct SessionKey {
 
 impl SessionKey {
     pub(crate) fn new(agent: &str, session: &str) -> Self {
-        Self { agent: agent.to_owned(), session: session.to_owned() }
+        Self { agent: agent.to_owned(), session: bounded_name(session) }
     }
 
     pub(super) fn file_name(&self) -> String {
