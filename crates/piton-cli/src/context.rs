@@ -110,22 +110,21 @@ impl Context {
 
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = Self::home();
-        let here = env::current_dir().map_err(|error| {
-            let is_gone = error.kind() == std::io::ErrorKind::NotFound;
-            Error::new(ErrorKind::Io, "find the current directory")
-                .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })
-                .with_hint("go to a directory that is there, or name one with `-C DIR`")
-        });
-        let dir = match &global.dir {
-            Some(dir) if dir.is_absolute() => dir.clone(),
-            Some(dir) => here?.join(dir),
-            None => here?,
+        let (dir, deleted) = match (&global.dir, env::current_dir()) {
+            (Some(dir), _) if dir.is_absolute() => (dir.clone(), None),
+            (named, here) => {
+                let (here, deleted) = here.map_or_else(deleted_dir, |here| Ok((here, None)))?;
+                (named.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir)), deleted)
+            }
         };
-        if !dir.is_dir() {
-            let error = Error::new(ErrorKind::Io, "use").with_path(&dir).because("there is no such directory");
-            return Err(error.with_hint("`-C` takes a directory that is there").into());
-        }
         let base = base(global, home.as_deref())?;
+        if !dir.is_dir() {
+            // A project that was deleted can be listed and restored.
+            let store = Store::open_existing(&dir.join(&base)).ok().flatten();
+            if store.is_none_or(|store| Project::gone(&dir, &store, home.as_deref()).is_none()) {
+                return Err(deleted.unwrap_or_else(|| not_a_directory(&dir)).into());
+            }
+        }
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         let settings = settings(config.as_deref())?;
         Ok(Self { base: dir.join(base), dir, settings, config, home, refused: Vec::new(), told: None })
@@ -291,6 +290,28 @@ fn moment_of(time: SystemTime) -> Moment {
     let (least, most) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
     let at = jiff::Timestamp::from_second(secs.clamp(least, most)).unwrap_or_default();
     Moment { secs: at.as_second(), nanos, offset_secs: offset_secs(at) }
+}
+
+/// The directory that a shell says it is in, where the current one was deleted; and the error if nothing is known of it.
+fn deleted_dir(error: std::io::Error) -> Result<(PathBuf, Option<Error>), Error> {
+    let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+    let deleted = Error::new(ErrorKind::Io, "find the current directory")
+        .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })
+        .with_hint("go to a directory that is there, or name one with `-C DIR`");
+    match Context::variable("PWD").filter(|_| is_gone) {
+        Some(dir) => Ok((dir, Some(deleted))),
+        None => Err(deleted),
+    }
+}
+
+fn not_a_directory(dir: &Path) -> Error {
+    let error = Error::new(ErrorKind::Io, "use").with_path(dir);
+    if dir.symlink_metadata().is_ok() {
+        return error.because("it is not a directory").with_hint("`-C` takes a directory, not a file");
+    }
+    error.because("there is no such directory, and no checkpoint of one").with_hint(
+        "`-C` takes a directory that is there, or a deleted one that has checkpoints; `piton status` lists those",
+    )
 }
 
 fn in_hermes_home(name: &str, home: Option<&Path>) -> Option<PathBuf> {

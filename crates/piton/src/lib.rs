@@ -68,8 +68,8 @@ pub use manager::{Ensured, Manager};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
-    Dropped, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
-    WhyDropped, clear, clear_legacy, is_due, maintain, plan_prune, prune,
+    Dropped, DroppedName, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan,
+    PruneReport, WhyDropped, clear, clear_legacy, forget, is_due, maintain, mistaken_projects, plan_prune, prune,
 };
 pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};

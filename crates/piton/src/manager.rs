@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use crate::diff::{self, Diff};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
 use crate::history::{History, Listed};
 use crate::id::{CheckpointId, bounded_name};
 use crate::journal::{Event, Journal, Level};
@@ -49,6 +48,8 @@ const MISSES_MAX: u64 = 3;
 /// Where nobody tells of prompts, work that goes on after a pause of so many seconds is a new turn. One too many costs a
 /// checkpoint, one too few leaves a prompt unprotected.
 const PAUSE_SECS: u64 = 60;
+/// A file outside of every project is named once within so many events.
+const OUTSIDE_EVENTS: usize = 50;
 /// How far a subagent's session is followed to the one that it works for.
 const PARENTS_MAX: usize = 8;
 
@@ -105,6 +106,12 @@ impl Ensured {
             Outcome::Taken(id) | Outcome::Unchanged(id) => Some(id),
             Outcome::Skipped(_) => None,
         }
+    }
+
+    /// Returns true for a file that exists and that no project stands for.
+    fn is_outside(&self) -> bool {
+        let is_nothing = matches!(&self.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), .. }));
+        is_nothing && self.dir.is_file()
     }
 
     /// Why the agent goes on without protection; `None` where it has it, or needs none.
@@ -223,6 +230,7 @@ impl Manager {
         if name.is_none() || note.turn.as_deref() != name {
             note.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
             note.misses = 0;
+            note.refused.clear();
         }
         note.root = note.root.filter(|root| root.is_dir()).or_else(|| self.worth_remembering(dir));
         note.is_unprompted = false;
@@ -263,6 +271,7 @@ impl Manager {
             if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
                 turn = format!("after-{}", note.time_secs);
                 note.misses = 0;
+                note.refused.clear();
             }
             (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
             // A help: what is not remembered costs a spare checkpoint.
@@ -315,7 +324,7 @@ impl Manager {
         turn_name(now, self.turns_made)
     }
 
-    /// Makes sure that the project around `dir` has its checkpoint of this turn.
+    /// Makes sure that the project around `dir`, which may also be a file, has its checkpoint of this turn.
     pub fn ensure_checkpoint(&self, dir: &Path, reason: &str, now: Moment) -> Ensured {
         let ensured = self.ensure_checkpoints(&[dir.to_owned()], reason, now).pop();
         ensured.unwrap_or_else(|| declined(dir, WhySkipped::AlreadyThisTurn))
@@ -357,33 +366,52 @@ impl Manager {
                 return seen.insert(PathBuf::new()).then(|| Ensured { dir: dir.to_owned(), report: Err(error) });
             }
         };
-        let project = match Project::around(nearest_dir(dir), Some(store), self.home.as_deref()) {
+        let home = self.home.as_deref();
+        let Some(root) = Project::protecting(dir, Some(store), home) else {
+            // A file outside of every project, or nothing at all.
+            let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
+            let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
+            return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report });
+        };
+        let project = match Project::at(&root, home) {
             Ok(project) => project,
             Err(error) => return Some(Ensured { dir: dir.to_owned(), report: Err(error) }),
         };
-        let dir = project.dir().to_owned();
-        if !seen.insert(dir.clone()) {
+        if !seen.insert(root.clone()) {
             return None;
         }
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
             // Most calls end here, without a lock. One that is wrong to go on meets the same question under the lock.
             if store.record(project.id()).has_turn(session, turn) {
-                return Some(declined(&dir, WhySkipped::AlreadyThisTurn));
+                return Some(declined(&root, WhySkipped::AlreadyThisTurn));
             }
             let key = SessionKey::new(&self.agent, session);
-            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn));
-            if noted.is_some_and(|note| note.misses >= MISSES_MAX) {
-                return Some(declined(&dir, WhySkipped::Deadline));
+            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn)).unwrap_or_default();
+            if noted.refused.contains(project.id()) {
+                return Some(declined(&root, WhySkipped::AlreadyThisTurn));
+            }
+            if noted.misses >= MISSES_MAX {
+                return Some(declined(&root, WhySkipped::Deadline));
             }
         }
         let report = take(store, &project, request, &self.settings, now, progress);
-        if matches!(&report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. })) {
-            self.count_miss(store);
+        match &report {
+            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }) => {
+                self.change_note(store, |note| note.misses += 1);
+            }
+            Ok(Report { outcome: Outcome::Skipped(_), .. }) | Err(_) if !store.knows(project.id()) => {
+                let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
+                if !report.as_ref().is_err_and(is_passing) {
+                    self.change_note(store, |note| note.refused.push(project.id().clone()));
+                }
+            }
+            _ => {}
         }
-        Some(Ensured { dir, report })
+        Some(Ensured { dir: root, report })
     }
 
-    fn count_miss(&self, store: &Store) {
+    /// Changes what is remembered of this turn.
+    fn change_note(&self, store: &Store, change: impl FnOnce(&mut TurnNote)) {
         let (Some(session), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
@@ -391,8 +419,9 @@ impl Manager {
         let mut note = store.turn_note(&key).unwrap_or_default();
         if note.turn.as_ref() != Some(turn) {
             (note.turn, note.misses) = (Some(turn.clone()), 0);
+            note.refused.clear();
         }
-        note.misses += 1;
+        change(&mut note);
         let _ = store.save_turn_note(&key, &note);
     }
 
@@ -413,6 +442,12 @@ impl Manager {
         }
         for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
             self.journal.note_protected(&one.dir, now);
+        }
+        for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
+            let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());
+            if !self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == what) {
+                self.note_warning(what, now);
+            }
         }
         for index in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.unread_index.as_ref()) {
             let why = "files that git tracks and a rule leaves out go without protection";
@@ -530,12 +565,6 @@ impl Manager {
 
 fn declined(dir: &Path, why: WhySkipped) -> Ensured {
     Ensured { dir: dir.to_owned(), report: Ok(Report::declined(why)) }
-}
-
-/// The directory itself, or the nearest one above it that exists: a tool may be about to make it. One that cannot be
-/// looked at is not passed over: what is around it is another project.
-fn nearest_dir(path: &Path) -> &Path {
-    path.ancestors().find(|dir| fsx::is_dir(dir).unwrap_or(true)).unwrap_or(path)
 }
 
 /// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.

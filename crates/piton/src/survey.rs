@@ -70,12 +70,15 @@ pub(crate) enum SurveyEnd {
 pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
-    let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+    let root = project.open_dir()?;
     let list = store.exclude_list()?;
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
     let scope = Scope::new(project.dir(), lists, base);
+    let Some(root) = root else {
+        return Survey::of_missing(scope.sum(), new_objects).map(SurveyEnd::Done);
+    };
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
@@ -433,6 +436,15 @@ impl Survey {
     }
 
     /// What git has no field for: all but who and why.
+    /// The survey of a directory that was deleted: nothing is there. The index stays as it is.
+    fn of_missing(rules: ObjectId, new_objects: &NewObjects) -> Result<Self> {
+        let manifest = Manifest { dirs: vec![DirNode::default()] };
+        let trees = build_trees(&manifest, None, new_objects)?;
+        let index = IndexAfter::Current;
+        let (skipped, unread_index) = (Vec::new(), None);
+        Ok(Self { manifest, trees, skipped, unprotected: false, unread_index, rules, index })
+    }
+
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
         let mut count = |class, mode, number: u32| counts[usize::from(mode)][class] += number;

@@ -183,6 +183,12 @@ pub fn take(
     if project.is_too_broad() {
         return Ok(Report::declined(WhySkipped::TooBroad));
     }
+    if project.is_gone() {
+        return Err(Error::new(ErrorKind::Invalid, "take a checkpoint of")
+            .with_path(project.dir())
+            .because("the directory was deleted")
+            .with_hint("`piton restore 1` there brings it back"));
+    }
     let taking = Taking { store, project, request, settings, now, progress };
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
     // Held until the checkpoint is taken: nobody else gets the room that was made for it.
@@ -246,12 +252,8 @@ impl Taking<'_> {
         let new_objects = store.new_objects(&objects, false);
         let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
         let surveyed = survey(&ground, &new_objects);
-        let is_known = record.dir().is_some();
+        let is_recorded = record.dir().is_some();
         record.touch(project.dir(), now);
-        if !is_known {
-            // Before there is a ref: whoever is killed must not leave checkpoints of nobody knows what directory.
-            let _ = store.save_record(&locked, project.id(), &record);
-        }
         let taken = surveyed.and_then(|end| match end {
             SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
             SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
@@ -285,8 +287,11 @@ impl Taking<'_> {
         if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
             record.set_turn(session, turn);
         }
-        // The record can be made again: that it could not be saved must not hide what came of the take.
-        let _ = store.save_record(&locked, project.id(), &record);
+        // A directory that was refused is not recorded: it would be taken for the project of everything in it.
+        if is_recorded || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_))) {
+            // The record can be made again: that it could not be saved must not hide what came of the take.
+            let _ = store.save_record(&locked, project.id(), &record);
+        }
         taken
     }
 
@@ -298,7 +303,9 @@ impl Taking<'_> {
             let locked = self.store.lock_project_until(&held, self.project.id(), stop)?;
             let mut record = self.store.record(self.project.id());
             record.set_turn(session, turn);
-            let _ = self.store.save_record(&locked, self.project.id(), &record);
+            if record.dir().is_some() {
+                let _ = self.store.save_record(&locked, self.project.id(), &record);
+            }
         }
         Ok(())
     }
@@ -391,6 +398,10 @@ impl Keep<'_> {
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
             return Ok(Kept::NoRoom { bytes });
+        }
+        if self.newest.is_none() {
+            // Before there is a ref: a process that is killed must not leave checkpoints of an unknown directory.
+            let _ = self.store.save_record(self.locked, self.project, record);
         }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
         let publish = || {

@@ -16,6 +16,7 @@ mod input;
 mod run;
 mod salvage;
 mod tools;
+mod touched;
 mod typed;
 
 pub(crate) use run::{Call, respond};

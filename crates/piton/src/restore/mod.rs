@@ -112,6 +112,8 @@ pub struct Restore<'a> {
     new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,
+    /// The directory was deleted, and is made again once the intent is noted.
+    is_missing: bool,
     locked: Option<ProjectLock>,
     _held: StoreLock,
 }
@@ -196,7 +198,12 @@ impl<'a> Restore<'a> {
                 others::others(&objects, &since(&target, checkpoints), survey.tree(), own, &paths)?
             }
         };
-        let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+        let root = project.open_dir()?;
+        let is_missing = root.is_none();
+        if is_missing {
+            project.check_disk(record.parent_device())?;
+        }
+        let root = root.map_or_else(Dir::missing, Ok).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
         let planner = Planner {
@@ -227,6 +234,7 @@ impl<'a> Restore<'a> {
             new_objects: Some(new_objects),
             objects,
             root,
+            is_missing,
             locked,
             _held: held,
         })
@@ -311,7 +319,7 @@ impl<'a> Restore<'a> {
             return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
         };
         self.check_agreed()?;
-        if self.plan.changes() == 0 && self.intent.is_none() {
+        if self.plan.changes() == 0 && self.intent.is_none() && !self.is_missing {
             let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
             return Ok(report(outcome, self.target, None, self.plan.left));
         }
@@ -322,6 +330,12 @@ impl<'a> Restore<'a> {
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let intent = Intent { target: self.target.id, safety, paths: self.paths };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
+        if self.is_missing {
+            self.root = self.project.make_dir_again().inspect_err(|_| {
+                // Nothing was touched, so there is nothing to finish or to take back.
+                let _ = self.store.clear_intent(&locked, self.project.id());
+            })?;
+        }
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved, progress);
         // Before the intent goes: a restore that is cut short here does it when it is finished.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();

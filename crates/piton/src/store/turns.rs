@@ -50,6 +50,8 @@ pub(crate) struct TurnNote {
     pub(crate) parent: Option<String>,
     /// How often this turn ran out of time.
     pub(crate) misses: u64,
+    /// Projects without any checkpoint whose attempt in this turn failed or was refused: it is not made again.
+    pub(crate) refused: Vec<ProjectId>,
     /// The last prompt that was answered without the agent, and the answer.
     pub(crate) answered: Option<(String, String)>,
     /// When the turn began, in seconds; where nobody tells of prompts, when it was last at work.
@@ -62,10 +64,11 @@ impl TurnNote {
     fn encode(&self, key: &SessionKey) -> Vec<u8> {
         let root = self.root.as_ref().map(|root| escape(root.as_os_str().as_bytes()));
         let answered = self.answered.as_ref().map(|(prompt, answer)| json!([prompt, answer]));
+        let refused: Vec<_> = self.refused.iter().map(ToString::to_string).collect();
         let value = json!({
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
-            "unprompted": self.is_unprompted,
+            "unprompted": self.is_unprompted, "refused": refused,
         });
         value.to_string().into_bytes()
     }
@@ -75,6 +78,7 @@ impl TurnNote {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let root = value["root"].as_str().and_then(|root| unescape(root.as_bytes()));
         let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
+        let refused = value["refused"].as_array().into_iter().flatten();
         let note = Self {
             turn: text("turn"),
             root: root.map(|root| std::ffi::OsString::from_vec(root).into()),
@@ -83,6 +87,7 @@ impl TurnNote {
             answered: pair(&value["answered"]),
             time_secs: value["time"].as_i64().unwrap_or(0),
             is_unprompted: value["unprompted"] == true,
+            refused: refused.filter_map(|id| ProjectId::parse(id.as_str()?)).collect(),
         };
         Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
     }
@@ -220,6 +225,7 @@ mod tests {
             root: Some(PathBuf::from(std::ffi::OsString::from_vec(b"/p/\xff x".to_vec()))),
             parent: Some("p".to_owned()),
             misses: 2,
+            refused: vec![ProjectId::of(Path::new("/p"))],
             answered: Some(("k".to_owned(), "text".to_owned())),
             time_secs: 7,
             is_unprompted: true,
