@@ -1,6 +1,6 @@
 //! The section `checkpoints` of a configuration file that is not valid YAML as a whole.
 //!
-//! The file belongs to other programs, too. A mistake that somebody makes elsewhere in it must not change what piton does,
+//! The file belongs to other programs, too. A mistake elsewhere in it must not change what piton does,
 //! and one in the section must cost no more than the lines that it is in.
 
 /// The section as a text of its own, and the number of lines before it.
