@@ -546,15 +546,16 @@ impl Manager {
         Store::open_existing(&self.base)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "find a checkpoint")
                 .because(format!("there is no store in {}", self.base.display()))
+                .with_hint("the first checkpoint makes one; another base may be meant")
         })
     }
 
     fn store(&self, now: Moment) -> Result<&Store> {
         match self.store.get() {
             Some(store) => Ok(store),
-            None if !self.settings.enabled => {
-                Err(Error::new(ErrorKind::Invalid, "take checkpoints").because("they are off"))
-            }
+            None if !self.settings.enabled => Err(Error::new(ErrorKind::Invalid, "take checkpoints")
+                .because("they are off")
+                .with_hint("the setting `enabled` turns them on")),
             None => {
                 let store = Store::open_or_create(&self.base, now)?;
                 Ok(self.store.get_or_init(|| store))

@@ -48,7 +48,8 @@ impl Project {
         if !fsx::is_dir(&dir)? {
             return Err(Error::new(ErrorKind::Invalid, "use as a project")
                 .with_path(&dir)
-                .because("it is not a directory"));
+                .because("it is not a directory")
+                .with_hint("name the directory that it is in"));
         }
         Ok(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: false })
     }

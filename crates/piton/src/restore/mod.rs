@@ -295,7 +295,9 @@ impl<'a> Restore<'a> {
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");
         let Kept::Done(kept) = keep.keep(&self.survey, new_objects, &mut record)? else {
-            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint"));
+            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
+                .because("the store has reached its limit")
+                .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
         };
         let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
