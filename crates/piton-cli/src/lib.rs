@@ -56,7 +56,8 @@ pub fn main() -> ExitCode {
         None => cmd::status::run(&cmd::status::StatusArgs::default(), &cli.global, &output),
         Some(Command::Status(args)) => cmd::status::run(args, &cli.global, &output),
         Some(command) => {
-            Context::new(&cli.global, &output).and_then(|context| with_context(command, &context, &output))
+            let context = if is_rescue(command) { Context::forgiving } else { Context::new };
+            context(&cli.global, &output).and_then(|context| with_context(command, &context, &output))
         }
     };
     match done {
@@ -65,7 +66,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The commands that need a configuration that is right.
+/// Returns true for the commands that look at checkpoints and bring files back.
+fn is_rescue(command: &Command) -> bool {
+    use Command::{Diff, Redo, Restore, Rollback, Show, Undo};
+    matches!(command, Rollback(_) | Restore(_) | Undo(_) | Redo(_) | Diff(_) | Show(_))
+}
+
+/// The commands that need a context.
 fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow::Result<()> {
     match command {
         Command::Take(args) => cmd::take::run(args, context, output),

@@ -224,6 +224,22 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// The path that something missing would have with every link resolved: that of the nearest directory that exists, and
+/// the remaining names. `None` if it is there, cannot be looked at, or has `..` after the part that exists.
+pub(crate) fn canonical_of_missing(path: &Path) -> Option<PathBuf> {
+    let mut missing = Vec::new();
+    let mut ancestors = path.ancestors();
+    let around = loop {
+        let here = ancestors.next()?;
+        match fs::symlink_metadata(here) {
+            Ok(_) => break fs::canonicalize(here).ok()?,
+            Err(error) if sys::is_gone(&error) => missing.push(here.file_name()?),
+            Err(_) => return None,
+        }
+    };
+    (!missing.is_empty()).then(|| missing.iter().rev().fold(around, |path, name| path.join(name)))
+}
+
 /// The path with every link in it resolved, of something that exists.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(|error| Error::io("find", path, error))

@@ -90,18 +90,24 @@ impl History {
     /// The list, newest first, with what changed from one to the next. Counting lines is all the work, so it is shared
     /// by all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
+        self.list_newest(usize::MAX)
+    }
+
+    /// The first `most` lines of the list. Nothing is counted for the others.
+    pub fn list_newest(&self, most: usize) -> Result<Vec<Listed>> {
         let (checkpoints, shared) = (self.checkpoints(), self.objects.shared());
-        let part = checkpoints.len().div_ceil(threads::cores()).max(4);
+        let all = checkpoints.len().min(most);
+        let part = all.div_ceil(threads::cores()).max(4);
         let next = AtomicUsize::new(0);
-        let parts = threads::together(checkpoints.len().div_ceil(part), |_| {
+        let parts = threads::together(all.div_ceil(part), |_| {
             let mut listed = Vec::new();
             loop {
                 let start = next.fetch_add(part, Ordering::Relaxed);
-                if start >= checkpoints.len() {
+                if start >= all {
                     return Ok(listed);
                 }
                 let counter = Counter { checkpoints, objects: shared.objects(), recall: Recall::default() };
-                listed.extend(counter.lines_of_list(start..checkpoints.len().min(start + part))?);
+                listed.extend(counter.lines_of_list(start..all.min(start + part))?);
             }
         });
         let mut list: Vec<_> = parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();

@@ -20,6 +20,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::fsx;
+use crate::id::bounded_name;
 use crate::relpath::{escape, unescape};
 use crate::store::journal_path;
 use crate::sys;
@@ -29,8 +30,8 @@ use crate::time::Moment;
 const LOG_BYTES_MAX: u64 = 256 << 10;
 /// The longest text of an event, in characters.
 const WHAT_CHARS_MAX: usize = 600;
-/// The longest name of a session or a turn, in characters.
-const NAME_CHARS_MAX: usize = 200;
+/// The longest path that Linux opens.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// A warning that was given within that time is not given again.
 const WARNED_SECS: u64 = 60 * 60;
@@ -85,11 +86,11 @@ impl Event {
         let named = [("agent", &self.agent), ("session", &self.session), ("turn", &self.turn)];
         for (key, value) in named {
             if let Some(value) = value {
-                let value: String = value.chars().take(NAME_CHARS_MAX).collect();
-                let _ = write!(line, " {key}={}", escape(value.as_bytes()));
+                let _ = write!(line, " {key}={}", escape(bounded_name(value).as_bytes()));
             }
         }
-        if let Some(project) = &self.project {
+        // A longer path is none that can be opened.
+        if let Some(project) = self.project.as_ref().filter(|path| path.as_os_str().len() <= PATH_BYTES_MAX) {
             let _ = write!(line, "{}", ending(project));
         }
         line.push('\n');
@@ -195,6 +196,9 @@ impl Journal {
     /// Appends an event; says whether it is on record. What the log says already of the same turn is not said again, nor
     /// is a warning within the hour.
     pub fn note(&self, event: &Event) -> bool {
+        let line = event.encode();
+        // As the log has it: what was cut would never be found there, and be said again with each call.
+        let event = &Event::decode(line.trim_end()).unwrap_or_else(|| event.clone());
         // A clock that was ahead must not silence a warning until its time comes.
         let is_fresh = |told: &Event| event.time.secs.abs_diff(told.time.secs) < WARNED_SECS;
         let is_told = |told: &Event| {
@@ -203,7 +207,6 @@ impl Journal {
         if self.events(|_| true).iter().any(is_told) {
             return true;
         }
-        let line = event.encode();
         let in_base = is_ours(&self.base, true) && append(&journal_path(&self.base), &line);
         in_base
             || self

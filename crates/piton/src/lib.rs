@@ -45,6 +45,7 @@ mod purge;
 mod relpath;
 mod repair;
 mod restore;
+mod section;
 pub mod session;
 mod settings;
 mod skipped;
@@ -61,14 +62,14 @@ mod worktree;
 pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
-pub use id::{CheckpointId, ObjectId, ProjectId};
+pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
 pub use manager::{Ensured, Manager, TurnStart};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
-    Dropped, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
-    WhyDropped, clear, clear_legacy, is_due, maintain, plan_prune, prune,
+    Dropped, DroppedName, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan,
+    PruneReport, WhyDropped, clear, clear_legacy, forget, is_due, maintain, mistaken_projects, plan_prune, prune,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};

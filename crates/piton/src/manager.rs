@@ -32,7 +32,6 @@ use std::time::Duration;
 
 use crate::diff::{self, Diff};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
 use crate::history::{History, Listed};
 use crate::id::CheckpointId;
 use crate::journal::{Event, Journal, Level};
@@ -53,6 +52,8 @@ const MISSES_MAX: u64 = 3;
 /// Where nobody tells of prompts, work that goes on after a pause of so many seconds is a new turn. One too many costs a
 /// checkpoint, one too few leaves a prompt unprotected.
 const PAUSE_SECS: u64 = 60;
+/// A file outside of every project is named once within so many events.
+const OUTSIDE_EVENTS: usize = 50;
 /// How far a subagent's session is followed to the one that it works for.
 const PARENTS_MAX: usize = 8;
 
@@ -111,6 +112,12 @@ impl Ensured {
             Outcome::Taken(id) | Outcome::Unchanged(id) => Some(id),
             Outcome::Skipped(_) => None,
         }
+    }
+
+    /// Returns true for a file that exists and that no project stands for.
+    fn is_outside(&self) -> bool {
+        let is_nothing = matches!(&self.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), .. }));
+        is_nothing && self.dir.is_file()
     }
 
     /// Why the agent goes on without protection; `None` where it has it, or needs none.
@@ -208,7 +215,7 @@ impl Manager {
         self.turn.as_deref()
     }
 
-    /// Makes sure that the project around `dir` has its checkpoint of this turn.
+    /// Makes sure that the project around `dir`, which may also be a file, has its checkpoint of this turn.
     pub fn ensure_checkpoint(&self, dir: &Path, reason: &str, now: Moment) -> Ensured {
         let ensured = self.ensure_checkpoints(&[dir.to_owned()], reason, now).pop();
         ensured.unwrap_or_else(|| declined(dir, WhySkipped::AlreadyThisTurn))
@@ -250,34 +257,53 @@ impl Manager {
                 return seen.insert(PathBuf::new()).then(|| Ensured { dir: dir.to_owned(), report: Err(error) });
             }
         };
-        let project = match Project::around(nearest_dir(dir), Some(store), self.home.as_deref()) {
+        let home = self.home.as_deref();
+        let Some(root) = Project::protecting(dir, Some(store), home) else {
+            // A file outside of every project, or nothing at all.
+            let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
+            let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
+            return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report });
+        };
+        let project = match Project::at(&root, home) {
             Ok(project) => project,
             Err(error) => return Some(Ensured { dir: dir.to_owned(), report: Err(error) }),
         };
-        let dir = project.dir().to_owned();
-        if !seen.insert(dir.clone()) {
+        if !seen.insert(root.clone()) {
             return None;
         }
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
             // Most calls end here, without a lock. One that is wrong to go on meets the same question under the lock.
             if store.record(project.id()).has_turn(session, turn) {
-                return Some(declined(&dir, WhySkipped::AlreadyThisTurn));
+                return Some(declined(&root, WhySkipped::AlreadyThisTurn));
             }
             let key = SessionKey::new(&self.agent, session);
-            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn));
-            if noted.is_some_and(|note| note.misses >= MISSES_MAX) {
-                return Some(declined(&dir, WhySkipped::Deadline));
+            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn)).unwrap_or_default();
+            if noted.refused.contains(project.id()) {
+                return Some(declined(&root, WhySkipped::AlreadyThisTurn));
+            }
+            if noted.misses >= MISSES_MAX {
+                return Some(declined(&root, WhySkipped::Deadline));
             }
         }
         let report = take(store, &project, request, &self.settings, now, progress);
         self.note_turn(store, &project, &request.reason, &report, now, progress);
-        if matches!(&report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. })) {
-            self.count_miss(store);
+        match &report {
+            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }) => {
+                self.change_note(store, |note| note.misses += 1);
+            }
+            Ok(Report { outcome: Outcome::Skipped(_), .. }) | Err(_) if !store.knows(project.id()) => {
+                let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
+                if !report.as_ref().is_err_and(is_passing) {
+                    self.change_note(store, |note| note.refused.push(project.id().clone()));
+                }
+            }
+            _ => {}
         }
-        Some(Ensured { dir, report })
+        Some(Ensured { dir: root, report })
     }
 
-    fn count_miss(&self, store: &Store) {
+    /// Changes what is remembered of this turn.
+    fn change_note(&self, store: &Store, change: impl FnOnce(&mut TurnNote)) {
         let (Some(session), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
@@ -285,8 +311,9 @@ impl Manager {
         let mut note = store.turn_note(&key).unwrap_or_default();
         if note.turn.as_ref() != Some(turn) {
             (note.turn, note.misses) = (Some(turn.clone()), 0);
+            note.refused.clear();
         }
-        note.misses += 1;
+        change(&mut note);
         let _ = store.save_turn_note(&key, &note);
     }
 
@@ -307,6 +334,12 @@ impl Manager {
         }
         for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
             self.journal.note_protected(&one.dir, now);
+        }
+        for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
+            let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());
+            if !self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == what) {
+                self.note_warning(what, now);
+            }
         }
         for index in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.unread_index.as_ref()) {
             let why = "files that git tracks and a rule leaves out go without protection";
@@ -405,15 +438,16 @@ impl Manager {
         Store::open_existing(&self.base)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "find a checkpoint")
                 .because(format!("there is no store in {}", self.base.display()))
+                .with_hint("the first checkpoint makes one; another base may be meant")
         })
     }
 
     fn store(&self, now: Moment) -> Result<&Store> {
         match self.store.get() {
             Some(store) => Ok(store),
-            None if !self.settings.enabled => {
-                Err(Error::new(ErrorKind::Invalid, "take checkpoints").because("they are off"))
-            }
+            None if !self.settings.enabled => Err(Error::new(ErrorKind::Invalid, "take checkpoints")
+                .because("they are off")
+                .with_hint("the setting `enabled` turns them on")),
             None => {
                 let store = Store::open_or_create(&self.base, now)?;
                 Ok(self.store.get_or_init(|| store))
@@ -424,12 +458,6 @@ impl Manager {
 
 fn declined(dir: &Path, why: WhySkipped) -> Ensured {
     Ensured { dir: dir.to_owned(), report: Ok(Report::declined(why)) }
-}
-
-/// The directory itself, or the nearest one above it that exists: a tool may be about to make it. One that cannot be
-/// looked at is not passed over: what is around it is another project.
-fn nearest_dir(path: &Path) -> &Path {
-    path.ancestors().find(|dir| fsx::is_dir(dir).unwrap_or(true)).unwrap_or(path)
 }
 
 /// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.

@@ -7,6 +7,8 @@ use std::fmt;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use crate::section;
+
 /// Everything that can be set.
 ///
 /// ```
@@ -115,6 +117,13 @@ pub struct SettingsProblem {
     pub what: String,
 }
 
+impl SettingsProblem {
+    /// The same problem, in a text that begins so many lines later.
+    fn after(self, lines: u64) -> Self {
+        Self { line: if self.line > 0 { self.line + lines } else { 0 }, ..self }
+    }
+}
+
 impl fmt::Display for SettingsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
@@ -165,8 +174,33 @@ impl Settings {
     }
 
     /// Takes over what the section `checkpoints` of a configuration file says. A value that is wrong leaves the setting
-    /// as it was, and is among the problems: a typo never switches the protection off in silence.
+    /// as it was, and is among the problems: a typo never switches the protection off in silence. In a file that is not
+    /// valid YAML the section is read by itself; where it is not valid either, each key is.
     pub fn read_yaml(&mut self, text: &str) -> Vec<SettingsProblem> {
+        let whole = match self.read_valid(text) {
+            Ok(problems) => return problems,
+            Err(problem) => problem,
+        };
+        let Some(section) = section::cut_out(text) else {
+            return vec![whole];
+        };
+        if let Ok(problems) = self.read_valid(&section.text) {
+            let what = format!("{}; only its section `checkpoints` was read", whole.what);
+            let elsewhere = SettingsProblem { is_error: false, key: String::new(), what, ..whole };
+            let within = problems.into_iter().map(|problem| problem.after(section.lines_before));
+            return [elsewhere].into_iter().chain(within).collect();
+        }
+        let mut problems = vec![whole];
+        for key in section.keys() {
+            // What is wrong with a key that cannot be read is said once, of the whole.
+            let found = self.read_valid(&key.text).unwrap_or_default();
+            problems.extend(found.into_iter().map(|problem| problem.after(key.lines_before)));
+        }
+        problems
+    }
+
+    /// Takes over a text that is valid YAML. Fails, with nothing taken over, on one that is not.
+    fn read_valid(&mut self, text: &str) -> Result<Vec<SettingsProblem>, SettingsProblem> {
         #[derive(serde::Deserialize)]
         struct File {
             checkpoints: Option<Spanned<Value>>,
@@ -176,39 +210,38 @@ impl Settings {
             checkpoints: BTreeMap<String, Spanned<Value>>,
         }
         if text.trim().is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let problem =
-            |line, what: String| vec![SettingsProblem { is_error: true, line, key: "checkpoints".to_owned(), what }];
-        let section = match serde_saphyr::from_str::<File>(text) {
-            Ok(file) => file.checkpoints,
-            Err(error) => return problem(error.location().map_or(0, |at| at.line()), error.to_string()),
-        };
+            |line, what: String| SettingsProblem { is_error: true, line, key: "checkpoints".to_owned(), what };
+        let invalid = |error: &serde_saphyr::Error| problem(error.location().map_or(0, |at| at.line()), reason(error));
+        let section = serde_saphyr::from_str::<File>(text).map_err(|error| invalid(&error))?.checkpoints;
         let Some(section) = section else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         match section.value {
-            Value::Null => Vec::new(),
+            Value::Null => Ok(Vec::new()),
             // The short form: `checkpoints: true`.
             Value::Bool(enabled) => {
                 self.enabled = enabled;
-                Vec::new()
+                Ok(Vec::new())
             }
             Value::Object(_) => match serde_saphyr::from_str::<Sections>(text) {
-                Ok(sections) => self.read_section(&sections.checkpoints),
-                Err(error) => problem(error.location().map_or(0, |at| at.line()), error.to_string()),
+                Ok(sections) => Ok(self.read_section(&sections.checkpoints)),
+                Err(error) => Err(invalid(&error)),
             },
-            other => problem(
+            other => Ok(vec![problem(
                 section.referenced.line(),
                 format!("expected a section with keys, or true or false, but found {}", name_of(&other)),
-            ),
+            )]),
         }
     }
 
     fn read_section(&mut self, section: &BTreeMap<String, Spanned<Value>>) -> Vec<SettingsProblem> {
         let problems = section.iter().filter_map(|(key, value)| {
             let (is_error, what) = self.set(key, &value.value).err()?;
-            Some(SettingsProblem { is_error, line: value.referenced.line(), key: key.clone(), what })
+            let line = value.referenced.line();
+            Some(SettingsProblem { is_error, line, key: key.clone(), what })
         });
         let mut problems: Vec<_> = problems.collect();
         problems.sort_by_key(|problem| problem.line);
@@ -319,6 +352,18 @@ impl Settings {
     }
 }
 
+/// The reason why a text is not YAML that piton reads, without the words of the parser.
+fn reason(error: &serde_saphyr::Error) -> String {
+    let is_budget = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
+    if is_budget {
+        return "it is too large or too deeply nested to be read".to_owned();
+    }
+    match error.location().map(|at| at.column()) {
+        Some(column) => format!("it cannot be read as YAML with keys (column {column})"),
+        None => "it cannot be read as YAML with keys".to_owned(),
+    }
+}
+
 fn name_of(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
@@ -393,6 +438,33 @@ mod tests {
     fn a_broken_file_is_a_problem_and_not_a_default_in_silence() {
         for text in ["checkpoints: [", "checkpoints: 7", "checkpoints:\n\t- x: {", "- a\n- b\n"] {
             assert!(!read(text).1.is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_elsewhere_in_the_file_leaves_the_section_as_it_is() {
+        let (settings, problems) = read("model: [\ncheckpoints:\n  enabled: true\n  max_files: many\n\nother: }\n");
+        assert!(settings.enabled, "{problems:?}");
+        assert!(problems[0].contains("only its section `checkpoints` was read"), "{problems:?}");
+        assert_eq!(problems[1], "line 4: max_files: expected a whole number, but found the text \"many\"");
+    }
+
+    #[test]
+    fn a_mistake_in_the_section_costs_the_keys_that_it_is_in() {
+        let (settings, problems) =
+            read("checkpoints:\n  max_files: 7\n  exclude: [a\n  enabled: true\n  retention_days: \"3\n");
+        assert_eq!((settings.enabled, settings.max_files, settings.retention_days), (true, 7, 7), "{problems:?}");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    #[test]
+    fn no_problem_speaks_the_language_of_the_parser() {
+        let bomb = format!("checkpoints:\n  exclude: {}1{}\n", "[".repeat(5000), "]".repeat(5000));
+        for text in ["checkpoints: [", "a: &a [*a]\n", "checkpoints:\n\t- x: {", &bomb, "a: *b\ncheckpoints: [1"] {
+            for problem in read(text).1 {
+                let words = ["breached", "{", "budget", "ScannerError", "deserialize", "digit found"];
+                assert!(!words.iter().any(|word| problem.contains(word)), "{problem}");
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::error::{ErrorKind, Result};
-use crate::prune::{KnownProject, Presence};
+use crate::prune::{KnownProject, Presence, mistaken_projects};
 use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store};
 use crate::time::Moment;
 
@@ -119,6 +119,9 @@ impl Status {
             }
             let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
             projects.push(ProjectStatus { project, checkpoints, bytes_alone });
+        }
+        for problem in mistaken_projects(store).unwrap_or_default() {
+            note(problem.what, &problem.hint);
         }
         projects.sort_by(|a, b| b.project.last_touch.unwrap_or(0.0).total_cmp(&a.project.last_touch.unwrap_or(0.0)));
         let store_bytes = store.count_bytes()?;

@@ -90,8 +90,11 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
 pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
-    let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+    let root = project.open_dir()?;
     let scope = scope_of(ground, extra)?;
+    let Some(root) = root else {
+        return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
+    };
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
@@ -496,6 +499,23 @@ impl Survey {
     }
 
     /// What git has no field for: all but who and why.
+    /// The survey of a directory that was deleted: nothing is there. The index stays as it is.
+    fn of_missing(scope: Scope, new_objects: &NewObjects) -> Result<Self> {
+        let manifest = Manifest { dirs: vec![DirNode::default()] };
+        let trees = build_trees(&manifest, None, new_objects)?;
+        Ok(Self {
+            manifest,
+            trees,
+            skipped: Vec::new(),
+            unprotected: false,
+            unread_index: None,
+            rules: scope.sum(),
+            scope,
+            index: IndexAfter::Current,
+            reread_young: false,
+        })
+    }
+
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
         let mut count = |class, mode, number: u32| counts[usize::from(mode)][class] += number;

@@ -17,7 +17,7 @@ use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
+    Checkpoint, CheckpointKind, GcLock, Intent, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
     Restoring, Room, RoomMade, Store, Watch, on_disk,
 };
 use crate::survey::{Ground, IndexAfter, Survey, SurveyEnd, survey};
@@ -31,6 +31,8 @@ const SKIPPED_LINES_MAX: usize = 200;
 
 /// How often a take makes room, should others use it up at once.
 const TRIES_MAX: u32 = 4;
+/// Up to so many checkpoints are read to find the oldest that stays. For more, their order is kept in a file.
+const WALK_MAX: u64 = 64;
 /// What a take writes besides objects and the index: the record, the ref, the size, each in a block of its own.
 const SMALL_FILES_BYTES: u64 = 8 * 4096;
 
@@ -183,6 +185,12 @@ pub fn take(
     if project.is_too_broad() {
         return Ok(Report::declined(WhySkipped::TooBroad));
     }
+    if project.is_gone() {
+        return Err(Error::new(ErrorKind::Invalid, "take a checkpoint of")
+            .with_path(project.dir())
+            .because("the directory was deleted")
+            .with_hint("`piton restore 1` there brings it back"));
+    }
     let taking = Taking { store, project, request, settings, now, progress };
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
     // Held until the checkpoint is taken: nobody else gets the room that was made for it.
@@ -246,12 +254,8 @@ impl Taking<'_> {
         let new_objects = store.new_objects(&objects, false);
         let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
         let surveyed = survey(&ground, &new_objects);
-        let is_known = record.dir().is_some();
+        let is_recorded = record.dir().is_some();
         record.touch(project.dir(), now);
-        if !is_known {
-            // Before there is a ref: whoever is killed must not leave checkpoints of nobody knows what directory.
-            let _ = store.save_record(&locked, project.id(), &record);
-        }
         let taken = surveyed.and_then(|end| match end {
             SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
             SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
@@ -285,8 +289,11 @@ impl Taking<'_> {
         if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
             record.set_turn(session, turn);
         }
-        // The record can be made again: that it could not be saved must not hide what came of the take.
-        let _ = store.save_record(&locked, project.id(), &record);
+        // A directory that was refused is not recorded: it would be taken for the project of everything in it.
+        if is_recorded || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_))) {
+            // The record can be made again: that it could not be saved must not hide what came of the take.
+            let _ = store.save_record(&locked, project.id(), &record);
+        }
         taken
     }
 
@@ -298,7 +305,9 @@ impl Taking<'_> {
             let locked = self.store.lock_project_until(&held, self.project.id(), stop)?;
             let mut record = self.store.record(self.project.id());
             record.set_turn(session, turn);
-            let _ = self.store.save_record(&locked, self.project.id(), &record);
+            if record.dir().is_some() {
+                let _ = self.store.save_record(&locked, self.project.id(), &record);
+            }
         }
         Ok(())
     }
@@ -392,6 +401,10 @@ impl Keep<'_> {
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
             return Ok(Kept::NoRoom { bytes });
         }
+        if self.newest.is_none() {
+            // Before there is a ref: a process that is killed must not leave checkpoints of an unknown directory.
+            let _ = self.store.save_record(self.locked, self.project, record);
+        }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
         let publish = || {
             new_objects.publish()?;
@@ -423,24 +436,51 @@ impl Keep<'_> {
         Ok((room == Room::Lacking).then_some(bytes))
     }
 
-    /// Drops what is above the limit. A safety checkpoint drops nothing: whoever goes back and forth among the
+    /// Drops what is above the limit. A safety checkpoint drops nothing: a user who goes back and forth among the
     /// checkpoints of a list finds all of them there until the next take.
     fn drop_oldest(&self, new: CheckpointId) -> Result<()> {
+        let keep = self.keep_max.max(1);
         if self.restoring.is_some() {
-            return Ok(());
+            let parent = self.newest.map(|newest| newest.id);
+            let add = || self.store.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
+            return if keep > WALK_MAX { add() } else { Ok(()) };
         }
-        let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?.checkpoints;
         // A restore that was cut short needs both of its checkpoints to be finished or taken back.
         let intent = self.store.interrupted_restore(self.project)?;
-        let is_needed =
-            |id: CheckpointId| intent.as_ref().is_some_and(|intent| [intent.target, intent.safety].contains(&id));
-        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
-        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(needed).max(1);
-        if older.len() < keep {
-            return Ok(());
+        let end = match intent {
+            None if keep > WALK_MAX => self.oldest_by_place(new, keep)?,
+            intent => self.oldest_by_walk(new, keep, intent.as_ref())?,
+        };
+        end.map_or(Ok(()), |end| self.store.cut_before(self.locked, self.project, end, self.now))
+    }
+
+    /// The checkpoint that the history is to end at, if it is longer than that. Takes the same time however long it is.
+    fn oldest_by_place(&self, new: CheckpointId, keep: u64) -> Result<Option<CheckpointId>> {
+        let parent = self.newest.map(|newest| newest.id);
+        let lineage = self.store.lineage(self.locked, self.project, parent, new, self.objects)?;
+        if lineage.count() <= keep {
+            return Ok(None);
         }
-        let end = older[..keep - 1].last().map_or(new, |oldest| oldest.id);
-        self.store.cut_before(self.locked, self.project, end, self.now)
+        let Some(end) = lineage.oldest_of(keep, self.objects) else {
+            self.store.forget_lineage(self.project);
+            return self.oldest_by_walk(new, keep, None);
+        };
+        lineage.shrink(keep)?;
+        Ok(Some(end))
+    }
+
+    /// The same, found by reading one checkpoint after the other, no more than are kept.
+    fn oldest_by_walk(&self, new: CheckpointId, keep: u64, intent: Option<&Intent>) -> Result<Option<CheckpointId>> {
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        let most = if intent.is_some() { usize::MAX } else { keep };
+        let older = self.store.history_to(self.objects, self.newest.map(|newest| newest.id), most)?;
+        let is_needed = |id: CheckpointId| intent.is_some_and(|intent| [intent.target, intent.safety].contains(&id));
+        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
+        let keep = keep.max(needed);
+        if older.len() < keep {
+            return Ok(None);
+        }
+        Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use piton::{Event, Heard, Level, Moment, grouped, last_heard};
+use piton::{Event, Heard, Level, Moment, grouped, last_heard, mistaken_projects};
 use serde_json::{Value, json};
 
 use crate::agents::Agent;
@@ -151,9 +151,15 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
 fn store_problems(context: &Context) -> Vec<Problem> {
     let base = &context.base;
     let mut problems = Vec::new();
-    if let Err(error) = context.existing_store() {
-        let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
-        problems.push(Problem::new(error.to_string(), hint));
+    match context.existing_store() {
+        Err(error) => {
+            let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
+            problems.push(Problem::new(error.to_string(), hint));
+        }
+        Ok(store) => {
+            let mistaken = store.and_then(|store| mistaken_projects(&store).ok()).unwrap_or_default();
+            problems.extend(mistaken.into_iter().map(|one| Problem::new(one.what, one.hint)));
+        }
     }
     let nearest = base.ancestors().find(|path| path.exists());
     let probe = nearest.map(|dir| tempfile::Builder::new().prefix("tmp_").tempfile_in(dir));

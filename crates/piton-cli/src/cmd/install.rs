@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use piton::{Error, ErrorKind, Store, unified_diff};
+use piton::{Error, ErrorKind, Moment, Store, unified_diff};
 use serde_json::{Value, json};
 
 use super::diff::shown as shown_patch;
@@ -326,5 +326,5 @@ fn shown(path: &Path) -> String {
 
 /// Now, as hermes writes it.
 fn rfc3339() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    Moment { offset_secs: 0, ..Context::now() }.to_string().replace("+00:00", "Z")
 }

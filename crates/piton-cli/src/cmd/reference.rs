@@ -44,12 +44,12 @@ const JSON: [(&str, &str); 30] = [
         "status",
         "`base`, `store_size_bytes`, `legacy_size_bytes`, `total_size_bytes`, `reclaimable_bytes`, `project_count`, \
          `projects` (a list of `hash`, `workdir`, `exists`, `presence`, `created_at`, `last_touch`, `commits`, \
-         `bytes_alone`), `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`)",
+         `bytes_alone`, `restore_command` (null, or the command that makes a deleted directory again)), `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`)",
     ),
     (
         "prune",
         "`scanned`, `deleted_orphan`, `deleted_stale`, `errors`, `bytes_freed`, `deleted_archives`, \
-         `dropped_checkpoints`, `problems`; with `--dry-run`: `dry_run`, `scanned`, `deleted_orphan`, `deleted_stale`, \
+         `dropped_checkpoints`, `problems`, `dropped` (a list of `name`, `why`); with `--dry-run`: `dry_run`, `scanned`, `deleted_orphan`, `deleted_stale`, \
          `errors`, `bytes_freed`, `drops` (a list of `what`, `name`, `why`), `over_size`",
     ),
     ("clear", "`bytes_freed`"),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::{Change, Checkpoint, CheckpointKind, History, Listed, RestoreTo, TurnRecord};
+use piton::{Change, Checkpoint, CheckpointKind, History, Listed, Project, ProjectId, RestoreTo, Store, TurnRecord};
 use serde_json::{Value, json};
 
 use super::complete::{after_rollback, checkpoints};
@@ -14,6 +14,7 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit::{self, wrapped};
+use crate::install::shell::quote;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
 use crate::surface::Surface;
@@ -35,6 +36,12 @@ pub(crate) struct Rollback {
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
     #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
     rest: Vec<OsString>,
+    /// How many checkpoints to list, the newest first; 0 is all [default: 50; with --json: all]
+    #[arg(long, value_name = "N", conflicts_with = "what")]
+    limit: Option<usize>,
+    /// List all checkpoints
+    #[arg(long, conflicts_with_all = ["what", "limit"])]
+    all: bool,
     #[command(flatten)]
     how: How,
 }
@@ -44,7 +51,12 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
         (None, _) if output.has_screen() && args.how == How::default() && has_checkpoints(context)? => {
             picker::open(context, output)
         }
-        (None, _) => list(context, output),
+        (None, _) => {
+            // A program gets all, unless it asks for less.
+            let page = if output.is_json { 0 } else { PAGE };
+            let most = if args.all { 0 } else { args.limit.unwrap_or(page) };
+            list(most, context, output)
+        }
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
@@ -81,8 +93,13 @@ fn next_lines(surface: Surface, columns: Option<usize>) -> String {
     commands.map(line).join("\n")
 }
 
-/// Prints the list. What to type next is for people: a file or a program gets the list alone.
-fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
+/// How many checkpoints the list shows where nothing else is asked for.
+const PAGE: usize = 50;
+
+/// Prints the newest `most` checkpoints; 0 is all. What to type next is for people: a file or a program gets the list alone.
+fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let most = if most == 0 { usize::MAX } else { most };
+    let mut older = 0;
     let store = context.existing_store()?;
     let project = context.project(store.as_ref())?;
     let list = match &store {
@@ -93,7 +110,8 @@ fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
                 output.warn(&format!("there are older checkpoints that cannot be read: {damage}"));
                 output.hint(damage.hint().unwrap_or_default());
             }
-            history.list()?
+            older = history.checkpoints().len().saturating_sub(most);
+            history.list_newest(most)?
         }
         None => Vec::new(),
     };
@@ -101,22 +119,35 @@ fn list(context: &Context, output: &Output) -> anyhow::Result<()> {
     let dir = plain(&project.dir().display().to_string());
     if list.is_empty() {
         output.text(&format!("No checkpoints found for {dir}"));
-        output.hint(if project.is_too_broad() {
-            "none are taken of / and of home directories: go into a project, or name one with `-C DIR`"
+        output.hint(&if project.is_too_broad() {
+            "none are taken of / and of home directories: go into a project, or name one with `-C DIR`".to_owned()
         } else {
-            "`piton take` takes one"
+            outer_hint(store.as_ref(), &project).unwrap_or_else(|| "`piton take` takes one".to_owned())
         });
         return Ok(());
     }
     let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
     let columns = output.columns();
-    let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
+    let mut lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
+    if older > 0 {
+        let all = "piton rollback --all";
+        let all = output.surface.command(all).unwrap_or_else(|| all.to_owned());
+        lines.push(format!("  … {older} older: `{all}`"));
+    }
     let mut text = format!("📸 Checkpoints for {dir}:\n\n{}", lines.join("\n"));
     if output.is_read_by_a_person() {
         text += &format!("\n\n{}", next_lines(output.surface, columns));
     }
     output.text(&text);
     Ok(())
+}
+
+/// A project around this one that has checkpoints: they may be meant.
+fn outer_hint(store: Option<&Store>, project: &Project) -> Option<String> {
+    let store = store?;
+    let outer = project.dir().ancestors().skip(1).find(|dir| store.has_checkpoint(&ProjectId::of(dir)))?;
+    let outer = quote(&outer.to_string_lossy());
+    Some(format!("the project around it has some: `piton -C {outer} rollback`; `piton take` takes one of this"))
 }
 
 /// A reason has at least so many columns; before that, what follows it is left out.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::{counted, cut_start, padded, wrapped};
+use crate::install::shell::quote;
 use crate::output::{BAD, Output, WARN, bytes, plain};
 
 /// Show the store: what it takes, for which projects, and what is wrong
@@ -110,6 +111,7 @@ fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
             lines.push(format!("  ... and {} more (--limit 0 shows all)", status.projects.len() - look.limit));
         }
     }
+    lines.extend(deleted_lines(status));
     if !status.archives.is_empty() {
         lines.push(String::new());
         lines.push(format!("Legacy archives ({}):", status.archives.len()));
@@ -123,6 +125,27 @@ fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
         lines.push("Clear with: piton clear-legacy".to_owned());
     }
     lines.join("\n")
+}
+
+/// The projects that can be brought back although their directory was deleted, each with the command that does it.
+fn deleted_lines(status: &Status) -> Vec<String> {
+    let deleted: Vec<_> = status.projects.iter().filter_map(|one| Some((one, restore_command(one)?))).collect();
+    let mut lines = Vec::new();
+    if !deleted.is_empty() {
+        lines.extend([String::new(), format!("Deleted directories ({}):", deleted.len())]);
+    }
+    for (one, command) in deleted {
+        let dir = one.project.dir.as_ref().map_or_else(String::new, |dir| plain(&dir.display().to_string()));
+        lines.push(format!("  {dir}: gone, {}", counted(one.checkpoints, "checkpoint")));
+        lines.push(format!("    bring it back with: {}", plain(&command)));
+    }
+    lines
+}
+
+/// The command that makes a deleted project again.
+fn restore_command(status: &ProjectStatus) -> Option<String> {
+    let dir = status.project.dir.as_ref().filter(|_| status.project.presence == Presence::Gone)?;
+    (status.checkpoints > 0).then(|| format!("piton -C {} restore 1", quote(&dir.to_string_lossy())))
 }
 
 impl Look {
@@ -198,5 +221,6 @@ fn project_json(status: &ProjectStatus) -> Value {
         "last_touch": project.last_touch,
         "commits": status.checkpoints,
         "bytes_alone": status.bytes_alone,
+        "restore_command": restore_command(status),
     })
 }

@@ -12,9 +12,6 @@ use super::salvage::Payload;
 use super::tools::{self, Change};
 use crate::agents::Agent;
 
-/// Names of sessions and turns go into records: a longer one is cut.
-const NAME_CHARS_MAX: usize = 256;
-
 /// The event with which the plugin in Hermes passes on what was typed after `/piton`.
 pub(crate) const HERMES_COMMAND: &str = "piton_command";
 /// The beginning of a prompt that Claude makes itself when a background task ends.
@@ -95,7 +92,7 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         roots,
         mark: mark(agent, &fields),
         version: ["agent_version", "cursor_version"].iter().find_map(|key| fields.get(*key)?.as_str()).map(cut),
-        stamp: stamp.map(ToString::to_string),
+        stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent,
         name,
     }
@@ -111,7 +108,7 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 fn cut(name: &str) -> String {
-    name.chars().take(NAME_CHARS_MAX).collect()
+    piton::bounded_name(name)
 }
 
 fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {

@@ -136,6 +136,6 @@ fn names_are_cut_to_a_length_that_a_record_can_hold() {
             r#"{{"session_id":"{long}","prompt_id":"{long}","hook_event_name":"PreToolUse","tool_name":"{long}"}}"#
         ),
     );
-    assert_eq!(event.session.map(|name| name.chars().count()), Some(256));
-    assert!(matches!(event.kind, Kind::BeforeTool { tool, .. } if tool.chars().count() == 256));
+    assert_eq!(event.session.map(|name| name.chars().count()), Some(200));
+    assert!(matches!(event.kind, Kind::BeforeTool { tool, .. } if tool.chars().count() == 200));
 }

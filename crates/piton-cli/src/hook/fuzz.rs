@@ -23,7 +23,7 @@ pub(crate) fn payload(bytes: &[u8]) {
     for agent in Agent::ALL {
         let event = decode(agent, event, bytes);
         let names = [&event.session, &event.turn, &event.parent];
-        assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 256), "names go into records");
+        assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 200), "names go into records");
         assert!(event.cwd.iter().chain(&event.roots).all(|dir| dir.is_absolute()));
         assert!(event.agent != Agent::Cursor || !answer::go_on(&event).is_empty(), "silence is a no to Cursor");
         let answers =

@@ -17,6 +17,7 @@ mod own_text;
 mod run;
 mod salvage;
 mod tools;
+mod touched;
 mod typed;
 
 pub(crate) use run::{Call, respond};

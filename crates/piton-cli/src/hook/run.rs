@@ -1,7 +1,5 @@
 //! What is done about an event: a checkpoint, a rollback, or nothing.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -14,6 +12,7 @@ use super::answer;
 use super::decode::{HookEvent, Kind, decode};
 use super::input;
 use super::tools::Change;
+use super::touched;
 use super::typed::{self, Place};
 use crate::agents::Agent;
 use crate::cli::Global;
@@ -154,17 +153,16 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
                 (Ok(below), Some(home)) => Some(home.join(below)),
                 _ => Some(here?.join(file)),
             };
-            let resolved = files.iter().filter_map(|file| absolute(file).map(|path| dir_of(&path)));
-            Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched: resolved.collect() })
+            let touched = touched::one_per_dir(files.iter().filter_map(absolute));
+            Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched })
         }
         Kind::BeforeTool { change: Change::Command { line, dir }, .. } => {
             let here = here.unwrap_or(Path::new("/"));
             let at = dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
             let verdict = triggers::analyse(line, &at, Context::home().as_deref());
-            let operands = verdict.paths.into_iter().filter(|path| path.is_dir());
             verdict.may_change.then(|| Doing::Tool {
                 reason: format!("before terminal: {}", verdict.summary),
-                touched: [at].into_iter().chain(verdict.dirs).chain(operands).collect(),
+                touched: [at].into_iter().chain(touched::by(&verdict)).collect(),
             })
         }
     }
@@ -187,12 +185,6 @@ fn asks_for_protection(event: &HookEvent) -> bool {
 
 fn unreadable() -> Doing {
     Doing::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
-}
-
-/// The directory that holds the file itself, if the path is a link to it.
-fn dir_of(path: &Path) -> PathBuf {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if path.is_dir() { path } else { path.parent().map_or_else(|| path.clone(), Path::to_owned) }
 }
 
 /// Everything that the work needs, in one piece: it may be left behind.
@@ -284,7 +276,7 @@ impl Task {
         let mut dirs: Vec<PathBuf> = Vec::new();
         let base = Some(&self.around.base).filter(|base| !base.as_os_str().is_empty());
         let is_ours = |dir: &Path| base.is_some_and(|base| dir.starts_with(base));
-        for dir in all.filter(|dir| !is_shared(dir) && !is_ours(dir)) {
+        for dir in all.filter(|dir| !touched::is_in_shared_dir(dir) && !is_ours(dir)) {
             if !dirs.iter().any(|known| known == dir) && dirs.len() < DIRS_MAX {
                 dirs.push(dir.to_owned());
             }
@@ -331,12 +323,6 @@ impl Task {
         let text = problem.map_or(text.clone(), |problem| format!("{text}\nwarning: {problem}"));
         Done { answer: answer::in_place_of_the_model(&self.event, &text), missed: None }
     }
-}
-
-/// Whether everybody may write there, as in `/tmp`. What lies right in it belongs to no project, and taking all of it
-/// would cost more than it saves.
-fn is_shared(dir: &Path) -> bool {
-    fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o1002 == 0o1002)
 }
 
 /// The last thing before the answer: what was missed goes on record, as a turn without protection only if it was to be

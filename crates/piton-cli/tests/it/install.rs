@@ -304,7 +304,7 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_changed() {
     assert!(piton(&sandbox, ["install", "claude"]).failed(1).stderr.contains("cannot follow the link"));
     fs::remove_file(&file).expect("a link");
     fs::create_dir(&file).expect("a directory");
-    assert!(piton(&sandbox, ["install", "claude"]).failed(2).stderr.contains("it is no file"));
+    assert!(piton(&sandbox, ["install", "claude"]).failed(2).stderr.contains("it is not a regular file"));
 }
 
 #[test]

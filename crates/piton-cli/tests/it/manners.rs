@@ -34,7 +34,11 @@ fn wrong_usage_says_what_cannot_be_done_and_what_was_meant() {
         (&["restore"], "cannot run `piton restore` without <N|ID>", "`piton restore --help` shows"),
         (&["status", "extra"], "cannot use \"extra\": `piton status` takes no more words", "`piton status --help`"),
         (&["status", "--limit"], "cannot use --limit <N> alone: it needs a value", "`piton status --help`"),
-        (&["status", "--limit", "x"], "cannot use \"x\" for --limit <N>: invalid digit found in string", "`piton"),
+        (
+            &["status", "--limit", "x"],
+            "cannot use \"x\" for --limit <N>: it must be a whole number, 0 or more",
+            "`piton",
+        ),
         (&["take", "--json=1"], "cannot use \"1\" for --json: it takes no value", "`piton take --help` shows"),
         (&["take", "-m", "a", "-m", "b"], "cannot use --reason <REASON> more than once", "`piton take --help`"),
         (&["restore", "--continue", "--abort"], "cannot use --continue together with --abort", "`piton restore"),

@@ -179,7 +179,8 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
         }
     };
     let dir = ground.project.dir();
-    let root = Dir::open(dir).map_err(|error| Error::io("open", dir, error))?;
+    let root = ground.project.open_dir()?.map_or_else(Dir::missing, Ok);
+    let root = root.map_err(|error| Error::io("open", dir, error))?;
     let objects = ground.objects;
     let plan = Planner::to_look_at(&survey, from, objects, &root, paths).plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Manager, PARENTS_MAX, PAUSE_SECS};
 use crate::error::Result;
 use crate::fsx;
-use crate::id::ObjectId;
+use crate::id::{ObjectId, bounded_name};
 use crate::project::Project;
 use crate::store::{RewindMark, SessionKey, Store, TurnNote, TurnRecord, stored_prompt, turn_name};
 use crate::take::{Outcome, Progress, Report, WhySkipped};
@@ -44,6 +44,7 @@ impl Manager {
     /// Like [`Manager::new_turn`], with what the agent tells of the prompt. A name that the turn has already, and a session
     /// that works for another one, begin nothing.
     pub fn start_turn(&mut self, session: &str, mut start: TurnStart, now: Moment) {
+        start.name = start.name.as_deref().map(bounded_name);
         let Some(store) = self.enter(session, now) else {
             self.turn = Some(start.name.unwrap_or_else(|| self.make_name(now)));
             return;
@@ -57,6 +58,7 @@ impl Manager {
         if name.is_none() || note.turn.as_deref() != name {
             note.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
             note.misses = 0;
+            note.refused.clear();
         }
         note.root = note.root.filter(|root| root.is_dir()).or_else(|| self.worth_remembering(dir));
         note.is_unprompted = false;
@@ -72,6 +74,8 @@ impl Manager {
     /// Goes on with the turn that the session is in, perhaps begun by another process. `name` is the agent's own name for
     /// it, if it has one.
     pub fn continue_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
+        let name = name.map(bounded_name);
+        let name = name.as_deref();
         let Some(store) = self.enter(session, now) else {
             self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
             return;
@@ -101,6 +105,7 @@ impl Manager {
             if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
                 turn = format!("after-{}", note.time_secs);
                 note.misses = 0;
+                note.refused.clear();
             }
             (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
             (note.seen_secs, note.ended_secs) = (now.secs, None);
@@ -122,7 +127,7 @@ impl Manager {
         let key = SessionKey::new(&self.agent, session);
         // Without a prompt there is no turn that it could belong to.
         if let Some(mut note) = store.turn_note(&key).filter(|note| note.turn.is_some()) {
-            note.also = name.map(str::to_owned);
+            note.also = name.map(bounded_name);
             (note.seen_secs, note.ended_secs) = (now.secs, None);
             // Best effort: without it the agent gets a spare checkpoint.
             let _ = store.save_turn_note(&key, &note);
@@ -148,8 +153,9 @@ impl Manager {
     /// The agent is done with the turn that the session is in. `name` is its own name for it, if it has one: the end of an
     /// earlier turn ends nothing.
     pub fn end_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
+        let name = name.map(bounded_name);
         self.note_end(session, now, |note| {
-            if name.is_none() || [&note.turn, &note.also].iter().any(|known| known.as_deref() == name) {
+            if name.is_none() || [&note.turn, &note.also].iter().any(|known| **known == name) {
                 note.is_open = false;
             }
         });
@@ -161,7 +167,7 @@ impl Manager {
     }
 
     fn note_end(&mut self, session: &str, now: Moment, end: impl FnOnce(&mut TurnNote)) {
-        (self.session, self.start) = (Some(session.to_owned()), None);
+        (self.session, self.start) = (Some(bounded_name(session)), None);
         // An end makes no store.
         let Some(store) = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten()
         else {
@@ -177,7 +183,7 @@ impl Manager {
     }
 
     fn enter(&mut self, session: &str, now: Moment) -> Option<Store> {
-        (self.session, self.start) = (Some(session.to_owned()), None);
+        (self.session, self.start) = (Some(bounded_name(session)), None);
         self.store(now).ok().filter(|_| self.settings.enabled).cloned()
     }
 

@@ -120,6 +120,8 @@ pub struct Restore<'a> {
     new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,
+    /// The directory was deleted, and is made again once the intent is noted.
+    is_missing: bool,
     locked: Option<ProjectLock>,
     _held: StoreLock,
 }
@@ -215,7 +217,12 @@ impl<'a> Restore<'a> {
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
-        let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+        let root = project.open_dir()?;
+        let is_missing = root.is_none();
+        if is_missing {
+            project.check_disk(record.parent_device())?;
+        }
+        let root = root.map_or_else(Dir::missing, Ok).map_err(|error| Error::io("open", project.dir(), error))?;
         let ground =
             Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
         let stamp = now.stamp();
@@ -268,6 +275,7 @@ impl<'a> Restore<'a> {
             new_objects: Some(new_objects),
             objects,
             root,
+            is_missing,
             locked,
             _held: held,
         })
@@ -333,7 +341,9 @@ impl<'a> Restore<'a> {
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");
         let Kept::Done(kept) = keep.keep(&self.survey, new_objects, &mut record)? else {
-            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint"));
+            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
+                .because("the store has reached its limit")
+                .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
         };
         let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
@@ -357,7 +367,7 @@ impl<'a> Restore<'a> {
             return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
         };
         self.check_agreed()?;
-        if self.plan.changes() == 0 && self.intent.is_none() {
+        if self.plan.changes() == 0 && self.intent.is_none() && !self.is_missing {
             let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
             let rules = self.rules;
             return Ok(RestoreReport {
@@ -377,6 +387,12 @@ impl<'a> Restore<'a> {
         tokens.push(token.clone());
         let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
+        if self.is_missing {
+            self.root = self.project.make_dir_again().inspect_err(|_| {
+                // Nothing was touched, so there is nothing to finish or to take back.
+                let _ = self.store.clear_intent(&locked, self.project.id());
+            })?;
+        }
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
         // Before the intent goes: a restore that is cut short here does it when it is finished.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();

@@ -423,9 +423,19 @@ impl Objects {
         newest: Option<CheckpointId>,
         ends: &HashSet<CheckpointId>,
     ) -> Result<Readable> {
+        self.readable_history_to(newest, ends, usize::MAX)
+    }
+
+    /// The same, `most` of them at most.
+    fn readable_history_to(
+        &self,
+        newest: Option<CheckpointId>,
+        ends: &HashSet<CheckpointId>,
+        most: usize,
+    ) -> Result<Readable> {
         let mut next = newest;
         let mut history: Vec<Checkpoint> = Vec::new();
-        while let Some(id) = next {
+        while let Some(id) = next.filter(|_| history.len() < most) {
             if history.len() == HISTORY_MAX {
                 return Err(Error::damaged("list the checkpoints", "there is no end to them"));
             }
@@ -470,6 +480,16 @@ impl Store {
         let mut history = objects.readable_history(newest, &ends)?;
         self.assign_turns(project, &mut history.checkpoints);
         Ok(history)
+    }
+
+    /// A checkpoint and those before it, `most` of them at most, for the holder of the project's lock.
+    pub(crate) fn history_to(
+        &self,
+        objects: &Objects,
+        newest: Option<CheckpointId>,
+        most: usize,
+    ) -> Result<Vec<Checkpoint>> {
+        Ok(objects.readable_history_to(newest, &self.boundary()?, most)?.checkpoints)
     }
 
     /// A checkpoint and those before it, for whoever holds the project's lock.

@@ -127,7 +127,10 @@ pub(super) const CONFIG: &str = "\
 /// The base as an absolute path free of links, made where it is missing.
 pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
     if !base.is_absolute() {
-        return Err(Error::new(ErrorKind::Invalid, "use a base that is not an absolute path").with_path(base));
+        return Err(Error::new(ErrorKind::Invalid, "use as a base")
+            .with_path(base)
+            .because("it is not an absolute path")
+            .with_hint("give the path from / on"));
     }
     fsx::ensure_dir(base)?;
     fsx::canonical(base)

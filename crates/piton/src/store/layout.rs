@@ -152,6 +152,10 @@ impl Layout {
         self.store.join("indexes")
     }
 
+    pub(super) fn lineage(&self, project: &ProjectId) -> PathBuf {
+        self.indexes().join(format!("{}.ids", project.as_str()))
+    }
+
     pub(super) fn index(&self, project: &ProjectId) -> PathBuf {
         self.indexes().join(project.as_str())
     }

@@ -32,6 +32,7 @@ mod holdings;
 mod intents;
 mod layout;
 mod ledger;
+mod lineage;
 mod lock;
 mod objects;
 mod pack;

@@ -249,9 +249,22 @@ impl Store {
         self.record(project).dir()
     }
 
-    /// Whether the store has ever seen the project. Where its record cannot be looked at, it has.
+    /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: an attempt that
+    /// was refused may have left one. A record that cannot be looked at counts.
     pub fn knows(&self, project: &ProjectId) -> bool {
-        fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()))
+        let is_recorded =
+            fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()));
+        // The name of a checkpoint that was taken may be lost. Then the record still says that there was one.
+        let had_checkpoint = || {
+            let record = self.record(project);
+            record.is_unread() || record.index_and_rules().is_some()
+        };
+        is_recorded && (self.has_checkpoint(project) || had_checkpoint())
+    }
+
+    /// Returns true if the project has a checkpoint. One whose ref cannot be read counts.
+    pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
+        !matches!(self.newest(project), Ok(None))
     }
 
     pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
@@ -295,7 +308,7 @@ impl Store {
             self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
-        for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
+        for path in [self.layout.index(id), self.layout.lineage(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }
         self.remove_ledger(id)?;

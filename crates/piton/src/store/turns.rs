@@ -13,7 +13,7 @@ use sha2::Digest as _;
 use super::{ProjectRecord, Store};
 use crate::error::Result;
 use crate::fsx::{self, Durability};
-use crate::id::ProjectId;
+use crate::id::{ProjectId, bounded_name};
 use crate::relpath::{escape, unescape};
 use crate::sys;
 use crate::time::Moment;
@@ -31,7 +31,7 @@ pub(crate) struct SessionKey {
 
 impl SessionKey {
     pub(crate) fn new(agent: &str, session: &str) -> Self {
-        Self { agent: agent.to_owned(), session: session.to_owned() }
+        Self { agent: agent.to_owned(), session: bounded_name(session) }
     }
 
     pub(super) fn file_name(&self) -> String {
@@ -53,6 +53,8 @@ pub(crate) struct TurnNote {
     pub(crate) parent: Option<String>,
     /// How often this turn ran out of time.
     pub(crate) misses: u64,
+    /// Projects without any checkpoint whose attempt in this turn failed or was refused: it is not made again.
+    pub(crate) refused: Vec<ProjectId>,
     /// The last prompt that was answered without the agent, and the answer.
     pub(crate) answered: Option<(String, String)>,
     /// When the turn began, in seconds; where nobody tells of prompts, when it was last at work.
@@ -73,11 +75,12 @@ impl TurnNote {
     fn encode(&self, key: &SessionKey) -> Vec<u8> {
         let root = self.root.as_ref().map(|root| escape(root.as_os_str().as_bytes()));
         let answered = self.answered.as_ref().map(|(prompt, answer)| json!([prompt, answer]));
+        let refused: Vec<_> = self.refused.iter().map(ToString::to_string).collect();
         let value = json!({
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
             "unprompted": self.is_unprompted, "also": self.also, "open": self.is_open, "started": self.started_secs,
-            "ended": self.ended_secs,
+            "ended": self.ended_secs, "refused": refused,
         });
         value.to_string().into_bytes()
     }
@@ -87,6 +90,7 @@ impl TurnNote {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let root = value["root"].as_str().and_then(|root| unescape(root.as_bytes()));
         let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
+        let refused = value["refused"].as_array().into_iter().flatten();
         let note = Self {
             turn: text("turn"),
             also: text("also"),
@@ -100,6 +104,7 @@ impl TurnNote {
             started_secs: value["started"].as_i64(),
             ended_secs: value["ended"].as_i64(),
             seen_secs: value["time"].as_i64().unwrap_or(0),
+            refused: refused.filter_map(|id| ProjectId::parse(id.as_str()?)).collect(),
         };
         Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
     }
@@ -248,6 +253,7 @@ mod tests {
             root: Some(PathBuf::from(std::ffi::OsString::from_vec(b"/p/\xff x".to_vec()))),
             parent: Some("p".to_owned()),
             misses: 2,
+            refused: vec![ProjectId::of(Path::new("/p"))],
             answered: Some(("k".to_owned(), "text".to_owned())),
             time_secs: 7,
             is_unprompted: true,

@@ -91,6 +91,11 @@ impl Dir {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
+    /// Stands for a directory that does not exist: every lookup below it fails with an error for which [`is_gone`] holds.
+    pub(crate) fn missing() -> io::Result<Self> {
+        Ok(Self(rustix::fs::open(c"/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
+    }
+
     /// Opens a directory below this one. The empty path is this one itself.
     pub(crate) fn open_dir(&self, path: &[u8]) -> io::Result<Self> {
         let path = if path.is_empty() { b"." } else { path };

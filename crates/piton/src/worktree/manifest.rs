@@ -23,8 +23,8 @@ pub(crate) struct Manifest {
     pub(crate) dirs: Vec<DirNode>,
 }
 
-/// One directory.
-#[derive(Debug)]
+/// One directory. The default is one that holds nothing, at the top of the project.
+#[derive(Debug, Default)]
 pub(crate) struct DirNode {
     /// Relative to the project.
     pub(crate) path: Box<[u8]>,
