@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Collision, ObjectId, ObjectKind};
+use crate::late::leave_out_changed;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
@@ -16,9 +17,10 @@ use crate::store::{
 use crate::sys::{self, Dir, Kind, Stat};
 use crate::take::Progress;
 use crate::threads;
+use crate::time::Moment;
 use crate::worktree::{
     Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope,
-    count_files, id_of_stream, scan,
+    count_files, id_of_stream, is_settled, scan,
 };
 
 /// How far files in directories that were not entered are counted.
@@ -30,9 +32,29 @@ pub(crate) struct Ground<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
     pub(crate) record: &'a ProjectRecord,
+    /// What an attempt that was stopped has read, as a record of its own. It stands in for the record.
+    pub(crate) unfinished: Option<&'a ProjectRecord>,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
+    /// The time as of which files are surveyed, if that is past: what changed since is left out, and a survey that is
+    /// stopped returns what it has read.
+    pub(crate) late: Option<Moment>,
     pub(crate) progress: &'a Progress,
+}
+
+impl<'a> Ground<'a> {
+    /// For a survey of the files as they are, without the progress of an unfinished checkpoint.
+    pub(crate) fn new(
+        store: &'a Store,
+        objects: &'a Objects,
+        project: &'a Project,
+        record: &'a ProjectRecord,
+        newest: Option<&'a Checkpoint>,
+        settings: &'a Settings,
+        progress: &'a Progress,
+    ) -> Self {
+        Self { store, objects, project, record, unfinished: None, newest, settings, late: None, progress }
+    }
 }
 
 /// What was found.
@@ -47,6 +69,8 @@ pub(crate) struct Survey {
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
     pub(crate) index: IndexAfter,
+    /// Of a late survey: something changed since its time.
+    pub(crate) is_incomplete: bool,
 }
 
 /// What is to become of the index after a survey.
@@ -63,7 +87,8 @@ pub(crate) enum IndexAfter {
 pub(crate) enum SurveyEnd {
     Done(Survey),
     TooManyFiles,
-    Stopped,
+    /// Of a late survey, with what was read until then.
+    Stopped(Option<Box<Survey>>),
 }
 
 /// Looks at everything in scope. New contents and trees go to `new_objects`.
@@ -76,11 +101,12 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
     let scope = Scope::new(project.dir(), lists, base);
-    let index = store.read_index(project.id());
+    let record = ground.unfinished.unwrap_or(ground.record);
+    let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
-    let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
-    let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
-    let hidden_rules = ground.record.hidden_rules();
+    let mut known = Known::from_index(index.as_deref(), record, newest_tree);
+    let noted_rules = record.index_and_rules().map(|(_, rules)| rules);
+    let hidden_rules = record.hidden_rules();
     progress.files_found.store(0, Ordering::Relaxed);
     let end = scan(&Scan {
         root: &root,
@@ -88,7 +114,7 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
         cache: known.cache.as_ref(),
         same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
         hidden_rules: &hidden_rules,
-        believed_before_nanos: believed_before_nanos(ground.record),
+        believed_before_nanos: believed_before_nanos(record),
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads: threads::cores(),
@@ -98,38 +124,41 @@ pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Su
     let (mut manifest, mut skipped, unprotected) = match end {
         Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
-        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
+        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped(None)),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
     if !known.is_held {
         known.cache = None;
         forget_missing(&mut manifest, ground.objects);
     }
+    let (mut is_stopped, late) = (false, ground.late.map(Moment::as_nanos));
+    let mut is_incomplete = late.is_some_and(|since| leave_out_changed(&mut manifest, &mut skipped, since));
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if unknown > 0 {
-        let reading =
-            Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads: threads::cores() };
-        let Some(read) = reading.run()? else {
-            return Ok(SurveyEnd::Stopped);
-        };
-        apply(read, &mut manifest, &mut skipped);
+        let threads = threads::cores();
+        let reading = Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads };
+        let read = reading.run()?;
+        is_stopped = progress.stop.load(Ordering::Relaxed);
+        if is_stopped && late.is_none() {
+            return Ok(SurveyEnd::Stopped(None));
+        }
+        is_incomplete |= apply(read, &mut manifest, &mut skipped, late);
     }
     let trees = build_trees(&manifest, known.cache.as_ref(), new_objects)?;
     let rules = scope.sum();
     let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && Some(trees[0]) == newest_tree.map(Some);
     let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
-    let index_after = match known {
+    let may_stay =
+        || late.is_none() && may_be_behind(record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules);
+    let after = match known {
         _ if is_same => IndexAfter::Current,
-        Known { cache: Some(cache), behind, .. }
-            if may_be_behind(ground.record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules) =>
-        {
-            index_after(&manifest, &cache, behind, index_bytes)
-        }
+        Known { cache: Some(cache), behind, .. } if may_stay() => index_after(&manifest, &cache, behind, index_bytes),
         _ => IndexAfter::Stale,
     };
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: index_after }))
+    let survey = Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: after, is_incomplete };
+    Ok(if is_stopped { SurveyEnd::Stopped(Some(Box::new(survey))) } else { SurveyEnd::Done(survey) })
 }
 
 /// What is known from the index.
@@ -251,8 +280,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads every file whose id is not known, on all cores. `None` when it was stopped.
-    fn run(&self) -> Result<Option<Vec<Vec<WasRead>>>> {
+    /// Reads every file whose id is not known, on all cores, until it is stopped.
+    fn run(&self) -> Result<Vec<Vec<WasRead>>> {
         let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
         let places =
             dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
@@ -270,8 +299,7 @@ impl Reading<'_> {
             read
         };
         let all = threads::together(self.threads.min(places.len() / 4 + 1), |_| work());
-        let all = all.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok((!self.progress.stop.load(Ordering::Relaxed)).then_some(all))
+        all.into_iter().collect()
     }
 
     fn file(&self, (dir, file): Place) -> &FileNode {
@@ -341,21 +369,30 @@ fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Optio
     }
 }
 
-/// Puts what was read into the manifest, and takes out what was not.
-fn apply(read: Vec<Vec<WasRead>>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
+/// Puts what was read into the manifest, and takes out what was not. Returns whether a file was gone by then, or had
+/// changed after `late`.
+fn apply(read: Vec<Vec<WasRead>>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>, late: Option<i128>) -> bool {
+    let mut is_any_gone = false;
+    let is_too_late = |stat: &Stat| late.is_some_and(|since| !is_settled(stat.ctime, since));
     for WasRead { place: (dir, file), came_to } in read.into_iter().flatten() {
         let dir = &mut manifest.dirs[dir as usize];
         let node = &mut dir.files[file as usize];
         match came_to {
             CameTo::Unmoved(id) => node.id = Some(id),
+            CameTo::Moved(moved) if is_too_late(&moved.0) => {
+                is_any_gone = true;
+                let path = dir.path_of(&dir.files[file as usize]);
+                skipped.push(Skipped::file(path, SkipReason::Changing));
+            }
             CameTo::Moved(moved) => (node.stat, node.id) = (moved.0, Some(moved.1)),
             CameTo::Skip(why) => skipped.push(Skipped::file(dir.path_of(&dir.files[file as usize]), why)),
-            CameTo::Gone => {}
+            CameTo::Gone => is_any_gone = true,
         }
     }
     for dir in &mut manifest.dirs {
         dir.files.retain(|file| file.id.is_some());
     }
+    is_any_gone
 }
 
 /// Makes the trees of all directories, from the innermost outwards. A directory in which nothing changed keeps the tree

@@ -186,8 +186,9 @@ impl<'a> Restore<'a> {
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
-        let ground =
-            Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
+        let unfinished = record.progress(newest.as_ref().map(|newest| newest.id));
+        let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
+        let ground = Ground { unfinished: unfinished.as_ref(), ..ground };
         let survey = survey_whole(&ground, &new_objects)?;
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
         let stamp = now.stamp();
@@ -268,6 +269,7 @@ impl<'a> Restore<'a> {
         let restoring =
             self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone(), asides });
         let request = Request {
+            is_late: false,
             reason: reason(self.verb, &self.target),
             kind: if self.verb.is_some() { CheckpointKind::Safety } else { CheckpointKind::Auto },
             origin: session::origin_of_safety(&self.target),
@@ -355,7 +357,7 @@ fn survey_whole(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Survey>
     match survey(ground, new_objects)? {
         SurveyEnd::Done(survey) => Ok(survey),
         SurveyEnd::TooManyFiles => Err(unsafe_to_restore("there are more files in scope than max_files allows")),
-        SurveyEnd::Stopped => Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched")),
+        SurveyEnd::Stopped(_) => Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched")),
     }
 }
 

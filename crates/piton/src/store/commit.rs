@@ -130,6 +130,9 @@ pub struct Facts {
     pub skipped: Vec<Skipped>,
     /// The text of the session's record as it was then.
     pub record: Option<Vec<u8>>,
+    /// Whether it was completed after its time, and files had changed by then: those are left out as `changing`, and files
+    /// that were deleted by then are missing.
+    pub is_incomplete: bool,
 }
 
 impl Facts {
@@ -153,6 +156,9 @@ impl Facts {
             for (path, name) in asides {
                 line(format_args!("restoring-aside ./{} {}", escape(path), escape(name)));
             }
+        }
+        if self.is_incomplete {
+            line(format_args!("incomplete yes"));
         }
         if let Some(files) = self.files {
             line(format_args!("files {files}"));
@@ -203,6 +209,7 @@ impl Facts {
                 let path = unescape(value.strip_prefix("./")?.as_bytes())?;
                 self.restoring.as_mut()?.paths.push(path);
             }
+            "incomplete" => self.is_incomplete = value == "yes",
             "files" => self.files = value.parse().ok(),
             "usual" => {
                 let modes: Vec<_> = value.split(' ').filter_map(octal).collect();
@@ -488,6 +495,7 @@ mod tests {
                 Skipped { path: b"three".to_vec(), why: SkipReason::Excluded, extent: Extent::Dir(Some(9)) },
                 Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
             ],
+            is_incomplete: true,
             record: Some("task: caf\u{e9} %20\n\nstatus: \"x\"\n".as_bytes().to_vec()),
         }
     }

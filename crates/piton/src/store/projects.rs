@@ -152,6 +152,22 @@ impl ProjectRecord {
         self.keys.insert("index_behind".to_owned(), noted.into());
     }
 
+    /// The progress of an unfinished checkpoint, as a record of its own; `None` where a checkpoint was taken since.
+    pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<Self> {
+        let noted = self.keys.get("unfinished")?.as_object()?;
+        let parent = noted.get("parent").and_then(Value::as_str).map(str::to_owned);
+        (parent == newest.map(|newest| newest.to_string())).then(|| noted.clone().into())
+    }
+
+    /// Notes the progress of an unfinished checkpoint after `newest`. Returns whether there was any before, if it is cleared.
+    pub(crate) fn set_progress(&mut self, progress: Option<Self>, newest: Option<ObjectId>) -> bool {
+        let Some(Self { mut keys, .. }) = progress else {
+            return self.keys.shift_remove("unfinished").is_some();
+        };
+        keys.insert("parent".to_owned(), newest.map(|newest| newest.to_string()).into());
+        self.keys.insert("unfinished".to_owned(), keys.into()).is_some()
+    }
+
     /// Whether this turn of this session has had its checkpoint.
     pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
         self.keys.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
@@ -275,6 +291,7 @@ impl Store {
             self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
+        self.drop_unfinished(&locked, id, now)?;
         for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }

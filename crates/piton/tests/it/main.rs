@@ -11,6 +11,7 @@ mod hostile;
 mod ignore_oracle;
 mod journal;
 mod kit;
+mod late;
 mod lost;
 mod manager;
 mod matcher_oracle;
