@@ -125,7 +125,11 @@ fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
     }
     match name {
         "BeforeAgent" | "BeforeTool" | "AfterAgent" => Agent::Gemini,
-        "pre_llm_call" | "pre_tool_call" | "on_session_start" | "post_llm_call" | "on_session_finalize"
+        "pre_llm_call"
+        | "pre_tool_call"
+        | "on_session_start"
+        | "post_llm_call"
+        | "on_session_finalize"
         | HERMES_COMMAND => Agent::Hermes,
         "chat.message" | "tool.execute.before" | "event:session.created" | "event:session.idle" => Agent::Opencode,
         "" if named != Agent::Plain && fields.get("event").is_some_and(Value::is_string) => Agent::Crush,
