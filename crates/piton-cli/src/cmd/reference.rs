@@ -11,13 +11,13 @@ const JSON: [(&str, &str); 30] = [
     (
         "take",
         "`outcome` (`taken`, `unchanged`, `skipped`), `why` (null, `disabled`, `too_broad`, `already_this_turn`, `empty`, \
-         `too_many_files`, `deadline`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
+         `too_many_files`, `deadline`, `busy`, `being_completed`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
          `files`), `unprotected`, `elapsed_ms`",
     ),
     (
         "rollback",
         "the list: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
-         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`). With a checkpoint: as `restore`; \
+         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`. With a checkpoint: as `restore`; \
          with `diff`: as `diff`",
     ),
     (
@@ -30,7 +30,7 @@ const JSON: [(&str, &str); 30] = [
     ("redo", "as `restore`"),
     (
         "show",
-        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `files`, `files_changed`, \
+        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `incomplete`, `files`, `files_changed`, \
          `insertions`, `deletions`, `empty_dirs`, `skipped` (a list of `path`, `why`, `files`), `paths`",
     ),
     ("session write", "`id`, `outcome` (`written`, `declined`)"),
@@ -43,7 +43,8 @@ const JSON: [(&str, &str); 30] = [
         "status",
         "`base`, `store_size_bytes`, `legacy_size_bytes`, `total_size_bytes`, `reclaimable_bytes`, `project_count`, \
          `projects` (a list of `hash`, `workdir`, `exists`, `presence`, `created_at`, `last_touch`, `commits`, \
-         `bytes_alone`), `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`)",
+         `bytes_alone`), `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`), \
+         `unprotected` (a list of `time`, `agent`, `session`, `turn`, `project`, `why`); with `--ack`: `acknowledged`",
     ),
     (
         "prune",
