@@ -1,7 +1,7 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and
-//! `space` try its maintenance for longer than a test may take, `fuzz` gives it what nobody would think of, `powercut` cuts its
+//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `model` runs
+//! random work on several file systems, `soak` and `space` try its maintenance for longer than a test may take, `fuzz` gives it what nobody would think of, `powercut` cuts its
 //! power and looks what is left, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
 //! what piton is made of, `house` counts what makes the sources hard to read. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
 //! of its own.
@@ -20,6 +20,7 @@ mod house;
 mod instructions;
 mod machine;
 mod measure;
+mod model;
 mod picture;
 mod powercut;
 mod report;
@@ -59,6 +60,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             None => help(),
         },
         (Some("soak"), _) => soak::run(rest),
+        (Some("model"), _) => model::run(rest),
         (Some("space"), _) => space::run(rest),
         (Some("scaling"), _) => scaling::run(rest),
         (Some("instructions"), _) => instructions::run(rest),

@@ -60,7 +60,7 @@ pub(crate) struct Global {
     /// Turn automatic checkpoints on for this command
     #[arg(long, global = true)]
     pub(crate) checkpoints: bool,
-    /// Where the answer is read: commands are named as they work there
+    /// The place where the answer is read: commands are named as they work there
     #[arg(long, global = true, hide = true, value_enum, default_value_t)]
     pub(crate) surface: Surface,
 }

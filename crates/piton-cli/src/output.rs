@@ -33,7 +33,7 @@ pub(crate) struct Output {
     pub(crate) is_json: bool,
     pub(crate) is_quiet: bool,
     pub(crate) is_verbose: bool,
-    /// Where it is read.
+    /// The place where it is read.
     pub(crate) surface: Surface,
     choice: ColorChoice,
     /// Why an answer did not get out.

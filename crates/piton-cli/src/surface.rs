@@ -1,4 +1,4 @@
-//! Where an answer is read, and the commands that can be typed there.
+//! Surfaces: the places where an answer is read, and the commands that can be typed there.
 //!
 //! The same list is shown in a terminal and inside agents. A reader can only use a command that works where it is read:
 //! `piton restore 2` in a shell, `/rollback 2` in Claude Code, `piton rollback 2` as a prompt in Codex, `/piton 2` in Hermes.

@@ -187,6 +187,11 @@ impl Counter<'_> {
         if old_id == new_id {
             return Ok((0, 0));
         }
+        for id in [old_id, new_id].into_iter().flatten() {
+            if !self.recall.blobs.contains_key(&id) && self.objects.blob_size(id)? > diff::TEXT_BYTES_MAX as u64 {
+                return Ok((0, 0));
+            }
+        }
         let read = |id| self.objects.read(id, ObjectKind::Blob);
         let new = match new_id {
             Some(id) => self.recall.blobs.remove(&id).map_or_else(|| read(id), Ok)?,

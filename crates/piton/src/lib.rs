@@ -79,7 +79,8 @@ pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{
-    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, WhyLeft,
+    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
+    WhyLeft,
 };
 pub use settings::{PromptText, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};

@@ -128,8 +128,6 @@ impl fmt::Display for SettingsProblem {
 }
 
 const MIB: u64 = 1 << 20;
-/// The largest file that a checkpoint can hold.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * MIB - 1;
 
 impl Settings {
     /// Every key, in the order in which they are shown.
@@ -151,10 +149,9 @@ impl Settings {
         "include",
     ];
 
-    /// The limit for one file in bytes. There is one even without a setting: a restore holds a file in memory.
+    /// The limit for one file in bytes.
     pub(crate) fn file_bytes_max(&self) -> u64 {
-        let set = (self.max_file_size_mb > 0).then(|| self.max_file_size_mb.saturating_mul(MIB));
-        set.unwrap_or(u64::MAX).min(FILE_BYTES_MAX)
+        if self.max_file_size_mb == 0 { u64::MAX } else { self.max_file_size_mb.saturating_mul(MIB) }
     }
 
     /// The limit for the store in bytes.

@@ -171,14 +171,19 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
 fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
     let held = store.share()?;
     let objects = store.objects(&held)?;
-    let newest = store.newest_of_all()?.into_iter().filter_map(|(project, id)| {
-        let mut newest = [objects.checkpoint(id).ok()?];
+    let mut all = Vec::new();
+    for (project, id) in store.newest_of_all()? {
+        let Ok(newest) = objects.checkpoint(id) else { continue };
+        let mut newest = [newest];
         store.assign_turns(&project, &mut newest);
-        Some(newest)
-    });
-    let heard = |[checkpoint]: [Checkpoint; 1]| {
-        let time = checkpoint.turns.first().and_then(|turn| turn.time).unwrap_or(checkpoint.time);
-        Some((checkpoint.newest_origin().agent?, Heard { time, what: checkpoint.headline() }))
-    };
-    Ok(newest.filter_map(heard).collect())
+        let [Checkpoint { turns, facts, time, reason, .. }] = newest;
+        all.extend(facts.origin.agent.map(|agent| (agent, Heard { time, what: reason })));
+        // In the order of time, so that the last of each agent counts.
+        let told = turns.into_iter().rev().filter_map(|turn| {
+            let what = turn.headline();
+            Some((turn.agent?, Heard { time: turn.time.unwrap_or(time), what }))
+        });
+        all.extend(told);
+    }
+    Ok(all)
 }

@@ -507,6 +507,9 @@ impl Keep<'_> {
         if let IndexAfter::Behind(paths) = &survey.index {
             record.set_index_behind(survey.tree(), paths);
         }
+        if survey.reread_young && written.is_none() {
+            record.set_index_reread(self.now);
+        }
         if let Some(Ok(sums)) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
             record.set_index_and_rules(sums.checksum.to_string(), survey.rules.to_string(), hidden);

@@ -91,7 +91,12 @@ impl Dice {
 impl Sandbox {
     /// A new one, with an empty project.
     pub fn new() -> Self {
-        let temp = tempfile::Builder::new().prefix("piton-test-").tempdir().expect("a temporary directory");
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// Like [`Self::new`], in a directory of the caller's.
+    pub fn new_in(dir: &Path) -> Self {
+        let temp = tempfile::Builder::new().prefix("piton-test-").tempdir_in(dir).expect("a temporary directory");
         // The temporary directory may be reached through a link; projects are named by their real path.
         let sandbox = Self { temp };
         fs::create_dir(sandbox.home()).expect("a home");

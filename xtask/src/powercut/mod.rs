@@ -7,7 +7,7 @@
 //! All of it happens in a mount and process space of its own and in memory: a run that is killed leaves nothing behind.
 
 mod check;
-mod disk;
+pub(crate) mod disk;
 mod model;
 mod options;
 mod work;

@@ -126,7 +126,7 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
             "value": value, "source": source(key),
         }))).collect::<Map<_, _>>(),
     }));
-    let lines = settings.iter().map(|(key, value)| format!("{key:<19} {:<10}  {}", shown(value), source(key)));
+    let lines = settings.iter().map(|(key, value)| format!("{key:<20} {:<10}  {}", shown(value), source(key)));
     output.text(&lines.collect::<Vec<_>>().join("\n"));
     Ok(())
 }

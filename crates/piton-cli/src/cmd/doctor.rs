@@ -232,10 +232,10 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     checked
 }
 
-/// What keeps `/rollback` from being answered: a command file of an older version, or one whose text arrived as a prompt since it
+/// Returns what keeps `/rollback` from being answered: a command file of an older version, or one whose text arrived as a prompt since it
 /// was written.
 fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord) -> Vec<Problem> {
-    let hint = || format!("`piton install {}` writes it again", agent.name());
+    let hint = || format!("`piton install {}` writes it again; one that you changed must go first", agent.name());
     let setups: Vec<_> =
         wheres(context).iter().filter_map(|whose| setup(agent, whose, homes, &Caller::default())).collect();
     let hooked = |setup: &&Setup| setup.files.iter().any(|file| !file.is_needed && file.path.is_file());

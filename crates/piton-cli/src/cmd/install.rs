@@ -75,6 +75,9 @@ pub(crate) fn undo(args: &Uninstall, context: &Context, output: &Output) -> anyh
     job.run(false, context, output)
 }
 
+/// The change of the switch in piton's own configuration, and the plans for each agent.
+type Planned = (Option<(Change, Switched)>, Vec<AgentPlan>);
+
 /// What is to be done, for whom.
 struct Job<'a> {
     agents: &'a [Agent],
@@ -106,6 +109,10 @@ impl Job<'_> {
             if let Some((change, switched)) = switch.as_mut().filter(|_| !self.is_install) {
                 switch::carry_out(change, switched, &records, false)?;
             }
+            if !self.is_install && records.count() == 0 {
+                // What the user does to the switch from now on is not undone.
+                records.put_switch(None)?;
+            }
         }
         let switch = switch.map(|(change, _)| change);
         self.report(&plans, &setups, switch.as_ref(), &records, context, output);
@@ -135,7 +142,7 @@ impl Job<'_> {
         whose: &Whose,
         setups: &[(Agent, Setup)],
         context: &Context,
-    ) -> piton::Result<(Option<(Change, Switched)>, Vec<AgentPlan>)> {
+    ) -> piton::Result<Planned> {
         let mut planner = Planner::new(records, whose.clone());
         let config = context.config.as_deref().filter(|_| self.is_install);
         let mut switch = config.map(|path| planner.enable(path)).transpose()?.flatten();

@@ -17,7 +17,8 @@ const JSON: [(&str, &str); 30] = [
     (
         "rollback",
         "the list: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
-         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`. With a checkpoint: as `restore`; \
+         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`, `prompts` (newest first, a list of \
+         `session`, `turn`, `agent`, `prompt`, `time`). With a checkpoint: as `restore`; \
          with `diff`: as `diff`",
     ),
     (
@@ -30,7 +31,7 @@ const JSON: [(&str, &str); 30] = [
     ("redo", "as `restore`"),
     (
         "show",
-        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `incomplete`, `files`, `files_changed`, \
+        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `incomplete`, `prompts` (as in `rollback`), `files`, `files_changed`, \
          `insertions`, `deletions`, `empty_dirs`, `skipped` (a list of `path`, `why`, `files`), `paths`",
     ),
     ("session write", "`id`, `outcome` (`written`, `declined`)"),
@@ -57,7 +58,7 @@ const JSON: [(&str, &str); 30] = [
     (
         "purge",
         "`paths`, `gone`, `rewritten` (a list of `old`, `new`), `still_held` (a list of `id`, `place`), `bytes_freed`; \
-         with `--dry-run`: `dry_run`, `checkpoints`, `paths`",
+         with `--dry-run`: `dry_run`, `checkpoints`, `paths`; with `--prompt`: `dry_run`, `session`, `turn`",
     ),
     ("verify", "`whole`, `stopped`, `checked` (`packs`, `objects`, `checkpoints`, `bytes`), `findings`"),
     ("repair", "`dry_run`, `whole`, `steps`, `healed`, `lost`, `moved_aside`, `findings`"),
@@ -78,10 +79,13 @@ const JSON: [(&str, &str); 30] = [
 ];
 
 const RESTORE: &str = "\
-`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`), \
-`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `written_paths`, `removed_paths`; \
+`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`, `reason`), \
+`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `modes` (how many changed), \
+`made_dirs`, `removed_dirs`, `rules` (`files`, `rescoped`, `cut_short`: what restored ignore rules brought into scope), \
+`can_undo`, `written_paths`, `removed_paths`; \
 with `--dry-run`: `dry_run`, `outcome`, `id`, `safety_id`, `written`, `removed`, `rewind`, `write`, `remove`, `mode`, \
-`make_dirs`, `drop_dirs`, `left`, `moved_aside`, `other_sessions`";
+`make_dirs`, `drop_dirs`, `left`, `moved_aside`, `rules`, \
+`other_sessions` (a list of `session`, `agent`, `last_active`, `checkpoints`, `paths`)";
 
 const INSTALL: &str = "\
 `dry_run`, `enabled` (turned on), `disabled` (put back), `agents` (a list of `agent`, `outcome` (`installed`, `updated`, `unchanged`, `removed`, `absent`), \

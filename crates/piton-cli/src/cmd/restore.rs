@@ -9,7 +9,7 @@ use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::Rewound;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
-    RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, Settings, Store, TurnRecord, tell_sessions,
+    RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ use crate::{interrupt, upkeep};
 #[command(after_help = format!("\
 Examples:
   piton restore 1                  everything, as it was at the newest one
-  piton restore 4f2a src/main.rs   one file
+  piton restore 4f2a src/main.rs   one file; one that was made since is removed
   piton restore 2 --dry-run        only say what would be done
   piton restore --continue         finish what was cut short
 
@@ -213,6 +213,7 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     let mut lines = plan_lines(plan);
     let all = lines.len();
     lines.truncate(lines_max);
+    lines.extend(rules_lines(planned.rules()));
     if all > lines_max {
         lines.push(format!("  ... and {} more", all - lines_max));
     }
@@ -238,6 +239,30 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     lines.extend(plan.left().iter().map(|left| format!("  LEFT    {}: {}", shown(&left.path), left.why)));
     lines
 }
+
+/// What restored ignore rules bring into scope.
+fn rules_lines(rules: &RulesChanged) -> Vec<String> {
+    let files = |paths: &[Vec<u8>]| {
+        let names: Vec<_> = paths.iter().take(NAMED_MAX).map(|path| shown(path)).collect();
+        let more = paths.len() - names.len();
+        names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    };
+    match rules {
+        RulesChanged { files: changed, rescoped, .. } if !rescoped.is_empty() => vec![format!(
+            "Ignore rules changed ({}): in scope again, and restored with the rest: {}",
+            files(changed),
+            files(rescoped)
+        )],
+        RulesChanged { files: changed, is_cut_short: true, .. } => vec![format!(
+            "Ignore rules changed ({}): too much came into scope to save it in the same run; restore once more for that",
+            files(changed)
+        )],
+        _ => Vec::new(),
+    }
+}
+
+/// How many paths are named in one line.
+const NAMED_MAX: usize = 8;
 
 /// The work of another session that is taken back: the agent, and so many of the paths.
 pub(crate) fn other_lines(other: &OtherWork, paths_max: usize) -> Vec<String> {
@@ -266,8 +291,27 @@ fn others_json(others: &[OtherWork]) -> Value {
 fn count(plan: &RestorePlan) -> String {
     match plan.changes() {
         0 if plan.left().is_empty() => "nothing to do, the files are as they were".to_owned(),
-        _ => format!("{} to write, {} to remove", files(plan.written().count()), files(plan.removed().count())),
+        _ => {
+            let (made, dropped) = plan.directories();
+            let words = ["to write", "to remove", "to change", "to make", "to remove"];
+            let counts = [plan.written().count(), plan.removed().count()];
+            counts_text(counts, plan.remoded().count(), [made.len(), dropped.len()], words)
+        }
     }
+}
+
+/// Counts of files (written, removed), changed modes and directories (made, removed). Files are always told of.
+fn counts_text(files_counts: [usize; 2], modes: usize, dirs: [usize; 2], words: [&str; 5]) -> String {
+    let [written, removed] = files_counts.map(files);
+    let mut text = format!("{written} {}, {removed} {}", words[0], words[1]);
+    if modes > 0 {
+        text += &format!(", {} {}", counted(modes, "mode"), words[2]);
+    }
+    for (count, word) in dirs.into_iter().zip(&words[3..]).filter(|(count, _)| *count > 0) {
+        let directories = if count == 1 { "1 directory".to_owned() } else { format!("{count} directories") };
+        text += &format!(", {directories} {word}");
+    }
+    text
 }
 
 pub(crate) fn files(count: usize) -> String {
@@ -282,7 +326,7 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-/// What was done, and of which paths; all, if there are none. Commands are those of the surface. `session` is the one that
+/// Tells what was done, and to which paths; all, if there are none. Commands are those of the surface. `session` is the one that
 /// asked, if one did.
 pub(crate) fn report_text(
     report: &RestoreReport,
@@ -301,8 +345,11 @@ pub(crate) fn report_text(
     }
     let only = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
     let verb = if report.outcome == RestoreOutcome::Partly { "Partly restored" } else { "Restored" };
-    let (written, removed) = (files(report.written.len()), files(report.removed.len()));
-    let mut lines = vec![format!("{verb} to {target}{only}: {written} written, {removed} removed")];
+    let (counts, dirs) =
+        ([report.written.len(), report.removed.len()], [report.made_dirs.len(), report.removed_dirs.len()]);
+    let done = counts_text(counts, report.remoded, dirs, ["written", "removed", "changed", "made", "removed"]);
+    let mut lines = vec![format!("{verb} to {target}{only}: {done}")];
+    lines.extend(rules_lines(&report.rules));
     lines.extend(
         report.moved_aside.iter().map(|(path, to)| format!("Moved aside: {} is now {}", shown(path), shown(to))),
     );
@@ -317,13 +364,36 @@ pub(crate) fn report_text(
         lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
-    if let Some(safety) = report.safety {
-        let line = format!("piton restore {}", safety.short());
-        let back = surface.command(&line).filter(|_| surface != Surface::Shell);
-        let back = back.unwrap_or_else(|| "piton undo".to_owned());
-        lines.push(format!("What there was before is saved as {}: `{back}` goes back to it", safety.short()));
+    if let Some(safety) = report.safety.map(|safety| safety.short()) {
+        let line = format!("piton restore {safety}");
+        let back = match surface.command(&line).filter(|_| surface != Surface::Shell) {
+            Some(typed) => typed,
+            None if report.can_undo => "piton undo".to_owned(),
+            None => line,
+        };
+        lines.push(format!("What there was before is saved as {safety}: `{back}` goes back to it"));
+    }
+    if report.outcome == RestoreOutcome::Partly && report.safety.is_some() {
+        let command = repeated(report);
+        let command = surface.command(&command).unwrap_or(command);
+        lines.push(format!("Numbers in the list have moved by one: `{command}` does the same again"));
     }
     lines.join("\n")
+}
+
+/// The command that restores the same once more, whatever was taken since.
+fn repeated(report: &RestoreReport) -> String {
+    let quoted = |path: &Vec<u8>| {
+        let path = shown(path);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | '@');
+        let is_bare = !path.starts_with('-') && !path.is_empty() && path.chars().all(is_plain);
+        if is_bare { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
+    };
+    let paths: Vec<_> = report.paths.iter().map(quoted).collect();
+    let dashes = if paths.iter().any(|path| path.starts_with("'-")) { " --" } else { "" };
+    let mut command = format!("piton restore{dashes} {}", report.target.id.short());
+    paths.iter().for_each(|path| command += &format!(" {path}"));
+    command
 }
 
 /// The newest turn that began from a checkpoint, of the session that asks if it has one there. The prompts before it
@@ -351,11 +421,20 @@ fn rewind(target: &Checkpoint, session: Option<&str>) -> Option<Value> {
 }
 
 fn left_json(left: &[piton::Left]) -> Value {
-    left.iter().map(|left| json!({"path": String::from_utf8_lossy(&left.path), "why": left.why.word()})).collect()
+    let one = |left: &piton::Left| {
+        let path = String::from_utf8_lossy(&left.path);
+        json!({"path": path, "why": left.why.word(), "reason": left.why.to_string()})
+    };
+    left.iter().map(one).collect()
 }
 
 fn paths_json<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Value {
     paths.map(|path| Value::from(String::from_utf8_lossy(path))).collect()
+}
+
+fn rules_json(rules: &RulesChanged) -> Value {
+    let paths = |paths: &[Vec<u8>]| paths_json(paths.iter().map(Vec::as_slice));
+    json!({"files": paths(&rules.files), "rescoped": paths(&rules.rescoped), "cut_short": rules.is_cut_short})
 }
 
 fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
@@ -386,6 +465,7 @@ fn plan_json(planned: &Restore<'_>, session: Option<&str>) -> Value {
         "drop_dirs": paths_json(dropped.into_iter()),
         "left": left_json(plan.left()),
         "moved_aside": asides_json(plan.moved_aside()),
+        "rules": rules_json(planned.rules()),
         "other_sessions": others_json(planned.others()),
     })
 }
@@ -401,6 +481,11 @@ fn report_json(report: &RestoreReport, session: Option<&str>) -> Value {
         "rewind": rewind(&report.target, session),
         "record": report.record.as_ref().map(Rewound::word),
         "moved_aside": asides_json(&report.moved_aside),
+        "modes": report.remoded,
+        "made_dirs": paths_json(report.made_dirs.iter().map(Vec::as_slice)),
+        "removed_dirs": paths_json(report.removed_dirs.iter().map(Vec::as_slice)),
+        "rules": rules_json(&report.rules),
+        "can_undo": report.can_undo,
         "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
         "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),
     })

@@ -58,7 +58,7 @@ fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
     Ok(!History::of(&store, &project)?.checkpoints().is_empty())
 }
 
-/// What to type next, as a shell takes it.
+/// The commands that come next, as a shell takes them.
 const NEXT: [(&str, &str); 3] = [
     ("piton restore N", "restore to checkpoint N"),
     ("piton diff N", "preview changes since checkpoint N"),

@@ -17,7 +17,7 @@ const NAME_CHARS_MAX: usize = 256;
 
 /// The event with which the plugin in Hermes passes on what was typed after `/piton`.
 pub(crate) const HERMES_COMMAND: &str = "piton_command";
-/// What a prompt begins with that Claude makes itself when a background task ends.
+/// The beginning of a prompt that Claude makes itself when a background task ends.
 const TASK_NOTIFICATION: &str = "<task-notification>";
 
 /// What an agent says.

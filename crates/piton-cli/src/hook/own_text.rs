@@ -6,13 +6,13 @@
 //!
 //! A prompt that only quotes the paragraph is a prompt: the paragraph counts where an agent puts it, and nowhere else.
 
-/// What every command file says to a model that should never see it.
+/// The text of every command file, for a model that should never see it.
 const PARAGRAPH: &str = "\
 piton answers this command before the model sees it. If you read this, its hook did not run, and nothing was restored. Do not \
 restore anything yourself: tell the user to run `piton doctor` in a shell, and `piton rollback` there for the list.";
 /// The beginning of it, which no other text has.
 const BEGINNING: &str = "piton answers this command before the model sees it. If you read this, its hook did not run";
-/// What Copilot's TUI puts around a skill.
+/// The words that Copilot's TUI puts around a skill.
 const SKILL: (&str, &str, &str) =
     ("The user explicitly invoked the \"/rollback\" skill", "<skill-context name=\"rollback\">", "</skill-context>");
 
@@ -40,7 +40,7 @@ pub(super) fn find(prompt: &str) -> Option<OwnText<'_>> {
     typed.map(|arguments| OwnText::Typed { arguments, is_skill: skill.is_some() }).or_else(is_quoted)
 }
 
-/// What follows the paragraph: nothing, the line as it was typed, or the arguments by name.
+/// Returns the arguments by what follows the paragraph: nothing, the line as it was typed, or the arguments by name.
 fn arguments(rest: &str) -> Option<&str> {
     let ends = |rest: &&str| rest.is_empty() || rest.starts_with(char::is_whitespace);
     match rest {

@@ -43,7 +43,7 @@ pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
     is_command.then_some(words)
 }
 
-/// How the journal tells of the text of a command file that arrived as a prompt. `doctor` looks for it.
+/// The beginning of a warning in the journal about a command file whose text arrived as a prompt. `doctor` looks for it.
 pub(crate) const OWN_TEXT_ARRIVED: &str = "the text of piton's own command file arrived as a prompt";
 
 /// Returns what is wrong with the command file of an agent, by the prompt that it led to.
@@ -88,7 +88,7 @@ pub(super) struct Place {
     pub(super) config: Option<PathBuf>,
     /// The session in which it was typed: its own later work may be taken back.
     pub(super) session: Option<String>,
-    /// Where the answer is read.
+    /// The place where the answer is read.
     pub(super) surface: Surface,
 }
 

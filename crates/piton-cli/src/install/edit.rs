@@ -227,7 +227,7 @@ impl Config {
         self.remove(&steps(keys).collect::<Vec<_>>())
     }
 
-    /// Where a word stands in the list at `keys`.
+    /// Returns the position of a word in the list at `keys`.
     fn word_at(&self, keys: &[&str], word: &str) -> Option<usize> {
         at(&self.value(), keys)?.as_array()?.iter().position(|item| item == word)
     }

@@ -225,7 +225,9 @@ impl<'a> Planner<'a> {
 /// Whether a file is one that we wrote and nobody changed. One that an agent runs is ours by its mark alone: a changed
 /// one must not stay behind or stand in the way.
 fn is_ours(file: &OwnFile, text: &str, known: Option<&Changed>) -> bool {
-    let is_unchanged = text == file.text || known.is_some_and(|known| known.after == files::sum(text.as_bytes()));
+    let is_unchanged = text == file.text
+        || file.older.contains(&text)
+        || known.is_some_and(|known| known.after == files::sum(text.as_bytes()));
     is_unchanged || text.contains(file.mark) && (file.is_needed || known.is_none())
 }
 
@@ -305,7 +307,8 @@ pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, 
         files::remove_empty(dirs.clone());
         record.files.retain(|known| !plan.forget.contains(&known.path));
         records.put(plan.agent, &record)?;
-        records.hand_over(dirs.into_iter().filter(|dir| dir.is_dir()).collect())?;
+        let left: Vec<_> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
+        records.hand_over(&left)?;
     }
     Ok(())
 }

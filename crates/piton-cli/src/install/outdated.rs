@@ -1,4 +1,4 @@
-//! Whether what an older version installed still does what it should. Read only.
+//! Finding what an older version installed and this one does otherwise. Read only.
 
 use std::fs;
 use std::time::UNIX_EPOCH;
@@ -28,7 +28,7 @@ pub(crate) fn outdated(agent: Agent, setup: &Setup) -> Vec<String> {
     found
 }
 
-/// When the newest command file of an agent was written, in seconds; none where there is none.
+/// Returns the time at which the newest command file of an agent was written, in seconds; `None` if there is none.
 pub(crate) fn written_secs(setup: &Setup) -> Option<i64> {
     let written = |file: &OwnFile| {
         let modified = fs::metadata(&file.path).and_then(|stat| stat.modified()).ok()?;

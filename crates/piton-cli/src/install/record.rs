@@ -53,7 +53,7 @@ pub(crate) struct Switched {
     pub(crate) file: Changed,
     /// The value that was there before, if there was one.
     pub(crate) was: Option<serde_json::Value>,
-    /// Where it stands.
+    /// The keys that lead to it.
     pub(crate) keys: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ impl Records {
     }
 
     /// Directories that were made for one installation and hold files of another are removed with the other one.
-    pub(crate) fn hand_over(&self, dirs: Vec<PathBuf>) -> Result<()> {
+    pub(crate) fn hand_over(&self, dirs: &[PathBuf]) -> Result<()> {
         if dirs.is_empty() {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl Records {
         Ok(())
     }
 
-    /// What is remembered of turning checkpoints on in piton's own configuration.
+    /// Returns the record of turning checkpoints on in piton's own configuration.
     pub(crate) fn switch(&self) -> Result<Option<Switched>> {
         Ok(read_own(&self.dir.join(SWITCH))?.and_then(|text| serde_json::from_str(&text).ok()))
     }

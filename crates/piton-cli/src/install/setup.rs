@@ -14,6 +14,7 @@ pub(crate) const TIMEOUT_SECS: u64 = 15;
 const PLUGIN: &str = include_str!("texts/piton.js");
 const ROLLBACK_MD: &str = include_str!("texts/rollback.md");
 const ROLLBACK_TOML: &str = include_str!("texts/rollback.toml");
+const ROLLBACK_TOML_0_1: &str = include_str!("texts/0.1/rollback.toml");
 const ROLLBACK_QWEN: &str = include_str!("texts/rollback-qwen.md");
 const ROLLBACK_SKILL: &str = include_str!("texts/SKILL.md");
 const HERMES_PLUGIN: &str = include_str!("texts/hermes/__init__.py");
@@ -109,6 +110,8 @@ pub(crate) struct OwnFile {
     pub(crate) text: String,
     /// Words that every version of it holds, and nobody else's file.
     pub(crate) mark: &'static str,
+    /// The texts that older versions of piton wrote.
+    pub(crate) older: &'static [&'static str],
     /// Without it the agent would not be protected; otherwise it is a convenience.
     pub(crate) is_needed: bool,
 }
@@ -213,6 +216,11 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
         path,
         text: text.to_owned(),
         mark: "Written by `piton install",
+        older: match agent {
+            Agent::Gemini => &[ROLLBACK_TOML_0_1],
+            Agent::Qwen => &[ROLLBACK_MD],
+            _ => &[],
+        },
         is_needed: false,
     };
     let dir = match whose {
@@ -248,7 +256,7 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
             let text = PLUGIN.replace("@COMMAND@", &hook_words(agent, caller));
             let text = text.replace("@DEADLINE_MS@", &(TIMEOUT_SECS * 1000).to_string());
             let mark = "Written by `piton install opencode`";
-            files.push(OwnFile { path: dir.join("plugins/piton.js"), text, mark, is_needed: true });
+            files.push(OwnFile { path: dir.join("plugins/piton.js"), text, mark, older: &[], is_needed: true });
         }
         Agent::Copilot => {
             let hooks = events(agent).iter().map(|event| {
@@ -256,7 +264,8 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
             });
             let value = json!({"version": 1, "hooks": hooks.collect::<serde_json::Map<_, _>>()});
             let text = serde_json::to_string_pretty(&value).expect("plain data") + "\n";
-            files.push(OwnFile { path: dir.join("hooks/piton.json"), text, mark: " hook copilot ", is_needed: true });
+            let path = dir.join("hooks/piton.json");
+            files.push(OwnFile { path, text, mark: " hook copilot ", older: &[], is_needed: true });
             files.push(rollback(dir.join("skills/rollback/SKILL.md"), ROLLBACK_SKILL));
         }
         Agent::Plain => return None,

@@ -46,8 +46,8 @@ impl Planner<'_> {
         Ok(Some((self.change(path, before, Some(after), None), switched)))
     }
 
-    /// Puts the switch back to what it was before installing turned it on. `None` if installing did not, or if the user has
-    /// changed it since.
+    /// Puts the switch back to what it was before installing turned it on. `None` if installing did not, if the user has changed
+    /// it since, or if the file cannot be edited.
     pub(crate) fn disable(&mut self) -> Result<Option<(Change, Switched)>> {
         let Some(switched) = self.records.switch()? else { return Ok(None) };
         let file = &switched.file;
@@ -61,13 +61,11 @@ impl Planner<'_> {
         let after = match copy {
             Some(after) => after,
             None => {
-                let failed = |why: String| {
-                    let hint = "the agents are uninstalled once the file is repaired; nothing was changed";
-                    let error = Error::new(ErrorKind::Invalid, "put `enabled` back in").with_path(&file.path);
-                    error.because(why).with_hint(hint)
-                };
-                let mut config = Config::parse(&text, Format::Yaml).map_err(failed)?;
-                put_back(&mut config, &switched).map_err(failed)?;
+                // A file that cannot be edited is no reason to leave the hooks in: the switch stays on, which is said.
+                let Ok(mut config) = Config::parse(&text, Format::Yaml) else { return Ok(None) };
+                if put_back(&mut config, &switched).is_err() {
+                    return Ok(None);
+                }
                 let is_bare =
                     config.value().is_null() || config.value().as_object().is_some_and(serde_json::Map::is_empty);
                 let had_none = file.before == Some(Before::Absent);

@@ -275,5 +275,5 @@ fn a_file_that_is_made_may_be_missing_before() {
     let sandbox = Sandbox::new();
     let missing = sandbox.root().join("missing.yaml");
     let ran = run(in_dir(&sandbox, &sandbox.project()).arg("--config").arg(&missing).arg("config"));
-    assert!(ran.stderr.contains("missing.yaml"), "whoever only looks is told: {ran:?}");
+    assert!(ran.stderr.contains("missing.yaml"), "a call that only looks is told: {ran:?}");
 }

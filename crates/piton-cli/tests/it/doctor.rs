@@ -145,7 +145,7 @@ fn the_last_event_of_each_agent_is_shown() {
     assert!(last("claude")["time"].as_str().is_some_and(|time| time.starts_with("20")), "{}", last("claude"));
     assert_eq!((last("gemini"), last("codex")), (Value::Null, Value::Null), "each has its own");
     home.call("gemini", "0", &json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": cwd, "prompt": "x"}));
-    assert_eq!(last("gemini")["what"], "a prompt", "nothing had changed, so that there is no new checkpoint");
+    assert_eq!(last("gemini")["what"], "prompt: x", "nothing had changed, so that there is no new checkpoint");
     let said = run(home.command().arg("--no-fire")).stdout;
     assert!(said.contains("claude    hooked up, last event 20") && said.contains(": prompt: do it"), "{said}");
 }
@@ -403,7 +403,7 @@ fn a_command_file_that_goes_to_the_model_is_named() {
     install("gemini");
     assert_eq!(words(of(&home.doctor(), "gemini")), "");
     // A file of version 0.1.
-    let file = home.put(".gemini/commands/rollback.toml", include_str!("data/commands-0.1/gemini.toml"));
+    let file = home.put(".gemini/commands/rollback.toml", include_str!("../../src/install/texts/0.1/rollback.toml"));
     let found = words(of(&home.doctor(), "gemini"));
     assert!(
         found.contains("rollback.toml is of another version of piton") && found.contains("`piton install gemini`"),
@@ -412,9 +412,9 @@ fn a_command_file_that_goes_to_the_model_is_named() {
     fs::remove_file(&file).expect("a file");
     install("gemini");
     assert_eq!(words(of(&home.doctor(), "gemini")), "");
-    // A prompt that came of such a file is on record, until the file is written again.
+    // A prompt that such a file led to is on record, until the file is written again.
     fs::remove_file(&file).expect("a file");
-    let old = include_str!("data/commands-0.1/gemini.toml").split("\"\"\"").nth(1).expect("a prompt");
+    let old = include_str!("../../src/install/texts/0.1/rollback.toml").split("\"\"\"").nth(1).expect("a prompt");
     let sent =
         json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": home.sandbox.project(), "prompt": old});
     home.call("gemini", "0", &sent);

@@ -1,4 +1,4 @@
-//! What `uninstall` gives back besides the hooks, and what `install` does to what an older version left.
+//! `uninstall` gives back more than the hooks, and `install` brings up to date what an older version left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,17 @@ fn what_the_user_did_to_the_switch_or_beside_it_stays() {
         piton(&sandbox, ["uninstall", "claude"]).done();
         assert_eq!(read(&sandbox, CONFIG), after);
     }
+    // A file that cannot be edited any more keeps its switch, and the hooks go all the same.
+    let sandbox = Sandbox::new();
+    let file = put(&sandbox, CONFIG, "checkpoints: {max_files: 7}\n");
+    piton(&sandbox, ["install", "claude"]).done();
+    fs::write(&file, read(&sandbox, CONFIG) + "mine: 1\n").expect("a file");
+    let said = piton(&sandbox, ["uninstall", "claude"]).done();
+    assert!(said.stdout.contains("claude: removed") && said.stdout.contains("`enabled` stays on"), "{said:?}");
+    // What the user turns on later stays on.
+    piton(&sandbox, ["install", "claude"]).done();
+    piton(&sandbox, ["uninstall", "claude"]).done();
+    assert_eq!(read(&sandbox, CONFIG), "checkpoints: {max_files: 7, enabled: true}\nmine: 1\n");
     // The switch itself: on before, and off by hand since.
     let sandbox = Sandbox::new();
     put(&sandbox, CONFIG, "checkpoints: true\n");
@@ -98,7 +109,12 @@ fn over_an_older_version_command_files_are_updated_and_hooks_stay_to_the_byte() 
     let sandbox = Sandbox::new();
     let agents = ["claude", "codex", "gemini", "qwen", "copilot"];
     piton(&sandbox, ["install"].iter().chain(&agents)).done();
-    as_older(&sandbox, "gemini", ".gemini/commands/rollback.toml", include_str!("data/commands-0.1/gemini.toml"));
+    as_older(
+        &sandbox,
+        "gemini",
+        ".gemini/commands/rollback.toml",
+        include_str!("../../src/install/texts/0.1/rollback.toml"),
+    );
     as_older(&sandbox, "qwen", ".qwen/commands/rollback.md", include_str!("data/commands-0.1/qwen.md"));
     let hooks = [".claude/settings.json", ".codex/hooks.json", ".gemini/settings.json", ".qwen/settings.json"];
     let before = hooks.map(|path| read(&sandbox, path));
@@ -107,7 +123,11 @@ fn over_an_older_version_command_files_are_updated_and_hooks_stay_to_the_byte() 
     assert!(said.stdout.contains("claude: already installed") && said.stdout.contains("codex: already installed"));
     assert!(read(&sandbox, ".gemini/commands/rollback.toml").ends_with("\nprompt = \"/rollback {{args}}\"\n"));
     assert!(read(&sandbox, ".qwen/commands/rollback.md").ends_with("\n---\n\n/rollback {{args}}\n"));
-    let mine = include_str!("data/commands-0.1/gemini.toml").replace("piton rollback", "my rollback");
+    // What piton wrote is piton's, whatever the records say.
+    put(&sandbox, ".gemini/commands/rollback.toml", include_str!("../../src/install/texts/0.1/rollback.toml"));
+    piton(&sandbox, ["install", "gemini"]).done();
+    assert!(read(&sandbox, ".gemini/commands/rollback.toml").ends_with("\nprompt = \"/rollback {{args}}\"\n"));
+    let mine = include_str!("../../src/install/texts/0.1/rollback.toml").replace("piton rollback", "my rollback");
     fs::write(sandbox.home().join(".gemini/commands/rollback.toml"), &mine).expect("a file");
     assert_eq!(piton(&sandbox, ["install", "gemini"]).code(), 3, "a file that the user changed is theirs");
     assert_eq!(read(&sandbox, ".gemini/commands/rollback.toml"), mine);

@@ -29,6 +29,7 @@ mod purge;
 mod restore;
 mod restore_kill;
 mod restore_kit;
+mod restore_whole;
 mod security;
 mod session;
 mod sessions_at_work;

@@ -86,7 +86,8 @@ fn prompts_after_a_take_by_hand_and_of_two_agents_are_at_its_row() {
     sandbox.tree("x.txt = 1");
     piton(&sandbox, ["take", "-m", "my own words"]).done();
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "p1", "first"));
-    let codex = event(&sandbox, "c", "", "UserPromptSubmit", &json!({"prompt": "second", "turn_id": "t1"}));
+    let codex =
+        event(&sandbox, "c", "", "UserPromptSubmit", &json!({"prompt": "second", "turn_id": "t1", "prompt_id": null}));
     hook(&sandbox, &["codex"], codex);
     let rows = rows(&sandbox);
     assert_eq!((rows.len(), &rows[0]["kind"], &rows[0]["reason"]), (1, &json!("manual"), &json!("my own words")));

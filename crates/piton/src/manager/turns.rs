@@ -151,7 +151,7 @@ impl Manager {
     /// earlier turn ends nothing.
     pub fn end_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
         self.note_end(session, now, |note| {
-            if name.is_none() || note.turn.as_deref() == name {
+            if name.is_none() || [&note.turn, &note.also].iter().any(|known| known.as_deref() == name) {
                 note.is_open = false;
             }
         });

@@ -9,17 +9,15 @@
 //! - R5. A restore can be undone, and so can that.
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
-use crate::history;
 use crate::id::CheckpointId;
 use crate::project::Project;
-use crate::relpath;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, Readable, RestoreVerb,
-    Restoring, Store, StoreLock,
+    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
+    StoreLock,
 };
-use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::survey::{Ground, Survey};
 use crate::sys::Dir;
 use crate::take::{Keep, Kept, Outcome, Progress, Request};
 use crate::time::Moment;
@@ -27,14 +25,21 @@ use crate::time::Moment;
 mod apply;
 mod left;
 mod others;
+mod outside;
 mod plan;
 mod planner;
+mod resolve;
+mod rules;
 
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
 use others::Others;
 pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
+
+use outside::Made;
+use resolve::{Resolved, resolve};
+use rules::{Planned, Planning};
 
 /// What to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +107,8 @@ pub struct Restore<'a> {
     plan: RestorePlan,
     target: Checkpoint,
     verb: Option<RestoreVerb>,
+    is_abort: bool,
+    rules: RulesChanged,
     intent: Option<Intent>,
     paths: Vec<Vec<u8>>,
     others: Vec<OtherWork>,
@@ -139,6 +146,18 @@ impl RestoreOutcome {
     }
 }
 
+/// What a restore that changes ignore rules brings into scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RulesChanged {
+    /// The `.gitignore` files that change.
+    pub files: Vec<Vec<u8>>,
+    /// The files and directories that were ignored and are in scope by the restored rules. They were saved and restored
+    /// with the rest, unless `is_cut_short`.
+    pub rescoped: Vec<Vec<u8>>,
+    /// There was too much of it to be saved first. The same restore once more does the rest.
+    pub is_cut_short: bool,
+}
+
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
@@ -146,14 +165,24 @@ pub struct RestoreReport {
     pub outcome: RestoreOutcome,
     /// What was restored.
     pub target: Checkpoint,
-    /// What undo goes back to.
+    /// Only these paths of it; all, if there are none.
+    pub paths: Vec<Vec<u8>>,
+    /// What there was before.
     pub safety: Option<CheckpointId>,
+    /// Whether undo goes back to that. After an abort it does not: undo goes to where the abort went.
+    pub can_undo: bool,
     /// The files that were written.
     pub written: Vec<Vec<u8>>,
     /// The files that were removed.
     pub removed: Vec<Vec<u8>>,
     /// How many files and directories got other permission bits.
     pub remoded: usize,
+    /// The directories that were made.
+    pub made_dirs: Vec<Vec<u8>>,
+    /// The directories that were removed.
+    pub removed_dirs: Vec<Vec<u8>>,
+    /// What changed by ignore rules that were restored.
+    pub rules: RulesChanged,
     /// The files that were moved aside, and the names that they got.
     pub moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
     /// What differs from the checkpoint and stays as it is.
@@ -182,27 +211,28 @@ impl<'a> Restore<'a> {
         let history = store.history_of(&objects, project.id())?;
         let checkpoints = &history.checkpoints;
         let intent = store.interrupted_restore(project.id())?;
-        let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref(), &objects)?;
+        let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref())?;
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
-        let unfinished = record.progress(newest.as_ref().map(|newest| newest.id));
-        let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
-        let ground = Ground { unfinished: unfinished.as_ref(), ..ground };
-        let survey = survey_whole(&ground, &new_objects)?;
         let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+        let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
-        let planner = Planner {
-            survey: &survey,
-            target: &target,
-            objects: &objects,
+        let made = Made::after(&target, &root);
+        let planning = Planning {
+            ground: &ground,
+            new_objects: &new_objects,
             root: &root,
+            target: &target,
             paths: &paths,
             moves_aside,
             safety: safety.as_ref(),
+            made: &made,
+            // What goes on or goes back has been checked before.
+            checks_paths: verb == Some(RestoreVerb::Restore),
         };
-        let plan = planner.plan()?;
+        let Planned { plan, survey, rules } = planning.run()?;
         // What is cut short has been agreed to.
         let others = match verb {
             None => Vec::new(),
@@ -212,7 +242,9 @@ impl<'a> Restore<'a> {
                 let own = own.unwrap_or_else(|| others::meant_by(&target, checkpoints));
                 let since = since(&target, checkpoints);
                 let others = Others { objects: &objects, since: &since, own, paths: &paths, activity: &activity, now };
-                others.find(|| others::changed_since(newest.as_ref().unwrap_or(&target), &planner))?
+                let newest = newest.as_ref().unwrap_or(&target);
+                let planner = Planner::to_look_at(&survey, newest, &objects, &root, &paths);
+                others.find(|| others::changed_since(&planner, &rules.rescoped))?
             }
         };
         Ok(Self {
@@ -222,6 +254,8 @@ impl<'a> Restore<'a> {
             plan,
             target,
             verb,
+            is_abort: to == RestoreTo::Abort,
+            rules,
             intent,
             paths,
             others,
@@ -241,6 +275,11 @@ impl<'a> Restore<'a> {
     /// What it will do.
     pub fn plan(&self) -> &RestorePlan {
         &self.plan
+    }
+
+    /// What it will change by restoring ignore rules.
+    pub fn rules(&self) -> &RulesChanged {
+        &self.rules
     }
 
     /// What it will restore.
@@ -265,9 +304,9 @@ impl<'a> Restore<'a> {
 
     /// Takes the safety checkpoint: its id, and the session's record that it carries.
     fn save_first(&mut self, locked: &ProjectLock) -> Result<(CheckpointId, Option<Vec<u8>>)> {
-        let asides = self.plan.asides.clone();
-        let restoring =
-            self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone(), asides });
+        let asides = self.plan.asides.iter().chain(&self.plan.backs).cloned().collect();
+        let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
+        let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths, asides, outside });
         let request = Request {
             is_late: false,
             reason: reason(self.verb, &self.target),
@@ -320,16 +359,25 @@ impl<'a> Restore<'a> {
         self.check_agreed()?;
         if self.plan.changes() == 0 && self.intent.is_none() {
             let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
-            return Ok(report(outcome, self.target, None, self.plan.left));
+            let rules = self.rules;
+            return Ok(RestoreReport {
+                paths: self.paths,
+                rules,
+                ..report(outcome, self.target, None, self.plan.left)
+            });
         }
         let contents = apply::read_all(&self.plan, &self.objects, progress)?;
         apply::check_saved(&self.plan, &self.objects, progress)?;
         let (saved, saved_record) = self.save_first(&locked)?;
         // One that goes on or goes back keeps what the first try saved: that is what undo means.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
-        let intent = Intent { target: self.target.id, safety, paths: self.paths };
+        let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
+        let token = random_token();
+        let mut tokens = self.intent.take().map(|intent| intent.tokens).unwrap_or_default();
+        tokens.push(token.clone());
+        let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
-        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved, progress);
+        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
         // Before the intent goes: a restore that is cut short here does it when it is finished.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
@@ -345,19 +393,15 @@ impl<'a> Restore<'a> {
             written: done.written,
             removed: done.removed,
             remoded: done.remoded,
+            made_dirs: done.made_dirs,
+            removed_dirs: done.removed_dirs,
             moved_aside: done.moved_aside,
             record,
-            ..report(outcome, self.target, Some(safety), done.left)
+            paths: intent.paths,
+            rules: self.rules,
+            can_undo: !self.is_abort,
+            ..report(outcome, self.target, before, done.left)
         })
-    }
-}
-
-/// All files as they are: half of them would be no help.
-fn survey_whole(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Survey> {
-    match survey(ground, new_objects)? {
-        SurveyEnd::Done(survey) => Ok(survey),
-        SurveyEnd::TooManyFiles => Err(unsafe_to_restore("there are more files in scope than max_files allows")),
-        SurveyEnd::Stopped(_) => Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched")),
     }
 }
 
@@ -368,14 +412,35 @@ fn since(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Checkpoint> {
 }
 
 fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {
-    let (written, removed, moved_aside) = Default::default();
-    RestoreReport { outcome, target, safety, written, removed, remoded: 0, moved_aside, left, record: None }
+    RestoreReport {
+        outcome,
+        target,
+        paths: Vec::new(),
+        safety,
+        can_undo: safety.is_some(),
+        written: Vec::new(),
+        removed: Vec::new(),
+        remoded: 0,
+        made_dirs: Vec::new(),
+        removed_dirs: Vec::new(),
+        rules: RulesChanged::default(),
+        moved_aside: Vec::new(),
+        left,
+        record: None,
+    }
 }
 
 /// Brings the session's record back, too. That this fails is told, and no reason to call the files not restored.
 fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Rewound> {
     let rewound = Sessions::in_base(store.base()).rewind(target, saved);
     Some(rewound.unwrap_or_else(|error| Rewound::Failed(error.to_string()))).filter(|done| *done != Rewound::NoSession)
+}
+
+/// Text that no name of a user's file holds by chance.
+fn random_token() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    let word = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", word(), word())
 }
 
 fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
@@ -391,73 +456,4 @@ fn unsafe_to_restore(why: &str) -> Error {
     Error::new(ErrorKind::Invalid, "restore without losing something")
         .because(why)
         .with_hint("nothing was touched; raise max_files in the configuration, or PITON_MAX_FILES for this command")
-}
-
-struct Resolved {
-    target: Checkpoint,
-    verb: Option<RestoreVerb>,
-    paths: Vec<Vec<u8>>,
-    /// What the first try saved, where there was one.
-    safety: Option<Checkpoint>,
-}
-
-fn resolve(
-    to: RestoreTo<'_>,
-    paths: &[Vec<u8>],
-    history: &Readable,
-    intent: Option<&Intent>,
-    objects: &Objects,
-) -> Result<Resolved> {
-    let nothing = |what: &str, why: &str| Error::new(ErrorKind::NotFound, what.to_owned()).because(why.to_owned());
-    let by_id = |id: CheckpointId| history::find(history, &id.to_string()).cloned();
-    match (to, intent) {
-        (RestoreTo::Continue, Some(intent)) => {
-            let safety = by_id(intent.safety).ok();
-            Ok(Resolved { target: by_id(intent.target)?, verb: None, paths: intent.paths.clone(), safety })
-        }
-        (RestoreTo::Abort, Some(intent)) => {
-            Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone(), safety: None })
-        }
-        (RestoreTo::Continue | RestoreTo::Abort, None) => {
-            Err(nothing("go on with a restore", "none was cut short in this project")
-                .with_hint("`piton restore N` begins one, `piton undo` takes the last one back"))
-        }
-        (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
-            .because("an earlier one was cut short")
-            .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it")),
-        (RestoreTo::Named(name), None) => {
-            let target = history::find(history, name)?.clone();
-            let paths = paths.to_vec();
-            paths.iter().try_for_each(|path| check_path(&target, path, objects))?;
-            Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths, safety: None })
-        }
-        (RestoreTo::Undo | RestoreTo::Redo, None) => {
-            let last = history.checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
-            let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
-            let last = last.ok_or_else(|| {
-                nothing(verb, "nothing was restored in this project")
-                    .with_hint("`piton rollback` lists the checkpoints, `piton restore N` goes back to one")
-            })?;
-            let restoring = last.facts.restoring.as_ref();
-            if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
-                return Err(nothing("redo", "the last restore was no undo").with_hint("`piton undo` takes it back"));
-            }
-            let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
-            let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
-            Ok(Resolved { target: last.clone(), verb: Some(verb), paths, safety: None })
-        }
-    }
-}
-
-/// A path that is asked for must be in the checkpoint: whoever mistypes it must not lose a file of that name.
-fn check_path(target: &Checkpoint, path: &[u8], objects: &Objects) -> Result<()> {
-    let is_known_dir =
-        |dir: &[u8]| target.facts.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
-    if objects.entry_at(target.tree, path)?.is_some() || is_known_dir(path) {
-        return Ok(());
-    }
-    let shown = String::from_utf8_lossy(path).into_owned();
-    Err(Error::new(ErrorKind::NotFound, format!("find {shown} in the checkpoint {}", target.id.short()))
-        .because("it held no such file or directory")
-        .with_hint("`piton show --verbose` lists what a checkpoint holds"))
 }

@@ -112,12 +112,14 @@ impl Others<'_> {
     }
 }
 
-/// The paths that differ between a checkpoint and the files as they are.
-pub(super) fn changed_since(checkpoint: &Checkpoint, planner: &Planner<'_>) -> Result<Vec<Vec<u8>>> {
-    let plan = Planner { target: checkpoint, moves_aside: None, safety: None, ..*planner }.plan()?;
+/// The paths that differ between the planner's checkpoint and the files as they are, without those in `rescoped`: they are
+/// in scope by rules that the restore brings back.
+pub(super) fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    let plan = planner.plan()?;
     let (made, dropped) = plan.directories();
     let files = plan.written().map(|(path, _)| path).chain(plan.removed()).chain(plan.remoded().map(|(path, _)| path));
-    Ok(files.chain(made).chain(dropped).map(<[u8]>::to_vec).collect())
+    let is_rescoped = |path: &&[u8]| rescoped.iter().any(|dir| relpath::is_within(path, dir));
+    Ok(files.chain(made).chain(dropped).filter(|path| !is_rescoped(path)).map(<[u8]>::to_vec).collect())
 }
 
 /// The sessions whose work a restore of `target` takes back by its meaning: those whose turns began from it, or, of a safety

@@ -245,7 +245,11 @@ mod tests {
         fs::remove_dir(&record).and_then(|()| fs::write(&record, bytes)).expect("a record");
         let locked = store.lock_project(&store.share().expect("a lock"), project.id()).expect("a lock");
         store
-            .note_intent(&locked, project.id(), &Intent { target: id, safety: id, paths: Vec::new() })
+            .note_intent(
+                &locked,
+                project.id(),
+                &Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new() },
+            )
             .expect("a note");
         drop(locked);
         assert!(!forget(touched, false), "a restore waits to be finished");

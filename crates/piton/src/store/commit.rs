@@ -78,8 +78,12 @@ pub struct Restoring {
     pub target: CheckpointId,
     /// Only these paths; all, if there are none.
     pub paths: Vec<Vec<u8>>,
-    /// Files that no checkpoint covers and that were moved aside, and the names that they got.
+    /// What was given another name in its directory, and that name: files that no checkpoint covers and that went aside,
+    /// and those that came back.
     pub asides: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What the restore made out of scope, where no later scan finds it: files and links with the id of their contents,
+    /// directories without.
+    pub outside: Vec<(Vec<u8>, Option<ObjectId>)>,
 }
 
 /// The ways to ask for a restore.
@@ -130,8 +134,7 @@ pub struct Facts {
     pub skipped: Vec<Skipped>,
     /// The text of the session's record as it was then.
     pub record: Option<Vec<u8>>,
-    /// Whether it was completed after its time, and files had changed by then: those are left out as `changing`, and files
-    /// that were deleted by then are missing.
+    /// Whether files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
     pub is_incomplete: bool,
 }
 
@@ -150,18 +153,19 @@ impl Facts {
                 line(format_args!("{key} {}", escape(value.as_bytes())));
             }
         }
-        if let Some(Restoring { verb, target, paths, asides }) = &self.restoring {
+        if let Some(Restoring { verb, target, paths, asides, outside }) = &self.restoring {
             line(format_args!("restoring {} {target}", verb.word()));
             paths.iter().for_each(|path| line(format_args!("restoring-path ./{}", escape(path))));
             for (path, name) in asides {
                 line(format_args!("restoring-aside ./{} {}", escape(path), escape(name)));
             }
-        }
-        if self.is_incomplete {
-            line(format_args!("incomplete yes"));
+            for (path, id) in outside {
+                let made = id.map_or_else(|| "dir".to_owned(), |id| id.to_string());
+                line(format_args!("restoring-outside {made} ./{}", escape(path)));
+            }
         }
         if let Some(files) = self.files {
-            line(format_args!("files {files}"));
+            line(format_args!("{}files {files}", if self.is_incomplete { "incomplete yes\n" } else { "" }));
         }
         let usual = self.usual;
         line(format_args!("usual {:o} {:o} {:o}", usual.file, usual.executable, usual.dir));
@@ -198,12 +202,18 @@ impl Facts {
             "restoring" => {
                 let (verb, target) = value.split_once(' ')?;
                 let (verb, target) = (RestoreVerb::parse(verb)?, ObjectId::from_hex(target.as_bytes())?);
-                self.restoring = Some(Restoring { verb, target, paths: Vec::new(), asides: Vec::new() });
+                let (paths, asides, outside) = Default::default();
+                self.restoring = Some(Restoring { verb, target, paths, asides, outside });
             }
             "restoring-aside" => {
                 let (path, name) = value.strip_prefix("./")?.split_once(' ')?;
                 let aside = (unescape(path.as_bytes())?, unescape(name.as_bytes())?);
                 self.restoring.as_mut()?.asides.push(aside);
+            }
+            "restoring-outside" => {
+                let (made, path) = value.split_once(" ./")?;
+                let id = if made == "dir" { None } else { Some(ObjectId::from_hex(made.as_bytes())?) };
+                self.restoring.as_mut()?.outside.push((unescape(path.as_bytes())?, id));
             }
             "restoring-path" => {
                 let path = unescape(value.strip_prefix("./")?.as_bytes())?;
@@ -484,6 +494,7 @@ mod tests {
                 target: ObjectId::from_bytes([3; 20]),
                 paths: vec![b"a b".to_vec(), Vec::new()],
                 asides: vec![(b"x y".to_vec(), b"z".to_vec())],
+                outside: vec![(b"gen/ a".to_vec(), Some(ObjectId::from_bytes([4; 20]))), (b"gen".to_vec(), None)],
             }),
             files: Some(3),
             usual: UsualModes { file: 0o600, executable: 0o700, dir: 0o700 },

@@ -44,6 +44,7 @@ mod repair;
 mod rewrite;
 mod room;
 mod size;
+mod stream;
 mod sweep;
 mod tree;
 mod turns;

@@ -67,7 +67,7 @@ impl Store {
     }
 }
 
-fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
+pub(super) fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
     gix_hash::ObjectId::Sha1(*id.as_bytes())
 }
 
@@ -80,6 +80,15 @@ impl Objects {
         Self { store, loose, handle }
     }
 
+    pub(super) fn handle(&self) -> &gix_odb::HandleArc {
+        &self.handle
+    }
+
+    /// The directory that all of them are in.
+    pub(super) fn dir(&self) -> &std::path::Path {
+        self.store.path()
+    }
+
     /// What other threads need to read the same objects.
     pub(crate) fn shared(&self) -> SharedObjects {
         SharedObjects(Arc::clone(&self.store), self.loose.is_some())
@@ -88,19 +97,10 @@ impl Objects {
     /// Whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
     /// a file of its own was not, and may be empty after a power cut: that one is read first.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
-        let id = gix_id(id);
         match &self.loose {
-            Some(loose) if loose.contains(&id) => self.is_whole_loose(loose, &id),
-            _ => self.handle.exists(&id),
+            Some(loose) if loose.contains(&gix_id(id)) => self.is_whole_loose(id),
+            _ => self.handle.exists(&gix_id(id)),
         }
-    }
-
-    fn is_whole_loose(&self, loose: &gix_odb::loose::Store, id: &gix_hash::oid) -> bool {
-        let mut buffer = Vec::new();
-        let Ok(Some(found)) = loose.try_find(id, &mut buffer) else {
-            return false;
-        };
-        IdHasher::of(our_kind(found.kind), found.data).is_ok_and(|name| gix_id(name) == id)
     }
 
     /// The bytes of an object, which must be there and of this kind. Trees and commits, by which everything else is
@@ -273,23 +273,31 @@ impl Writer<'_> {
         self.to.is_dry || self.known.has(id) || self.to.lock().seen.contains(&id)
     }
 
-    /// Adds a file that is too large for memory and whose id is known from reading it before. `Ok(false)` where what
-    /// is read now is not that any more; nothing was added then.
-    pub(crate) fn add_large(&mut self, id: ObjectId, size: u64, read: &mut dyn Read) -> Result<bool> {
-        let mut gathered = self.to.lock();
-        if self.known.has(id) || gathered.seen.contains(&id) {
-            return Ok(true);
+    /// Adds a file that is too large for memory while it is read. `None` where fewer than `size` bytes were to be had, or
+    /// where `is_unmoved` says so after the last of them; nothing was added then.
+    ///
+    /// It gets a pack of its own, so that no other thread waits for it.
+    pub(crate) fn add_stream(
+        &mut self,
+        size: u64,
+        read: &mut dyn Read,
+        is_unmoved: &dyn Fn() -> bool,
+    ) -> Result<Option<std::result::Result<ObjectId, Collision>>> {
+        if self.to.is_dry {
+            let hashed = super::pack::hash_stream(size, read);
+            return Ok(hashed.filter(|_| is_unmoved()));
         }
-        let hasher = std::cell::RefCell::new(Some(IdHasher::new(ObjectKind::Blob, size)));
-        let mut check = |bytes: &[u8]| hasher.borrow_mut().as_mut().expect("taken at the end only").update(bytes);
-        let is_right = || hasher.borrow_mut().take().is_some_and(|hasher| hasher.finish() == Ok(id));
-        let added = gathered.pack(&self.to.dir)?.add_stream(id, size, read, &mut check, &is_right)?;
-        if added {
-            gathered.seen.insert(id);
+        let mut pack = PackWriter::begin_single(&self.to.dir)?;
+        let id = match pack.add_stream(size, read)? {
+            Some(Ok(id)) if is_unmoved() => id,
+            Some(Err(Collision)) => return Ok(Some(Err(Collision))),
+            _ => return Ok(None),
+        };
+        if !self.known.has(id) && self.to.lock().seen.insert(id) {
+            let sealed = pack.seal()?;
+            self.to.lock().full.push(sealed);
         }
-        drop(gathered);
-        self.to.seal_if_full()?;
-        Ok(added)
+        Ok(Some(Ok(id)))
     }
 }
 
@@ -308,8 +316,11 @@ mod tests {
         for _ in 0..2 {
             let new = store.new_objects(&store.objects(&held).expect("objects"), false);
             let mut writer = new.writer();
+            let moved = writer.add_stream(3, &mut &b"now"[..], &|| false).expect("room");
+            assert_eq!(moved, None);
             for _ in 0..2 {
-                assert!(writer.add_large(id, text.len() as u64, &mut &text[..]).expect("room"));
+                let added = writer.add_stream(text.len() as u64, &mut &text[..], &|| true).expect("room");
+                assert_eq!(added, Some(Ok(id)));
                 assert!(writer.has(id));
             }
             assert!(!writer.has(ObjectId::from_bytes([7; 20])));

@@ -168,6 +168,26 @@ impl ProjectRecord {
         self.keys.insert("unfinished".to_owned(), keys.into()).is_some()
     }
 
+    /// When the entries of the index were last read, in seconds: when it was written, or when the files that had changed
+    /// shortly before that were read again. `None` where there is no index.
+    pub(crate) fn index_read_secs(&self) -> Option<i64> {
+        let (_, written) = self.index_boot()?;
+        let noted = self.keys.get("index_reread");
+        let is_of_index = |noted: &&Value| noted.get("index").and_then(Value::as_str) == Some(self.index_sum());
+        let reread = noted.filter(is_of_index).and_then(|noted| noted.get("time")?.as_i64());
+        Some(written.max(reread.unwrap_or(written)))
+    }
+
+    /// Notes that the young entries of the index were read again, and found as they were.
+    pub(crate) fn set_index_reread(&mut self, now: Moment) {
+        let noted = serde_json::json!({"index": self.index_sum(), "time": now.secs});
+        self.keys.insert("index_reread".to_owned(), noted);
+    }
+
+    fn index_sum(&self) -> &str {
+        self.index_and_rules().map_or("", |(sum, _)| sum)
+    }
+
     /// Whether this turn of this session has had its checkpoint.
     pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
         self.keys.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)

@@ -72,9 +72,13 @@ impl Dir {
         }
     }
 
-    /// Renames over whatever stands under the new name.
-    pub(crate) fn rename_over(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    /// Renames to a name that no other program would choose. In one step everywhere: no later version of the file can
+    /// take its place in between and be lost.
+    pub(crate) fn rename_to_unused(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?),
+            done => Ok(done?),
+        }
     }
 
     /// Exchanges two names in one step, so that neither is missing at any moment.

@@ -51,13 +51,19 @@ fn encode_stat(stat: &Stat, is_trusted: bool) -> [u8; STAT_BYTES] {
         mode(stat),
         stat.uid,
         stat.gid,
-        if is_trusted { stat.size as u32 } else { 0 },
+        if is_trusted { cut_size(stat.size) } else { 0 },
     ];
     let mut bytes = [0; STAT_BYTES];
     for (into, field) in bytes.chunks_exact_mut(4).zip(fields) {
         into.copy_from_slice(&field.to_be_bytes());
     }
     bytes
+}
+
+/// A size as an entry has it. Only an empty file has 0, which stands for no trust otherwise.
+#[expect(clippy::cast_possible_truncation, reason = "cut to what the format holds")]
+fn cut_size(size: u64) -> u32 {
+    if size > 0 && size as u32 == 0 { 1 << 31 } else { size as u32 }
 }
 
 fn mode(stat: &Stat) -> u32 {
@@ -94,6 +100,11 @@ impl Entry<'_> {
         let now = encode_stat(stat, true);
         let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
         is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
+    }
+
+    /// Whether the file had the size that it has now.
+    pub(super) fn has_size_of(&self, stat: &Stat) -> bool {
+        self.stat[SIZE_AT..] == cut_size(stat.size).to_be_bytes()
     }
 }
 
@@ -484,6 +495,11 @@ mod tests {
         assert!(!agrees(b"four", false, 0));
         assert!(agrees(b"", false, 0));
         assert!(!agrees(b"", false, 4));
+    }
+
+    #[test]
+    fn only_an_empty_file_has_the_size_of_none() {
+        assert_eq!([0, 1, 5 << 30, 4 << 30, 8 << 30].map(cut_size), [0, 1, 1 << 30, 1 << 31, 1 << 31]);
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(crate) struct FileNode {
     pub(crate) id: Option<ObjectId>,
     /// Where a link leads, unless the cache knows it.
     pub(crate) target: Option<Box<[u8]>>,
+    /// The cache has an entry of this size for it, so that it may have kept its contents.
+    pub(crate) may_be_known: bool,
 }
 
 /// The permission bits of some files, at a glance: of plain ones, and of executable ones.

@@ -114,7 +114,8 @@ fn what_a_checkpoint_left_out_is_not_removed_as_if_it_were_new() {
     let report = try_restore(&sandbox, RestoreTo::Named("1"), &[]).expect("a restore");
     let left: Vec<_> =
         report.left.iter().map(|left| (left.path.escape_ascii().to_string(), left.why.clone())).collect();
-    assert_eq!(left, [("data/x".to_owned(), WhyLeft::LeftOutThen), ("notes".to_owned(), WhyLeft::LeftOutThen)]);
+    let why = WhyLeft::LeftOutThen(SkipReason::Ignored);
+    assert_eq!(left, [("data/x".to_owned(), why.clone()), ("notes".to_owned(), why)]);
     assert!(sandbox.path("data/x").exists() && sandbox.path("notes").exists());
     assert!(!sandbox.path("made-since").exists());
 }

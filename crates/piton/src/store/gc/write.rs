@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::super::Objects;
 use super::super::delta::{Base, CHAIN_MAX};
-use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack};
+use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack, hash_stream};
 use super::super::packs::{Pack, StoredForm};
 use super::super::reach::Mark;
 use super::plan::PACK_EXTRA_BYTES;
@@ -201,8 +201,43 @@ impl Moving<'_> {
         }
     }
 
+    /// Writes a file that is too large to be held in memory, as it stands or as it is read. False for all others, and for
+    /// those that stock git stored as deltas.
+    fn put_large(&self, one: &Free, out: &mut Out) -> Result<bool> {
+        if one.mark.kind != ObjectKind::Blob {
+            return Ok(false);
+        }
+        let damaged = || Error::damaged(format!("read the object {}", one.id), "it is not what was written");
+        match one.place {
+            Some((pack, at)) => {
+                let stored = self.packs[pack].stored(at)?;
+                let StoredForm::Whole(kind) = stored.form else { return Ok(false) };
+                if stored.size < DELTA_BYTES.end as u64 {
+                    return Ok(false);
+                }
+                let mut read = flate2::read::ZlibDecoder::new(stored.deflated);
+                if hash_stream(stored.size, &mut read) != Some(Ok(one.id)) {
+                    return Err(damaged());
+                }
+                out.put(one.id, Form::Whole(kind), stored.size, stored.deflated)?;
+            }
+            None => {
+                if self.objects.blob_size(one.id)? < DELTA_BYTES.end as u64 {
+                    return Ok(false);
+                }
+                let Some((size, mut read)) = self.objects.open_loose(one.id)? else { return Ok(false) };
+                let offset = out.writer.bytes_so_far();
+                if out.writer.add_stream(size, &mut read)? != Some(Ok(one.id)) {
+                    return Err(damaged());
+                }
+                out.offsets.insert(one.id, offset);
+            }
+        }
+        Ok(true)
+    }
+
     fn put_whole(&self, one: &Free, out: &mut Out) -> Result<()> {
-        if self.put_copy(one, out, true)? {
+        if self.put_copy(one, out, true)? || self.put_large(one, out)? {
             return Ok(());
         }
         let kind = self.read(one.id, out)?;
@@ -214,6 +249,9 @@ impl Moving<'_> {
 
     /// Writes an object as a delta of one that was written before, where that is smaller.
     fn put_tended(&self, one: &Free, height: u32, window: &mut VecDeque<Candidate>, out: &mut Out) -> Result<()> {
+        if self.put_large(one, out)? {
+            return Ok(());
+        }
         let kind = self.read(one.id, out)?;
         let bytes = std::mem::take(&mut out.buffer);
         if !DELTA_BYTES.contains(&bytes.len()) {

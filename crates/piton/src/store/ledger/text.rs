@@ -8,6 +8,8 @@ const SHORT_CHARS_MAX: usize = 120;
 const FULL_CHARS_MAX: usize = 16_000;
 /// A run of letters and digits of that length is a key, unless it is a word.
 const KEY_CHARS_MIN: usize = 24;
+/// A word that begins like a key is one from this length on.
+const PREFIXED_KEY_CHARS_MIN: usize = 12;
 /// A value that a name such as `password` announces is masked from this length on.
 const NAMED_VALUE_CHARS_MIN: usize = 4;
 /// Stands in for a value that is not stored.
@@ -111,7 +113,11 @@ fn masked_word(word: &str, is_announced: bool) -> String {
 fn is_key(word: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-+/=.".contains(c);
     let has_digit = word.contains(|c: char| c.is_ascii_digit());
-    if KEY_PREFIXES.iter().any(|prefix| word.starts_with(prefix)) && word.len() >= 16 && has_digit {
+    let has_capital = word.contains(|c: char| c.is_ascii_uppercase());
+    if KEY_PREFIXES.iter().any(|prefix| word.starts_with(prefix))
+        && word.len() >= PREFIXED_KEY_CHARS_MIN
+        && (has_digit || has_capital)
+    {
         return true;
     }
     // Paths and names in prompts are long, too: they have dots, slashes or words of letters alone.

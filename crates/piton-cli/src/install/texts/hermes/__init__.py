@@ -18,7 +18,7 @@ def _note_session(session_id=None, **_):
 
 def _answer(arguments):
     event = {"hook_event_name": "piton_command", "prompt": arguments or "", "cwd": os.getcwd()}
-    # A gateway serves many sessions in one process: then nobody can tell which of them asks.
+    # A gateway serves many sessions in one process, and does not say which of them asks.
     if len(_sessions) == 1:
         event["session_id"] = next(iter(_sessions))
     try:
