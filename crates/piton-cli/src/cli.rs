@@ -86,6 +86,8 @@ pub(crate) enum Command {
     Man(cmd::completions::Man),
     #[command(hide = true)]
     Maintain(cmd::prune::Maintain),
+    #[command(hide = true)]
+    Finish(cmd::finish::Finish),
     Hook(cmd::hook::Hook),
     Install(cmd::install::Install),
     Uninstall(cmd::install::Uninstall),

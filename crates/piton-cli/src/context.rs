@@ -7,6 +7,7 @@ use std::{env, fs};
 use anyhow::{Context as _, bail};
 use piton::{
     Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, SettingsProblem, StatusProblem, Store, Waiting,
+    note_killed_hooks,
 };
 
 use crate::cli::Global;
@@ -250,12 +251,26 @@ impl Context {
             );
         }
         let journal = self.journal();
-        for one in journal.unprotected().iter().filter(|one| !one.is_past) {
-            let dir = one.project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
-            let turns = counted(one.turns, "turn");
+        let (turns, states) = (self.unprotected_turns(), journal.unprotected());
+        let mut projects: Vec<_> = turns.iter().map(|turn| &turn.project).collect();
+        projects.dedup();
+        let is_first = |(at, one): &(usize, &&Option<PathBuf>)| !projects[..*at].contains(one);
+        for (_, project) in projects.iter().enumerate().filter(is_first) {
+            let own: Vec<_> = turns.iter().filter(|turn| turn.project == **project).collect();
+            let dir = project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
+            let is_past = states.iter().any(|state| state.project == **project && state.is_past);
             note(
-                &format!("{turns} went on without a checkpoint{dir}: {}", one.last.what),
-                "`piton doctor` shows what to mend; `piton take` there shows whether it works now",
+                &format!("{} went on without a checkpoint{dir}: {}", counted(own.len(), "turn"), own[0].what),
+                match (is_past, own[0].level) {
+                    (true, _) => "checkpoints work again there; `piton status --ack` once you have seen this",
+                    (_, Level::Declined) => {
+                        "work in a project to be protected; `piton status --ack` once you have seen this"
+                    }
+                    _ => {
+                        "`piton doctor` shows what to mend, `piton take` there whether it works now; \
+                         `piton status --ack` once you have seen this"
+                    }
+                },
             );
         }
         let since = Self::now().secs - WARNED_SECS;
@@ -268,6 +283,18 @@ impl Context {
             note(&event.what, &format!("noted {}", crate::output::local(event.time).date_and_time()));
         }
         problems
+    }
+
+    /// Returns the turns that went on without a checkpoint and that the user has not acknowledged, newest first, each once.
+    /// Hooks that were killed are put on record before.
+    pub(crate) fn unprotected_turns(&self) -> Vec<Event> {
+        if let Ok(Some(store)) = self.existing_store() {
+            note_killed_hooks(&store, &self.journal());
+        }
+        let days = i64::try_from(self.settings.retention_days).unwrap_or(i64::MAX);
+        let since =
+            if days == 0 { i64::MIN } else { Self::now().secs.saturating_sub(days.saturating_mul(24 * 60 * 60)) };
+        self.journal().unprotected_turns(since)
     }
 
     /// Says so if a restore of the project was cut short.

@@ -52,6 +52,9 @@ pub fn main() -> ExitCode {
     if let Some(Command::Maintain(_)) = &cli.command {
         return cmd::prune::run_maintain(&cli.global, &output);
     }
+    if let Some(Command::Finish(_)) = &cli.command {
+        return cmd::finish::run(&cli.global, &output);
+    }
     let done = match &cli.command {
         None => cmd::status::run(&cmd::status::StatusArgs::default(), &cli.global, &output),
         Some(Command::Status(args)) => cmd::status::run(args, &cli.global, &output),
@@ -93,8 +96,11 @@ fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow
         Command::Uninstall(args) => cmd::install::undo(args, context, output),
         Command::Verify(args) => cmd::verify::run(args, context, output),
         Command::Repair(args) => cmd::repair::run(args, context, output),
-        Command::Status(_) | Command::Hook(_) | Command::Doctor(_) | Command::Config(_) | Command::Maintain(_) => {
-            Ok(())
-        }
+        Command::Status(_)
+        | Command::Hook(_)
+        | Command::Doctor(_)
+        | Command::Config(_)
+        | Command::Maintain(_)
+        | Command::Finish(_) => Ok(()),
     }
 }

@@ -29,6 +29,7 @@
 //! knows no user's files. The verbs carry plain data between them.
 
 mod diff;
+mod ensured;
 mod error;
 mod fsx;
 #[cfg(any(test, fuzzing))]
@@ -37,6 +38,7 @@ pub mod fuzz;
 mod history;
 mod id;
 mod journal;
+mod late;
 mod manager;
 mod notice;
 mod project;
@@ -57,14 +59,17 @@ mod take;
 mod threads;
 mod time;
 pub mod triggers;
+mod unprotected;
 mod worktree;
 
 pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
+pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
-pub use manager::{Ensured, Manager, TurnStart};
+pub use late::{Attempt, Completion};
+pub use manager::{Manager, TurnStart};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
@@ -88,3 +93,4 @@ pub use store::{
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;
+pub use unprotected::note_killed_hooks;

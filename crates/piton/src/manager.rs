@@ -31,17 +31,17 @@ use std::thread;
 use std::time::Duration;
 
 use crate::diff::{self, Diff};
+use crate::ensured::Ensured;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{History, Listed};
-use crate::id::CheckpointId;
 use crate::journal::{Event, Journal, Level};
 use crate::project::{self, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
-use crate::skipped::SkipReason;
-use crate::store::{CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote};
+use crate::store::{BegunHook, CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, UnfinishedRequest};
 use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
 use crate::time::Moment;
+use crate::unprotected::note_killed_hooks;
 
 mod turns;
 
@@ -94,67 +94,6 @@ pub struct Manager {
     start: Option<TurnStart>,
     turns_made: u64,
     store: OnceLock<Store>,
-}
-
-/// What came of making sure of a checkpoint.
-#[derive(Debug)]
-pub struct Ensured {
-    /// The project, by its directory; what was asked for, where that is none.
-    pub dir: PathBuf,
-    /// What came of it. An error is in the journal already.
-    pub report: Result<Report>,
-}
-
-impl Ensured {
-    /// The checkpoint that holds the files as they are, if this call made sure of one.
-    pub fn checkpoint(&self) -> Option<CheckpointId> {
-        match self.report.as_ref().ok()?.outcome {
-            Outcome::Taken(id) | Outcome::Unchanged(id) => Some(id),
-            Outcome::Skipped(_) => None,
-        }
-    }
-
-    /// Returns true for a file that exists and that no project stands for.
-    fn is_outside(&self) -> bool {
-        let is_nothing = matches!(&self.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), .. }));
-        is_nothing && self.dir.is_file()
-    }
-
-    /// Why the agent goes on without protection; `None` where it has it, or needs none.
-    pub fn missed(&self, settings: &Settings) -> Option<String> {
-        match &self.report {
-            Err(error) => Some(match error.hint() {
-                Some(hint) => format!("{error} (hint: {hint})"),
-                None => error.to_string(),
-            }),
-            Ok(Report { unprotected: true, .. }) => {
-                Some("the ignore rules of this project leave out all or nearly all of its files".to_owned())
-            }
-            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), skipped, .. })
-                if skipped.iter().any(|one| one.why == SkipReason::Unreadable) =>
-            {
-                Some("nothing in this project could be read".to_owned())
-            }
-            Ok(Report { outcome: Outcome::Skipped(why), .. }) => explain(*why, settings),
-            Ok(_) => None,
-        }
-    }
-}
-
-fn explain(why: WhySkipped, settings: &Settings) -> Option<String> {
-    match why {
-        WhySkipped::Disabled | WhySkipped::AlreadyThisTurn | WhySkipped::Empty => None,
-        WhySkipped::TooBroad => Some("/, the home directory and what is around it are never taken".to_owned()),
-        WhySkipped::TooManyFiles => Some(format!("more files in scope than max_files allows ({})", settings.max_files)),
-        WhySkipped::Deadline => Some(format!(
-            "it would have taken longer than deadline_ms allows ({} ms); `piton take`, once by hand, makes the next ones \
-             fast",
-            settings.deadline_ms
-        )),
-        WhySkipped::StoreFull => {
-            Some(format!("the store has reached max_total_size_mb ({} MB)", settings.max_total_size_mb))
-        }
-    }
 }
 
 impl Manager {
@@ -218,13 +157,13 @@ impl Manager {
     /// Makes sure that the project around `dir`, which may also be a file, has its checkpoint of this turn.
     pub fn ensure_checkpoint(&self, dir: &Path, reason: &str, now: Moment) -> Ensured {
         let ensured = self.ensure_checkpoints(&[dir.to_owned()], reason, now).pop();
-        ensured.unwrap_or_else(|| declined(dir, WhySkipped::AlreadyThisTurn))
+        ensured.unwrap_or_else(|| Ensured::declined(dir, WhySkipped::AlreadyThisTurn))
     }
 
     /// The same for the projects around some directories, each project once, within one deadline for all.
     pub fn ensure_checkpoints(&self, dirs: &[PathBuf], reason: &str, now: Moment) -> Vec<Ensured> {
         if !self.settings.enabled {
-            let declined = |dir: &PathBuf| declined(dir, WhySkipped::Disabled);
+            let declined = |dir: &PathBuf| Ensured::declined(dir, WhySkipped::Disabled);
             return dirs.iter().map(declined).collect();
         }
         let request = Request {
@@ -232,6 +171,7 @@ impl Manager {
             kind: CheckpointKind::Auto,
             origin: Origin { agent: Some(self.agent.clone()), session: self.session.clone(), turn: self.turn.clone() },
             count_left_out: false,
+            is_late: false,
         };
         let mut seen = HashSet::new();
         let ensured: Vec<_> = within_deadline(self.settings.deadline_ms, |progress| {
@@ -254,7 +194,7 @@ impl Manager {
         let store = match self.store(now) {
             Ok(store) => store,
             Err(error) => {
-                return seen.insert(PathBuf::new()).then(|| Ensured { dir: dir.to_owned(), report: Err(error) });
+                return seen.insert(PathBuf::new()).then(|| Ensured::failed(dir, error));
             }
         };
         let home = self.home.as_deref();
@@ -262,11 +202,11 @@ impl Manager {
             // A file outside of every project, or nothing at all.
             let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
             let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
-            return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report });
+            return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report, is_unfinished: false });
         };
         let project = match Project::at(&root, home) {
             Ok(project) => project,
-            Err(error) => return Some(Ensured { dir: dir.to_owned(), report: Err(error) }),
+            Err(error) => return Some(Ensured::failed(dir, error)),
         };
         if !seen.insert(root.clone()) {
             return None;
@@ -274,32 +214,60 @@ impl Manager {
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
             // Most calls end here, without a lock. One that is wrong to go on meets the same question under the lock.
             if store.record(project.id()).has_turn(session, turn) {
-                return Some(declined(&root, WhySkipped::AlreadyThisTurn));
+                return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
             let key = SessionKey::new(&self.agent, session);
             let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn)).unwrap_or_default();
             if noted.refused.contains(project.id()) {
-                return Some(declined(&root, WhySkipped::AlreadyThisTurn));
+                return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
             if noted.misses >= MISSES_MAX {
-                return Some(declined(&root, WhySkipped::Deadline));
+                return Some(Ensured::declined(&root, WhySkipped::Deadline));
             }
         }
+        let unfinished = store.unfinished(project.id());
+        if unfinished.is_some() && store.is_being_finished(project.id()) {
+            let declined = Ensured::declined(&root, WhySkipped::BeingCompleted);
+            self.note_turn(store, &project, &request.reason, &declined.report, now, progress);
+            return Some(declined);
+        }
+        let begun = BegunHook { origin: request.origin.clone(), project: root.clone(), time: now };
+        let begun = store.mark_begun(&begun).ok();
         let report = take(store, &project, request, &self.settings, now, progress);
+        drop(begun);
         self.note_turn(store, &project, &request.reason, &report, now, progress);
-        match &report {
-            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. }) => {
+        let outcome = report.as_ref().ok().map(|report| report.outcome);
+        let is_unfinished = outcome == Some(Outcome::Skipped(WhySkipped::Deadline))
+            && leave_unfinished(store, &project, request, now).is_ok();
+        let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
+        match outcome {
+            Some(Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) => {
                 self.change_note(store, |note| note.misses += 1);
             }
-            Ok(Report { outcome: Outcome::Skipped(_), .. }) | Err(_) if !store.knows(project.id()) => {
-                let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
-                if !report.as_ref().is_err_and(is_passing) {
-                    self.change_note(store, |note| note.refused.push(project.id().clone()));
+            Some(Outcome::Taken(_) | Outcome::Unchanged(_)) => {
+                if unfinished.is_some() {
+                    let _ = store.withdraw_unfinished(project.id());
                 }
             }
-            _ => {}
+            _ if store.knows(project.id()) || report.as_ref().is_err_and(is_passing) => {}
+            _ => self.change_note(store, |note| note.refused.push(project.id().clone())),
         }
-        Some(Ensured { dir: root, report })
+        Some(Ensured { dir: root, report, is_unfinished })
+    }
+
+    /// Returns whether the user is still to be told that the checkpoint of a project is being completed, once.
+    pub fn is_to_be_told(&self, dir: &Path) -> bool {
+        let project = Project::at(dir, self.home.as_deref()).ok();
+        let Some((project, store)) = project.zip(Store::open_existing(&self.base).ok().flatten()) else { return false };
+        let unfinished = store.unfinished(project.id()).filter(|unfinished| !unfinished.is_told);
+        unfinished.is_some_and(|unfinished| {
+            store.save_unfinished(project.id(), &UnfinishedRequest { is_told: true, ..unfinished }).is_ok()
+        })
+    }
+
+    /// Puts on record the turns whose hooks were killed, and returns them.
+    pub fn note_killed_hooks(&self, now: Moment) -> Vec<Event> {
+        self.store(now).map(|store| note_killed_hooks(store, &self.journal)).unwrap_or_default()
     }
 
     /// Changes what is remembered of this turn.
@@ -330,10 +298,17 @@ impl Manager {
     /// Puts on record what was missed, and that it works again.
     fn record(&self, ensured: &[Ensured], now: Moment) {
         for (one, why) in self.unprotected(ensured) {
-            self.note_unprotected(Some(&one.dir), why, now);
+            match &one.report {
+                Ok(Report { outcome: Outcome::Skipped(WhySkipped::TooBroad), .. }) => {
+                    self.note_declined(Some(&one.dir), why, now)
+                }
+                _ => self.note_unprotected(Some(&one.dir), why, now),
+            };
         }
+        let (agent, session, turn) = (Some(self.agent.clone()), self.session.clone(), self.turn.clone());
+        let origin = Origin { agent, session, turn };
         for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
-            self.journal.note_protected(&one.dir, now);
+            self.journal.note_protected_turn(&one.dir, &origin, now);
         }
         for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
             let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());
@@ -351,6 +326,12 @@ impl Manager {
     pub fn note_unprotected(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
         let (session, turn) = (self.session.clone(), self.turn.clone());
         self.journal.note(&Event { session, turn, ..self.event(Level::Unprotected, dir, why, now) })
+    }
+
+    /// Puts on record that the agent works where no checkpoint is ever taken.
+    pub fn note_declined(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
+        let (session, turn) = (self.session.clone(), self.turn.clone());
+        self.journal.note(&Event { session, turn, ..self.event(Level::Declined, dir, why, now) })
     }
 
     /// Puts on record what is not as the user will think, whatever the turn.
@@ -456,8 +437,11 @@ impl Manager {
     }
 }
 
-fn declined(dir: &Path, why: WhySkipped) -> Ensured {
-    Ensured { dir: dir.to_owned(), report: Ok(Report::declined(why)) }
+/// Notes that a checkpoint ran out of time, for [`crate::Completion`].
+fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: Moment) -> Result<()> {
+    let after = store.newest(project.id())?;
+    let (reason, origin) = (request.reason.clone(), request.origin.clone());
+    store.save_unfinished(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
 }
 
 /// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.

@@ -156,6 +156,7 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
         let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
         store.advance(&locked, project.id(), newest, new, now)?;
         store.forget_index(&locked, project.id())?;
+        store.drop_unfinished(&locked, project.id(), now)?;
     }
     store.collect_every(&collecting, now, watch)?;
     report.still_held = store.where_held(&contents)?;

@@ -2,25 +2,29 @@
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Collision, ObjectId, ObjectKind};
+use crate::id::{ObjectId, ObjectKind};
+use crate::late::leave_out_changed;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{
-    Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, Writer, push_entry,
-};
-use crate::sys::{self, Dir, Kind, Stat};
+use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, push_entry};
+use crate::sys::{self, Dir, Kind};
 use crate::take::Progress;
 use crate::threads;
+use crate::time::Moment;
 use crate::worktree::{
-    Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, RulesAfter, Scan, ScanEnd,
-    Scope, count_files, id_of_stream, scan, young_from_nanos,
+    Cache, Child, DirNode, FileNode, Limits, Lists, Manifest, RulesAfter, Scan, ScanEnd, Scope, count_files, scan,
+    young_from_nanos,
 };
+
+mod reading;
+
+use reading::{Reading, apply};
 
 /// How far files in directories that were not entered are counted.
 const COUNT_MAX: u64 = 1_000_000;
@@ -31,9 +35,29 @@ pub(crate) struct Ground<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
     pub(crate) record: &'a ProjectRecord,
+    /// What an attempt that was stopped has read, as a record of its own. It stands in for the record.
+    pub(crate) unfinished: Option<&'a ProjectRecord>,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
+    /// The time as of which files are surveyed, if that is past: what changed since is left out, and a survey that is
+    /// stopped returns what it has read.
+    pub(crate) late: Option<Moment>,
     pub(crate) progress: &'a Progress,
+}
+
+impl<'a> Ground<'a> {
+    /// For a survey of the files as they are, without the progress of an unfinished checkpoint.
+    pub(crate) fn new(
+        store: &'a Store,
+        objects: &'a Objects,
+        project: &'a Project,
+        record: &'a ProjectRecord,
+        newest: Option<&'a Checkpoint>,
+        settings: &'a Settings,
+        progress: &'a Progress,
+    ) -> Self {
+        Self { store, objects, project, record, unfinished: None, newest, settings, late: None, progress }
+    }
 }
 
 /// What was found.
@@ -49,6 +73,8 @@ pub(crate) struct Survey {
     pub(crate) rules: ObjectId,
     pub(crate) scope: Scope,
     pub(crate) index: IndexAfter,
+    /// Of a late survey: something changed since its time.
+    pub(crate) is_incomplete: bool,
     /// Files that changed shortly before the index was written were read again.
     pub(crate) reread_young: bool,
 }
@@ -78,7 +104,8 @@ pub(crate) enum IndexAfter {
 pub(crate) enum SurveyEnd {
     Done(Survey),
     TooManyFiles,
-    Stopped,
+    /// Of a late survey, with what was read until then.
+    Stopped(Option<Box<Survey>>),
 }
 
 /// Looks at everything in scope. New contents and trees go to `new_objects`.
@@ -95,32 +122,16 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let Some(root) = root else {
         return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
     };
-    let index = store.read_index(project.id());
+    let record = ground.unfinished.unwrap_or(ground.record);
+    let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
-    let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
-    let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
-    let hidden_rules = ground.record.hidden_rules();
-    let young_from = ground.record.index_read_secs().map_or(i128::MIN, young_from_nanos);
-    progress.files_found.store(0, Ordering::Relaxed);
-    let end = scan(&Scan {
-        root: &root,
-        scope: &scope,
-        rules_after: extra.rules_after,
-        cache: known.cache.as_ref(),
-        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
-        hidden_rules: &hidden_rules,
-        believed_before_nanos: believed_before_nanos(ground.record),
-        young_from_nanos: young_from,
-        file_bytes_max: settings.file_bytes_max(),
-        files_max: settings.files_max(),
-        threads: threads::cores(),
-        stop: &progress.stop,
-        found: &progress.files_found,
-    });
-    let (mut manifest, mut skipped, unprotected, has_young) = match end {
+    let mut known = Known::from_index(index.as_deref(), record, newest_tree);
+    let hidden_rules = record.hidden_rules();
+    let cache = known.cache.as_ref();
+    let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, cache) {
         Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young }) => (manifest, skipped, unprotected, has_young),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
-        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
+        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped(None)),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
     if !known.is_held {
@@ -128,38 +139,84 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
         forget_missing(&mut manifest, ground.objects);
     }
     if has_young {
-        manifest.forget_young(young_from);
+        manifest.forget_young(young_from(record));
     }
+    let (mut is_stopped, late) = (false, ground.late.map(Moment::as_nanos));
+    let mut is_incomplete = late.is_some_and(|since| leave_out_changed(&mut manifest, &mut skipped, since));
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if extra.bytes_max.is_some_and(|max| unknown_bytes(&manifest) > max) {
         return Ok(SurveyEnd::TooManyFiles);
     }
     if unknown > 0 {
-        let reading =
-            Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads: threads::cores() };
-        let Some(read) = reading.run()? else {
-            return Ok(SurveyEnd::Stopped);
-        };
-        apply(read, &mut manifest, &mut skipped);
+        let threads = threads::cores();
+        let reading = Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads };
+        let read = reading.run()?;
+        is_stopped = progress.stop.load(Ordering::Relaxed);
+        if is_stopped && late.is_none() {
+            return Ok(SurveyEnd::Stopped(None));
+        }
+        is_incomplete |= apply(read, &mut manifest, &mut skipped, late);
     }
     let trees = build_trees(&manifest, known.cache.as_ref(), new_objects)?;
     let rules = scope.sum();
     let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && Some(trees[0]) == newest_tree.map(Some);
     let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
-    let index_after = match known {
+    let may_stay =
+        || late.is_none() && may_be_behind(record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules);
+    let after = match known {
         _ if is_same => IndexAfter::Current,
-        Known { cache: Some(cache), behind, .. }
-            if may_be_behind(ground.record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules) =>
-        {
-            index_after(&manifest, &cache, behind, index_bytes)
-        }
+        Known { cache: Some(cache), behind, .. } if may_stay() => index_after(&manifest, &cache, behind, index_bytes),
         _ => IndexAfter::Stale,
     };
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
-    let (index, reread_young) = (index_after, has_young);
-    let survey = Survey { manifest, trees, skipped, unprotected, unread_index, rules, scope, index, reread_young };
-    Ok(SurveyEnd::Done(survey))
+    let survey = Survey {
+        manifest,
+        trees,
+        skipped,
+        unprotected,
+        unread_index,
+        rules,
+        scope,
+        index: after,
+        reread_young: has_young,
+        is_incomplete,
+    };
+    Ok(if is_stopped { SurveyEnd::Stopped(Some(Box::new(survey))) } else { SurveyEnd::Done(survey) })
+}
+
+/// From when on files count as changed shortly before the index was written.
+fn young_from(record: &ProjectRecord) -> i128 {
+    record.index_read_secs().map_or(i128::MIN, young_from_nanos)
+}
+
+/// Scans the project with what is known from the index.
+fn look(
+    ground: &Ground<'_>,
+    extra: Extra<'_>,
+    root: &Dir,
+    scope: &Scope,
+    cache: Option<&Cache<'_>>,
+) -> io::Result<ScanEnd> {
+    let Ground { settings, progress, .. } = *ground;
+    let record = ground.unfinished.unwrap_or(ground.record);
+    let noted_rules = record.index_and_rules().map(|(_, rules)| rules);
+    progress.files_found.store(0, Ordering::Relaxed);
+    scan(&Scan {
+        root,
+        scope,
+        rules_after: extra.rules_after,
+        cache,
+        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
+        hidden_rules: &record.hidden_rules(),
+        believed_before_nanos: believed_before_nanos(record),
+        young_from_nanos: young_from(record),
+        file_bytes_max: settings.file_bytes_max(),
+        files_max: settings.files_max(),
+        threads: threads::cores(),
+        stop: &progress.stop,
+        found: &progress.files_found,
+    })
 }
 
 fn scope_of(ground: &Ground<'_>, extra: Extra<'_>) -> Result<Scope> {
@@ -273,157 +330,6 @@ fn unknown_files(dir: &DirNode) -> usize {
     if dir.same_files { 0 } else { dir.files.iter().filter(|file| file.id.is_none()).count() }
 }
 
-/// A file by the places of its directory and itself. Small, because there may be millions.
-type Place = (u32, u32);
-
-/// What reading one file came to, as small as can be for the same reason.
-struct WasRead {
-    place: Place,
-    came_to: CameTo,
-}
-
-enum CameTo {
-    Unmoved(ObjectId),
-    /// It was written to between the scan and the reading.
-    Moved(Box<(Stat, ObjectId)>),
-    Skip(SkipReason),
-    Gone,
-}
-
-struct Reading<'a> {
-    root: &'a Dir,
-    manifest: &'a Manifest,
-    new_objects: &'a NewObjects,
-    settings: &'a Settings,
-    progress: &'a Progress,
-    threads: usize,
-}
-
-impl Reading<'_> {
-    /// Reads every file whose id is not known, on all cores. `None` when it was stopped.
-    fn run(&self) -> Result<Option<Vec<Vec<WasRead>>>> {
-        let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
-        let places =
-            dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
-        let small = |at: usize| u32::try_from(at).map_err(|_| Error::damaged("take", "there are too many files"));
-        let unknown = places.filter(|(_, file)| file.id.is_none());
-        let places: Vec<Place> =
-            unknown.map(|((dir, file), _)| Ok((small(dir)?, small(file)?))).collect::<Result<_>>()?;
-        let bytes: u64 = places.iter().map(|place| self.file(*place).stat.size).sum();
-        self.progress.bytes_to_read.store(bytes, Ordering::Relaxed);
-        let next = AtomicUsize::new(0);
-        let failed = AtomicBool::new(false);
-        let work = || {
-            let read = self.read_some(&places, &next, &failed);
-            failed.fetch_or(read.is_err(), Ordering::Relaxed);
-            read
-        };
-        let all = threads::together(self.threads.min(places.len() / 4 + 1), |_| work());
-        let all = all.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok((!self.progress.stop.load(Ordering::Relaxed)).then_some(all))
-    }
-
-    fn file(&self, (dir, file): Place) -> &FileNode {
-        &self.manifest.dirs[dir as usize].files[file as usize]
-    }
-
-    fn read_some(&self, places: &[Place], next: &AtomicUsize, failed: &AtomicBool) -> Result<Vec<WasRead>> {
-        let mut reader = Reader::new(self.root);
-        let mut writer = self.new_objects.writer();
-        let mut read = Vec::new();
-        let is_over = || failed.load(Ordering::Relaxed) || self.progress.stop.load(Ordering::Relaxed);
-        while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed))
-            && !is_over()
-        {
-            let file = self.file(*place);
-            let path = self.manifest.dirs[place.0 as usize].path_of(file);
-            let came_to = match &file.target {
-                Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
-                // A link that the cache knew, and whose target is not in the store after all.
-                None if file.stat.kind == Kind::Link => match reader.read_link(&path) {
-                    Ok(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, &target)?),
-                    Err(error) if sys::is_gone(&error) => ReadFile::Gone,
-                    Err(_) => ReadFile::Skip(SkipReason::Unreadable),
-                },
-                None => {
-                    let mut reads_first = file.may_be_known;
-                    reader.read(&path, Some(self.settings.file_bytes_max()), |contents| {
-                        take_in(contents, &mut writer, &mut reads_first, &self.progress.stop)
-                    })?
-                }
-            };
-            let came_to = match came_to {
-                ReadFile::Read(stat, Ok(id)) if stat == file.stat => CameTo::Unmoved(id),
-                ReadFile::Read(stat, Ok(id)) => CameTo::Moved(Box::new((stat, id))),
-                ReadFile::Read(_, Err(Collision)) => CameTo::Skip(SkipReason::Collision),
-                ReadFile::Skip(why) => CameTo::Skip(why),
-                ReadFile::Gone => CameTo::Gone,
-                ReadFile::Exhausted(error) => {
-                    return Err(Error::io("read", String::from_utf8_lossy(&path).as_ref(), error));
-                }
-            };
-            self.progress.bytes_read.fetch_add(file.stat.size, Ordering::Relaxed);
-            read.push(WasRead { place: *place, came_to });
-        }
-        Ok(read)
-    }
-}
-
-type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
-
-/// Adds the contents of a file to the new objects, and returns their id; `None` where the file changed meanwhile.
-///
-/// A large file is compressed while it is read. One that may have kept its contents is read for its id first, and a second
-/// time only if the store does not have it.
-fn take_in(
-    contents: Contents<'_>,
-    writer: &mut Writer<'_>,
-    reads_first: &mut bool,
-    stop: &AtomicBool,
-) -> Result<TakenIn> {
-    match contents {
-        Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
-        Contents::Large { size, read, .. } if std::mem::take(reads_first) => {
-            Ok(match id_of_stream(size, &mut UntilStop { read, stop }) {
-                Some(Ok(id)) if !writer.has(id) => None,
-                known => known,
-            })
-        }
-        Contents::Large { size, read, is_unmoved } => {
-            writer.add_stream(size, &mut UntilStop { read, stop }, is_unmoved)
-        }
-    }
-}
-
-/// Reads a large file until all is to end.
-struct UntilStop<'a> {
-    read: &'a mut dyn Read,
-    stop: &'a AtomicBool,
-}
-
-impl Read for UntilStop<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.stop.load(Ordering::Relaxed) { Err(io::Error::other("stopped")) } else { self.read.read(into) }
-    }
-}
-
-/// Puts what was read into the manifest, and takes out what was not.
-fn apply(read: Vec<Vec<WasRead>>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
-    for WasRead { place: (dir, file), came_to } in read.into_iter().flatten() {
-        let dir = &mut manifest.dirs[dir as usize];
-        let node = &mut dir.files[file as usize];
-        match came_to {
-            CameTo::Unmoved(id) => node.id = Some(id),
-            CameTo::Moved(moved) => (node.stat, node.id) = (moved.0, Some(moved.1)),
-            CameTo::Skip(why) => skipped.push(Skipped::file(dir.path_of(&dir.files[file as usize]), why)),
-            CameTo::Gone => {}
-        }
-    }
-    for dir in &mut manifest.dirs {
-        dir.files.retain(|file| file.id.is_some());
-    }
-}
-
 /// Makes the trees of all directories, from the innermost outwards. A directory in which nothing changed keeps the tree
 /// that it had.
 fn build_trees(
@@ -513,6 +419,7 @@ impl Survey {
             scope,
             index: IndexAfter::Current,
             reread_young: false,
+            is_incomplete: false,
         })
     }
 

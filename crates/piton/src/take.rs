@@ -47,6 +47,9 @@ pub struct Request {
     pub origin: Origin,
     /// Count the files in directories that are not entered. Costs time, and is for people who look at the report.
     pub count_left_out: bool,
+    /// Take it as of a time that is past: files that changed after `now` are left out as `changing`, and what was read is kept
+    /// if the take is stopped.
+    pub is_late: bool,
 }
 
 /// What came of it.
@@ -75,6 +78,10 @@ pub enum WhySkipped {
     TooManyFiles,
     /// It would have held the agent back for too long.
     Deadline,
+    /// Another process held the store or the project for too long.
+    Busy,
+    /// An earlier checkpoint of the project is still being completed.
+    BeingCompleted,
     /// The store has reached its limit.
     StoreFull,
 }
@@ -89,6 +96,8 @@ impl WhySkipped {
             Self::Empty => "empty",
             Self::TooManyFiles => "too_many_files",
             Self::Deadline => "deadline",
+            Self::Busy => "busy",
+            Self::BeingCompleted => "being_completed",
             Self::StoreFull => "store_full",
         }
     }
@@ -110,6 +119,8 @@ pub struct Report {
     pub unread_index: Option<PathBuf>,
     /// The tree of the files as they are, where all of them were looked at.
     pub tree: Option<ObjectId>,
+    /// The lock that was not to be had, and the process that held it, in words.
+    pub held_by: Option<String>,
 }
 
 /// How far a take or a restore has come, for whoever watches it from another thread; and the way to stop it.
@@ -140,7 +151,20 @@ pub struct Progress {
 impl Report {
     pub(crate) fn declined(why: WhySkipped) -> Self {
         let outcome = Outcome::Skipped(why);
-        Self { outcome, files: 0, skipped: Vec::new(), unprotected: false, unread_index: None, tree: None }
+        Self {
+            outcome,
+            files: 0,
+            skipped: Vec::new(),
+            unprotected: false,
+            unread_index: None,
+            tree: None,
+            held_by: None,
+        }
+    }
+
+    /// Reports that a lock was waited for in vain.
+    fn busy(error: &Error) -> Self {
+        Self { held_by: Some(error.to_string()), ..Self::declined(WhySkipped::Busy) }
     }
 }
 
@@ -202,7 +226,7 @@ pub fn take(
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
         let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
-            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
+            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::busy(&error)),
             held => held?,
         };
         let watch = Watch { stop: Arc::clone(&progress.stop), ..Watch::default() };
@@ -234,9 +258,7 @@ impl Taking<'_> {
         let locks =
             store.share_until(stop).and_then(|held| Ok((store.lock_project_until(&held, project.id(), stop)?, held)));
         let (locked, held) = match locks {
-            Err(error) if error.kind() == ErrorKind::Stopped => {
-                return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
-            }
+            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Kept::Done(Report::busy(&error))),
             locks => locks?,
         };
         let mut record = store.record(project.id());
@@ -252,37 +274,32 @@ impl Taking<'_> {
         }
         let newest = newest.as_ref();
         let new_objects = store.new_objects(&objects, false);
-        let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
+        let unfinished = record.progress(newest.map(|newest| newest.id));
+        let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
+        let ground = Ground { unfinished: unfinished.as_ref(), late: request.is_late.then_some(now), ..ground };
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
         record.touch(project.dir(), now);
-        let taken = surveyed.and_then(|end| match end {
-            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
-            SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
-            SurveyEnd::Done(mut survey) => {
-                if request.count_left_out {
-                    survey.count_left_out(project);
-                }
-                let keep = Keep {
-                    store,
-                    locked: &locked,
-                    project: project.id(),
-                    newest,
-                    request,
-                    restoring: None,
-                    session_record: session::version_of(store, &request.origin),
-                    objects: &objects,
-                    keep_max: settings.max_snapshots,
-                    bytes_max: settings.total_bytes_max(),
-                    collecting,
-                    now,
-                };
-                let kept = keep.keep(&survey, new_objects, &mut record);
-                let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
-                threads::free_aside(survey, is_large);
-                kept
-            }
-        });
+        let keep = Keep {
+            store,
+            locked: &locked,
+            project: project.id(),
+            newest,
+            request,
+            restoring: None,
+            session_record: None,
+            objects: &objects,
+            keep_max: settings.max_snapshots,
+            bytes_max: settings.total_bytes_max(),
+            collecting,
+            now,
+        };
+        let taken = surveyed.and_then(|end| keep.keep_end(end, project, new_objects, &mut record));
+        if let Ok(Kept::Done(Report { outcome: Outcome::Taken(_) | Outcome::Unchanged(_), .. })) = &taken
+            && record.set_progress(None, None)
+        {
+            let _ = store.drop_unfinished(&locked, project.id(), now);
+        }
         if matches!(&taken, Ok(Kept::Done(Report { outcome: Outcome::Taken(_), .. }))) {
             store.sweep(&held, now);
         }
@@ -290,7 +307,10 @@ impl Taking<'_> {
             record.set_turn(session, turn);
         }
         // A directory that was refused is not recorded: it would be taken for the project of everything in it.
-        if is_recorded || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_))) {
+        if is_recorded
+            || record.has_progress()
+            || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
+        {
             // The record can be made again: that it could not be saved must not hide what came of the take.
             let _ = store.save_record(&locked, project.id(), &record);
         }
@@ -316,7 +336,7 @@ impl Taking<'_> {
 /// A turn that failed has had its try; one that ran out of time or room, or met another process, has not.
 fn has_had_its_try(taken: &Result<Kept>) -> bool {
     match taken {
-        Ok(Kept::Done(report)) => report.outcome != Outcome::Skipped(WhySkipped::Deadline),
+        Ok(Kept::Done(report)) => !matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)),
         Ok(Kept::NoRoom { .. }) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
     }
@@ -362,11 +382,37 @@ pub(crate) enum Kept {
 }
 
 impl Keep<'_> {
+    /// Makes a checkpoint of what a survey came to, if it came to its end.
+    fn keep_end(
+        mut self,
+        end: SurveyEnd,
+        project: &Project,
+        new_objects: NewObjects,
+        record: &mut ProjectRecord,
+    ) -> Result<Kept> {
+        match end {
+            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
+            SurveyEnd::Stopped(None) => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
+            SurveyEnd::Stopped(Some(survey)) => self.keep_progress(&survey, new_objects, record),
+            SurveyEnd::Done(mut survey) => {
+                if self.request.count_left_out {
+                    survey.count_left_out(project);
+                }
+                self.session_record = session::version_of(self.store, &self.request.origin);
+                let kept = self.keep(&survey, new_objects, record);
+                let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
+                threads::free_aside(survey, is_large);
+                kept
+            }
+        }
+    }
+
     pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
         let report = |outcome, files, skipped| {
             let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, tree: Some(survey.tree()) })
+            let tree = Some(survey.tree());
+            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, tree, held_by: None })
         };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
@@ -377,6 +423,7 @@ impl Keep<'_> {
         facts.origin = self.request.origin.clone();
         facts.restoring = self.restoring.clone();
         facts.record = self.session_record.clone();
+        facts.is_incomplete = survey.is_incomplete && self.request.is_late;
         // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
         let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
@@ -423,6 +470,21 @@ impl Keep<'_> {
         published?;
         self.note_index(index.as_ref(), survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
+    }
+
+    /// Keeps what a survey that was stopped has read, for the next attempt.
+    fn keep_progress(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
+        if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
+            return Ok(Kept::NoRoom { bytes });
+        }
+        let path = self.store.unfinished_index_path(self.project)?;
+        new_objects.publish()?;
+        self.store.keep_unfinished(self.locked, self.project, survey.tree(), self.now)?;
+        let written = write_index_of(survey, &path, self.now);
+        let mut progress = ProjectRecord::default();
+        self.note_index(Some(&written), survey, &mut progress);
+        record.set_progress(written.is_ok().then_some(progress), self.newest.map(|newest| newest.id));
+        Ok(Kept::Done(Report::declined(WhySkipped::Deadline)))
     }
 
     /// Sets aside what this checkpoint takes; or says how much it is, where there is no room for it.

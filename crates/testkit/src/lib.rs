@@ -317,7 +317,8 @@ pub fn wait_for_maintenance(dir: &Path) {
     let is_at_work = |process: &fs::DirEntry| {
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let mut words = command.split(|byte| *byte == 0);
-        words.any(|word| word.starts_with(dir)) && command.split(|byte| *byte == 0).any(|word| word == b"maintain")
+        words.any(|word| word.starts_with(dir))
+            && command.split(|byte| *byte == 0).any(|word| matches!(word, b"maintain" | b"finish"))
     };
     let any_is = || fs::read_dir("/proc").is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| is_at_work(&one))));
     while any_is() {

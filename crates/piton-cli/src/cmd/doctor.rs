@@ -221,7 +221,14 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     }
     let mut own = on_record.events.iter().filter(|event| event.agent.as_deref() == Some(name)).peekable();
     checked.last_event = Seen::new(own.peek().copied(), on_record.heard.get(name));
-    checked.unprotected_turns = unprotected_turns(context, agent);
+    let (turns, past) = unprotected_turns(context, agent);
+    checked.unprotected_turns = turns;
+    if past > 0 {
+        let turns = counted(past, "turn");
+        checked
+            .notes
+            .push(format!("{turns} without a checkpoint before that or where none is taken, see `piton status`"));
+    }
     if checked.unprotected_turns > 0 {
         let what = format!("{} went on without a checkpoint", counted(checked.unprotected_turns, "turn"));
         let last = own.find(|event| event.level == Level::Unprotected);
@@ -251,10 +258,14 @@ fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &
     problems.into_iter().map(|what| Problem::new(what, hint())).collect()
 }
 
-fn unprotected_turns(context: &Context, agent: Agent) -> usize {
-    let all = context.journal().unprotected();
-    let own = all.iter().filter(|one| !one.is_past && one.last.agent.as_deref() == Some(agent.name()));
-    own.map(|one| one.turns).sum()
+/// Returns how many turns of an agent went on without a checkpoint where that still does not work, and how many others.
+fn unprotected_turns(context: &Context, agent: Agent) -> (usize, usize) {
+    let states = context.journal().unprotected();
+    let is_past = |turn: &Event| states.iter().any(|state| state.project == turn.project && state.is_past);
+    let turns = context.unprotected_turns();
+    let own = turns.iter().filter(|turn| turn.agent.as_deref() == Some(agent.name()));
+    let (past, present): (Vec<_>, Vec<_>) = own.partition(|turn| turn.level == Level::Declined || is_past(turn));
+    (present.len(), past.len())
 }
 
 /// Whether the agent has a directory that it made itself.

@@ -11,13 +11,13 @@ const JSON: [(&str, &str); 30] = [
     (
         "take",
         "`outcome` (`taken`, `unchanged`, `skipped`), `why` (null, `disabled`, `too_broad`, `already_this_turn`, `empty`, \
-         `too_many_files`, `deadline`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
+         `too_many_files`, `deadline`, `busy`, `being_completed`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
          `files`), `unprotected`, `elapsed_ms`",
     ),
     (
         "rollback",
         "the list: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
-         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `prompts` (newest first, a list of \
+         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`, `prompts` (newest first, a list of \
          `session`, `turn`, `agent`, `prompt`, `time`). With a checkpoint: as `restore`; \
          with `diff`: as `diff`",
     ),
@@ -31,7 +31,7 @@ const JSON: [(&str, &str); 30] = [
     ("redo", "as `restore`"),
     (
         "show",
-        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `prompts` (as in `rollback`), `files`, `files_changed`, \
+        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `incomplete`, `prompts` (as in `rollback`), `files`, `files_changed`, \
          `insertions`, `deletions`, `empty_dirs`, `skipped` (a list of `path`, `why`, `files`), `paths`",
     ),
     ("session write", "`id`, `outcome` (`written`, `declined`)"),
@@ -44,7 +44,9 @@ const JSON: [(&str, &str); 30] = [
         "status",
         "`base`, `store_size_bytes`, `legacy_size_bytes`, `total_size_bytes`, `reclaimable_bytes`, `project_count`, \
          `projects` (a list of `hash`, `workdir`, `exists`, `presence`, `created_at`, `last_touch`, `commits`, \
-         `bytes_alone`, `restore_command` (null, or the command that makes a deleted directory again)), `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`)",
+         `bytes_alone`, `restore_command` (null, or the command that makes a deleted directory again)), \
+         `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`), \
+         `unprotected` (a list of `time`, `agent`, `session`, `turn`, `project`, `why`); with `--ack`: `acknowledged`",
     ),
     (
         "prune",

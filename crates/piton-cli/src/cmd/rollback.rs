@@ -5,7 +5,9 @@ use std::ffi::OsString;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::{Change, Checkpoint, CheckpointKind, History, Listed, Project, ProjectId, RestoreTo, Store, TurnRecord};
+use piton::{
+    Change, Checkpoint, CheckpointKind, Event, History, Listed, Project, ProjectId, RestoreTo, Store, TurnRecord,
+};
 use serde_json::{Value, json};
 
 use super::complete::{after_rollback, checkpoints};
@@ -117,8 +119,11 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
     };
     output.json(&list.iter().map(as_json).collect());
     let dir = plain(&project.dir().display().to_string());
+    let mut missed = context.unprotected_turns();
+    missed.retain(|turn| turn.project.as_deref() == Some(project.dir()));
     if list.is_empty() {
-        output.text(&format!("No checkpoints found for {dir}"));
+        let lines: String = missed.iter().map(|turn| format!("\n{}", missed_line(turn, output.columns()))).collect();
+        output.text(&format!("No checkpoints found for {dir}{lines}"));
         output.hint(&if project.is_too_broad() {
             "none are taken of / and of home directories: go into a project, or name one with `-C DIR`".to_owned()
         } else {
@@ -128,7 +133,15 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
     }
     let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
     let columns = output.columns();
-    let mut lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
+    let (mut missed, mut lines) = (missed.iter().peekable(), Vec::new());
+    for listed in &list {
+        let is_newer = |turn: &&Event| turn.time.secs >= listed.checkpoint.time.secs;
+        while let Some(turn) = missed.next_if(is_newer) {
+            lines.push(missed_line(turn, columns));
+        }
+        lines.push(as_line(listed, sessions.len() > 1, columns));
+    }
+    lines.extend(missed.map(|turn| missed_line(turn, columns)));
     if older > 0 {
         let all = "piton rollback --all";
         let all = output.surface.command(all).unwrap_or_else(|| all.to_owned());
@@ -150,6 +163,14 @@ fn outer_hint(store: Option<&Store>, project: &Project) -> Option<String> {
     Some(format!("the project around it has some: `piton -C {outer} rollback`; `piton take` takes one of this"))
 }
 
+/// A turn that has no checkpoint, and so no number: `     -------  2026-03-16 04:36  no checkpoint: the store was busy`
+fn missed_line(turn: &Event, columns: Option<usize>) -> String {
+    let when = local(turn.time).date_and_time();
+    let agent = turn.agent.as_deref().map(|agent| format!(" ({})", plain(agent))).unwrap_or_default();
+    let line = format!("     -------  {when}  no checkpoint{agent}: {}", plain(&turn.what));
+    columns.map_or_else(|| line.clone(), |columns| fit::cut(&line, columns))
+}
+
 /// A reason has at least so many columns; before that, what follows it is left out.
 const REASON_COLUMNS_MIN: usize = 12;
 
@@ -163,6 +184,9 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     let (mut counts, mut who, mut reason) =
         (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.headline()));
     let mut earlier = earlier(checkpoint);
+    if checkpoint.facts.is_incomplete {
+        counts.push_str("  incomplete");
+    }
     if let Some(columns) = columns {
         let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
         let room = columns.saturating_sub(fit::columns(&start));
@@ -237,6 +261,7 @@ fn as_json(listed: &Listed) -> Value {
         "turn": origin.turn,
         "kind": checkpoint.facts.kind.word(),
         "prompts": prompts_json(checkpoint),
+        "incomplete": checkpoint.facts.is_incomplete,
     })
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
         "session": origin.session,
         "turn": origin.turn,
         "prompts": prompts_json(checkpoint),
+        "incomplete": facts.is_incomplete,
         "files": files.len(),
         "files_changed": listed.change.map(|change| change.files),
         "insertions": listed.change.map(|change| change.insertions),
@@ -80,6 +81,11 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
     let origin = [("Agent:    ", &origin.agent), ("Session:  ", &origin.session), ("Turn:     ", &origin.turn)];
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
     lines.extend(turn_lines(checkpoint));
+    if facts.is_incomplete {
+        lines.push(
+            "Incomplete: files that changed before it was complete are left out, deleted ones are missing".to_owned(),
+        );
+    }
     lines.push(format!("Files:     {}", grouped(files.len() as u64)));
     lines.push(match listed.change {
         Some(Change { files, insertions, deletions }) => {

@@ -1,7 +1,7 @@
 //! `piton status`
 
 use clap::Args;
-use piton::{Moment, Presence, ProjectStatus, Status, StatusProblem};
+use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
 use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
@@ -16,6 +16,7 @@ use crate::output::{BAD, Output, WARN, bytes, plain};
 Examples:
   piton status
   piton status --limit 5
+  piton status --ack       the unprotected turns were seen
   piton status --verbose   with what each project alone takes
 
 {EXIT_CODES}"))]
@@ -23,11 +24,14 @@ pub(crate) struct StatusArgs {
     /// How many projects to show; 0 is all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Note that you have seen the turns that went on without a checkpoint: they are not shown again
+    #[arg(long)]
+    ack: bool,
 }
 
 impl Default for StatusArgs {
     fn default() -> Self {
-        Self { limit: 20 }
+        Self { limit: 20, ack: false }
     }
 }
 
@@ -58,12 +62,45 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     let hint = |error: &piton::Error| error.hint().unwrap_or_default().to_owned();
     problems.extend(damage.iter().map(|error| StatusProblem { what: error.to_string(), hint: hint(error) }));
     problems.extend(status.problems.iter().cloned());
+    let seen = if args.ack { acknowledge(&context)? } else { 0 };
     problems.extend(context.problems());
-    output.json(&as_json(&status, &problems));
+    let mut json = as_json(&status, &problems);
+    json["unprotected"] = context.unprotected_turns().iter().map(unprotected_json).collect();
+    if args.ack {
+        json["acknowledged"] = seen.into();
+    }
+    output.json(&json);
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = Look { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
     output.text(&as_text(&status, &problems, &look));
+    if args.ack {
+        output.text(&format!("\nAcknowledged:    {}", counted(seen, "unprotected turn")));
+    }
     Ok(())
+}
+
+/// Notes that the unprotected turns were seen. Returns how many there were.
+fn acknowledge(context: &Context) -> anyhow::Result<usize> {
+    let seen = context.unprotected_turns().len();
+    if seen > 0 && !context.journal().acknowledge(Context::now()) {
+        return Err(piton::Error::new(piton::ErrorKind::Io, "acknowledge the unprotected turns")
+            .because("the journal cannot be written")
+            .with_hint("see who owns the base, and whether the disk is full")
+            .into());
+    }
+    Ok(seen)
+}
+
+/// One turn that went on without a checkpoint.
+fn unprotected_json(turn: &Event) -> Value {
+    json!({
+        "time": turn.time.to_string(),
+        "agent": turn.agent,
+        "session": turn.session,
+        "turn": turn.turn,
+        "project": turn.project.as_ref().map(|project| project.to_string_lossy()),
+        "why": turn.what,
+    })
 }
 
 /// How the store is shown.

@@ -47,6 +47,24 @@ pub(super) fn with_context(event: &HookEvent, text: &str) -> Option<String> {
     Some(line(&answer))
 }
 
+/// Adds a message that the agent shows to its user. Where it shows none, the model is told at a prompt; `None` where that
+/// cannot be either.
+pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>) -> Option<String> {
+    match event.agent {
+        Agent::Claude | Agent::Gemini => {
+            let answer = context.and_then(|context| with_context(event, context)).unwrap_or_else(|| "{}".to_owned());
+            let mut answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| json!({}));
+            answer["systemMessage"] = text.into();
+            Some(line(&answer))
+        }
+        _ if matches!(event.kind, Kind::Prompt { .. }) => {
+            let told = format!("{text} Tell the user so.");
+            with_context(event, &context.map_or_else(|| told.clone(), |context| format!("{context}\n{told}")))
+        }
+        _ => None,
+    }
+}
+
 /// Whether the agent's model can be told something at a prompt.
 pub(super) fn has_ear(event: &HookEvent) -> bool {
     with_context(event, "").is_some()
@@ -132,6 +150,24 @@ mod tests {
         assert_eq!(told(Agent::Hermes, "pre_llm_call"), Some("{\"context\":\"x\"}\n".to_owned()));
         for agent in [Agent::Cursor, Agent::Opencode, Agent::Crush, Agent::Plain] {
             assert_eq!(told(agent, "prompt"), None);
+        }
+    }
+
+    #[test]
+    fn a_user_is_told_where_the_agent_shows_it_and_else_the_model() {
+        let told = |agent, name, context| with_message(&event(agent, name), "slow.", context);
+        assert_eq!(told(Agent::Claude, "PreToolUse", None).as_deref(), Some("{\"systemMessage\":\"slow.\"}\n"));
+        let both = told(Agent::Gemini, "BeforeAgent", Some("x")).expect("an answer");
+        let both: Value = serde_json::from_str(&both).expect("JSON");
+        assert_eq!(
+            (both["systemMessage"].as_str(), &both["hookSpecificOutput"]["additionalContext"]),
+            (Some("slow."), &json!("x"))
+        );
+        let codex = told(Agent::Codex, "UserPromptSubmit", Some("x")).expect("an answer");
+        let codex: Value = serde_json::from_str(&codex).expect("JSON");
+        assert_eq!(codex["hookSpecificOutput"]["additionalContext"], "x\nslow. Tell the user so.");
+        for (agent, name) in [(Agent::Codex, "PreToolUse"), (Agent::Crush, "PreToolUse"), (Agent::Plain, "prompt")] {
+            assert_eq!(told(agent, name, None), None);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::{Event, Level, Manager, Store, TurnStart, triggers};
+use piton::{Ensured, Event, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
 
 use super::answer;
 use super::decode::{HookEvent, Kind, decode};
@@ -17,6 +17,7 @@ use super::typed::{self, Place};
 use crate::agents::Agent;
 use crate::cli::Global;
 use crate::context::{Context, Surroundings};
+use crate::fit::counted;
 use crate::output::plain;
 use crate::surface::Surface;
 use crate::upkeep;
@@ -205,6 +206,19 @@ struct Done {
     missed: Option<String>,
 }
 
+/// What came of making sure of checkpoints.
+struct Protected {
+    /// Why the agent goes on without protection.
+    missed: Option<String>,
+    /// The projects whose checkpoints are being completed in the background.
+    unfinished: Vec<PathBuf>,
+}
+
+fn is_being_completed(one: &Ensured) -> bool {
+    let outcome = one.report.as_ref().ok().map(|report| report.outcome);
+    outcome == Some(Outcome::Skipped(WhySkipped::BeingCompleted))
+}
+
 const NOTHING: Done = Done { answer: None, missed: None };
 
 impl Task {
@@ -227,18 +241,44 @@ impl Task {
             _ if !is_enabled => NOTHING,
             Doing::Start | Doing::Continue | Doing::TurnEnd | Doing::End => NOTHING,
             Doing::Prompt(_) => {
-                let missed = self.protect(&manager, PROMPT, &[]);
+                let killed = manager.note_killed_hooks(Context::now());
+                let Protected { missed, unfinished } = self.protect(&manager, PROMPT, &[]);
                 let notice = answer::has_ear(&self.event).then(|| manager.take_notice(Context::now())).flatten();
-                let answer = notice.and_then(|notice| answer::with_context(&self.event, &answer::words(&notice)));
+                let context = notice.map(|notice| answer::words(&notice));
+                let message = self.message(&manager, &unfinished, killed.len());
+                let told = message.and_then(|text| answer::with_message(&self.event, &text, context.as_deref()));
+                let answer = told.or_else(|| answer::with_context(&self.event, &context?));
                 Done { answer, missed }
             }
-            Doing::Tool { reason, touched } => Done { missed: self.protect(&manager, reason, touched), ..NOTHING },
+            Doing::Tool { reason, touched } => {
+                let Protected { missed, unfinished } = self.protect(&manager, reason, touched);
+                let message = self.message(&manager, &unfinished, 0);
+                Done { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
+            }
         }
     }
 
     fn own_text_problem(&self) -> Option<String> {
         let Kind::Prompt { text } = &self.event.kind else { return None };
         typed::own_text_problem(self.event.agent, text)
+    }
+
+    /// What the user is to be told, if the agent can: each thing once.
+    fn message(&self, manager: &Manager, unfinished: &[PathBuf], killed: usize) -> Option<String> {
+        answer::with_message(&self.event, "", None)?;
+        let late = unfinished.iter().find(|dir| manager.is_to_be_told(dir)).map(|dir| {
+            format!(
+                "piton: the checkpoint of {} takes longer than a prompt may wait. It is being completed in the background; \
+                 files that change before that are not protected in this turn.",
+                plain(&dir.display().to_string())
+            )
+        });
+        let killed = (killed > 0).then(|| {
+            let turns = counted(killed, "earlier turn");
+            format!("piton: {turns} went on without a checkpoint, as the hook was stopped. `piton status` shows more.")
+        });
+        let all: Vec<_> = late.into_iter().chain(killed).collect();
+        (!all.is_empty()).then(|| all.join(" "))
     }
 
     fn enter_turn(&self, manager: &mut Manager) {
@@ -268,8 +308,8 @@ impl Task {
         }
     }
 
-    /// Makes sure of a checkpoint where the session began, where it is, and of all that is touched. Why not, if not.
-    fn protect(&self, manager: &Manager, reason: &str, touched: &[PathBuf]) -> Option<String> {
+    /// Makes sure of a checkpoint where the session began, where it is, and of all that is touched.
+    fn protect(&self, manager: &Manager, reason: &str, touched: &[PathBuf]) -> Protected {
         // Where the session began comes first: what lies within is then known to belong to it.
         let all = manager.root().into_iter().chain(self.here.as_deref());
         let all = all.chain(self.event.roots.iter().chain(touched).map(PathBuf::as_path));
@@ -284,8 +324,8 @@ impl Task {
         let now = Context::now();
         if dirs.is_empty() {
             let why = "the agent works in a directory that all users share, which is never taken".to_owned();
-            manager.note_unprotected(self.here.as_deref(), why.clone(), now);
-            return Some(why);
+            manager.note_declined(self.here.as_deref(), why.clone(), now);
+            return Protected { missed: Some(why), unfinished: Vec::new() };
         }
         let ensured = manager.ensure_checkpoints(&dirs, reason, now);
         if ensured.iter().any(|one| one.checkpoint().is_some())
@@ -293,13 +333,19 @@ impl Task {
         {
             upkeep::start_if_due(&store, manager.settings(), self.around.config.as_deref());
         }
+        for one in ensured.iter().filter(|one| one.is_unfinished) {
+            upkeep::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
+        }
+        let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_being_completed(one));
+        let unfinished = unfinished.map(|one| one.dir.clone()).collect();
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         if missed.is_some() || !self.is_strict {
-            return missed;
+            return Protected { missed, unfinished };
         }
         // The turn may have had its try, and failed.
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
-        is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned())
+        let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
+        Protected { missed, unfinished }
     }
 
     /// `problem` is what else the user is told.

@@ -139,7 +139,7 @@ pub fn diff(
         Some(to) => (between_checkpoints(from, history::find(&history, to)?, &objects, paths)?, Vec::new()),
         None => {
             let (record, newest) = (store.record(project.id()), history.checkpoints.first());
-            let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
+            let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
             against_files(from, &ground, paths)?
         }
     };
@@ -174,7 +174,7 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
                 .because("there are more files in scope than max_files allows")
                 .with_hint("raise max_files in the configuration"));
         }
-        SurveyEnd::Stopped => {
+        SurveyEnd::Stopped(_) => {
             return Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written"));
         }
     };

@@ -77,7 +77,7 @@ impl Manager {
         let name = name.map(bounded_name);
         let name = name.as_deref();
         let Some(store) = self.enter(session, now) else {
-            self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
+            self.turn = Some(self.unsaved_turn(session, name, now));
             return;
         };
         let key = SessionKey::new(&self.agent, session);
@@ -91,7 +91,9 @@ impl Manager {
         };
         let mut note = match store.turn_note(&key) {
             Some(note) => note,
-            None => store.first_turn_note(&key, fresh.clone()).unwrap_or(fresh),
+            None => store
+                .first_turn_note(&key, fresh.clone())
+                .unwrap_or_else(|_| TurnNote { turn: Some(self.unsaved_turn(session, name, now)), ..fresh }),
         };
         if let Some(parent) = &note.parent {
             return self.work_for(parent, now);
@@ -206,6 +208,13 @@ impl Manager {
     fn worth_remembering(&self, dir: Option<&Path>) -> Option<PathBuf> {
         let project = Project::at(dir?, self.home.as_deref()).ok()?;
         (!project.is_too_broad()).then(|| project.dir().to_owned())
+    }
+
+    /// The name of the turn where none can be remembered: that of the last one in the journal, which noted its prompt.
+    fn unsaved_turn(&mut self, session: &str, name: Option<&str>, now: Moment) -> String {
+        let noted = || self.settings.enabled.then(|| self.journal.last_turn(&self.agent, session)).flatten();
+        let known = name.map(str::to_owned).or_else(noted);
+        known.unwrap_or_else(|| self.make_name(now))
     }
 
     fn make_name(&mut self, now: Moment) -> String {

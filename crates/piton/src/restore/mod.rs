@@ -223,8 +223,7 @@ impl<'a> Restore<'a> {
             project.check_disk(record.parent_device())?;
         }
         let root = root.map_or_else(Dir::missing, Ok).map_err(|error| Error::io("open", project.dir(), error))?;
-        let ground =
-            Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
+        let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
         let made = Made::after(&target, &root);
@@ -317,6 +316,7 @@ impl<'a> Restore<'a> {
         let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
         let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths, asides, outside });
         let request = Request {
+            is_late: false,
             reason: reason(self.verb, &self.target),
             kind: if self.verb.is_some() { CheckpointKind::Safety } else { CheckpointKind::Auto },
             origin: session::origin_of_safety(&self.target),

@@ -254,6 +254,8 @@ impl<'a> Planner<'a> {
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => skipped.path == path,
             Extent::Dir(_) => relpath::is_within(path, &skipped.path),
+            // They had changed by the time that they were read.
+            Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
             // Checkpoints have seconds: what changed in that very one may have been there.
             Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
         };

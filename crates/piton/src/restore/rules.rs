@@ -48,7 +48,7 @@ impl Planning<'_> {
             SurveyEnd::TooManyFiles => {
                 return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
             }
-            SurveyEnd::Stopped => return Err(stopped()),
+            SurveyEnd::Stopped(_) => return Err(stopped()),
         };
         let plan = self.plan(&survey, None)?;
         let files = plan.changed_rules();
@@ -78,7 +78,7 @@ impl Planning<'_> {
                 let rules = RulesChanged { files, is_cut_short: true, ..RulesChanged::default() };
                 return self.planned(plan, survey, rules);
             }
-            SurveyEnd::Stopped => return Err(stopped()),
+            SurveyEnd::Stopped(_) => return Err(stopped()),
         };
         let still: HashSet<&[u8]> = all.skipped.iter().map(|skipped| skipped.path.as_slice()).collect();
         let ignored = survey.skipped.iter().filter(|skipped| skipped.why == SkipReason::Ignored);

@@ -117,6 +117,8 @@ impl Store {
             .map_err(|error| Error::io("remove", self.layout.store(), error))?;
         fsx::remove_file(&self.layout.last_prune())?;
         self.remove_ledgers()?;
+        remove_dir(&self.layout.unfinished())?;
+        remove_dir(&self.layout.begun())?;
         self.finish_removal()
     }
 

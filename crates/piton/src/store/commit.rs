@@ -134,6 +134,8 @@ pub struct Facts {
     pub skipped: Vec<Skipped>,
     /// The text of the session's record as it was then.
     pub record: Option<Vec<u8>>,
+    /// Whether files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
+    pub is_incomplete: bool,
 }
 
 impl Facts {
@@ -163,7 +165,7 @@ impl Facts {
             }
         }
         if let Some(files) = self.files {
-            line(format_args!("files {files}"));
+            line(format_args!("{}files {files}", if self.is_incomplete { "incomplete yes\n" } else { "" }));
         }
         let usual = self.usual;
         line(format_args!("usual {:o} {:o} {:o}", usual.file, usual.executable, usual.dir));
@@ -217,6 +219,7 @@ impl Facts {
                 let path = unescape(value.strip_prefix("./")?.as_bytes())?;
                 self.restoring.as_mut()?.paths.push(path);
             }
+            "incomplete" => self.is_incomplete = value == "yes",
             "files" => self.files = value.parse().ok(),
             "usual" => {
                 let modes: Vec<_> = value.split(' ').filter_map(octal).collect();
@@ -523,6 +526,7 @@ mod tests {
                 Skipped { path: b"three".to_vec(), why: SkipReason::Excluded, extent: Extent::Dir(Some(9)) },
                 Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
             ],
+            is_incomplete: true,
             record: Some("task: caf\u{e9} %20\n\nstatus: \"x\"\n".as_bytes().to_vec()),
         }
     }

@@ -176,6 +176,31 @@ impl Layout {
         self.intents().join(format!("{project}.json"))
     }
 
+    /// Checkpoints that ran out of time and are to be completed.
+    pub(super) fn unfinished(&self) -> PathBuf {
+        self.base.join(LOCAL).join("unfinished")
+    }
+
+    /// The request of a project's unfinished checkpoint.
+    pub(super) fn unfinished_request(&self, project: &ProjectId) -> PathBuf {
+        self.unfinished().join(format!("{project}.json"))
+    }
+
+    /// The index of the files that an unfinished checkpoint has read so far.
+    pub(super) fn unfinished_index(&self, project: &ProjectId) -> PathBuf {
+        self.unfinished().join(format!("{project}.index"))
+    }
+
+    /// The ref that keeps these files from being collected.
+    pub(super) fn unfinished_ref(project: &ProjectId) -> String {
+        format!("refs/unfinished/{project}")
+    }
+
+    /// Hooks that are at work, or were when they were killed.
+    pub(super) fn begun(&self) -> PathBuf {
+        self.base.join(LOCAL).join("begun")
+    }
+
     /// What a repair puts aside.
     pub(super) fn repairs(&self) -> PathBuf {
         self.store.join("repairs")
@@ -234,9 +259,11 @@ impl Layout {
 
     /// The directories in which a process that is killed may leave temporary files that tell their age. Those among the locks
     /// do not: they are as old as can be from the beginning.
-    pub(super) fn with_temporaries(&self) -> [PathBuf; 8] {
-        ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
-            .map(|dir| self.store.join(dir))
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 10] {
+        let [store, info, packs, indexes, projects, restores, turns, notices] =
+            ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
+                .map(|dir| self.store.join(dir));
+        [store, info, packs, indexes, projects, restores, turns, notices, self.unfinished(), self.begun()]
     }
 
     /// The directories of a store, parents first.

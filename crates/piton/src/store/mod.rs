@@ -20,6 +20,7 @@ use crate::time::Moment;
 
 mod activity;
 mod base;
+mod begun;
 mod commit;
 mod copies;
 mod create;
@@ -48,11 +49,13 @@ mod stream;
 mod sweep;
 mod tree;
 mod turns;
+mod unfinished;
 mod verify;
 mod whole;
 
 pub(crate) use activity::Activity;
 pub use base::Archive;
+pub(crate) use begun::BegunHook;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
 pub(crate) use commit::{NewCheckpoint, Readable};
 pub use copies::ReadData;
@@ -75,6 +78,7 @@ pub(crate) use size::{Room, on_disk};
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
+pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
 pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 
 /// The largest index that is read: 10 million files.
@@ -152,8 +156,14 @@ impl Store {
     }
 
     /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
-    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<impl Deref<Target = [u8]> + Send + use<>> {
-        fsx::read_large(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
+    /// With `is_unfinished`, the bytes of the one that goes with the progress in the project's record.
+    pub(crate) fn read_index(
+        &self,
+        project: &ProjectId,
+        is_unfinished: bool,
+    ) -> Option<impl Deref<Target = [u8]> + Send + use<>> {
+        let path = if is_unfinished { self.layout.unfinished_index(project) } else { self.layout.index(project) };
+        fsx::read_large(&path, INDEX_BYTES_MAX).ok().flatten()
     }
 
     /// What a project's index takes on the disk.

@@ -152,6 +152,26 @@ impl ProjectRecord {
         self.keys.insert("index_behind".to_owned(), noted.into());
     }
 
+    /// The progress of an unfinished checkpoint, as a record of its own; `None` where a checkpoint was taken since.
+    pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<Self> {
+        let noted = self.keys.get("unfinished")?.as_object()?;
+        let parent = noted.get("parent").and_then(Value::as_str).map(str::to_owned);
+        (parent == newest.map(|newest| newest.to_string())).then(|| noted.clone().into())
+    }
+
+    pub(crate) fn has_progress(&self) -> bool {
+        self.keys.contains_key("unfinished")
+    }
+
+    /// Notes the progress of an unfinished checkpoint after `newest`. Returns whether there was any before, if it is cleared.
+    pub(crate) fn set_progress(&mut self, progress: Option<Self>, newest: Option<ObjectId>) -> bool {
+        let Some(Self { mut keys, .. }) = progress else {
+            return self.keys.shift_remove("unfinished").is_some();
+        };
+        keys.insert("parent".to_owned(), newest.map(|newest| newest.to_string()).into());
+        self.keys.insert("unfinished".to_owned(), keys.into()).is_some()
+    }
+
     /// When the entries of the index were last read, in seconds: when it was written, or when the files that had changed
     /// shortly before that were read again. `None` where there is no index.
     pub(crate) fn index_read_secs(&self) -> Option<i64> {
@@ -308,6 +328,7 @@ impl Store {
             self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
+        self.drop_unfinished(&locked, id, now)?;
         for path in [self.layout.index(id), self.layout.lineage(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }

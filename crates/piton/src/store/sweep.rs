@@ -21,7 +21,7 @@ impl Store {
         for dir in self.layout.with_temporaries().into_iter().chain([self.layout.ledgers()]) {
             remove_older(&dir, fsx::TEMP_PREFIX, ABANDONED_AFTER_SECS, now);
         }
-        for dir in [self.layout.turns(), self.layout.notices()] {
+        for dir in [self.layout.turns(), self.layout.notices(), self.layout.begun()] {
             remove_older(&dir, "", SESSION_FORGOTTEN_AFTER_SECS, now);
         }
     }

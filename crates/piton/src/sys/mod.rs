@@ -68,7 +68,7 @@ impl Stat {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FileTime {
     pub(crate) secs: i64,
     pub(crate) nanos: u32,

@@ -135,6 +135,8 @@ fn dir_node(path: &[u8]) -> DirNode {
     DirNode {
         path: path.into(),
         mode: 0o755,
+        ctime: FileTime { secs: 0, nanos: 1 },
+        mtime: FileTime { secs: 0, nanos: 1 },
         files: Vec::new(),
         names: Vec::new(),
         dirs: Vec::new(),

@@ -10,7 +10,7 @@ use super::cache::{Cache, DirInCache};
 use super::index::{fingerprint, has_fingerprint};
 use crate::id::ObjectId;
 use crate::relpath;
-use crate::sys::Stat;
+use crate::sys::{FileTime, Stat};
 
 /// How many `.gitignore` files that are not in scope are remembered. Below the others, rules are looked up anew.
 const HIDDEN_RULES_MAX: usize = 4096;
@@ -29,6 +29,10 @@ pub(crate) struct DirNode {
     /// Relative to the project.
     pub(crate) path: Box<[u8]>,
     pub(crate) mode: u16,
+    /// When the directory itself was last changed, moved or given another mode.
+    pub(crate) ctime: FileTime,
+    /// When a name in it was last made or removed.
+    pub(crate) mtime: FileTime,
     /// Sorted by name.
     pub(crate) files: Vec<FileNode>,
     /// The names of the files, one after the other: a hundred thousand small allocations cost more than the scan.

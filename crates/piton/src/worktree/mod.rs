@@ -16,7 +16,7 @@ mod write;
 mod young;
 
 pub(crate) use cache::Cache;
-pub(crate) use index::{IndexSums, index_bytes_max, write_index};
+pub(crate) use index::{IndexSums, index_bytes_max, is_settled, write_index};
 pub(crate) use manifest::{Child, DirNode, FileNode, Limits, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};

@@ -261,6 +261,8 @@ impl Work<'_> {
         let node = DirNode {
             path: task.path.into(),
             mode: stat.mode,
+            ctime: stat.ctime,
+            mtime: stat.mtime,
             files: Vec::new(),
             names: Vec::new(),
             dirs: Vec::new(),

@@ -67,6 +67,8 @@ mod tests {
     #[test]
     fn the_newest_files_are_read_again_until_there_is_no_more_room() {
         let dir = |files| DirNode {
+            ctime: FileTime { secs: 0, nanos: 1 },
+            mtime: FileTime { secs: 0, nanos: 1 },
             path: Box::default(),
             mode: 0o755,
             files,

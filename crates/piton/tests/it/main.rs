@@ -11,6 +11,7 @@ mod hostile;
 mod ignore_oracle;
 mod journal;
 mod kit;
+mod late;
 mod lineage;
 mod links;
 mod lost;

@@ -89,10 +89,10 @@ fn what_is_below_does_not_see_what_is_above() {
         &["error", "fsx", "id", "relpath", "section", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
-            "diff", "history", "project", "prune", "purge", "repair", "restore", "session", "status", "survey", "take",
-            "triggers",
+            "diff", "history", "late", "project", "prune", "purge", "repair", "restore", "session", "status", "survey",
+            "take", "triggers",
         ],
-        &["journal", "manager", "notice"],
+        &["ensured", "journal", "manager", "notice", "unprotected"],
     ];
     for source in sources() {
         let row = ROWS.iter().position(|row| row.iter().any(|module| source.is_in(module)));
