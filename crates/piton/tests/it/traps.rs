@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use piton::{
-    ErrorKind, History, Outcome, Progress, Project, Request, RestoreOptions, RestoreTo, Settings, Store, WhyLeft,
-    WhySkipped,
+    ErrorKind, History, Outcome, Progress, Project, Request, RestoreOptions, RestoreTo, Settings, SkipReason, Store,
+    WhyLeft, WhySkipped,
 };
 use testkit::{Sandbox, files_in};
 
