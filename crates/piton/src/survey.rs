@@ -95,7 +95,6 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let index = store.read_index(project.id());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
-    let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
     let hidden_rules = ground.record.hidden_rules();
     let young_from = ground.record.index_read_secs().map_or(i128::MIN, young_from_nanos);
     progress.files_found.store(0, Ordering::Relaxed);
@@ -104,7 +103,7 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
         scope: &scope,
         rules_after: extra.rules_after,
         cache: known.cache.as_ref(),
-        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
+        same_rules: ground.record.index_and_rules().is_some_and(|(_, rules)| rules == scope.sum().to_string()),
         hidden_rules: &hidden_rules,
         believed_before_nanos: believed_before_nanos(ground.record),
         young_from_nanos: young_from,
