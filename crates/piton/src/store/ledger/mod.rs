@@ -160,7 +160,7 @@ impl Store {
     pub(super) fn remove_ledgers(&self) -> Result<()> {
         self.projects_with_ledger()?.iter().try_for_each(|project| self.remove_ledger(project))?;
         fsx::remove_beginning_with(fsx::TEMP_PREFIX, &self.layout.ledgers())?;
-        // They stay where somebody else keeps something in them.
+        // Directories that hold other files stay.
         let _ = fs::remove_dir(self.layout.ledgers());
         let _ = fs::remove_dir(self.layout.local());
         Ok(())
