@@ -379,6 +379,13 @@ impl<'a> Planner<'a> {
                     let why = WhyLeft::Failed(plain_io(&error));
                     draft.plan.left.push(Left { path: dir.to_vec(), why });
                 }
+                Ok(_) if draft.skipped.contains_key(dir) && !draft.plan.moves_from(dir) => {
+                    self.want_dir_outside(dir, draft);
+                }
+                Ok(_) if !draft.plan.removes.iter().any(|remove| remove.path == dir) && !draft.plan.moves_from(dir) => {
+                    draft.blocked.insert(dir.to_vec());
+                    draft.make_dir(dir);
+                }
                 _ => draft.make_dir(dir),
             }
         }
