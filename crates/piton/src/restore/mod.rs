@@ -198,12 +198,7 @@ impl<'a> Restore<'a> {
                 others::others(&objects, &since(&target, checkpoints), survey.tree(), own, &paths)?
             }
         };
-        let root = project.open_dir()?;
-        let is_missing = root.is_none();
-        if is_missing {
-            project.check_disk(record.parent_device())?;
-        }
-        let root = root.map_or_else(Dir::missing, Ok).map_err(|error| Error::io("open", project.dir(), error))?;
+        let (root, is_missing) = open_root(project, &record)?;
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
         let planner = Planner {
@@ -359,6 +354,16 @@ impl<'a> Restore<'a> {
             ..report(outcome, self.target, Some(safety), done.left)
         })
     }
+}
+
+/// Opens the project's directory; for a deleted one, a stand-in, and true.
+fn open_root(project: &Project, record: &ProjectRecord) -> Result<(Dir, bool)> {
+    if let Some(root) = project.open_dir()? {
+        return Ok((root, false));
+    }
+    project.check_disk(record.parent_device())?;
+    let root = Dir::missing().map_err(|error| Error::io("open", project.dir(), error))?;
+    Ok((root, true))
 }
 
 /// All files as they are: half of them would be no help.
