@@ -16,7 +16,7 @@ const JSON: [(&str, &str); 30] = [
     ),
     (
         "rollback",
-        "the list: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
+        "the list, complete unless `--limit` is given: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
          `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`, `prompts` (newest first, a list of \
          `session`, `turn`, `agent`, `prompt`, `time`). With a checkpoint: as `restore`; \
          with `diff`: as `diff`",

@@ -41,7 +41,7 @@ fn a_long_history_is_cut_at_its_limit_whatever_the_file_of_ids_says() {
     let sandbox = Sandbox::new();
     let mut all: Vec<_> = (0..80).map(|number| take(&sandbox, number, KEPT)).collect();
     assert_eq!(ids(&sandbox), newest_of(&all, KEPT));
-    let spoil: [&dyn Fn(); 5] = [
+    let spoil: [&dyn Fn(); 6] = [
         &|| fs::remove_file(file(&sandbox)).expect("a file"),
         &|| fs::write(file(&sandbox), b"half").expect("a file"),
         &|| {
@@ -50,6 +50,8 @@ fn a_long_history_is_cut_at_its_limit_whatever_the_file_of_ids_says() {
             bytes[..end].fill(7);
             fs::write(file(&sandbox), bytes).expect("a file");
         },
+        // What was found to be wrong was removed, and is made again.
+        &|| assert!(!file(&sandbox).exists()),
         &|| {
             let bytes = fs::read(file(&sandbox)).expect("a file");
             fs::write(file(&sandbox), &bytes[..bytes.len() - 20]).expect("a file");
