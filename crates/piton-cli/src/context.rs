@@ -114,7 +114,7 @@ impl Context {
         let (dir, deleted) = match (&global.dir, env::current_dir()) {
             (Some(dir), _) if dir.is_absolute() => (dir.clone(), None),
             (named, here) => {
-                let (here, deleted) = here.map_or_else(deleted_dir, |here| Ok((here, None)))?;
+                let (here, deleted) = here.map_or_else(|error| deleted_dir(&error), |here| Ok((here, None)))?;
                 (named.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir)), deleted)
             }
         };
@@ -320,7 +320,7 @@ fn moment_of(time: SystemTime) -> Moment {
 }
 
 /// The directory that a shell says it is in, where the current one was deleted; and the error if nothing is known of it.
-fn deleted_dir(error: std::io::Error) -> Result<(PathBuf, Option<Error>), Error> {
+fn deleted_dir(error: &std::io::Error) -> Result<(PathBuf, Option<Error>), Error> {
     let is_gone = error.kind() == std::io::ErrorKind::NotFound;
     let deleted = Error::new(ErrorKind::Io, "find the current directory")
         .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })

@@ -71,7 +71,7 @@ pub(crate) struct Survey {
     pub(crate) unread_index: Option<PathBuf>,
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
-    pub(crate) scope: Scope,
+    pub(crate) scope: Box<Scope>,
     pub(crate) index: IndexAfter,
     /// Of a late survey: something changed since its time.
     pub(crate) is_incomplete: bool,
@@ -177,7 +177,7 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
         unprotected,
         unread_index,
         rules,
-        scope,
+        scope: Box::new(scope),
         index: after,
         reread_young: has_young,
         is_incomplete,
@@ -416,7 +416,7 @@ impl Survey {
             unprotected: false,
             unread_index: None,
             rules: scope.sum(),
-            scope,
+            scope: Box::new(scope),
             index: IndexAfter::Current,
             reread_young: false,
             is_incomplete: false,

@@ -217,15 +217,7 @@ pub(super) fn apply(
             done.removed.push(path);
         }
     }
-    for path in &plan.drop_dirs {
-        match hand.remove_dir(path) {
-            Ok(Change::Made) => done.removed_dirs.push(path.clone()),
-            // One that still holds something stays, and that is right: what it holds is out of scope.
-            Ok(Change::Left) => {}
-            Err(error) if sys::is_gone(&error) => {}
-            Err(error) => done.left.push(failed(path, &error)),
-        }
-    }
+    drop_dirs(plan.drop_dirs, &mut hand, &mut done);
     // A directory that made way for one of these is gone by now.
     for (path, name) in plan.backs {
         done.note_failure(&path, hand.move_aside(&path, &name));
@@ -258,6 +250,18 @@ pub(super) fn apply(
     }
     done.left.sort_by(|a, b| a.path.cmp(&b.path));
     done
+}
+
+fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut Hand<'_>, done: &mut Done) {
+    for path in dirs {
+        match hand.remove_dir(&path) {
+            Ok(Change::Made) => done.removed_dirs.push(path),
+            // One that still holds something stays, and that is right: what it holds is out of scope.
+            Ok(Change::Left) => {}
+            Err(error) if sys::is_gone(&error) => {}
+            Err(error) => done.left.push(failed(&path, &error)),
+        }
+    }
 }
 
 /// What writing needs.

@@ -217,12 +217,7 @@ impl<'a> Restore<'a> {
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
-        let root = project.open_dir()?;
-        let is_missing = root.is_none();
-        if is_missing {
-            project.check_disk(record.parent_device())?;
-        }
-        let root = root.map_or_else(Dir::missing, Ok).map_err(|error| Error::io("open", project.dir(), error))?;
+        let (root, is_missing) = open_root(project, &record)?;
         let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
@@ -241,18 +236,12 @@ impl<'a> Restore<'a> {
         };
         let Planned { plan, survey, rules } = planning.run()?;
         // What is cut short has been agreed to.
-        let others = match verb {
-            None => Vec::new(),
-            Some(_) => {
-                let activity = store.activity(project.id(), settings.session_idle_minutes, now);
-                let own = options.session.map(|session| [session.to_owned()].into());
-                let own = own.unwrap_or_else(|| others::meant_by(&target, checkpoints));
-                let since = since(&target, checkpoints);
-                let others = Others { objects: &objects, since: &since, own, paths: &paths, activity: &activity, now };
-                let newest = newest.as_ref().unwrap_or(&target);
-                let planner = Planner::to_look_at(&survey, newest, &objects, &root, &paths);
-                others.find(|| others::changed_since(&planner, &rules.rescoped))?
-            }
+        let others = if verb.is_none() {
+            Vec::new()
+        } else {
+            let activity = store.activity(project.id(), settings.session_idle_minutes, now);
+            let planner = Planner::to_look_at(&survey, newest.as_ref().unwrap_or(&target), &objects, &root, &paths);
+            Others::new(&target, checkpoints, options.session, &activity, now).find(&planner, &rules.rescoped)?
         };
         Ok(Self {
             store,
@@ -421,10 +410,13 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// The checkpoint and all that came after it, in the order of time.
-fn since(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Checkpoint> {
-    let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
-    checkpoints.iter().take(place + 1).rev().cloned().collect()
+/// Opens the directory of a project, and returns whether it is missing. Fails if the disk that it was on is not there.
+fn open_root(project: &Project, record: &ProjectRecord) -> Result<(Dir, bool)> {
+    if let Some(root) = project.open_dir()? {
+        return Ok((root, false));
+    }
+    project.check_disk(record.parent_device())?;
+    Ok((Dir::missing().map_err(|error| Error::io("open", project.dir(), error))?, true))
 }
 
 fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Planner;
 use crate::error::Result;
 use crate::relpath;
-use crate::store::{Activity, Checkpoint, Objects};
+use crate::store::{Activity, Checkpoint};
 use crate::time::Moment;
 
 /// Work of another session, which is at work now, since the checkpoint that is restored.
@@ -34,15 +34,12 @@ impl OtherWork {
 
 /// A restore, as far as it matters here.
 pub(super) struct Others<'a> {
-    pub(super) objects: &'a Objects,
     /// The checkpoint that is restored, and those after it in the order of time.
-    pub(super) since: &'a [Checkpoint],
+    since: Vec<&'a Checkpoint>,
     /// The sessions whose work may be taken back.
-    pub(super) own: BTreeSet<String>,
-    /// The paths that are restored; all, if there are none.
-    pub(super) paths: &'a [Vec<u8>],
-    pub(super) activity: &'a Activity,
-    pub(super) now: Moment,
+    own: BTreeSet<String>,
+    activity: &'a Activity,
+    now: Moment,
 }
 
 /// A session that had a turn at a checkpoint.
@@ -54,30 +51,46 @@ struct Worker {
     known_secs: i64,
 }
 
-impl Others<'_> {
-    /// Returns the work of others. `since_newest` returns the paths that changed since the newest checkpoint.
+impl<'a> Others<'a> {
+    /// A restore of `target`, which is one of `checkpoints`. `session` is the one that asks, if one does: only its own work
+    /// is taken back without consent.
+    pub(super) fn new(
+        target: &Checkpoint,
+        checkpoints: &'a [Checkpoint],
+        session: Option<&str>,
+        activity: &'a Activity,
+        now: Moment,
+    ) -> Self {
+        let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
+        let since = checkpoints.iter().take(place + 1).rev().collect();
+        let own = session.map(|session| [session.to_owned()].into());
+        Self { since, own: own.unwrap_or_else(|| meant_by(target, checkpoints)), activity, now }
+    }
+
+    /// Returns the work of others. `planner` compares the newest checkpoint with the files as they are; paths in `rescoped`
+    /// are in scope by rules that the restore brings back.
     ///
     /// If no work may be taken back, the first is meant that came after the checkpoint: the user who goes back to before it
     /// knows of it.
-    pub(super) fn find(&self, since_newest: impl FnOnce() -> Result<Vec<Vec<u8>>>) -> Result<Vec<OtherWork>> {
+    pub(super) fn find(&self, planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<OtherWork>> {
         let mut own = self.own.clone();
-        let mut since_newest = Some(since_newest);
         let mut found: BTreeMap<String, OtherWork> = BTreeMap::new();
         for (at, checkpoint) in self.since.iter().enumerate() {
             let workers = workers(checkpoint);
             if workers.is_empty() || workers.iter().all(|worker| own.contains(&worker.session)) {
                 continue;
             }
-            let changed = match (self.since.get(at + 1), since_newest.take()) {
-                (Some(next), unused) => {
-                    since_newest = unused;
-                    let changes = self.objects.compare_trees(Some(checkpoint.tree), Some(next.tree))?;
+            let changed = match self.since.get(at + 1) {
+                Some(next) => {
+                    let changes = planner.objects.compare_trees(Some(checkpoint.tree), Some(next.tree))?;
                     changes.into_iter().map(|change| change.path).collect()
                 }
-                (None, Some(since_newest)) => since_newest()?,
-                (None, None) => Vec::new(),
+                None => changed_since(planner, rescoped)?,
             };
-            let changed: Vec<_> = changed.into_iter().filter(|path| self.is_restored(path)).collect();
+            let is_restored = |path: &Vec<u8>| {
+                planner.paths.is_empty() || planner.paths.iter().any(|dir| relpath::is_within(path, dir))
+            };
+            let changed: Vec<_> = changed.into_iter().filter(is_restored).collect();
             if changed.is_empty() {
                 continue;
             }
@@ -106,15 +119,11 @@ impl Others<'_> {
         }
         Ok(found)
     }
-
-    fn is_restored(&self, path: &[u8]) -> bool {
-        self.paths.is_empty() || self.paths.iter().any(|dir| relpath::is_within(path, dir))
-    }
 }
 
 /// The paths that differ between the planner's checkpoint and the files as they are, without those in `rescoped`: they are
 /// in scope by rules that the restore brings back.
-pub(super) fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     let plan = planner.plan()?;
     let (made, dropped) = plan.directories();
     let files = plan.written().map(|(path, _)| path).chain(plan.removed()).chain(plan.remoded().map(|(path, _)| path));
@@ -124,7 +133,7 @@ pub(super) fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Resu
 
 /// The sessions whose work a restore of `target` takes back by its meaning: those whose turns began from it, or, of a safety
 /// checkpoint, from the checkpoint that was restored then.
-pub(super) fn meant_by(target: &Checkpoint, checkpoints: &[Checkpoint]) -> BTreeSet<String> {
+fn meant_by(target: &Checkpoint, checkpoints: &[Checkpoint]) -> BTreeSet<String> {
     let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
     let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
     workers(restored.unwrap_or(target)).into_iter().map(|worker| worker.session).collect()

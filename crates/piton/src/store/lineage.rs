@@ -61,7 +61,7 @@ impl Store {
 impl Lineage {
     fn open(path: PathBuf) -> Option<Self> {
         let file = File::options().read(true).write(true).open(&path).ok()?;
-        let bytes = file.metadata().ok().filter(|found| found.is_file())?.len();
+        let bytes = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
         // Half of an id at the end was being written when the power failed.
         Some(Self { file, path, count: bytes / ENTRY })
     }
