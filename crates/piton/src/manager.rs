@@ -34,6 +34,7 @@ use crate::diff::{self, Diff};
 use crate::ensured::Ensured;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{History, Listed};
+use crate::id::ProjectId;
 use crate::journal::{Event, Journal, Level};
 use crate::project::{self, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
@@ -231,28 +232,34 @@ impl Manager {
             self.note_turn(store, &project, &request.reason, &declined.report, now, progress);
             return Some(declined);
         }
-        let begun = BegunHook { origin: request.origin.clone(), project: root.clone(), time: now };
-        let begun = store.mark_begun(&begun).ok();
-        let report = take(store, &project, request, &self.settings, now, progress);
-        drop(begun);
+        let report = {
+            let begun = BegunHook { origin: request.origin.clone(), project: root.clone(), time: now };
+            let _marked = store.mark_begun(&begun).ok();
+            take(store, &project, request, &self.settings, now, progress)
+        };
         self.note_turn(store, &project, &request.reason, &report, now, progress);
         let outcome = report.as_ref().ok().map(|report| report.outcome);
         let is_unfinished = outcome == Some(Outcome::Skipped(WhySkipped::Deadline))
             && leave_unfinished(store, &project, request, now).is_ok();
+        if unfinished.is_some() && matches!(outcome, Some(Outcome::Taken(_) | Outcome::Unchanged(_))) {
+            let _ = store.withdraw_unfinished(project.id());
+        }
+        self.note_attempt(store, project.id(), &report);
+        Some(Ensured { dir: root, report, is_unfinished })
+    }
+
+    /// Remembers an attempt that came to nothing, so that the turn is not held up by the next one.
+    fn note_attempt(&self, store: &Store, project: &ProjectId, report: &Result<Report>) {
         let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
-        match outcome {
-            Some(Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) => {
+        match report.as_ref().map(|report| report.outcome) {
+            Ok(Outcome::Taken(_) | Outcome::Unchanged(_)) => {}
+            Ok(Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) => {
                 self.change_note(store, |note| note.misses += 1);
             }
-            Some(Outcome::Taken(_) | Outcome::Unchanged(_)) => {
-                if unfinished.is_some() {
-                    let _ = store.withdraw_unfinished(project.id());
-                }
-            }
-            _ if store.knows(project.id()) || report.as_ref().is_err_and(is_passing) => {}
-            _ => self.change_note(store, |note| note.refused.push(project.id().clone())),
+            Err(error) if is_passing(error) => {}
+            _ if store.knows(project) => {}
+            _ => self.change_note(store, |note| note.refused.push(project.clone())),
         }
-        Some(Ensured { dir: root, report, is_unfinished })
     }
 
     /// Returns whether the user is still to be told that the checkpoint of a project is being completed, once.

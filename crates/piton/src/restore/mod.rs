@@ -219,8 +219,7 @@ impl<'a> Restore<'a> {
         let new_objects = store.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
         let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
-        let stamp = now.stamp();
-        let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
+        let stamp = options.moves_uncovered_aside.then(|| now.stamp());
         let made = Made::after(&target, &root);
         let planning = Planning {
             ground: &ground,
@@ -228,7 +227,7 @@ impl<'a> Restore<'a> {
             root: &root,
             target: &target,
             paths: &paths,
-            moves_aside,
+            moves_aside: stamp.as_deref(),
             safety: safety.as_ref(),
             made: &made,
             // What goes on or goes back has been checked before.

@@ -116,9 +116,9 @@ impl Store {
         fs::rename(self.layout.store(), self.layout.aside())
             .map_err(|error| Error::io("remove", self.layout.store(), error))?;
         fsx::remove_file(&self.layout.last_prune())?;
-        self.remove_ledgers()?;
         remove_dir(&self.layout.unfinished())?;
         remove_dir(&self.layout.begun())?;
+        self.remove_ledgers()?;
         self.finish_removal()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::commit::{FACTS_HEADER, skipped_line};
+use super::facts::{FACTS_HEADER, skipped_line};
 use super::{Objects, ProjectLock, Store, tree};
 use crate::error::Result;
 use crate::fsx;

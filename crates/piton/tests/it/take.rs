@@ -103,9 +103,12 @@ fn one_per_project_session_and_turn() {
 fn a_refused_turn_has_had_its_try_and_one_out_of_time_has_not() {
     let sandbox = Sandbox::new();
     let project = sandbox.project();
-    let refused = take_for(&sandbox, &project, &enabled(), &auto("s", "t"));
-    assert_eq!(refused.outcome, Outcome::Skipped(WhySkipped::Empty));
     sandbox.tree("a.txt");
+    taken(&take_for(&sandbox, &project, &enabled(), &auto("s", "t0")));
+    sandbox.tree("a.txt\nb.txt");
+    let few = Settings { max_files: 1, ..enabled() };
+    let refused = take_for(&sandbox, &project, &few, &auto("s", "t"));
+    assert_eq!(refused.outcome, Outcome::Skipped(WhySkipped::TooManyFiles));
     let again = take_for(&sandbox, &project, &enabled(), &auto("s", "t"));
     assert_eq!(again.outcome, Outcome::Skipped(WhySkipped::AlreadyThisTurn));
 

@@ -1,0 +1,258 @@
+//! The facts of a checkpoint: what git has no field for, in lines that docs/FORMAT.md defines. Lines that this version does
+//! not know are left alone.
+
+use std::fmt::Write as _;
+
+use crate::id::{CheckpointId, ObjectId};
+use crate::relpath::{escape, unescape};
+use crate::skipped::{Extent, SkipReason, Skipped};
+
+pub(super) const FACTS_HEADER: &[u8] = b"piton 1";
+
+/// What made a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CheckpointKind {
+    /// An agent was about to change something.
+    #[default]
+    Auto,
+    /// A user asked for it.
+    Manual,
+    /// A restore was about to begin.
+    Safety,
+}
+
+impl CheckpointKind {
+    /// The word for it in records and in `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Manual => "manual",
+            Self::Safety => "safety",
+        }
+    }
+}
+
+/// Who worked for whom when a checkpoint was taken. All of it is optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Which agent.
+    pub agent: Option<String>,
+    /// The agent's name for the talk.
+    pub session: Option<String>,
+    /// The agent's name for one prompt of it.
+    pub turn: Option<String>,
+}
+
+/// The permission bits that most files of a checkpoint have. Those of all others are in [`Facts::modes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsualModes {
+    /// Of files that are not executable.
+    pub file: u16,
+    /// Of files that are.
+    pub executable: u16,
+    /// Of directories.
+    pub dir: u16,
+}
+
+impl Default for UsualModes {
+    fn default() -> Self {
+        Self { file: 0o644, executable: 0o755, dir: 0o755 }
+    }
+}
+
+/// Which restore a safety checkpoint was taken for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restoring {
+    /// What was asked for.
+    pub verb: RestoreVerb,
+    /// What was to be restored.
+    pub target: CheckpointId,
+    /// Only these paths; all, if there are none.
+    pub paths: Vec<Vec<u8>>,
+    /// What was given another name in its directory, and that name: files that no checkpoint covers and that went aside,
+    /// and those that came back.
+    pub asides: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What the restore made out of scope, where no later scan finds it: files and links with the id of their contents,
+    /// directories without.
+    pub outside: Vec<(Vec<u8>, Option<ObjectId>)>,
+}
+
+/// The ways to ask for a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestoreVerb {
+    /// To a checkpoint that was named.
+    Restore,
+    /// To before the last restore.
+    Undo,
+    /// To before the last undo.
+    Redo,
+}
+
+impl RestoreVerb {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Restore => "restore",
+            Self::Undo => "undo",
+            Self::Redo => "redo",
+        }
+    }
+
+    /// Reads [`Self::word`] back.
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::Restore, Self::Undo, Self::Redo].into_iter().find(|verb| verb.word() == word)
+    }
+}
+
+/// What git has no field for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What made the checkpoint.
+    pub kind: CheckpointKind,
+    /// Who was at work.
+    pub origin: Origin,
+    /// For a safety checkpoint: what came after it.
+    pub restoring: Option<Restoring>,
+    /// How many files it holds; unknown for those that stock git made.
+    pub files: Option<u64>,
+    /// The permission bits of most files.
+    pub usual: UsualModes,
+    /// The permission bits of files and directories that differ from the usual ones, by path.
+    pub modes: Vec<(Vec<u8>, u16)>,
+    /// Directories with nothing in them, by path.
+    pub empty_dirs: Vec<Vec<u8>>,
+    /// What was seen and left out.
+    pub skipped: Vec<Skipped>,
+    /// The text of the session's record as it was then.
+    pub record: Option<Vec<u8>>,
+    /// Whether files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
+    pub is_incomplete: bool,
+}
+
+impl Facts {
+    /// Whether two checkpoints of the same tree hold the same files, bit for bit of their permissions too.
+    pub(crate) fn same_files(&self, other: &Self) -> bool {
+        self.usual == other.usual && self.modes == other.modes && self.empty_dirs == other.empty_dirs
+    }
+
+    pub(super) fn write(&self, message: &mut String) {
+        let mut line = |text: std::fmt::Arguments<'_>| writeln!(message, "{text}").expect("a string takes everything");
+        line(format_args!("kind {}", self.kind.word()));
+        let origin = &self.origin;
+        for (key, value) in [("agent", &origin.agent), ("session", &origin.session), ("turn", &origin.turn)] {
+            if let Some(value) = value {
+                line(format_args!("{key} {}", escape(value.as_bytes())));
+            }
+        }
+        if let Some(Restoring { verb, target, paths, asides, outside }) = &self.restoring {
+            line(format_args!("restoring {} {target}", verb.word()));
+            paths.iter().for_each(|path| line(format_args!("restoring-path ./{}", escape(path))));
+            for (path, name) in asides {
+                line(format_args!("restoring-aside ./{} {}", escape(path), escape(name)));
+            }
+            for (path, id) in outside {
+                let made = id.map_or_else(|| "dir".to_owned(), |id| id.to_string());
+                line(format_args!("restoring-outside {made} ./{}", escape(path)));
+            }
+        }
+        if let Some(files) = self.files {
+            line(format_args!("{}files {files}", if self.is_incomplete { "incomplete yes\n" } else { "" }));
+        }
+        let usual = self.usual;
+        line(format_args!("usual {:o} {:o} {:o}", usual.file, usual.executable, usual.dir));
+        for (path, mode) in &self.modes {
+            line(format_args!("mode {mode:o} {}", escape(path)));
+        }
+        for path in &self.empty_dirs {
+            line(format_args!("empty {}", escape(path)));
+        }
+        for skipped in &self.skipped {
+            line(format_args!("{}", skipped_line(skipped)));
+        }
+        if let Some(record) = &self.record {
+            line(format_args!("record {}", escape(record)));
+        }
+    }
+
+    pub(super) fn read_line(&mut self, line: &[u8]) -> Option<()> {
+        let line = std::str::from_utf8(line).ok()?;
+        let (key, value) = line.split_once(' ')?;
+        let text = || unescape(value.as_bytes()).and_then(|bytes| String::from_utf8(bytes).ok());
+        let octal = |digits: &str| u16::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
+        match key {
+            "kind" => {
+                self.kind = match value {
+                    "manual" => CheckpointKind::Manual,
+                    "safety" => CheckpointKind::Safety,
+                    _ => CheckpointKind::Auto,
+                }
+            }
+            "agent" => self.origin.agent = text(),
+            "session" => self.origin.session = text(),
+            "turn" => self.origin.turn = text(),
+            "restoring" => {
+                let (verb, target) = value.split_once(' ')?;
+                let (verb, target) = (RestoreVerb::parse(verb)?, ObjectId::from_hex(target.as_bytes())?);
+                let (paths, asides, outside) = Default::default();
+                self.restoring = Some(Restoring { verb, target, paths, asides, outside });
+            }
+            "restoring-aside" => {
+                let (path, name) = value.strip_prefix("./")?.split_once(' ')?;
+                let aside = (unescape(path.as_bytes())?, unescape(name.as_bytes())?);
+                self.restoring.as_mut()?.asides.push(aside);
+            }
+            "restoring-outside" => {
+                let (made, path) = value.split_once(" ./")?;
+                let id = if made == "dir" { None } else { Some(ObjectId::from_hex(made.as_bytes())?) };
+                self.restoring.as_mut()?.outside.push((unescape(path.as_bytes())?, id));
+            }
+            "restoring-path" => {
+                let path = unescape(value.strip_prefix("./")?.as_bytes())?;
+                self.restoring.as_mut()?.paths.push(path);
+            }
+            "incomplete" => self.is_incomplete = value == "yes",
+            "files" => self.files = value.parse().ok(),
+            "usual" => {
+                let modes: Vec<_> = value.split(' ').filter_map(octal).collect();
+                let [file, executable, dir] = modes.try_into().ok()?;
+                self.usual = UsualModes { file, executable, dir };
+            }
+            "mode" => {
+                let (mode, path) = value.split_once(' ')?;
+                self.modes.push((unescape(path.as_bytes())?, octal(mode)?));
+            }
+            "empty" => self.empty_dirs.push(unescape(value.as_bytes())?),
+            "skipped" => self.skipped.push(read_skipped(value)?),
+            "record" => self.record = Some(unescape(value.as_bytes())?),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+pub(super) fn skipped_line(Skipped { path, why, extent }: &Skipped) -> String {
+    let extent = match extent {
+        Extent::File => "file".to_owned(),
+        Extent::Dir(None) => "dir".to_owned(),
+        Extent::Dir(Some(files)) => format!("dir:{files}"),
+        Extent::Some(files) => format!("some:{files}"),
+    };
+    // A path may be empty (the project itself), a field may not: hence the dot in front.
+    format!("skipped {} {extent} ./{}", why.word(), escape(path))
+}
+
+fn read_skipped(value: &str) -> Option<Skipped> {
+    let mut fields = value.splitn(3, ' ');
+    let why = SkipReason::parse(fields.next()?)?;
+    let extent = match fields.next()? {
+        "file" => Extent::File,
+        "dir" => Extent::Dir(None),
+        counted => match counted.split_once(':')? {
+            ("dir", files) => Extent::Dir(Some(files.parse().ok()?)),
+            ("some", files) => Extent::Some(files.parse().ok()?),
+            _ => return None,
+        },
+    };
+    let path = unescape(fields.next()?.strip_prefix("./")?.as_bytes())?;
+    Some(Skipped { path, why, extent })
+}
