@@ -1,0 +1,104 @@
+//! Sessions in the agent's terminal interface: `/rollback` typed as a prompt, `/clear` and restarts.
+
+use anyhow::{Context, Result, ensure};
+
+use super::super::terminal::Terminal;
+use super::super::tools::Step;
+use super::{Run, expect_rows, expect_told, restore_to, same, sessions};
+
+const ADD: &str = "add a file and a line";
+const DROP: &str = "drop the sources";
+const NEXT: &str = "what is left";
+const ANEW: &str = "write the readme from the start";
+
+fn shell(command: &str) -> Vec<Step> {
+    vec![Step::Shell(command.to_owned())]
+}
+
+/// Two prompts, then every form of the command, then a prompt at which the agent is told.
+pub(super) fn rollback(run: &mut Run) -> Result<()> {
+    let command = run.scratch.agent.rollback().context("the agent has no such command")?;
+    run.scratch.protect()?;
+    let mut terminal = Terminal::start(&run.scratch)?;
+    let first = run.scratch.state();
+    terminal.prompt(&run.scratch, ADD, shell("echo line >> README.md && echo new > added.txt"))?;
+    let second = run.scratch.state();
+    terminal.prompt(&run.scratch, DROP, shell("rm -r src && echo other > run.sh && echo later > later.txt"))?;
+    ensure!(first != second && second != run.scratch.state(), "the agent did not change the files");
+    run.check("rows", |scratch| expect_rows(scratch, &[DROP, ADD]));
+
+    let count = run.scratch.model.count();
+    let mut type_in = |words: &str, answer: &str| {
+        terminal.send(format!("{command} {words}").trim())?;
+        terminal.wait_for(answer)?;
+        terminal.rest()
+    };
+    run.check("typed-list", |_| type_in("", "Checkpoints for"));
+    run.check("typed-diff", |scratch| {
+        let row = scratch.row_of(DROP)?.number;
+        type_in(&format!("diff {row}"), "later.txt")
+    });
+    run.check("typed-new-file", |scratch| {
+        let row = scratch.row_of(DROP)?;
+        type_in(&format!("{} later.txt", row.number), "later.txt: ")?;
+        ensure!(!scratch.project.join("later.txt").exists(), "later.txt is still there");
+        Ok(())
+    });
+    run.check("typed-file", |scratch| {
+        let row = scratch.row_of(DROP)?;
+        type_in(&format!("{} run.sh", row.number), &format!("Restored to {}", row.short_id))?;
+        let (now, path) = (scratch.state(), b"run.sh".as_slice());
+        ensure!(now.get(path) == second.get(path), "run.sh is not as before");
+        ensure!(!scratch.project.join("src").exists(), "more than one file was restored");
+        Ok(())
+    });
+    run.check("typed-restore", |scratch| {
+        let row = scratch.row_of(ADD)?;
+        type_in(&row.number.to_string(), &format!("Restored to {}", row.short_id))?;
+        same(&scratch.state(), &first, "after the typed restore")
+    });
+    run.check("no-calls", |scratch| {
+        let more = scratch.model.count() - count;
+        ensure!(more == 0, "the model was called {more} times: {}", scratch.root.join("log/requests").display());
+        let rows = scratch.rows()?;
+        let taken = rows.iter().find(|row| row.reason.contains("rollback ") && row.kind == "auto");
+        ensure!(taken.is_none(), "a typed command has a checkpoint: {taken:?}");
+        Ok(())
+    });
+    let count = run.scratch.model.count();
+    let told = terminal.prompt(&run.scratch, NEXT, Vec::new());
+    run.check("told", |scratch| told.and_then(|()| expect_told(scratch, count, NEXT, "added.txt")));
+    Ok(())
+}
+
+/// A new session in the same terminal, and one after a restart: the user's own earlier work is not another's.
+pub(super) fn clear(run: &mut Run) -> Result<()> {
+    run.scratch.protect()?;
+    let mut terminal = Terminal::start(&run.scratch)?;
+    let first = run.scratch.state();
+    terminal.prompt(&run.scratch, ADD, shell("echo line >> README.md && echo new > added.txt"))?;
+    terminal.send(run.scratch.agent.clear())?;
+    terminal.rest()?;
+    let second = run.scratch.state();
+    terminal.prompt(&run.scratch, DROP, shell("rm -r src && echo other > run.sh"))?;
+    ensure!(first != second && second != run.scratch.state(), "the agent did not change the files");
+    run.check("clear", |scratch| {
+        let sessions = sessions(scratch)?;
+        ensure!(sessions.len() == 2, "the sessions before and after are {sessions:?}");
+        let ids = scratch.prompt_ids()?;
+        ensure!(ids.len() == 2, "two prompts have the rows {ids:?}");
+        restore_to(scratch, &ids[1], &first)
+    });
+    drop(terminal);
+    let mut terminal = Terminal::start(&run.scratch)?;
+    let third = run.scratch.state();
+    terminal.prompt(&run.scratch, ANEW, shell("echo anew > README.md"))?;
+    drop(terminal);
+    let mut terminal = Terminal::start(&run.scratch)?;
+    terminal.prompt(&run.scratch, NEXT, shell("echo again > again.txt"))?;
+    run.check("restart", |scratch| {
+        let ids = scratch.prompt_ids()?;
+        restore_to(scratch, ids.get(1).context("no row for the prompt before the restart")?, &third)
+    });
+    Ok(())
+}
