@@ -52,11 +52,21 @@ pub(super) trait Agent: Sync {
         &[]
     }
 
+    /// First words of the last message in calls of the model that the agent makes for itself: suggestions, memory.
+    fn background(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The words before the arguments of a rollback typed as a prompt; `None` if the agent has no way.
     fn rollback(&self) -> Option<&'static str>;
 
     /// The command that begins a new session in the terminal interface.
     fn clear(&self) -> &'static str;
+
+    /// The keys that confirm it.
+    fn clear_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// The files that name the hook, and its time limit.
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf>;

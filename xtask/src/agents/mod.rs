@@ -16,8 +16,10 @@ mod tools;
 mod wire;
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio, exit};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -57,6 +59,10 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     if std::env::var_os(INSIDE).is_some() {
+        thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            exit(130);
+        });
         return run_all(&options);
     }
     let needed: &[&str] = if options.is_headless { &["npm", "git"] } else { &["npm", "git", "tmux"] };
@@ -147,7 +153,11 @@ fn enter(arguments: &[OsString], settings: &Settings) -> Result<Option<ExitCode>
     again.arg(std::env::current_exe().context("cannot find this program")?).arg("agents").args(arguments);
     again.args([OsStr::new("--piton"), settings.piton.as_os_str()]);
     again.args([OsStr::new("--scratch"), settings.scratch.as_os_str()]);
-    let status = again.env(INSIDE, "1").status().context("cannot run unshare")?;
+    // The process inside ends with this one: its standard input is a pipe that closes then.
+    let mut child = again.env(INSIDE, "1").stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
+    let pipe = child.stdin.take();
+    let status = child.wait().context("cannot wait for unshare")?;
+    drop(pipe);
     Ok(Some(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }))
 }
 

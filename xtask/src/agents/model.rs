@@ -5,13 +5,13 @@
 //! kept, in memory and as a file.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::http::{self, Reply, Server};
+use super::http::{Reply, Request, Server};
 use super::tools::{self, Say, Step, Tool};
 use super::wire::{self, Api};
 
@@ -59,12 +59,13 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Starts a model for one project. Requests are written to `log`.
-    pub(super) fn start(project: String, log: PathBuf) -> Result<Self> {
+    /// Starts a model for one project. Requests are written to `log`. Calls whose last message begins with one of the words in
+    /// `background` are answered and not counted.
+    pub(super) fn start(project: String, log: PathBuf, background: &'static [&'static str]) -> Result<Self> {
         fs::create_dir_all(&log).with_context(|| format!("cannot make {}", log.display()))?;
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
-        let server = Server::start(move |request| answer(request, &shared, &project, &log))?;
+        let server = Server::start(move |request| answer(request, &shared, &project, &log, background))?;
         Ok(Self { server, state })
     }
 
@@ -91,7 +92,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn answer(request: &http::Request, state: &Mutex<State>, project: &str, log: &std::path::Path) -> Reply {
+fn answer(request: &Request, state: &Mutex<State>, project: &str, log: &Path, background: &[&str]) -> Reply {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let api = if request.method == "POST" { Api::of(&request.target) } else { None };
     let mut held = lock(state);
@@ -99,10 +100,13 @@ fn answer(request: &http::Request, state: &Mutex<State>, project: &str, log: &st
     let number = held.requests;
     let reply = match api {
         Some(api) => {
-            held.calls.push(Call { body: String::from_utf8_lossy(&request.body).into_owned() });
-            let script = held.script.clone();
-            drop(held);
             let (tools, events) = api.parse(&body);
+            let is_background = is_of(&events, background);
+            if !is_background {
+                held.calls.push(Call { body: String::from_utf8_lossy(&request.body).into_owned() });
+            }
+            let script = if is_background { Script::default() } else { held.script.clone() };
+            drop(held);
             let say = match api.schema(&body).filter(|_| !tools::are_usable(&tools)) {
                 Some(schema) => Say::Text(tools::any(&schema).to_string()),
                 None => decide(&script, &tools, &events, project),
@@ -118,6 +122,15 @@ fn answer(request: &http::Request, state: &Mutex<State>, project: &str, log: &st
     });
     let _ = fs::write(log.join(format!("{number:03}{name:.60}.json")), format!("{kept:#}"));
     reply
+}
+
+/// Whether the last message of the user begins with one of these words.
+fn is_of(events: &[Event], background: &[&str]) -> bool {
+    let last = events.iter().rev().find_map(|event| match event {
+        Event::User(text) => Some(text),
+        Event::ToolResult => None,
+    });
+    last.is_some_and(|text| background.iter().any(|words| text.starts_with(words)))
 }
 
 fn decide(script: &Script, tools: &[Tool], events: &[Event], project: &str) -> Say {

@@ -86,7 +86,7 @@ impl Scratch {
         path.extend(cache.programs(agent));
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
         let path = std::env::join_paths(path)?.to_string_lossy().into_owned();
-        let model = Model::start(project.display().to_string(), root.join("log/requests"))?;
+        let model = Model::start(project.display().to_string(), root.join("log/requests"), agent.background())?;
         let scratch = Self { agent, root, home, project, model, path, session: None, runs: 0 };
         scratch.make_project()?;
         agent.configure(&scratch)?;

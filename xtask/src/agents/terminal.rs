@@ -15,7 +15,7 @@ use super::tools::Step;
 const COLUMNS: &str = "140";
 const LINES: &str = "50";
 /// The time for anything to appear. Agents are slow on a busy machine.
-const WAIT: Duration = Duration::from_secs(90);
+const WAIT: Duration = Duration::from_secs(75);
 const POLL: Duration = Duration::from_millis(200);
 /// A screen that does not change for so long is at rest.
 const REST: Duration = Duration::from_millis(1500);
@@ -31,7 +31,9 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Starts the agent and waits until it takes a prompt.
     pub(super) fn start(scratch: &Scratch) -> Result<Self> {
-        let socket = scratch.root.join("tmux");
+        // A socket that was used before may still be in use by a server that ends.
+        let socket = (1..).map(|n| scratch.root.join(format!("tmux-{n}"))).find(|socket| !socket.exists());
+        let socket = socket.context("no name for a socket")?;
         let (script, config) = (scratch.root.join("tui.sh"), scratch.root.join("tmux.conf"));
         fs::write(
             &config,
@@ -95,14 +97,21 @@ impl Terminal {
         self.tmux(&["send-keys", key]).map(drop)
     }
 
-    /// Types a line and sends it.
+    /// Types a line and sends it. An agent may drop keys while it is busy: then they are typed once more.
     pub(super) fn send(&self, line: &str) -> Result<()> {
-        for letter in line.chars() {
-            self.tmux(&["send-keys", "-l", &letter.to_string()])?;
-            thread::sleep(KEY);
+        for _ in 0..3 {
+            for letter in line.chars() {
+                self.tmux(&["send-keys", "-l", &letter.to_string()])?;
+                thread::sleep(KEY);
+            }
+            self.rest()?;
+            let screen = self.tmux(&["capture-pane", "-p", "-J"])?;
+            if squeezed(&screen).contains(&squeezed(line)) {
+                return self.key("Enter");
+            }
+            self.key("C-u")?;
         }
-        self.rest()?;
-        self.key("Enter")
+        bail!("`{line}` cannot be typed: {}", self.kept()?)
     }
 
     /// Waits until the screen no longer changes. Spinners and clocks end the wait too, after a while.
@@ -119,21 +128,20 @@ impl Terminal {
         Ok(())
     }
 
-    /// Waits until the screen holds the words, wherever its lines are broken.
-    pub(super) fn wait_for(&mut self, words: &str) -> Result<()> {
-        self.wait_until(&format!("`{words}` on the screen"), |screen| squeezed(screen).contains(&squeezed(words)))
-    }
-
-    /// Waits until `is_so` holds for the screen.
-    pub(super) fn wait_until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> Result<()> {
+    /// Waits until the screen holds the words, wherever its lines are broken. Fails at once if `give_up` is so before.
+    pub(super) fn wait_for(&mut self, words: &str, give_up: impl Fn() -> Result<()>) -> Result<()> {
         let began = Instant::now();
         while began.elapsed() < WAIT {
-            if is_so(&self.screen()?) {
+            if squeezed(&self.screen()?).contains(&squeezed(words)) {
                 return Ok(());
+            }
+            if let Err(error) = give_up() {
+                self.rest()?;
+                return Err(error.context(format!("no `{words}` on the screen: {}", self.shot()?)));
             }
             thread::sleep(POLL);
         }
-        bail!("no {what} after {} s: {}", WAIT.as_secs(), self.shot()?)
+        bail!("no `{words}` on the screen after {} s: {}", WAIT.as_secs(), self.shot()?)
     }
 
     /// Gives the agent a prompt and waits for the end of the turn.
@@ -142,7 +150,7 @@ impl Terminal {
         let ending = format!("That was turn {} of the terminal.", self.shots);
         scratch.model.set_script(prompt, steps, &ending);
         self.send(prompt)?;
-        self.wait_for(&ending)?;
+        self.wait_for(&ending, || Ok(()))?;
         self.rest()
     }
 

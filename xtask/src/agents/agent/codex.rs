@@ -95,7 +95,7 @@ impl Agent for Codex {
     }
 
     fn ready(&self) -> &'static [&'static str] {
-        &["gpt-5.5"]
+        &["GPT-5.5 default"]
     }
 
     fn questions(&self) -> &'static [(&'static str, &'static [&'static str])] {

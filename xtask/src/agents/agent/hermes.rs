@@ -64,6 +64,10 @@ impl Agent for Hermes {
         "/new"
     }
 
+    fn clear_keys(&self) -> &'static [&'static str] {
+        &["Enter"]
+    }
+
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf> {
         vec![scratch.home.join(".hermes/config.yaml")]
     }

@@ -54,6 +54,10 @@ impl Agent for Qwen {
         &["Type your message"]
     }
 
+    fn background(&self) -> &'static [&'static str] {
+        &["[SUGGESTION MODE", "Managed memory has"]
+    }
+
     fn rollback(&self) -> Option<&'static str> {
         Some("/rollback")
     }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use super::super::scratch::Scratch;
 use super::super::terminal::Terminal;
 use super::super::tools::Step;
 use super::{Run, expect_rows, expect_told, restore_to, same, sessions};
@@ -28,25 +29,29 @@ pub(super) fn rollback(run: &mut Run) -> Result<()> {
     run.check("rows", |scratch| expect_rows(scratch, &[DROP, ADD]));
 
     let count = run.scratch.model.count();
-    let mut type_in = |words: &str, answer: &str| {
+    let mut type_in = |scratch: &Scratch, words: &str, answer: &str| {
+        let count = scratch.model.count();
         terminal.send(format!("{command} {words}").trim())?;
-        terminal.wait_for(answer)?;
+        terminal.wait_for(answer, || {
+            ensure!(scratch.model.count() == count, "it went to the model");
+            Ok(())
+        })?;
         terminal.rest()
     };
-    run.check("typed-list", |_| type_in("", "Checkpoints for"));
+    run.check("typed-list", |scratch| type_in(scratch, "", "Checkpoints for"));
     run.check("typed-diff", |scratch| {
         let row = scratch.row_of(DROP)?.number;
-        type_in(&format!("diff {row}"), "later.txt")
+        type_in(scratch, &format!("diff {row}"), "later.txt")
     });
     run.check("typed-new-file", |scratch| {
         let row = scratch.row_of(DROP)?;
-        type_in(&format!("{} later.txt", row.number), "later.txt: ")?;
+        type_in(scratch, &format!("{} later.txt", row.number), "later.txt: ")?;
         ensure!(!scratch.project.join("later.txt").exists(), "later.txt is still there");
         Ok(())
     });
     run.check("typed-file", |scratch| {
         let row = scratch.row_of(DROP)?;
-        type_in(&format!("{} run.sh", row.number), &format!("Restored to {}", row.short_id))?;
+        type_in(scratch, &format!("{} run.sh", row.number), &format!("Restored to {}", row.short_id))?;
         let (now, path) = (scratch.state(), b"run.sh".as_slice());
         ensure!(now.get(path) == second.get(path), "run.sh is not as before");
         ensure!(!scratch.project.join("src").exists(), "more than one file was restored");
@@ -54,7 +59,7 @@ pub(super) fn rollback(run: &mut Run) -> Result<()> {
     });
     run.check("typed-restore", |scratch| {
         let row = scratch.row_of(ADD)?;
-        type_in(&row.number.to_string(), &format!("Restored to {}", row.short_id))?;
+        type_in(scratch, &row.number.to_string(), &format!("Restored to {}", row.short_id))?;
         same(&scratch.state(), &first, "after the typed restore")
     });
     run.check("no-calls", |scratch| {
@@ -78,6 +83,8 @@ pub(super) fn clear(run: &mut Run) -> Result<()> {
     let first = run.scratch.state();
     terminal.prompt(&run.scratch, ADD, shell("echo line >> README.md && echo new > added.txt"))?;
     terminal.send(run.scratch.agent.clear())?;
+    terminal.rest()?;
+    run.scratch.agent.clear_keys().iter().try_for_each(|key| terminal.key(key))?;
     terminal.rest()?;
     let second = run.scratch.state();
     terminal.prompt(&run.scratch, DROP, shell("rm -r src && echo other > run.sh"))?;
