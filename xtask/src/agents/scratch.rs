@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use testkit::state::{State, state_of};
 
@@ -306,6 +306,20 @@ impl Scratch {
         };
         let found = rows.iter().find(is_it).cloned();
         found.with_context(|| format!("no row for the prompt `{prompt}`: {}", shown(&rows)))
+    }
+}
+
+impl Drop for Scratch {
+    /// Ends what an agent left running from a copy of itself in here, such as the server of Codex.
+    fn drop(&mut self) {
+        let own = self.root.clone();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let is_inside = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe.starts_with(&own));
+            let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+            if let (true, Some(pid)) = (is_inside, pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
     }
 }
 

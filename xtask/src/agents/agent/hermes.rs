@@ -57,7 +57,7 @@ impl Agent for Hermes {
     }
 
     fn rollback(&self) -> Option<&'static str> {
-        None
+        Some("/piton")
     }
 
     fn clear(&self) -> &'static str {
