@@ -34,6 +34,7 @@ pub(crate) const HELP: &str = "\
 cargo xtask agents [NAME...] [OPTIONS]
 Runs agents (claude codex gemini opencode hermes qwen copilot) with piton's hooks against a scripted model.
 
+  --quick         one session of each agent, headless
   --headless      without the terminal interfaces
   --only CHECK    one check, by the name in its line
   --cache DIR     where the agents are installed (default: target/agents)
@@ -49,6 +50,7 @@ const INSIDE: &str = "PITON_AGENTS_INSIDE";
 struct Options {
     agents: Vec<&'static dyn Agent>,
     is_headless: bool,
+    is_quick: bool,
     is_online_only: bool,
     settings: Settings,
 }
@@ -88,13 +90,14 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
 fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
     let mut names = Vec::new();
     let (mut cache, mut scratch, mut piton, mut only) = (None, None, PathBuf::new(), None);
-    let (mut is_headless, mut is_online_only, mut keep) = (false, false, false);
+    let (mut is_headless, mut is_quick, mut is_online_only, mut keep) = (false, false, false, false);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let name = argument.to_str().unwrap_or_default();
         let mut value = || rest.next().with_context(|| format!("{name} needs a value"));
         match name {
             "--headless" => is_headless = true,
+            "--quick" => (is_quick, is_headless) = (true, true),
             "--if-online" => is_online_only = true,
             "--keep" => keep = true,
             "--only" => only = Some(value()?.to_string_lossy().into_owned()),
@@ -123,7 +126,7 @@ fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
         keep,
         only,
     };
-    Ok(Some(Options { agents, is_headless, is_online_only, settings }))
+    Ok(Some(Options { agents, is_headless, is_quick, is_online_only, settings }))
 }
 
 fn find(name: &str) -> Result<&'static dyn Agent> {
@@ -165,7 +168,9 @@ fn run_all(options: &Options) -> Result<ExitCode> {
     let mut report = Report::default();
     for agent in &options.agents {
         for scenario in &scenario::ALL {
-            if scenario.mode == Mode::Headless || !options.is_headless {
+            let is_left_out =
+                options.is_quick && !scenario.is_quick || options.is_headless && scenario.mode == Mode::Tui;
+            if !is_left_out {
                 scenario::run(scenario, *agent, &options.settings, &mut report)?;
             }
         }
@@ -174,4 +179,20 @@ fn run_all(options: &Options) -> Result<ExitCode> {
     let _ = std::fs::remove_dir(&options.settings.scratch);
     println!("{}", report.summary());
     Ok(if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guides_name_the_versions_that_are_run() {
+        for agent in agent::ALL {
+            let package = agent.package();
+            let guide = workspace_root().join(format!("docs/guide/{}.md", package.name));
+            let text = std::fs::read_to_string(&guide).expect("a guide");
+            let named = text.lines().take(5).any(|line| line.contains("run with") && line.contains(package.version));
+            assert!(named, "{} does not say that {} was run", guide.display(), package.version);
+        }
+    }
 }

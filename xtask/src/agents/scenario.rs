@@ -23,6 +23,8 @@ pub(super) struct Scenario {
     pub(super) mode: Mode,
     pub(super) checks: &'static [&'static str],
     pub(super) fits: fn(&dyn Agent) -> bool,
+    /// Part of the short run.
+    pub(super) is_quick: bool,
     run: fn(&mut Run) -> Result<()>,
 }
 
@@ -36,12 +38,20 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 
 /// The shortest first.
 pub(super) const ALL: [Scenario; 8] = [
-    Scenario { name: "uninstall", mode: Mode::Headless, checks: &["uninstall"], fits: always, run: uninstall::at_once },
+    Scenario {
+        name: "uninstall",
+        mode: Mode::Headless,
+        checks: &["uninstall"],
+        fits: always,
+        is_quick: true,
+        run: uninstall::at_once,
+    },
     Scenario {
         name: "session",
         mode: Mode::Headless,
         checks: &["hooks", "rows", "list", "restore", "undo", "told", "doctor", "uninstall-after"],
         fits: always,
+        is_quick: true,
         run: headless::session,
     },
     Scenario {
@@ -49,6 +59,7 @@ pub(super) const ALL: [Scenario; 8] = [
         mode: Mode::Headless,
         checks: &["four-prompts", "four-list", "four-show", "four-hint"],
         fits: always,
+        is_quick: false,
         run: headless::four_prompts,
     },
     Scenario {
@@ -56,14 +67,23 @@ pub(super) const ALL: [Scenario; 8] = [
         mode: Mode::Headless,
         checks: &["second-run"],
         fits: always,
+        is_quick: false,
         run: headless::second_run,
     },
-    Scenario { name: "killed", mode: Mode::Headless, checks: &["killed"], fits: always, run: losses::killed_hook },
+    Scenario {
+        name: "killed",
+        mode: Mode::Headless,
+        checks: &["killed"],
+        fits: always,
+        is_quick: false,
+        run: losses::killed_hook,
+    },
     Scenario {
         name: "read-only",
         mode: Mode::Headless,
         checks: &["read-only"],
         fits: always,
+        is_quick: false,
         run: losses::read_only_store,
     },
     Scenario {
@@ -80,9 +100,17 @@ pub(super) const ALL: [Scenario; 8] = [
             "told",
         ],
         fits: has_rollback,
+        is_quick: false,
         run: typed::rollback,
     },
-    Scenario { name: "clear", mode: Mode::Tui, checks: &["clear", "restart"], fits: always, run: typed::clear },
+    Scenario {
+        name: "clear",
+        mode: Mode::Tui,
+        checks: &["clear", "restart"],
+        fits: always,
+        is_quick: false,
+        run: typed::clear,
+    },
 ];
 
 /// Options for all scenarios.

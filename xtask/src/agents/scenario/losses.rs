@@ -99,21 +99,23 @@ fn remount(dir: &Path) -> bool {
     mount.status().is_ok_and(|status| status.success())
 }
 
-/// Fails unless the turn is in `piton status` and an unnumbered line of the list, and goes from both with `--ack`.
+/// Fails unless the turn is in `piton status` once and on an unnumbered line of the list, and goes from both with `--ack`.
 fn is_visible(scratch: &Scratch) -> Result<()> {
     let agent = scratch.agent.package().name;
-    let status = scratch.piton(&["status"])?.ok("piton status")?.out;
-    let names_it = |line: &&str| line.contains(agent) && line.to_lowercase().contains("without a checkpoint");
-    ensure!(status.lines().any(|line| names_it(&line)), "`piton status` does not show the turn: {status}");
-    let unnumbered = || -> Result<Option<String>> {
-        let list = scratch.piton(&["rollback"])?.ok("piton rollback")?.out;
-        let mut lines = list.lines().filter(|line| line.to_lowercase().contains("without a checkpoint"));
-        Ok(lines.next().map(str::to_owned))
-    };
-    let line = unnumbered()?.context("no unnumbered line in `piton rollback` for the turn")?;
+    let status = scratch.piton_json(&["status"])?;
+    let turns = status["unprotected"].as_array().context("`piton status --json` has no `unprotected`")?;
+    let agents: Vec<_> = turns.iter().map(|turn| turn["agent"].as_str().unwrap_or_default()).collect();
+    ensure!(agents == [agent], "one turn has no checkpoint, `piton status` shows those of {agents:?}");
+    let line = unprotected_line(scratch)?.context("no line in `piton rollback` for the turn")?;
     let is_numbered = line.trim_start().starts_with(|c: char| c.is_ascii_digit());
-    ensure!(!is_numbered, "the turn has a number in the list: {line}");
+    ensure!(!is_numbered && line.contains(agent), "the line of the turn in `piton rollback` is {line}");
     scratch.piton(&["status", "--ack"])?.ok("piton status --ack")?;
-    ensure!(unnumbered()?.is_none(), "the turn is in the list after `piton status --ack`");
+    let line = unprotected_line(scratch)?;
+    ensure!(line.is_none(), "after `piton status --ack` the list has {line:?}");
     Ok(())
+}
+
+fn unprotected_line(scratch: &Scratch) -> Result<Option<String>> {
+    let list = scratch.piton(&["rollback"])?.ok("piton rollback")?.out;
+    Ok(list.lines().find(|line| line.contains("no checkpoint")).map(str::to_owned))
 }

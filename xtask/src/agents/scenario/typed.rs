@@ -51,7 +51,7 @@ pub(super) fn rollback(run: &mut Run) -> Result<()> {
     });
     run.check("typed-file", |scratch| {
         let row = scratch.row_of(DROP)?;
-        type_in(scratch, &format!("{} run.sh", row.number), &format!("Restored to {}", row.short_id))?;
+        type_in(scratch, &format!("{} run.sh", row.number), "only run.sh")?;
         let (now, path) = (scratch.state(), b"run.sh".as_slice());
         ensure!(now.get(path) == second.get(path), "run.sh is not as before");
         ensure!(!scratch.project.join("src").exists(), "more than one file was restored");
