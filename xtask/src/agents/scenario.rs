@@ -8,6 +8,8 @@ mod uninstall;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use testkit::state::{State, difference};
@@ -184,9 +186,20 @@ pub(super) fn run(
     }
     drop(run);
     if report.failed() == failed && !settings.keep {
-        fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
+        remove(&root);
     }
     Ok(())
+}
+
+/// Removes a scratch home. An agent that is ending may still write to it for a moment.
+fn remove(root: &Path) {
+    for _ in 0..20 {
+        if fs::remove_dir_all(root).is_ok() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(250));
+    }
+    println!("cannot remove {}", root.display());
 }
 
 /// Fails unless the two are equal; the error names up to ten paths.
