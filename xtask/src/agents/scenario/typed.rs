@@ -1,6 +1,7 @@
 //! Sessions in the agent's terminal interface: `/rollback` typed as a prompt, `/clear` and restarts.
 
 use anyhow::{Context, Result, ensure};
+use testkit::state::State;
 
 use super::super::scratch::Scratch;
 use super::super::terminal::Terminal;
@@ -10,7 +11,7 @@ use super::{Run, expect_rows, expect_told, restore_to, same, sessions};
 const ADD: &str = "add a file and a line";
 const DROP: &str = "drop the sources";
 const NEXT: &str = "what is left";
-const ANEW: &str = "write the readme from the start";
+const REWRITE: &str = "write the readme from the start";
 
 fn shell(command: &str) -> Vec<Step> {
     vec![Step::Shell(command.to_owned())]
@@ -94,18 +95,32 @@ pub(super) fn clear(run: &mut Run) -> Result<()> {
         ensure!(sessions.len() == 2, "the sessions before and after are {sessions:?}");
         let ids = scratch.prompt_ids()?;
         ensure!(ids.len() == 2, "two prompts have the rows {ids:?}");
-        restore_to(scratch, &ids[1], &first)
+        go_back(scratch, terminal, &ids[1], &first)
     });
-    drop(terminal);
+
     let mut terminal = Terminal::start(&run.scratch)?;
     let third = run.scratch.state();
-    terminal.prompt(&run.scratch, ANEW, shell("echo anew > README.md"))?;
+    terminal.prompt(&run.scratch, REWRITE, shell("echo rewritten > README.md"))?;
     drop(terminal);
     let mut terminal = Terminal::start(&run.scratch)?;
     terminal.prompt(&run.scratch, NEXT, shell("echo again > again.txt"))?;
     run.check("restart", |scratch| {
         let ids = scratch.prompt_ids()?;
-        restore_to(scratch, ids.get(1).context("no row for the prompt before the restart")?, &third)
+        let id = ids.get(1).context("no row for the prompt before the restart")?;
+        go_back(scratch, terminal, id, &third)
     });
     Ok(())
+}
+
+/// Restores a checkpoint of an earlier session: by a command typed in the session that followed it, or from a shell once that
+/// has ended where an agent has no such command.
+fn go_back(scratch: &Scratch, mut terminal: Terminal, id: &str, want: &State) -> Result<()> {
+    let Some(command) = scratch.agent.rollback() else {
+        drop(terminal);
+        return restore_to(scratch, id, want);
+    };
+    terminal.send(&format!("{command} {id}"))?;
+    terminal.wait_for(&format!("Restored to {id}"), || Ok(()))?;
+    terminal.rest()?;
+    same(&scratch.state(), want, &format!("after `{command} {id}`"))
 }
