@@ -41,13 +41,19 @@ impl Cache {
         self.root.join(format!("{}-{}", package.name, package.version))
     }
 
+    /// Whether everything that an agent needs is installed.
+    pub(super) fn has(&self, agent: &dyn Agent) -> bool {
+        needed(agent).iter().all(|package| self.mark(package).exists())
+    }
+
     /// Installs an agent, and Node for those that run in it. Does nothing if both are there.
     pub(super) fn install(&self, agent: &dyn Agent) -> Result<()> {
-        let package = agent.package();
-        if matches!(package.source, Source::Npm(_)) {
-            self.add(&NODE)?;
-        }
-        self.add(&package)
+        needed(agent).iter().try_for_each(|package| self.add(package))
+    }
+
+    /// A file that is made last, so that an installation which was cut short is not taken for a complete one.
+    fn mark(&self, package: &Package) -> PathBuf {
+        self.dir(package).join(".installed")
     }
 
     /// The directories with the programs of an agent, for `PATH`.
@@ -63,8 +69,7 @@ impl Cache {
 
     fn add(&self, package: &Package) -> Result<()> {
         let dir = self.dir(package);
-        // Made last, so that an installation which was cut short is not taken for one.
-        let mark = dir.join(".installed");
+        let mark = self.mark(package);
         if mark.exists() {
             return Ok(());
         }
@@ -87,6 +92,14 @@ impl Cache {
             }
         }
         fs::write(&mark, "").with_context(|| format!("cannot write {}", mark.display()))
+    }
+}
+
+fn needed(agent: &dyn Agent) -> Vec<Package> {
+    let package = agent.package();
+    match package.source {
+        Source::Npm(_) => vec![NODE, package],
+        Source::Pypi(_) => vec![package],
     }
 }
 

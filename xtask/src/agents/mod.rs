@@ -71,13 +71,13 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     if let Some(name) = install::missing(needed) {
         bail!("{name} is needed and not in PATH");
     }
-    if let Err(error) = options.agents.iter().try_for_each(|agent| options.settings.cache.install(*agent)) {
-        if options.is_online_only && !install::registries_answer() {
-            println!("agents: skipped, the package registries do not answer ({error:#})");
-            return Ok(ExitCode::SUCCESS);
-        }
-        return Err(error);
+    let cache = &options.settings.cache;
+    let is_complete = options.agents.iter().all(|agent| cache.has(*agent));
+    if options.is_online_only && !is_complete && !install::registries_answer() {
+        println!("agents: skipped, the package registries do not answer");
+        return Ok(ExitCode::SUCCESS);
     }
+    options.agents.iter().try_for_each(|agent| cache.install(*agent))?;
     if options.settings.piton.as_os_str().is_empty() {
         options.settings.piton = build_piton()?;
     }
