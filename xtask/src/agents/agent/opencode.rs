@@ -54,7 +54,8 @@ impl Agent for Opencode {
     fn headless(&self, prompt: &str, session: Option<&str>) -> Vec<String> {
         let mut line = words(&["opencode", "run", "--format", "json", "--auto"]);
         line.extend(session.into_iter().flat_map(|session| words(&["--session", session])));
-        line.push(prompt.to_owned());
+        // It puts quotes around an argument with spaces, and joins arguments by a space.
+        line.extend(prompt.split(' ').map(str::to_owned));
         line
     }
 
