@@ -1,0 +1,368 @@
+//! A scratch home with a project, an agent, the scripted model and piton; everything that a scenario touches is in it.
+
+use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use testkit::state::{State, state_of};
+
+use super::agent::Agent;
+use super::install::Cache;
+use super::model::Model;
+use super::tools::Step;
+
+/// A headless run that takes longer is killed. Agents are slow on a busy machine.
+const RUN_SECONDS_MAX: u64 = 240;
+const POLL: Duration = Duration::from_millis(50);
+
+pub(super) struct Scratch {
+    pub(super) agent: &'static dyn Agent,
+    pub(super) root: PathBuf,
+    pub(super) home: PathBuf,
+    pub(super) project: PathBuf,
+    pub(super) model: Model,
+    path: String,
+    session: Option<String>,
+    runs: usize,
+}
+
+/// The result of a program.
+pub(super) struct Ran {
+    pub(super) status: ExitStatus,
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+impl Ran {
+    /// Fails unless the exit code is 0.
+    pub(super) fn ok(self, what: &str) -> Result<Self> {
+        let (out, err) = (self.out.trim(), self.err.trim());
+        ensure!(self.status.success(), "{what}: {}: {}", self.status, tail(if err.is_empty() { out } else { err }));
+        Ok(self)
+    }
+}
+
+fn tail(text: &str) -> String {
+    let start = text.char_indices().rev().nth(600).map_or(0, |(at, _)| at);
+    text[start..].replace('\n', " | ")
+}
+
+/// A row of `piton rollback --json`.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) number: u64,
+    pub(super) short_id: String,
+    pub(super) reason: String,
+    pub(super) kind: String,
+    /// Newest first; `None` if the program does not list prompts.
+    pub(super) prompts: Option<Vec<Prompt>>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Prompt {
+    pub(super) agent: String,
+    pub(super) session: String,
+    pub(super) turn: String,
+    pub(super) words: String,
+}
+
+impl Scratch {
+    pub(super) fn new(root: PathBuf, agent: &'static dyn Agent, cache: &Cache, piton: &Path) -> Result<Self> {
+        let home = root.join("home/u");
+        let project = home.join("p");
+        for dir in [&project, &root.join("bin"), &root.join("tmp"), &root.join("log/hooks")] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        }
+        fs::copy(piton, root.join("bin/piton")).with_context(|| format!("cannot copy {}", piton.display()))?;
+        let mut path = vec![root.join("bin")];
+        path.extend(cache.programs(agent));
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let path = std::env::join_paths(path)?.to_string_lossy().into_owned();
+        let model = Model::start(project.display().to_string(), root.join("log/requests"), agent.background())?;
+        let scratch = Self { agent, root, home, project, model, path, session: None, runs: 0 };
+        scratch.make_project()?;
+        agent.configure(&scratch)?;
+        Ok(scratch)
+    }
+
+    /// Files of all kinds: modes, links, empty directories, bytes, names, ignored and not committed.
+    fn make_project(&self) -> Result<()> {
+        let files: [(&str, &[u8]); 9] = [
+            ("README.md", b"alpha\n"),
+            ("src/main.rs", b"fn main() {}\n"),
+            ("src/lib/deep/x.rs", b"// deep\n"),
+            ("src/a b.txt", b"space\n"),
+            ("run.sh", b"#!/bin/sh\necho run\n"),
+            ("secret.txt", b"s\n"),
+            ("\u{fc}n\u{ef} c\u{f6}d\u{e9}.txt", b"unicode\n"),
+            ("ignored/i.txt", b"ignored\n"),
+            (".gitignore", b"ignored/\n*.log\n"),
+        ];
+        for (path, bytes) in files {
+            self.write_project(path, bytes)?;
+        }
+        let bytes: Vec<u8> = (0..=255).cycle().take(16 << 10).collect();
+        self.write_project("bytes.dat", &bytes)?;
+        fs::create_dir_all(self.project.join("empty"))?;
+        fs::create_dir_all(self.project.join("src/empty"))?;
+        fs::set_permissions(self.project.join("run.sh"), Permissions::from_mode(0o755))?;
+        fs::set_permissions(self.project.join("secret.txt"), Permissions::from_mode(0o600))?;
+        symlink("README.md", self.project.join("link"))?;
+        symlink("/nonexistent/x", self.project.join("dangling"))?;
+        symlink("src", self.project.join("dirlink"))?;
+        for line in
+            ["git init -q -b main", "git add -A", "git -c user.name=test -c user.email=test@test commit -qm first"]
+        {
+            self.run_shell(line)?.ok(line)?;
+        }
+        self.write_project("src/main.rs", b"fn main() { /* not committed */ }\n")?;
+        self.write_project("untracked.txt", b"never committed\n")
+    }
+
+    pub(super) fn project_name(&self) -> String {
+        self.project.display().to_string()
+    }
+
+    pub(super) fn write_project(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        write(&self.project.join(path), bytes)
+    }
+
+    pub(super) fn write_home(&self, path: &str, text: &str) -> Result<()> {
+        write(&self.home.join(path), text.as_bytes())
+    }
+
+    /// The directory that holds the store.
+    pub(super) fn base(&self) -> PathBuf {
+        self.home.join(".hermes/checkpoints")
+    }
+
+    /// The project's files, without those of git itself.
+    pub(super) fn state(&self) -> State {
+        let mut state = state_of(&self.project);
+        state.retain(|path, _| path != b".git" && !path.starts_with(b".git/"));
+        state
+    }
+
+    /// The environment of everything that runs here.
+    pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut all = vec![
+            ("HOME", self.home.display().to_string()),
+            ("PATH", self.path.clone()),
+            ("TMPDIR", self.root.join("tmp").display().to_string()),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("SHELL", "/bin/bash".to_owned()),
+            ("USER", "u".to_owned()),
+            ("DO_NOT_TRACK", "1".to_owned()),
+            ("GIT_CONFIG_NOSYSTEM", "1".to_owned()),
+            ("NO_PROXY", "127.0.0.1,localhost".to_owned()),
+            ("no_proxy", "127.0.0.1,localhost".to_owned()),
+        ];
+        all.extend(self.agent.environment(self));
+        all
+    }
+
+    fn run_shell(&self, line: &str) -> Result<Ran> {
+        self.run(&["bash", "-c", line].map(str::to_owned), "shell")
+    }
+
+    /// Runs a program in the project, in a process group of its own, and kills the group when it takes too long. What it
+    /// prints goes to files, so that a child which stays behind holds nothing up.
+    pub(super) fn run(&self, line: &[String], log: &str) -> Result<Ran> {
+        let (out, err) = (self.root.join(format!("log/{log}.out")), self.root.join(format!("log/{log}.err")));
+        let (program, arguments) = line.split_first().context("no program")?;
+        let mut command = Command::new(find(program, &self.path));
+        command.args(arguments).current_dir(&self.project).env_clear().envs(self.environment());
+        command.env("TERM", "dumb").env("NO_COLOR", "1").env("PWD", &self.project);
+        command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?).process_group(0);
+        let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if began.elapsed() > Duration::from_secs(RUN_SECONDS_MAX) {
+                let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                group.map(|group| kill_process_group(group, Signal::KILL)).transpose()?;
+                child.wait()?;
+                bail!("{} did not end within {RUN_SECONDS_MAX} s: see {}", line.join(" "), out.display());
+            }
+            thread::sleep(POLL);
+        };
+        Ok(Ran { status, out: read_text(&out)?, err: read_text(&err)? })
+    }
+
+    /// Runs piton in the project as a user does in a shell.
+    pub(super) fn piton(&self, arguments: &[&str]) -> Result<Ran> {
+        let mut line = vec!["piton".to_owned()];
+        line.extend(arguments.iter().map(|&word| word.to_owned()));
+        self.run(&line, "piton")
+    }
+
+    pub(super) fn piton_json(&self, arguments: &[&str]) -> Result<Value> {
+        let mut line = vec!["--json"];
+        line.extend(arguments);
+        let what = format!("piton {}", line.join(" "));
+        let ran = self.piton(&line)?.ok(&what)?;
+        serde_json::from_str(&ran.out).with_context(|| format!("{what} printed {}", tail(&ran.out)))
+    }
+
+    /// Puts the hooks in by `piton install`.
+    pub(super) fn install(&self) -> Result<()> {
+        let mut line = vec!["install", self.agent.package().name];
+        line.extend(self.agent.install_options());
+        self.piton(&line)?.ok("piton install").map(drop)
+    }
+
+    /// Puts the hooks in, gives the consent that the agent asks for, and keeps what goes into each hook and comes out.
+    pub(super) fn protect(&self) -> Result<()> {
+        self.install()?;
+        self.agent.approve_hooks(self)?;
+        self.record_hooks()
+    }
+
+    /// Puts a script in the place of the installed program that keeps what goes into each hook and what comes out.
+    pub(super) fn record_hooks(&self) -> Result<()> {
+        let (program, real) = (self.root.join("bin/piton"), self.root.join("bin/piton.real"));
+        let logs = self.root.join("log/hooks");
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = hook ] || exec '{real}' \"$@\"\nlog='{logs}'/$(date +%s.%N)-$$\nmkdir -p \"$log\"\n\
+             echo \"$*\" > \"$log/arguments\"\ncat > \"$log/stdin\"\n\
+             '{real}' \"$@\" < \"$log/stdin\" > \"$log/stdout\" 2> \"$log/stderr\"\ncode=$?\n\
+             echo $code > \"$log/exit\"\ncat \"$log/stdout\"\ncat \"$log/stderr\" >&2\nexit $code\n",
+            real = real.display(),
+            logs = logs.display(),
+        );
+        fs::rename(&program, &real)?;
+        fs::write(&program, script)?;
+        Ok(fs::set_permissions(&program, Permissions::from_mode(0o755))?)
+    }
+
+    /// Takes the script away again.
+    pub(super) fn stop_recording(&self) -> Result<()> {
+        match fs::rename(self.root.join("bin/piton.real"), self.root.join("bin/piton")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// The hook calls so far: directories with `arguments`, `stdin`, `stdout`, `stderr` and `exit`, oldest first.
+    pub(super) fn hook_calls(&self) -> Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(self.root.join("log/hooks"))?;
+        let mut all = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        all.sort();
+        Ok(all)
+    }
+
+    /// Gives the agent one prompt without a terminal, in the session of the run before if there was one, and checks that the
+    /// turn came to its end.
+    pub(super) fn prompt(&mut self, prompt: &str, steps: Vec<Step>) -> Result<()> {
+        self.runs += 1;
+        let ending = format!("That was turn {}.", self.runs);
+        self.model.set_script(prompt, steps, &ending);
+        let line = self.agent.headless(prompt, self.session.as_deref());
+        let log = format!("run-{}", self.runs);
+        let ran = self.run(&line, &log)?.ok(&line.join(" "))?;
+        self.session = self.agent.session(&format!("{}\n{}", ran.out, ran.err)).or_else(|| self.session.take());
+        ensure!(self.session.is_some(), "no session in what `{prompt}` printed: log/{log}.out");
+        let calls = self.model.calls();
+        ensure!(
+            calls.iter().any(|call| call.holds(prompt)),
+            "no request to the model held the prompt `{prompt}`: log/{log}.out"
+        );
+        Ok(())
+    }
+
+    /// The next prompt begins a new session.
+    pub(super) fn forget_session(&mut self) {
+        self.session = None;
+    }
+
+    pub(super) fn rows(&self) -> Result<Vec<Row>> {
+        let listed = self.piton_json(&["rollback"])?;
+        let rows = listed.as_array().context("`piton rollback --json` is not a list")?;
+        Ok(rows.iter().map(row).collect())
+    }
+
+    /// The short ids of the rows that prompts began, newest first.
+    pub(super) fn prompt_ids(&self) -> Result<Vec<String>> {
+        let rows = self.rows()?.into_iter();
+        Ok(rows.filter(|row| row.kind == "auto" && row.reason.starts_with("prompt")).map(|row| row.short_id).collect())
+    }
+
+    /// The newest row at which a prompt with these words began.
+    pub(super) fn row_of(&self, prompt: &str) -> Result<Row> {
+        let rows = self.rows()?;
+        let is_it = |row: &&Row| match &row.prompts {
+            Some(prompts) => prompts.iter().any(|one| one.words == prompt),
+            None => row.reason.contains(prompt),
+        };
+        let found = rows.iter().find(is_it).cloned();
+        found.with_context(|| format!("no row for the prompt `{prompt}`: {}", shown(&rows)))
+    }
+}
+
+impl Drop for Scratch {
+    /// Ends what an agent left running from a copy of itself in here, such as the server of Codex.
+    fn drop(&mut self) {
+        let own = self.root.clone();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let is_inside = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe.starts_with(&own));
+            let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+            if let (true, Some(pid)) = (is_inside, pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Rows in few words, for messages.
+pub(super) fn shown(rows: &[Row]) -> String {
+    let one = |row: &Row| {
+        let prompts = row.prompts.iter().flatten().map(|prompt| prompt.words.as_str()).collect::<Vec<_>>();
+        format!("{}. {} {:?} {prompts:?}", row.number, row.kind, row.reason)
+    };
+    rows.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn row(value: &Value) -> Row {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let prompt = |value: &Value| Prompt {
+        agent: text(&value["agent"]),
+        session: text(&value["session"]),
+        turn: text(&value["turn"]),
+        words: text(&value["prompt"]),
+    };
+    Row {
+        number: value["number"].as_u64().unwrap_or_default(),
+        short_id: text(&value["short_id"]),
+        reason: text(&value["reason"]),
+        kind: text(&value["kind"]),
+        prompts: value["prompts"].as_array().map(|prompts| prompts.iter().map(prompt).collect()),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+pub(super) fn read_text(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The program of that name in `path`, which is not the path of this process.
+fn find(program: &str, path: &str) -> PathBuf {
+    let found = std::env::split_paths(path).map(|dir| dir.join(program)).find(|file| file.is_file());
+    found.unwrap_or_else(|| program.into())
+}

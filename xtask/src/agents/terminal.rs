@@ -1,0 +1,180 @@
+//! An agent's terminal interface, in tmux.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::scratch::Scratch;
+use super::tools::Step;
+
+const COLUMNS: &str = "140";
+const LINES: &str = "50";
+/// The time for anything to appear. Agents are slow on a busy machine.
+const WAIT: Duration = Duration::from_secs(75);
+const POLL: Duration = Duration::from_millis(200);
+/// A screen that does not change for so long is at rest.
+const REST: Duration = Duration::from_millis(1500);
+/// Between two keys: agents take faster ones for pasted text.
+const KEY: Duration = Duration::from_millis(15);
+
+pub(super) struct Terminal {
+    socket: PathBuf,
+    log: PathBuf,
+    shots: usize,
+}
+
+impl Terminal {
+    /// Starts the agent and waits until it takes a prompt.
+    pub(super) fn start(scratch: &Scratch) -> Result<Self> {
+        // A socket that was used before may still be in use by a server that ends.
+        let socket = (1..).map(|n| scratch.root.join(format!("tmux-{n}"))).find(|socket| !socket.exists());
+        let socket = socket.context("no name for a socket")?;
+        let (script, config) = (scratch.root.join("tui.sh"), scratch.root.join("tmux.conf"));
+        fs::write(
+            &config,
+            "set -g history-limit 5000\nset -g default-terminal screen-256color\nset -sg escape-time 0\n",
+        )?;
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+        let variables = scratch.environment().into_iter().map(|(name, value)| format!("{name}={}", quoted(&value)));
+        let line: Vec<_> = scratch.agent.interactive().iter().map(|word| quoted(word)).collect();
+        let text = format!(
+            "#!/bin/bash\ncd {}\nenv -i TERM=screen-256color {} {}\necho \"[ended: $?]\"\nsleep 1000\n",
+            quoted(&scratch.project_name()),
+            variables.collect::<Vec<_>>().join(" "),
+            line.join(" "),
+        );
+        fs::write(&script, text)?;
+        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+        let terminal = Self { socket, log: scratch.root.join("log"), shots: 0 };
+        let script = script.display().to_string();
+        let config = config.display().to_string();
+        let mut tmux = Command::new("tmux");
+        tmux.arg("-S").arg(&terminal.socket).args(["-f", &config, "new-session", "-d", "-x", COLUMNS, "-y", LINES]);
+        let status = tmux.arg(script).env_remove("TMUX").stdin(Stdio::null()).status().context("cannot run tmux")?;
+        ensure!(status.success(), "tmux does not start");
+        terminal.wait_until_ready(scratch)?;
+        Ok(terminal)
+    }
+
+    fn wait_until_ready(&self, scratch: &Scratch) -> Result<()> {
+        let began = Instant::now();
+        let mut answered = Vec::new();
+        loop {
+            let screen = self.screen()?;
+            ensure!(!screen.contains("[ended: "), "the agent ended at its start: {}", self.kept()?);
+            let question = scratch.agent.questions().iter().find(|(words, _)| screen.contains(words));
+            match question {
+                Some((words, keys)) if !answered.contains(words) => {
+                    answered.push(words);
+                    self.rest()?;
+                    keys.iter().try_for_each(|key| self.key(key))?;
+                }
+                _ if scratch.agent.ready().iter().any(|words| screen.contains(words)) => return self.rest(),
+                _ => {}
+            }
+            ensure!(began.elapsed() < WAIT, "the agent takes no prompt: {}", self.kept()?);
+            thread::sleep(POLL);
+        }
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Result<String> {
+        let mut tmux = Command::new("tmux");
+        let output = tmux.arg("-S").arg(&self.socket).args(arguments).output().context("cannot run tmux")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The text on the screen, and what scrolled off it.
+    pub(super) fn screen(&self) -> Result<String> {
+        self.tmux(&["capture-pane", "-p", "-J", "-S", "-2000"])
+    }
+
+    pub(super) fn key(&self, key: &str) -> Result<()> {
+        self.tmux(&["send-keys", key]).map(drop)
+    }
+
+    /// Types a line and sends it. An agent may drop keys while it is busy: then they are typed once more.
+    pub(super) fn send(&self, line: &str) -> Result<()> {
+        for _ in 0..3 {
+            for letter in line.chars() {
+                self.tmux(&["send-keys", "-l", &letter.to_string()])?;
+                thread::sleep(KEY);
+            }
+            self.rest()?;
+            let screen = self.tmux(&["capture-pane", "-p", "-J"])?;
+            if squeezed(&screen).contains(&squeezed(line)) {
+                return self.key("Enter");
+            }
+            self.key("C-u")?;
+        }
+        bail!("`{line}` cannot be typed: {}", self.kept()?)
+    }
+
+    /// Waits until the screen no longer changes. Spinners and clocks end the wait too, after a while.
+    pub(super) fn rest(&self) -> Result<()> {
+        let began = Instant::now();
+        let (mut last, mut since) = (self.screen()?, Instant::now());
+        while since.elapsed() < REST && began.elapsed() < 5 * REST {
+            thread::sleep(POLL);
+            let now = self.screen()?;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the screen holds the words, wherever its lines are broken. Fails at once if `give_up` is so before.
+    pub(super) fn wait_for(&mut self, words: &str, give_up: impl Fn() -> Result<()>) -> Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < WAIT {
+            if squeezed(&self.screen()?).contains(&squeezed(words)) {
+                return Ok(());
+            }
+            if let Err(error) = give_up() {
+                self.rest()?;
+                return Err(error.context(format!("no `{words}` on the screen: {}", self.shot()?)));
+            }
+            thread::sleep(POLL);
+        }
+        bail!("no `{words}` on the screen after {} s: {}", WAIT.as_secs(), self.shot()?)
+    }
+
+    /// Gives the agent a prompt and waits for the end of the turn.
+    pub(super) fn prompt(&mut self, scratch: &Scratch, prompt: &str, steps: Vec<Step>) -> Result<()> {
+        self.shots += 1;
+        let ending = format!("That was turn {} of the terminal.", self.shots);
+        scratch.model.set_script(prompt, steps, &ending);
+        self.send(prompt)?;
+        self.wait_for(&ending, || Ok(()))?;
+        self.rest()
+    }
+
+    /// Writes the screen to a file and returns its name.
+    pub(super) fn shot(&mut self) -> Result<String> {
+        self.shots += 1;
+        self.kept()
+    }
+
+    fn kept(&self) -> Result<String> {
+        let path = self.log.join(format!("screen-{}.txt", self.shots));
+        fs::write(&path, self.screen()?)?;
+        Ok(path.display().to_string())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.kept();
+        let _ = self.tmux(&["kill-server"]);
+    }
+}
+
+/// Text without white space and lines of boxes.
+fn squeezed(text: &str) -> String {
+    text.chars().filter(|c| !c.is_whitespace() && !('\u{2500}'..='\u{259f}').contains(c)).collect()
+}

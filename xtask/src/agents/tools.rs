@@ -1,0 +1,134 @@
+//! The tools that an agent offers to its model, and calls of them that do what a script says.
+//!
+//! Names of tools and of their arguments come from the request itself, so that no agent is treated specially.
+
+use serde_json::{Map, Value, json};
+
+/// A tool as the request describes it.
+pub(super) struct Tool {
+    pub(super) name: String,
+    pub(super) schema: Value,
+    /// Takes free text in place of arguments.
+    pub(super) is_custom: bool,
+    pub(super) namespace: Option<String>,
+}
+
+/// What the scripted model says next.
+#[derive(Debug, Clone)]
+pub(super) enum Say {
+    Text(String),
+    Call { tool: String, namespace: Option<String>, arguments: Arguments },
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Arguments {
+    Json(Value),
+    Text(String),
+}
+
+/// One step of a script.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    /// Runs a command with the agent's shell tool.
+    Shell(String),
+    /// Writes a file with the agent's own tool for that; the path is relative to the project.
+    Write { path: String, text: String },
+}
+
+const SHELLS: [&str; 9] = [
+    "Bash",
+    "bash",
+    "run_shell_command",
+    "exec_command",
+    "shell_command",
+    "shell",
+    "terminal",
+    "execute_command",
+    "run_command",
+];
+const WRITERS: [&str; 7] = ["Write", "write_file", "write", "create_file", "create", "apply_patch", "patch"];
+
+fn find<'a>(tools: &'a [Tool], names: &[&str]) -> Option<&'a Tool> {
+    names.iter().find_map(|name| tools.iter().find(|tool| tool.name == *name))
+}
+
+/// Whether the request offers tools with which a script can be carried out. Requests for titles and summaries do not.
+pub(super) fn are_usable(tools: &[Tool]) -> bool {
+    find(tools, &SHELLS).is_some()
+}
+
+/// The call that carries out `step` in the project.
+pub(super) fn call(step: &Step, tools: &[Tool], project: &str) -> Say {
+    match step {
+        Step::Shell(command) => call_shell(command, tools),
+        Step::Write { path, text } => match find(tools, &WRITERS) {
+            Some(tool) => call_writer(tool, path, text, project),
+            None => call_shell(&format!("cat > '{path}' <<'END'\n{text}END"), tools),
+        },
+    }
+}
+
+fn call_shell(command: &str, tools: &[Tool]) -> Say {
+    let Some(tool) = find(tools, &SHELLS) else { return Say::Text("There is no shell.".to_owned()) };
+    let wanted = [(["command", "cmd"].as_slice(), command), (&["description"], "a step")];
+    with_arguments(tool, Arguments::Json(fill(&tool.schema, &wanted)))
+}
+
+fn call_writer(tool: &Tool, path: &str, text: &str, project: &str) -> Say {
+    if ["apply_patch", "patch"].contains(&tool.name.as_str()) {
+        let added: String = text.lines().map(|line| format!("+{line}\n")).collect();
+        let patch = format!("*** Begin Patch\n*** Add File: {path}\n{added}*** End Patch");
+        if tool.is_custom {
+            return with_arguments(tool, Arguments::Text(patch));
+        }
+        let wanted = [(["input", "patch", "patchText", "command"].as_slice(), patch.as_str()), (&["mode"], "patch")];
+        return with_arguments(tool, Arguments::Json(fill(&tool.schema, &wanted)));
+    }
+    let path = format!("{project}/{path}");
+    let wanted = [
+        (["file_path", "filePath", "path", "absolute_path"].as_slice(), path.as_str()),
+        (&["content", "contents", "file_text", "text"], text),
+    ];
+    with_arguments(tool, Arguments::Json(fill(&tool.schema, &wanted)))
+}
+
+fn with_arguments(tool: &Tool, arguments: Arguments) -> Say {
+    Say::Call { tool: tool.name.clone(), namespace: tool.namespace.clone(), arguments }
+}
+
+/// Arguments for a tool: of each group of names the one that the schema knows, then whatever else it requires.
+fn fill(schema: &Value, wanted: &[(&[&str], &str)]) -> Value {
+    let empty = Map::new();
+    let properties = schema["properties"].as_object().unwrap_or(&empty);
+    let mut arguments = Map::new();
+    for (names, value) in wanted {
+        let Some(name) = names.iter().find(|name| properties.contains_key(**name)) else { continue };
+        let is_list = properties[*name]["type"] == "array";
+        let value = if is_list { json!(["bash", "-c", value]) } else { json!(value) };
+        arguments.insert((*name).to_owned(), value);
+    }
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !arguments.contains_key(name) {
+            arguments.insert(name.to_owned(), any(&schema["properties"][name]));
+        }
+    }
+    Value::Object(arguments)
+}
+
+/// A value that a JSON schema admits.
+pub(super) fn any(schema: &Value) -> Value {
+    if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
+        return first.clone();
+    }
+    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str()).unwrap_or_default();
+    match kind.to_ascii_lowercase().as_str() {
+        "boolean" => json!(false),
+        "integer" | "number" => schema.get("minimum").cloned().unwrap_or(json!(1)),
+        "array" => json!([]),
+        "object" => {
+            let properties = schema["properties"].as_object();
+            properties.into_iter().flatten().map(|(name, schema)| (name.clone(), any(schema))).collect()
+        }
+        _ => json!("a word"),
+    }
+}
