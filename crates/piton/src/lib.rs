@@ -68,7 +68,7 @@ pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Dropped, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
-    WhyDropped, clear, clear_legacy, is_due, maintain, plan_prune, prune,
+    WhyDropped, clear, clear_base, clear_legacy, is_due, maintain, plan_prune, plan_prune_base, prune, prune_base,
 };
 pub use purge::{PurgeReport, plan_purge, purge};
 pub use relpath::{BadPath, parse as parse_path};

@@ -7,7 +7,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -15,10 +16,10 @@ use crate::id::{CheckpointId, ObjectKind, ProjectId};
 use crate::project::Project;
 use crate::session;
 use crate::settings::Settings;
-use crate::skipped::{self, Skipped};
+use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
     Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
-    Restoring, Room, RoomMade, Store, Watch, on_disk,
+    Restoring, Room, RoomMade, Store, StoreLock, Watch, moved_meanwhile,
 };
 use crate::survey::{Ground, IndexAfter, Survey, SurveyEnd, survey};
 use crate::sys;
@@ -31,7 +32,7 @@ const SKIPPED_LINES_MAX: usize = 200;
 
 /// How often a take makes room, should others use it up at once.
 const TRIES_MAX: u32 = 4;
-/// What a take writes besides objects and the index: the record, the ref, the size, each in a block of its own.
+/// What a take writes besides objects and the index: the record, the ref, the size.
 const SMALL_FILES_BYTES: u64 = 8 * 4096;
 
 /// What to take, and why.
@@ -106,6 +107,8 @@ pub struct Report {
     /// The index of the project's own git, where it is there and cannot be read: what git tracks and a rule leaves out is
     /// then left out, too.
     pub unread_index: Option<PathBuf>,
+    /// Directories that the checkpoint before held and that cannot be read any more.
+    pub dropped_out: Vec<Vec<u8>>,
 }
 
 /// How far a take or a restore has come, for whoever watches it from another thread; and the way to stop it.
@@ -136,7 +139,8 @@ pub struct Progress {
 impl Report {
     pub(crate) fn declined(why: WhySkipped) -> Self {
         let outcome = Outcome::Skipped(why);
-        Self { outcome, files: 0, skipped: Vec::new(), unprotected: false, unread_index: None }
+        let (skipped, dropped_out) = Default::default();
+        Self { outcome, files: 0, skipped, unprotected: false, unread_index: None, dropped_out }
     }
 }
 
@@ -189,6 +193,7 @@ pub fn take(
         let bytes = match taking.attempt(collecting.as_ref())? {
             Kept::Done(report) => return Ok(report),
             Kept::NoRoom { bytes } => bytes,
+            Kept::Lost => continue,
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
         let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
@@ -220,14 +225,8 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn attempt(&self, collecting: Option<&GcLock>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
-        let stop = Some(&*progress.stop);
-        let locks =
-            store.share_until(stop).and_then(|held| Ok((store.lock_project_until(&held, project.id(), stop)?, held)));
-        let (locked, held) = match locks {
-            Err(error) if error.kind() == ErrorKind::Stopped => {
-                return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
-            }
-            locks => locks?,
+        let Some((locked, held)) = self.locks()? else {
+            return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
         };
         let mut record = store.record(project.id());
         let turn = request.turn();
@@ -245,8 +244,9 @@ impl Taking<'_> {
         let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
         let surveyed = survey(&ground, &new_objects);
         let is_known = record.dir().is_some();
+        let is_contended = is_contended(newest, &record, now);
         record.touch(project.dir(), now);
-        if !is_known {
+        if !is_known || newest.is_none() {
             // Before there is a ref: whoever is killed must not leave checkpoints of nobody knows what directory.
             let _ = store.save_record(&locked, project.id(), &record);
         }
@@ -269,6 +269,8 @@ impl Taking<'_> {
                     keep_max: settings.max_snapshots,
                     bytes_max: settings.total_bytes_max(),
                     collecting,
+                    is_contended,
+                    stop: Some(&*progress.stop),
                     now,
                 };
                 let kept = keep.keep(&survey, new_objects, &mut record);
@@ -286,6 +288,18 @@ impl Taking<'_> {
         // The record can be made again: that it could not be saved must not hide what came of the take.
         let _ = store.save_record(&locked, project.id(), &record);
         taken
+    }
+
+    /// Locks the store and the project. Returns `None` if the deadline passed first.
+    fn locks(&self) -> Result<Option<(ProjectLock, StoreLock)>> {
+        let (store, stop) = (self.store, Some(&*self.progress.stop));
+        let locks = store
+            .share_until(stop)
+            .and_then(|held| Ok((store.lock_project_until(&held, self.project.id(), stop)?, held)));
+        match locks {
+            Err(error) if error.kind() == ErrorKind::Stopped => Ok(None),
+            locks => locks.map(Some),
+        }
     }
 
     /// The turn has had its try.
@@ -306,7 +320,7 @@ impl Taking<'_> {
 fn has_had_its_try(taken: &Result<Kept>) -> bool {
     match taken {
         Ok(Kept::Done(report)) => report.outcome != Outcome::Skipped(WhySkipped::Deadline),
-        Ok(Kept::NoRoom { .. }) => false,
+        Ok(Kept::NoRoom { .. } | Kept::Lost) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
     }
 }
@@ -338,6 +352,10 @@ pub(crate) struct Keep<'a> {
     pub(crate) bytes_max: Option<u64>,
     /// Whether room was made for it, so that all that is there is its own.
     pub(crate) collecting: Option<&'a GcLock>,
+    /// Another program may be about to move the ref regardless of its value.
+    pub(crate) is_contended: bool,
+    /// Ends the wait for that.
+    pub(crate) stop: Option<&'a AtomicBool>,
     pub(crate) now: Moment,
 }
 
@@ -348,14 +366,36 @@ pub(crate) enum Kept {
     NoRoom {
         bytes: u64,
     },
+    /// Stock git's collection deleted objects that the checkpoint relied upon. It was taken back: begin again.
+    Lost,
+}
+
+/// How long after a checkpoint of Hermes its ref may still be moved by it.
+const HERMES_AT_WORK_SECS: i64 = 10;
+/// How long a ref that Hermes may be about to move is watched.
+const WATCHED_MS: u64 = 2_000;
+const WATCH_PAUSE_MS: u64 = 10;
+/// How often a checkpoint is put on top of another one, should other programs move the ref all the time.
+const MOVES_MAX: u32 = 16;
+
+/// Returns true if Hermes may be at work on the project. It moves the ref without a look at its value twice: for its first
+/// checkpoint, which begins with the record, and after any other, when it drops those above its limit.
+fn is_contended(newest: Option<&Checkpoint>, record: &ProjectRecord, now: Moment) -> bool {
+    let is_recent = |secs: i64| (-HERMES_AT_WORK_SECS..=HERMES_AT_WORK_SECS).contains(&now.secs.saturating_sub(secs));
+    match newest {
+        Some(newest) => newest.facts.files.is_none() && is_recent(newest.time.secs),
+        #[expect(clippy::cast_possible_truncation, reason = "a time in seconds")]
+        None => record.is_of_hermes_alone() && record.last_touch().is_some_and(|last| is_recent(last as i64)),
+    }
 }
 
 impl Keep<'_> {
     pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
-        let report = |outcome, files, skipped| {
+        let report = |outcome, files, skipped: Vec<Skipped>| {
             let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index })
+            let dropped_out = self.dropped_out(&skipped);
+            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, dropped_out })
         };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
@@ -391,13 +431,8 @@ impl Keep<'_> {
             return Ok(Kept::NoRoom { bytes });
         }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
-        let publish = || {
-            new_objects.publish()?;
-            self.store.advance(self.locked, self.project, commit.parent, id, now)?;
-            // What could not be dropped now is dropped next time; the checkpoint is there either way.
-            let _ = self.drop_oldest(id);
-            Ok(())
-        };
+        let touched = record.last_touch();
+        let publish = || self.publish(commit, id, new_objects, survey, touched);
         // The index can be made again, so it may go out while the disk is busy with what cannot.
         let (index, published) = if survey.writes_index() {
             let (index, published) = threads::beside(|| write_index_of(survey, &index_path, now), publish);
@@ -405,16 +440,84 @@ impl Keep<'_> {
         } else {
             (None, publish())
         };
-        published?;
+        let Some(id) = published? else { return Ok(Kept::Lost) };
         self.note_index(index.as_ref(), survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
+    }
+
+    /// Publishes the objects and moves the ref. Where another program moved it meanwhile, the checkpoint goes on top of
+    /// that one, under another id. Returns `None` if objects that it relies upon are gone; then nothing was taken.
+    fn publish(
+        &self,
+        commit: NewCheckpoint<'_>,
+        id: CheckpointId,
+        new_objects: NewObjects,
+        survey: &Survey,
+        touched: Option<f64>,
+    ) -> Result<Option<CheckpointId>> {
+        let Self { store, locked, project, now, .. } = *self;
+        let mut published = vec![new_objects.publish()?];
+        let (mut id, mut parent) = (id, commit.parent);
+        for _ in 0..MOVES_MAX {
+            if store.advance(locked, project, parent, id, now)? && self.stays(id, touched)? {
+                // Objects of the checkpoint that was the newest are safe only as long as it is the parent.
+                let is_moved = parent != commit.parent;
+                let relied = is_moved.then(|| survey.ids().collect());
+                let is_whole = match relied {
+                    None => store.secure(&published[0], now)?,
+                    Some(relied) => store.secure_all(&relied, now)?,
+                };
+                if !is_whole && store.retreat(locked, project, id, parent, now)? {
+                    return Ok(None);
+                }
+                // What could not be dropped now is dropped next time; the checkpoint is there either way.
+                let _ = self.drop_oldest(id, parent);
+                return Ok(Some(id));
+            }
+            parent = store.newest(project)?;
+            let again = store.new_objects(self.objects, false);
+            let added = again.writer().add(ObjectKind::Commit, &NewCheckpoint { parent, ..commit }.encode())?;
+            id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
+            published.push(again.publish()?);
+        }
+        Err(moved_meanwhile("move the project's ref"))
+    }
+
+    /// Watches the ref for a while, where another program may be about to move it regardless of its value. Returns false
+    /// if that happened and the checkpoint is not part of the history any more.
+    fn stays(&self, id: CheckpointId, touched: Option<f64>) -> Result<bool> {
+        // A first take has saved the record before: whoever changed it since has begun a take of its own.
+        let is_touched = || self.store.record(self.project).last_touch() != touched;
+        if !self.is_contended && (self.newest.is_some() || !is_touched()) {
+            return Ok(true);
+        }
+        for _ in 0..WATCHED_MS / WATCH_PAUSE_MS {
+            let newest = self.store.newest(self.project)?;
+            if newest != Some(id) {
+                return self.store.leads_to(newest, id);
+            }
+            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(WATCH_PAUSE_MS));
+        }
+        Ok(true)
+    }
+
+    /// Returns the directories among what was left out that cannot be read and that the checkpoint before held.
+    fn dropped_out(&self, skipped: &[Skipped]) -> Vec<Vec<u8>> {
+        let unread = skipped.iter().filter(|one| one.why == SkipReason::Unreadable && one.extent != Extent::File);
+        let was_held = |path: &&[u8]| {
+            self.newest.is_some_and(|newest| matches!(self.objects.entry_at(newest.tree, path), Ok(Some(_))))
+        };
+        unread.map(|one| one.path.as_slice()).filter(was_held).map(<[u8]>::to_vec).collect()
     }
 
     /// Sets aside what this checkpoint takes; or says how much it is, where there is no room for it.
     fn lacks_room(&self, survey: &Survey, new_objects: &NewObjects) -> Result<Option<u64>> {
         // Without a limit it is noted all the same: there may be one for the next take.
         let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
-        let index = || on_disk(index_bytes_max(&survey.manifest)).saturating_sub(self.store.index_bytes(self.project));
+        let index = || index_bytes_max(&survey.manifest).saturating_sub(self.store.index_bytes(self.project));
         let index = if survey.writes_index() { index() } else { 0 };
         let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
         let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
@@ -423,11 +526,14 @@ impl Keep<'_> {
 
     /// Drops what is above the limit. A safety checkpoint drops nothing: whoever goes back and forth among the
     /// checkpoints of a list finds all of them there until the next take.
-    fn drop_oldest(&self, new: CheckpointId) -> Result<()> {
+    fn drop_oldest(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
         if self.restoring.is_some() {
             return Ok(());
         }
-        let older = self.store.history(self.objects, self.newest.map(|newest| newest.id))?.checkpoints;
+        let older = match parent == self.newest.map(|newest| newest.id) {
+            true => self.store.history(self.objects, parent)?.checkpoints,
+            false => self.store.history_now(parent)?.checkpoints,
+        };
         // A restore that was cut short needs both of its checkpoints to be finished or taken back.
         let intent = self.store.interrupted_restore(self.project)?;
         let is_needed =

@@ -82,6 +82,13 @@ pub struct Inventory {
     pub old_repositories: Vec<OldRepository>,
 }
 
+impl Inventory {
+    /// Returns true if there is nothing to prune by rule.
+    pub fn is_empty(&self) -> bool {
+        self.projects.is_empty() && self.archives.is_empty() && self.old_repositories.is_empty()
+    }
+}
+
 /// What goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goes {

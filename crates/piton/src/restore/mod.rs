@@ -105,7 +105,7 @@ pub struct Restore<'a> {
     paths: Vec<Vec<u8>>,
     others: Vec<OtherWork>,
     across_sessions: bool,
-    keep_max: u64,
+    settings: Settings,
     survey: Survey,
     newest: Option<Checkpoint>,
     record: ProjectRecord,
@@ -162,6 +162,9 @@ pub struct RestoreReport {
     pub record: Option<Rewound>,
 }
 
+/// How often the safety checkpoint is tried, should another program's collections remove what it relies upon.
+const SAVES_MAX: u32 = 4;
+
 impl<'a> Restore<'a> {
     /// Makes the plan of a restore. Fails, with nothing touched, where the target is not found or not whole, and where
     /// the files as they are could not be saved first.
@@ -175,6 +178,9 @@ impl<'a> Restore<'a> {
         progress: &Progress,
     ) -> Result<Self> {
         let stop = Some(&*progress.stop);
+        if !options.is_dry {
+            store.ensure_lockable()?;
+        }
         let held = store.share_until(stop)?;
         let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
         let objects = store.objects(&held)?;
@@ -220,7 +226,7 @@ impl<'a> Restore<'a> {
             paths,
             others,
             across_sessions: options.across_sessions,
-            keep_max: settings.max_snapshots,
+            settings: settings.clone(),
             survey,
             newest,
             record,
@@ -257,8 +263,36 @@ impl<'a> Restore<'a> {
             .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
     }
 
-    /// Takes the safety checkpoint: its id, and the session's record that it carries.
+    /// Takes the safety checkpoint: its id, and the session's record that it carries. Where another program's collection
+    /// removed contents that it relied upon, the files are read again.
     fn save_first(&mut self, locked: &ProjectLock) -> Result<(CheckpointId, Option<Vec<u8>>)> {
+        for _ in 0..SAVES_MAX {
+            if let Some(saved) = self.try_to_save(locked)? {
+                return Ok(saved);
+            }
+            let objects = self.store.objects(&self._held)?;
+            let new_objects = self.store.new_objects(&objects, false);
+            let ground = Ground {
+                store: self.store,
+                objects: &objects,
+                project: self.project,
+                record: &ProjectRecord::default(),
+                newest: self.newest.as_ref(),
+                settings: &self.settings,
+                progress: &Progress::default(),
+            };
+            if survey_whole(&ground, &new_objects)?.tree() != self.survey.tree() {
+                return Err(unsafe_to_restore("the files changed meanwhile"));
+            }
+            (self.objects, self.new_objects) = (objects, Some(new_objects));
+        }
+        Err(Error::new(ErrorKind::Busy, "take a safety checkpoint")
+            .because("another program's collections remove objects all the time")
+            .with_hint("nothing was touched; try again"))
+    }
+
+    /// Returns `None` if contents that it relied upon are gone.
+    fn try_to_save(&mut self, locked: &ProjectLock) -> Result<Option<(CheckpointId, Option<Vec<u8>>)>> {
         let asides = self.plan.asides.clone();
         let restoring =
             self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone(), asides });
@@ -279,15 +313,19 @@ impl<'a> Restore<'a> {
             restoring,
             session_record: session_record.clone(),
             objects: &self.objects,
-            keep_max: self.keep_max,
+            keep_max: self.settings.max_snapshots,
             // Nothing may go while a restore is about to need it. The next take makes up for it.
             bytes_max: None,
             collecting: None,
+            is_contended: false,
+            stop: None,
             now: self.now,
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");
-        let Kept::Done(kept) = keep.keep(&self.survey, new_objects, &mut record)? else {
-            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint"));
+        let kept = match keep.keep(&self.survey, new_objects, &mut record)? {
+            Kept::Done(kept) => kept,
+            Kept::NoRoom { .. } => return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")),
+            Kept::Lost => return Ok(None),
         };
         let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
@@ -297,7 +335,7 @@ impl<'a> Restore<'a> {
         record.touch(self.project.dir(), self.now);
         // The record can be made again.
         let _ = self.store.save_record(locked, self.project.id(), &record);
-        Ok(saved)
+        Ok(Some(saved))
     }
 
     /// Does it. Declines where it takes back another session's work and that was not agreed to.

@@ -2,8 +2,11 @@
 //!
 //! A pack is invisible until its idx is in place, and both are synced before: that is the first half of invariant S1.
 //! What is not published is removed, or has a name that no reader looks at.
+//!
+//! Stock git's collection deletes every pack whose objects no ref leads to, except those with a `.keep` file. A pack is
+//! therefore published under one, which is held until the ref has moved (see [`PublishedPacks`]).
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +15,6 @@ use tempfile::TempPath;
 
 use gix_odb::pack::data::entry::Header;
 
-use super::size;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{Checksum, ID_BYTES, ObjectId, ObjectKind};
@@ -41,9 +43,16 @@ pub(super) struct IdxEntry {
     pub(super) offset: u64,
 }
 
+/// The directory that packs are published in, and the one that they are written in. Both are on one file system.
+#[derive(Debug, Clone)]
+pub(super) struct PackDirs {
+    pub(super) packs: PathBuf,
+    pub(super) temporary: PathBuf,
+}
+
 /// A pack that is being written. Dropped, it leaves nothing.
 pub(super) struct PackWriter {
-    dir: PathBuf,
+    dirs: PackDirs,
     path: TempPath,
     out: BufWriter<File>,
     offset: u64,
@@ -68,12 +77,12 @@ pub(super) enum Form {
 }
 
 impl PackWriter {
-    pub(super) fn begin(dir: &Path) -> Result<Self> {
-        let (file, path) = fsx::temp_file(dir)?.into_parts();
+    pub(super) fn begin(dirs: &PackDirs) -> Result<Self> {
+        let (file, path) = fsx::temp_file(&dirs.temporary)?.into_parts();
         let mut out = BufWriter::with_capacity(1 << 20, file);
         // The number of objects comes last: it is not known before.
         out.write_all(&[0; HEADER_BYTES]).map_err(|error| Error::io("write", &path, error))?;
-        Ok(Self { dir: dir.to_owned(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new() })
+        Ok(Self { dirs: dirs.clone(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new() })
     }
 
     /// Adds one entry whose bytes, `size` of them, were compressed elsewhere. The offset that it got.
@@ -101,7 +110,7 @@ impl PackWriter {
 
     /// How much of it is on the disk.
     pub(super) fn bytes_written(&self) -> u64 {
-        self.out.get_ref().metadata().map_or(0, |found| size::on_disk(found.len()))
+        self.out.get_ref().metadata().map_or(0, |found| found.len())
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -153,8 +162,8 @@ impl PackWriter {
     /// Completes the pack and its idx, and syncs both.
     pub(super) fn seal(mut self) -> Result<SealedPack> {
         let checksum = self.finish_pack().map_err(|error| Error::io("write", &self.path, error))?;
-        let name = self.dir.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
-        let idx = synced_idx(&self.dir, &mut self.entries, checksum)?;
+        let name = self.dirs.packs.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
+        let idx = synced_idx(&self.dirs.temporary, &mut self.entries, checksum)?;
         Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx })
     }
 
@@ -195,34 +204,93 @@ impl SealedPack {
         self.bytes
     }
 
-    /// Makes the packs visible, in this order: packs, idxs, directory. Their names without an ending.
-    pub(super) fn publish(all: Vec<Self>, dir: &Path) -> Result<Vec<PathBuf>> {
+    /// Makes the packs visible, in this order: `.keep` files, packs, idxs, directory.
+    pub(super) fn publish(all: Vec<Self>, dir: &Path) -> Result<PublishedPacks> {
+        let mut published = PublishedPacks::default();
         let mut idxs = Vec::new();
         for sealed in all {
+            published.keep(&sealed.name)?;
             fsx::persist(sealed.pack, &sealed.name.with_added_extension("pack"))?;
             idxs.push((sealed.idx, sealed.name));
         }
-        let mut names = Vec::new();
         for (idx, name) in idxs {
             fsx::persist(idx, &name.with_added_extension("idx"))?;
-            names.push(name);
+            published.names.push(name);
         }
         fsx::sync_dir(dir)?;
-        Ok(names)
+        Ok(published)
+    }
+}
+
+/// Packs that readers see, each with a `.keep` file that is removed when this is dropped.
+///
+/// The file is a symbolic link to the pack: one system call makes it, a power cut leaves no empty one, and it is told
+/// from a `.keep` file of a user's. One that a killed process left is removed by the next process that is alone in the
+/// store, or after an hour.
+#[derive(Debug, Default)]
+#[must_use = "stock git's collection deletes unreferenced packs once this is dropped"]
+pub(crate) struct PublishedPacks {
+    /// Their names without an ending.
+    pub(super) names: Vec<PathBuf>,
+    keeps: Vec<PathBuf>,
+}
+
+impl PublishedPacks {
+    fn keep(&mut self, name: &Path) -> Result<()> {
+        let keep = name.with_added_extension("keep");
+        let made = match std::os::unix::fs::symlink(keep_target(name), &keep) {
+            // Some file systems have no links.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                File::create_new(&keep).and_then(|mut file| file.write_all(KEPT_BY_PITON))
+            }
+            made => made,
+        };
+        match made {
+            Ok(()) => self.keeps.push(keep),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("make", &keep, error)),
+            // A killed process left it. A user's own is respected, and serves as well.
+            Err(_) if is_own_keep(&keep) => self.keeps.push(keep),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PublishedPacks {
+    fn drop(&mut self) {
+        for keep in &self.keeps {
+            // One that stays is removed by a later collection.
+            let _ = fs::remove_file(keep);
+        }
+    }
+}
+
+/// Contents of a `.keep` file on file systems without links.
+const KEPT_BY_PITON: &[u8] = b"piton\n";
+
+fn keep_target(name: &Path) -> PathBuf {
+    PathBuf::from(name.file_name().unwrap_or_default()).with_added_extension("pack")
+}
+
+/// Returns true for a `.keep` file that [`PublishedPacks`] made.
+pub(super) fn is_own_keep(keep: &Path) -> bool {
+    match fs::read_link(keep) {
+        Ok(target) => target == keep_target(&keep.with_extension("")),
+        Err(_) => matches!(fsx::read_small(keep, 64), Ok(Some(bytes)) if bytes == KEPT_BY_PITON),
     }
 }
 
 /// Writes the idx of a pack that is in place, from what was found in the pack: ids, checksums of the entries, offsets. On
 /// return it outlives a power cut.
 pub(super) fn write_idx_of(
+    dirs: &PackDirs,
     name: &Path,
     found: impl Iterator<Item = (ObjectId, u32, u64)>,
     checksum: [u8; ID_BYTES],
 ) -> Result<()> {
     let mut entries: Vec<_> = found.map(|(id, crc, offset)| IdxEntry { id, crc, offset }).collect();
-    let dir = name.parent().expect("a pack is in a directory");
-    fsx::persist(synced_idx(dir, &mut entries, checksum)?, &name.with_added_extension("idx"))?;
-    fsx::sync_dir(dir)
+    fsx::persist(synced_idx(&dirs.temporary, &mut entries, checksum)?, &name.with_added_extension("idx"))?;
+    fsx::sync_dir(&dirs.packs)
 }
 
 /// An idx of these entries, complete and synced, under a name that no reader looks at.
@@ -352,6 +420,10 @@ impl<W: Write> Write for Counted<'_, W> {
 mod tests {
     use super::*;
 
+    fn in_one(dir: &Path) -> PackDirs {
+        PackDirs { packs: dir.to_owned(), temporary: dir.to_owned() }
+    }
+
     /// Nobody writes packs of 2 GiB in a test, but a single large file makes one.
     #[test]
     fn offsets_beyond_two_gigabytes_stand_in_a_table_of_their_own() {
@@ -369,7 +441,7 @@ mod tests {
     #[test]
     fn a_pack_is_full_at_its_limit_and_knows_what_it_takes() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut pack = PackWriter::begin(dir.path()).expect("a pack");
+        let mut pack = PackWriter::begin(&in_one(dir.path())).expect("a pack");
         let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
         pack.add(id(1), Form::Whole(ObjectKind::Blob), 3, b"not compressed").expect("room");
         pack.add(id(2), Form::Whole(ObjectKind::Blob), 3, b"nor this").expect("room");
@@ -401,7 +473,7 @@ mod tests {
     #[test]
     fn a_stream_that_is_not_what_it_was_leaves_the_pack_as_before() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut pack = PackWriter::begin(dir.path()).expect("a pack");
+        let mut pack = PackWriter::begin(&in_one(dir.path())).expect("a pack");
         let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
         let fault = |kind: io::ErrorKind| Err(io::Error::from(kind));
         for (number, pieces, is_right, is_added) in [
@@ -418,7 +490,7 @@ mod tests {
             assert!(number != 4 || seen == b"four");
         }
         let sealed = vec![pack.seal().expect("a pack")];
-        let name = SealedPack::publish(sealed, dir.path()).expect("a pack").remove(0);
+        let name = SealedPack::publish(sealed, dir.path()).expect("a pack").names.remove(0);
         let read = super::super::decode::RawPack::open(&name, 0).expect("a pack");
         assert_eq!((&read.fault, &read.idx_fault, read.is_summed_right(drop)), (&None, &None, Ok(true)));
         let large = std::sync::Mutex::new(());
