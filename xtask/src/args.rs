@@ -10,6 +10,7 @@ use crate::trees::Size;
 pub(crate) const HELP: &str = "\
 cargo xtask bench [OPTIONS]    measure piton beside other tools
 cargo xtask soak [--minutes N] all commands at once, killing them at random (default: 10 minutes; --piton as below)
+cargo xtask beside-hermes [--minutes N] two versions of Hermes from PyPI and piton in one store (default: 30 minutes; --piton as below)
 cargo xtask scaling            draw what a checkpoint costs by the size of the tree and of the change (docs/cost-*.svg)
 cargo xtask instructions       count the instructions of a take and a hook call, compare with instructions.toml (--write)
 cargo xtask space [--mb N]     how much extra room a prune of a store of that size needs (default: 1024)

@@ -1,7 +1,7 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
 //! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and
-//! `space` try its maintenance for longer than a test may take, `fuzz` gives it what nobody would think of, `powercut` cuts its
+//! `space` try its maintenance for longer than a test may take, `beside-hermes` shares a store with Hermes, `fuzz` gives it what nobody would think of, `powercut` cuts its
 //! power and looks what is left, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
 //! what piton is made of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
 //! of its own.
@@ -10,6 +10,7 @@
 mod args;
 mod bars;
 mod bench;
+mod beside_hermes;
 mod contestants;
 mod coverage;
 mod deps;
@@ -58,6 +59,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             None => help(),
         },
         (Some("soak"), _) => soak::run(rest),
+        (Some("beside-hermes"), _) => beside_hermes::run(rest),
         (Some("space"), _) => space::run(rest),
         (Some("scaling"), _) => scaling::run(rest),
         (Some("instructions"), _) => instructions::run(rest),
