@@ -95,10 +95,6 @@ impl Beside {
         Ok(Self { program, sandbox, tally: Tally::default() })
     }
 
-    fn dir(&self, name: &str) -> PathBuf {
-        self.sandbox.root().join(name)
-    }
-
     fn run(&self, wheels: &[PathBuf], length: Duration) -> Result<bool> {
         let stop = self.sandbox.root().join("stop");
         let driver = self.sandbox.root().join("drive.py");
