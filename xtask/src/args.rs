@@ -11,6 +11,7 @@ pub(crate) const HELP: &str = "\
 cargo xtask bench [OPTIONS]    measure piton beside other tools
 cargo xtask soak [--minutes N] all commands at once, killing them at random (default: 10 minutes; --piton as below)
 cargo xtask beside-hermes [--minutes N] two versions of Hermes from PyPI and piton in one store (default: 30 minutes; --piton as below)
+cargo xtask model [OPTIONS]    random work against a model, on ext4, xfs, btrfs, tmpfs and overlay (--help)
 cargo xtask scaling            draw what a checkpoint costs by the size of the tree and of the change (docs/cost-*.svg)
 cargo xtask instructions       count the instructions of a take and a hook call, compare with instructions.toml (--write)
 cargo xtask space [--mb N]     how much extra room a prune of a store of that size needs (default: 1024)
@@ -23,6 +24,8 @@ cargo xtask coverage           which lines of the library the tests reach
 cargo xtask fuzz [TARGET]      fuzz what reads bytes from outside: --seconds N for each target (default: 60), --deep to
                                watch what libraries do with it as well (builds all of them anew)
 cargo xtask fuzz --keep        put what was found on the way and reaches more among the seeds in fuzz/corpus
+cargo xtask house              count what makes the sources hard to read, beside an older revision (--against REV);
+                               --openings, --dialect, --names, --cycles list the places
 cargo xtask powercut [OPTIONS] cut the power of piton at random moments and look what is left (--help)
 
 Options of bench:

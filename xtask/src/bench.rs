@@ -151,9 +151,9 @@ fn prepare(work: &Path, options: &Options, report: &mut Report) -> Result<Vec<Tr
     Ok(found)
 }
 
-/// A file that changed just before a scan has to be read again by the next one. Nobody is measured in that window.
+/// A file that changed less than 35 s before a scan has to be read again by the next one. Nobody is measured in that window.
 pub(crate) fn wait_until_old() {
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(37));
 }
 
 /// Long enough that a file's time differs from that of the index written next.

@@ -1,9 +1,10 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `soak` and
-//! `space` try its maintenance for longer than a test may take, `beside-hermes` shares a store with Hermes, `fuzz` gives it what nobody would think of, `powercut` cuts its
+//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `model` runs
+//! random work on several file systems, `soak` and `space` try its maintenance for longer than a test may take,
+//! `beside-hermes` shares a store with Hermes, `fuzz` gives it what nobody would think of, `powercut` cuts its
 //! power and looks what is left, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
-//! what piton is made of. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
+//! what piton is made of, `house` counts what makes the sources hard to read. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
 //! of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
@@ -17,9 +18,11 @@ mod deps;
 mod extras;
 mod fuzz;
 mod hermes;
+mod house;
 mod instructions;
 mod machine;
 mod measure;
+mod model;
 mod picture;
 mod powercut;
 mod report;
@@ -60,6 +63,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         },
         (Some("soak"), _) => soak::run(rest),
         (Some("beside-hermes"), _) => beside_hermes::run(rest),
+        (Some("model"), _) => model::run(rest),
         (Some("space"), _) => space::run(rest),
         (Some("scaling"), _) => scaling::run(rest),
         (Some("instructions"), _) => instructions::run(rest),
@@ -76,6 +80,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         (Some("coverage"), _) => coverage::run(rest),
         (Some("deps"), _) => deps::run(rest),
         (Some("fuzz"), _) => fuzz::run(rest),
+        (Some("house"), _) => house::run(rest),
         (Some("help" | "--help" | "-h"), _) => help(),
         _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
     }

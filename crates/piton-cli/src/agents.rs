@@ -61,9 +61,9 @@ impl Agent {
         }
     }
 
-    /// Whether it lets a prompt through that begins with a slash and is no command of its own.
-    pub(crate) fn passes_slashes(self) -> bool {
-        self != Self::Codex
+    /// Whether its hooks tell of the end of each turn. Codex asks for approval of each new hook: there it is not relied on.
+    pub(crate) fn tells_turn_ends(self) -> bool {
+        matches!(self, Self::Claude | Self::Gemini | Self::Qwen | Self::Hermes | Self::Copilot)
     }
 
     /// The agent of that name.

@@ -7,6 +7,7 @@ use clap_complete::ArgValueCompleter;
 
 use crate::cmd;
 use crate::cmd::complete::projects;
+use crate::surface::Surface;
 
 /// Shown below every help text.
 pub(crate) const EXIT_CODES: &str = "\
@@ -59,6 +60,9 @@ pub(crate) struct Global {
     /// Turn automatic checkpoints on for this command
     #[arg(long, global = true)]
     pub(crate) checkpoints: bool,
+    /// The place where the answer is read: commands are named as they work there
+    #[arg(long, global = true, hide = true, value_enum, default_value_t)]
+    pub(crate) surface: Surface,
 }
 
 #[derive(Debug, Subcommand)]
@@ -82,6 +86,8 @@ pub(crate) enum Command {
     Man(cmd::completions::Man),
     #[command(hide = true)]
     Maintain(cmd::prune::Maintain),
+    #[command(hide = true)]
+    Finish(cmd::finish::Finish),
     Hook(cmd::hook::Hook),
     Install(cmd::install::Install),
     Uninstall(cmd::install::Uninstall),

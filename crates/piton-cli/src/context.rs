@@ -1,15 +1,18 @@
 //! Where a command runs: the directory, the base, the settings, the time. The only place that asks the environment.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use piton::{
     Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, SettingsProblem, StatusProblem, Store, Waiting,
+    note_killed_hooks,
 };
 
 use crate::cli::Global;
 use crate::fit::counted;
+use crate::install::files;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
 /// Warnings that are older are past.
@@ -35,6 +38,26 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
         let context = Self::with(global, |config| settings(global, config, output))?;
+        Ok(Self { told: told(output), ..context })
+    }
+
+    /// Like [`Context::new`], for commands that look at checkpoints or restore them: a mistake in the configuration is a
+    /// warning. Others edit that file, too, and what was saved must be within reach whatever they do to it.
+    pub(crate) fn forgiving(global: &Global, output: &Output) -> anyhow::Result<Self> {
+        let context = Self::with(global, |config| {
+            let (settings, problems, unread) = read_settings(global, config);
+            for (source, problem) in &problems {
+                output.warn(&format!("{source}: {problem}"));
+            }
+            if let Some(error) = &unread {
+                output.warn(&error.to_string());
+            }
+            if unread.is_some() || problems.iter().any(|(_, problem)| problem.is_error) {
+                output
+                    .hint("what cannot be read there is as if it were not set; `piton config` shows what is in force");
+            }
+            Ok(settings)
+        })?;
         Ok(Self { told: told(output), ..context })
     }
 
@@ -88,22 +111,21 @@ impl Context {
 
     fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
         let home = Self::home();
-        let here = env::current_dir().map_err(|error| {
-            let is_gone = error.kind() == std::io::ErrorKind::NotFound;
-            Error::new(ErrorKind::Io, "find the current directory")
-                .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })
-                .with_hint("go to a directory that is there, or name one with `-C DIR`")
-        });
-        let dir = match &global.dir {
-            Some(dir) if dir.is_absolute() => dir.clone(),
-            Some(dir) => here?.join(dir),
-            None => here?,
+        let (dir, deleted) = match (&global.dir, env::current_dir()) {
+            (Some(dir), _) if dir.is_absolute() => (dir.clone(), None),
+            (named, here) => {
+                let (here, deleted) = here.map_or_else(|error| deleted_dir(&error), |here| Ok((here, None)))?;
+                (named.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir)), deleted)
+            }
         };
-        if !dir.is_dir() {
-            let error = Error::new(ErrorKind::Io, "use").with_path(&dir).because("there is no such directory");
-            return Err(error.with_hint("`-C` takes a directory that is there").into());
-        }
         let base = base(global, home.as_deref())?;
+        if !dir.is_dir() {
+            // A project that was deleted can be listed and restored.
+            let store = Store::open_existing(&dir.join(&base)).ok().flatten();
+            if store.is_none_or(|store| Project::gone(&dir, &store, home.as_deref()).is_none()) {
+                return Err(deleted.unwrap_or_else(|| not_a_directory(&dir)).into());
+            }
+        }
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
         let settings = settings(config.as_deref())?;
         Ok(Self { base: dir.join(base), dir, settings, config, home, refused: Vec::new(), told: None })
@@ -151,12 +173,7 @@ impl Context {
 
     /// The time, and the local zone.
     pub(crate) fn now() -> Moment {
-        let now = jiff::Timestamp::now();
-        Moment {
-            secs: now.as_second(),
-            nanos: u32::try_from(now.subsec_nanosecond()).unwrap_or(0),
-            offset_secs: offset_secs(now),
-        }
+        moment_of(SystemTime::now())
     }
 
     /// The store, made where there is none.
@@ -239,12 +256,26 @@ impl Context {
             );
         }
         let journal = self.journal();
-        for one in journal.unprotected().iter().filter(|one| !one.is_past) {
-            let dir = one.project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
-            let turns = counted(one.turns, "turn");
+        let (turns, states) = (self.unprotected_turns(), journal.unprotected());
+        let mut projects: Vec<_> = turns.iter().map(|turn| &turn.project).collect();
+        projects.dedup();
+        let is_first = |(at, one): &(usize, &&Option<PathBuf>)| !projects[..*at].contains(one);
+        for (_, project) in projects.iter().enumerate().filter(is_first) {
+            let own: Vec<_> = turns.iter().filter(|turn| turn.project == **project).collect();
+            let dir = project.as_ref().map_or_else(String::new, |dir| format!(" in {}", dir.display()));
+            let is_past = states.iter().any(|state| state.project == **project && state.is_past);
             note(
-                &format!("{turns} went on without a checkpoint{dir}: {}", one.last.what),
-                "`piton doctor` shows what to mend; `piton take` there shows whether it works now",
+                &format!("{} went on without a checkpoint{dir}: {}", counted(own.len(), "turn"), own[0].what),
+                match (is_past, own[0].level) {
+                    (true, _) => "checkpoints work again there; `piton status --ack` once you have seen this",
+                    (_, Level::Declined) => {
+                        "work in a project to be protected; `piton status --ack` once you have seen this"
+                    }
+                    _ => {
+                        "`piton doctor` shows what to mend, `piton take` there whether it works now; \
+                         `piton status --ack` once you have seen this"
+                    }
+                },
             );
         }
         let since = Self::now().secs - WARNED_SECS;
@@ -259,6 +290,18 @@ impl Context {
         problems
     }
 
+    /// Returns the turns that went on without a checkpoint and that the user has not acknowledged, newest first, each once.
+    /// Hooks that were killed are put on record before.
+    pub(crate) fn unprotected_turns(&self) -> Vec<Event> {
+        if let Ok(Some(store)) = self.existing_store() {
+            note_killed_hooks(&store, &self.journal());
+        }
+        let days = i64::try_from(self.settings.retention_days).unwrap_or(i64::MAX);
+        let since =
+            if days == 0 { i64::MIN } else { Self::now().secs.saturating_sub(days.saturating_mul(24 * 60 * 60)) };
+        self.journal().unprotected_turns(since)
+    }
+
     /// Says so if a restore of the project was cut short.
     pub(crate) fn warn_of_interrupted_restore(&self, store: &Store, project: &Project, output: &Output) {
         if let Ok(Some(intent)) = store.interrupted_restore(project.id()) {
@@ -266,6 +309,41 @@ impl Context {
             output.hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it");
         }
     }
+}
+
+/// A point in time in the local zone. One that no calendar has is the nearest that it has: a clock may say anything.
+fn moment_of(time: SystemTime) -> Moment {
+    let (after, before) = (time.duration_since(SystemTime::UNIX_EPOCH), SystemTime::UNIX_EPOCH.duration_since(time));
+    let secs = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let (secs, nanos) = match (after, before) {
+        (Ok(after), _) => (secs(after), after.subsec_nanos()),
+        (Err(_), before) => (before.map_or(0, |before| -secs(before)), 0),
+    };
+    let (least, most) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
+    let at = jiff::Timestamp::from_second(secs.clamp(least, most)).unwrap_or_default();
+    Moment { secs: at.as_second(), nanos, offset_secs: offset_secs(at) }
+}
+
+/// The directory that a shell says it is in, where the current one was deleted; and the error if nothing is known of it.
+fn deleted_dir(error: &std::io::Error) -> Result<(PathBuf, Option<Error>), Error> {
+    let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+    let deleted = Error::new(ErrorKind::Io, "find the current directory")
+        .because(if is_gone { "it was deleted".to_owned() } else { error.to_string() })
+        .with_hint("go to a directory that is there, or name one with `-C DIR`");
+    match Context::variable("PWD").filter(|_| is_gone) {
+        Some(dir) => Ok((dir, Some(deleted))),
+        None => Err(deleted),
+    }
+}
+
+fn not_a_directory(dir: &Path) -> Error {
+    let error = Error::new(ErrorKind::Io, "use").with_path(dir);
+    if dir.symlink_metadata().is_ok() {
+        return error.because("it is not a directory").with_hint("`-C` takes a directory, not a file");
+    }
+    error.because("there is no such directory, and no checkpoint of one").with_hint(
+        "`-C` takes a directory that is there, or a deleted one that has checkpoints; `piton status` lists those",
+    )
 }
 
 fn in_hermes_home(name: &str, home: Option<&Path>) -> Option<PathBuf> {
@@ -317,7 +395,7 @@ impl Surroundings {
         let dir = start_dir(global);
         let base = if is_named { dir.join(base) } else { base };
         let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
-        let (settings, problems, unread) = read_settings(global, config.as_deref());
+        let (settings, problems, unread) = read_settings_of_hook(global, config.as_deref());
         let problems = in_words(&problems, config.as_deref(), unread).collect();
         let journal = journal(&base, home.as_deref());
         Self { home, base, config: config.filter(|_| global.config.is_some()), settings, problems, journal }
@@ -394,19 +472,43 @@ fn hermes_timeout_ms() -> Option<u64> {
 }
 
 /// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
-fn read_settings(global: &Global, config: Option<&Path>) -> (Settings, Vec<(String, SettingsProblem)>, Option<Error>) {
-    let (mut settings, mut problems, mut unread) = (Settings::default(), Vec::new(), None);
+fn read_settings(global: &Global, config: Option<&Path>) -> ReadSettings {
+    read_settings_over(Settings::default(), global, config)
+}
+
+/// Like [`read_settings`], for a hook. That it is called means that it was installed, with checkpoints switched on: where
+/// the file cannot say so, they stay on. A mistake in it never switches the protection off.
+fn read_settings_of_hook(global: &Global, config: Option<&Path>) -> ReadSettings {
+    let read = read_settings(global, config);
+    let hides_switch = |(_, problem): &(String, SettingsProblem)| {
+        problem.is_error && matches!(problem.key.as_str(), "checkpoints" | "enabled")
+    };
+    if read.2.is_none() && !read.1.iter().any(hides_switch) {
+        return read;
+    }
+    read_settings_over(Settings { enabled: true, ..Settings::default() }, global, config)
+}
+
+/// The settings, what is wrong with them by source, and why the file could not be read.
+type ReadSettings = (Settings, Vec<(String, SettingsProblem)>, Option<Error>);
+
+fn read_settings_over(mut settings: Settings, global: &Global, config: Option<&Path>) -> ReadSettings {
+    let (mut problems, mut unread) = (Vec::new(), None);
     settings.deadline_ms = hermes_timeout_ms().unwrap_or(settings.deadline_ms);
-    if let Some(path) = config {
-        match fs::read_to_string(path) {
-            Ok(text) => {
+    // The usual way to say that there is none.
+    if let Some(path) = config.filter(|path| *path != Path::new("/dev/null")) {
+        match files::read(path) {
+            Ok(Some(text)) => {
                 let source = path.display().to_string();
                 problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
             }
-            Err(error) if global.config.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
+            Ok(None) if global.config.is_none() => {}
+            found => {
+                let missing = Error::new(ErrorKind::Io, "read").with_path(path).because("there is no such file");
+                let error = found.err().unwrap_or(missing);
                 let hint = "`--config` and HERMES_HOME say which file is read";
-                unread = Some(Error::io("read", path, error).with_hint(hint));
+                let hint = error.hint().map_or_else(|| hint.to_owned(), |own| format!("{own}; {hint}"));
+                unread = Some(error.with_hint(hint));
             }
         }
     }
@@ -418,4 +520,21 @@ fn read_settings(global: &Global, config: Option<&Path>) -> (Settings, Vec<(Stri
     }
     settings.enabled |= global.checkpoints;
     (settings, problems, unread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_beyond_the_calendar_is_shown_as_its_last_day() {
+        let at = |secs: u64| moment_of(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+        assert_eq!(at(1_773_635_760).secs, 1_773_635_760);
+        // The year 10,000, and the last second that a file system can note.
+        for secs in [253_402_300_800, i64::MAX as u64 / 2] {
+            assert!(at(secs).to_string().starts_with("9999-12-3"), "{}", at(secs));
+        }
+        let early = moment_of(SystemTime::UNIX_EPOCH - Duration::from_secs(1 << 40));
+        assert!(early.to_string().starts_with('-'), "{early}");
+    }
 }

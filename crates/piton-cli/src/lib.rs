@@ -16,6 +16,7 @@ mod interrupt;
 mod output;
 mod picker;
 mod progress;
+mod surface;
 mod upkeep;
 mod usage;
 
@@ -51,11 +52,15 @@ pub fn main() -> ExitCode {
     if let Some(Command::Maintain(_)) = &cli.command {
         return cmd::prune::run_maintain(&cli.global, &output);
     }
+    if let Some(Command::Finish(_)) = &cli.command {
+        return cmd::finish::run(&cli.global, &output);
+    }
     let done = match &cli.command {
         None => cmd::status::run(&cmd::status::StatusArgs::default(), &cli.global, &output),
         Some(Command::Status(args)) => cmd::status::run(args, &cli.global, &output),
         Some(command) => {
-            Context::new(&cli.global, &output).and_then(|context| with_context(command, &context, &output))
+            let context = if is_rescue(command) { Context::forgiving } else { Context::new };
+            context(&cli.global, &output).and_then(|context| with_context(command, &context, &output))
         }
     };
     match done {
@@ -64,7 +69,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The commands that need a configuration that is right.
+/// Returns true for the commands that look at checkpoints and bring files back.
+fn is_rescue(command: &Command) -> bool {
+    use Command::{Diff, Redo, Restore, Rollback, Show, Undo};
+    matches!(command, Rollback(_) | Restore(_) | Undo(_) | Redo(_) | Diff(_) | Show(_))
+}
+
+/// The commands that need a context.
 fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow::Result<()> {
     match command {
         Command::Take(args) => cmd::take::run(args, context, output),
@@ -85,8 +96,11 @@ fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow
         Command::Uninstall(args) => cmd::install::undo(args, context, output),
         Command::Verify(args) => cmd::verify::run(args, context, output),
         Command::Repair(args) => cmd::repair::run(args, context, output),
-        Command::Status(_) | Command::Hook(_) | Command::Doctor(_) | Command::Config(_) | Command::Maintain(_) => {
-            Ok(())
-        }
+        Command::Status(_)
+        | Command::Hook(_)
+        | Command::Doctor(_)
+        | Command::Config(_)
+        | Command::Maintain(_)
+        | Command::Finish(_) => Ok(()),
     }
 }

@@ -13,6 +13,7 @@ use piton::{Error, ErrorKind, Moment, Waiting};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::surface::Surface;
 use crate::{interrupt, usage};
 
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
@@ -32,6 +33,8 @@ pub(crate) struct Output {
     pub(crate) is_json: bool,
     pub(crate) is_quiet: bool,
     pub(crate) is_verbose: bool,
+    /// The place where it is read.
+    pub(crate) surface: Surface,
     choice: ColorChoice,
     /// Why an answer did not get out.
     unsaid: RefCell<Option<io::Error>>,
@@ -44,6 +47,7 @@ impl Output {
             is_json: global.json,
             is_quiet: global.quiet,
             is_verbose: global.verbose,
+            surface: global.surface,
             choice,
             unsaid: RefCell::new(None),
         }
@@ -102,7 +106,7 @@ impl Output {
     /// Says what to do next.
     pub(crate) fn hint(&self, text: &str) {
         if !self.is_quiet && !self.is_json {
-            self.to_stderr(&format!("{HINT}hint:{HINT:#} {text}"));
+            self.to_stderr(&format!("{HINT}hint:{HINT:#} {}", self.surface.reword(text)));
         }
     }
 
@@ -137,6 +141,11 @@ impl Output {
     /// Whether what goes to stdout may have colours.
     pub(crate) fn has_colours(&self) -> bool {
         AutoStream::new(io::stdout(), self.choice).current_choice() != ColorChoice::Never
+    }
+
+    /// Returns true if stdout is read by a person, in a terminal or inside an agent, and not by a file or a program.
+    pub(crate) fn is_read_by_a_person(&self) -> bool {
+        self.surface != Surface::Shell || io::stdout().is_terminal()
     }
 
     /// How wide the terminal is that stdout goes to. What goes to a file or a program has no width, and is never cut.

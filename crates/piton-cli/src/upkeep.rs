@@ -1,4 +1,4 @@
-//! Maintenance beside everything else: a process of its own, that nobody waits for and that gives way to everybody.
+//! Work beside everything else: a process of its own, that nobody waits for and that gives way to everybody.
 
 use std::env;
 use std::path::Path;
@@ -10,22 +10,31 @@ use crate::context::Context;
 
 /// Starts maintenance, if something is due. It has nothing of the caller's: an agent waits for whoever holds its pipes.
 pub(crate) fn start_if_due(store: &Store, settings: &Settings, config: Option<&Path>) {
-    if !is_due(store, settings, Context::now()) {
-        return;
+    if is_due(store, settings, Context::now()) {
+        // What could not be started now is due next time, too.
+        start(store.base(), config, &["maintain".as_ref()]);
     }
-    let Ok(program) = env::current_exe() else { return };
+}
+
+/// Starts a process that completes the checkpoint of a project which ran out of time. Returns whether it runs.
+pub(crate) fn start_finish(base: &Path, config: Option<&Path>, project: &Path) -> bool {
+    start(base, config, &["--checkpoints".as_ref(), "-C".as_ref(), project, "finish".as_ref()])
+}
+
+fn start(base: &Path, config: Option<&Path>, args: &[&Path]) -> bool {
+    let Ok(program) = env::current_exe() else { return false };
     let mut command = Command::new(program);
-    command.arg("--base").arg(store.base());
+    command.arg("--base").arg(base);
     // A file that is named must be there.
     if let Some(config) = config.filter(|config| config.is_file()) {
         command.arg("--config").arg(config);
     }
-    command.arg("maintain").current_dir("/");
-    // What could not be started now is due next time, too.
-    let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    command.args(args).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
 }
 
-/// Leaves the terminal and the session of whoever started this process, and lets everybody else go first.
+/// Leaves the terminal and the session of the process that started this one, and lets all others go first. The priority of
+/// input and output follows from the niceness.
 pub(crate) fn stand_back() {
     let _ = rustix::process::setsid();
     let _ = rustix::process::nice(19);

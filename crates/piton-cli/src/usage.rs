@@ -29,7 +29,7 @@ pub(crate) fn in_words(error: &clap::Error) -> (String, String) {
             (value, valid) => format!("cannot use {value:?} for {argument}: it must be one of {valid}"),
         },
         ErrorKind::ValueValidation => {
-            let why = std::error::Error::source(error).map_or_else(String::new, |why| format!(": {why}"));
+            let why = std::error::Error::source(error).map_or_else(String::new, |why| format!(": {}", reason(why)));
             format!("cannot use {value:?} for {argument}{why}")
         }
         ErrorKind::TooManyValues => format!("cannot use {value:?} for {argument}: it takes no value"),
@@ -48,6 +48,17 @@ pub(crate) fn in_words(error: &clap::Error) -> (String, String) {
     let suggested = suggested.into_iter().flat_map(all).map(|word| format!("`{word}`")).collect::<Vec<_>>();
     let meant = if suggested.is_empty() { String::new() } else { format!("did you mean {}? ", suggested.join(" or ")) };
     (what, format!("{meant}`{command} --help` shows what there is"))
+}
+
+/// The reason why a value is refused. That of a number is not in the words of the library that reads it.
+fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    match error.downcast_ref::<std::num::ParseIntError>().map(std::num::ParseIntError::kind) {
+        Some(PosOverflow) => "the number is too large".to_owned(),
+        Some(NegOverflow) => "the number is too small".to_owned(),
+        Some(_) => "it must be a whole number, 0 or more".to_owned(),
+        None => error.to_string(),
+    }
 }
 
 /// The command that was meant, as far as it can be told.

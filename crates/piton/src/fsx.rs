@@ -82,7 +82,8 @@ pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<bool> {
 
 /// Makes the names in a directory outlive a power cut.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    if cfg!(feature = "test-lose-syncs") {
+    // Set for the self-test of `cargo xtask powercut`, which must notice that names are lost.
+    if cfg!(piton_lose_syncs) {
         return Ok(());
     }
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
@@ -221,6 +222,22 @@ pub(crate) fn look_at(path: &Path) -> Result<Option<fs::Metadata>> {
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The path that something missing would have with every link resolved: that of the nearest directory that exists, and
+/// the remaining names. `None` if it is there, cannot be looked at, or has `..` after the part that exists.
+pub(crate) fn canonical_of_missing(path: &Path) -> Option<PathBuf> {
+    let mut missing = Vec::new();
+    let mut ancestors = path.ancestors();
+    let around = loop {
+        let here = ancestors.next()?;
+        match fs::symlink_metadata(here) {
+            Ok(_) => break fs::canonicalize(here).ok()?,
+            Err(error) if sys::is_gone(&error) => missing.push(here.file_name()?),
+            Err(_) => return None,
+        }
+    };
+    (!missing.is_empty()).then(|| missing.iter().rev().fold(around, |path, name| path.join(name)))
 }
 
 /// The path with every link in it resolved, of something that exists.

@@ -123,6 +123,7 @@ fn names(bytes: &[u8]) {
         time: Moment { secs: 0, nanos: 0, offset_secs: 0 },
         reason: String::new(),
         facts: Facts::default(),
+        turns: Vec::new(),
     };
     let history = Readable { checkpoints: [0x11, 0x1f, 0x12].map(one).into(), rest: None };
     if let Ok(found) = find(&history, text) {

@@ -90,18 +90,24 @@ impl History {
     /// The list, newest first, with what changed from one to the next. Counting lines is all the work, so it is shared
     /// by all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
+        self.list_newest(usize::MAX)
+    }
+
+    /// The first `most` lines of the list. Nothing is counted for the others.
+    pub fn list_newest(&self, most: usize) -> Result<Vec<Listed>> {
         let (checkpoints, shared) = (self.checkpoints(), self.objects.shared());
-        let part = checkpoints.len().div_ceil(threads::cores()).max(4);
+        let all = checkpoints.len().min(most);
+        let part = all.div_ceil(threads::cores()).max(4);
         let next = AtomicUsize::new(0);
-        let parts = threads::together(checkpoints.len().div_ceil(part), |_| {
+        let parts = threads::together(all.div_ceil(part), |_| {
             let mut listed = Vec::new();
             loop {
                 let start = next.fetch_add(part, Ordering::Relaxed);
-                if start >= checkpoints.len() {
+                if start >= all {
                     return Ok(listed);
                 }
                 let counter = Counter { checkpoints, objects: shared.objects(), recall: Recall::default() };
-                listed.extend(counter.lines_of_list(start..checkpoints.len().min(start + part))?);
+                listed.extend(counter.lines_of_list(start..all.min(start + part))?);
             }
         });
         let mut list: Vec<_> = parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
@@ -186,6 +192,11 @@ impl Counter<'_> {
         let (old_id, new_id) = (blob(change.old), blob(change.new));
         if old_id == new_id {
             return Ok((0, 0));
+        }
+        for id in [old_id, new_id].into_iter().flatten() {
+            if !self.recall.blobs.contains_key(&id) && self.objects.blob_size(id)? > diff::TEXT_BYTES_MAX as u64 {
+                return Ok((0, 0));
+            }
         }
         let read = |id| self.objects.read(id, ObjectKind::Blob);
         let new = match new_id {

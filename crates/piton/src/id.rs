@@ -212,6 +212,21 @@ impl fmt::Display for ProjectId {
     }
 }
 
+/// The longest name of a session or a turn, in characters.
+const NAME_CHARS_MAX: usize = 200;
+
+/// A name of a session or a turn that is short enough to be kept: one that is longer is cut, with a hash of all of it at
+/// the end, so that two names that begin alike stay two.
+pub fn bounded_name(name: &str) -> String {
+    if name.len() <= NAME_CHARS_MAX || name.chars().count() <= NAME_CHARS_MAX {
+        return name.to_owned();
+    }
+    let hash = sha2::Sha256::digest(name.as_bytes());
+    let hash: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let start: String = name.chars().take(NAME_CHARS_MAX - hash.len() - 1).collect();
+    format!("{start}-{hash}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 //! - J1. A line is appended by one write, so that lines of processes that write at the same moment do not mix.
 //! - J2. The log is its owner's alone, no link is followed to it, and it is bounded: at its limit it becomes
 //!   `piton.log.1`, in place of an older one.
+//!   An unprotected turn stays on record until the user has acknowledged it.
 //! - J3. It holds no contents of files, no prompts and no command lines but the short summary of one.
 //! - J4. Nothing here fails: what cannot be noted is not noted.
 
@@ -20,8 +21,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::fsx;
+use crate::id::bounded_name;
 use crate::relpath::{escape, unescape};
-use crate::store::journal_path;
+use crate::store::{Origin, journal_path};
 use crate::sys;
 use crate::time::Moment;
 
@@ -29,8 +31,8 @@ use crate::time::Moment;
 const LOG_BYTES_MAX: u64 = 256 << 10;
 /// The longest text of an event, in characters.
 const WHAT_CHARS_MAX: usize = 600;
-/// The longest name of a session or a turn, in characters.
-const NAME_CHARS_MAX: usize = 200;
+/// The longest path that Linux opens.
+const PATH_BYTES_MAX: usize = 4096;
 
 /// A warning that was given within that time is not given again.
 const WARNED_SECS: u64 = 60 * 60;
@@ -44,10 +46,14 @@ pub enum Level {
     Warning,
     /// An agent went on without a checkpoint.
     Unprotected,
+    /// An agent went on where none is ever taken, as in the home directory.
+    Declined,
+    /// The user has seen everything before this.
+    Acknowledged,
 }
 
 impl Level {
-    const ALL: [Self; 3] = [Self::Protected, Self::Warning, Self::Unprotected];
+    const ALL: [Self; 5] = [Self::Protected, Self::Warning, Self::Unprotected, Self::Declined, Self::Acknowledged];
 
     /// The word for it, in the log and in `--json`.
     pub fn word(self) -> &'static str {
@@ -55,7 +61,14 @@ impl Level {
             Self::Protected => "protected",
             Self::Warning => "warning",
             Self::Unprotected => "unprotected",
+            Self::Declined => "declined",
+            Self::Acknowledged => "acknowledged",
         }
+    }
+
+    /// Whether an agent went on without a checkpoint.
+    fn is_unprotected(self) -> bool {
+        matches!(self, Self::Unprotected | Self::Declined)
     }
 }
 
@@ -85,11 +98,11 @@ impl Event {
         let named = [("agent", &self.agent), ("session", &self.session), ("turn", &self.turn)];
         for (key, value) in named {
             if let Some(value) = value {
-                let value: String = value.chars().take(NAME_CHARS_MAX).collect();
-                let _ = write!(line, " {key}={}", escape(value.as_bytes()));
+                let _ = write!(line, " {key}={}", escape(bounded_name(value).as_bytes()));
             }
         }
-        if let Some(project) = &self.project {
+        // A longer path is none that can be opened.
+        if let Some(project) = self.project.as_ref().filter(|path| path.as_os_str().len() <= PATH_BYTES_MAX) {
             let _ = write!(line, "{}", ending(project));
         }
         line.push('\n');
@@ -121,6 +134,17 @@ impl Event {
     /// Whether the other one says the same at another time.
     fn says_what(&self, other: &Self) -> bool {
         *self == Self { time: self.time, ..other.clone() }
+    }
+}
+
+impl Event {
+    /// Returns whether both are about one turn in one project. Without a name, each event is a turn of its own.
+    fn is_of_turn(&self, other: &Self) -> bool {
+        let turn = |event: &Self| {
+            let Event { agent, session, turn, project, .. } = event.clone();
+            (agent, session, turn, project)
+        };
+        self.session.is_some() && self.turn.is_some() && turn(self) == turn(other)
     }
 }
 
@@ -195,14 +219,18 @@ impl Journal {
     /// Appends an event; says whether it is on record. What the log says already of the same turn is not said again, nor
     /// is a warning within the hour.
     pub fn note(&self, event: &Event) -> bool {
+        let line = event.encode();
+        // As the log has it: what was cut would never be found there, and be said again with each call.
+        let event = &Event::decode(line.trim_end()).unwrap_or_else(|| event.clone());
         // A clock that was ahead must not silence a warning until its time comes.
         let is_fresh = |told: &Event| event.time.secs.abs_diff(told.time.secs) < WARNED_SECS;
         let is_told = |told: &Event| {
             told.says_what(event) && (event.turn.is_some() || (event.level == Level::Warning && is_fresh(told)))
         };
-        if self.events(|_| true).iter().any(is_told) {
-            return true;
-        }
+        self.events(|_| true).iter().any(is_told) || self.append(event)
+    }
+
+    fn append(&self, event: &Event) -> bool {
         let line = event.encode();
         let in_base = is_ours(&self.base, true) && append(&journal_path(&self.base), &line);
         in_base
@@ -220,18 +248,55 @@ impl Journal {
 
     /// A project has a checkpoint again: if the journal says that it had none, that is past now.
     pub fn note_protected(&self, project: &Path, now: Moment) {
+        self.note_protected_turn(project, &Origin::default(), now);
+    }
+
+    /// Like [`Self::note_protected`], for a turn that has its checkpoint: it counts as unprotected no longer.
+    pub fn note_protected_turn(&self, project: &Path, origin: &Origin, now: Moment) {
         let suffix = ending(project);
         let about = self.events(|line| line.ends_with(&suffix));
-        if about
-            .iter()
-            .rfind(|event| event.level != Level::Warning)
-            .is_some_and(|last| last.level == Level::Unprotected)
-        {
-            let what = "checkpoints work again".to_owned();
-            let project = Some(project.to_owned());
-            let (time, level) = (now, Level::Protected);
-            self.note(&Event { time, level, agent: None, session: None, turn: None, project, what });
+        let Origin { agent, session, turn } = origin.clone();
+        let (time, level, what) = (now, Level::Protected, "checkpoints work again".to_owned());
+        let noted = Event { time, level, agent, session, turn, project: Some(project.to_owned()), what };
+        let is_news = |level: &Level| *level == Level::Protected || level.is_unprotected();
+        let last_of = |mut events: Box<dyn DoubleEndedIterator<Item = Level> + '_>| events.rfind(is_news);
+        let all = last_of(Box::new(about.iter().map(|event| event.level)));
+        let own = last_of(Box::new(about.iter().filter(|event| event.is_of_turn(&noted)).map(|event| event.level)));
+        if [all, own].into_iter().flatten().any(Level::is_unprotected) {
+            self.append(&noted);
         }
+    }
+
+    /// Returns the turns that went on without a checkpoint since then, newest first, each once and with the last that was
+    /// said of it; without those that have got one and those that the user has acknowledged.
+    pub fn unprotected_turns(&self, since_secs: i64) -> Vec<Event> {
+        let mut open: Vec<Event> = Vec::new();
+        for event in self.events(|_| true) {
+            match event.level {
+                Level::Unprotected | Level::Declined => match open.iter_mut().find(|known| known.is_of_turn(&event)) {
+                    Some(known) => (known.level, known.what) = (event.level, event.what),
+                    None => open.push(event),
+                },
+                Level::Protected => open.retain(|known| !known.is_of_turn(&event)),
+                Level::Acknowledged => open.clear(),
+                Level::Warning => {}
+            }
+        }
+        open.retain(|event| event.time.secs >= since_secs);
+        open.reverse();
+        open
+    }
+
+    /// Notes that the user has seen all unprotected turns. Returns whether it is on record.
+    pub fn acknowledge(&self, now: Moment) -> bool {
+        let (time, level, what) = (now, Level::Acknowledged, "seen by the user".to_owned());
+        self.append(&Event { time, level, agent: None, session: None, turn: None, project: None, what })
+    }
+
+    /// Returns the name of the last turn of a session that is on record, for want of a better one.
+    pub(crate) fn last_turn(&self, agent: &str, session: &str) -> Option<String> {
+        let is_its = |event: &Event| event.agent.as_deref() == Some(agent) && event.session.as_deref() == Some(session);
+        self.events(|_| true).into_iter().rfind(is_its)?.turn
     }
 
     /// The newest events, newest first.
@@ -247,7 +312,7 @@ impl Journal {
         let mut found = BTreeMap::<Option<PathBuf>, (Unprotected, HashSet<String>)>::new();
         for event in self.events(|_| true) {
             match (event.level, found.get_mut(&event.project)) {
-                (Level::Unprotected, known) => {
+                (Level::Unprotected | Level::Declined, known) => {
                     let name = match (&event.session, &event.turn) {
                         (Some(session), Some(turn)) => format!("{:?} {session} {turn}", event.agent),
                         // Without a name each counts as a turn of its own.
@@ -267,6 +332,7 @@ impl Journal {
                     state.last = event;
                 }
                 (Level::Protected, Some((state, _))) => state.is_past = true,
+                (Level::Acknowledged, _) => found.clear(),
                 _ => {}
             }
         }

@@ -29,6 +29,7 @@
 //! knows no user's files. The verbs carry plain data between them.
 
 mod diff;
+mod ensured;
 mod error;
 mod fsx;
 #[cfg(any(test, fuzzing))]
@@ -37,6 +38,7 @@ pub mod fuzz;
 mod history;
 mod id;
 mod journal;
+mod late;
 mod manager;
 mod notice;
 mod project;
@@ -45,6 +47,7 @@ mod purge;
 mod relpath;
 mod repair;
 mod restore;
+mod section;
 pub mod session;
 mod settings;
 mod skipped;
@@ -56,32 +59,39 @@ mod take;
 mod threads;
 mod time;
 pub mod triggers;
+mod unprotected;
 mod worktree;
 
 pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
+pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
 pub use history::{Change, History, Listed};
-pub use id::{CheckpointId, ObjectId, ProjectId};
+pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
-pub use manager::{Ensured, Manager};
+pub use late::{Attempt, Completion};
+pub use manager::{Manager, TurnStart};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
-    Dropped, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan, PruneReport,
-    WhyDropped, clear, clear_base, clear_legacy, is_due, maintain, plan_prune, plan_prune_base, prune, prune_base,
+    Dropped, DroppedName, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan,
+    PruneReport, WhyDropped, clear, clear_base, clear_legacy, forget, is_due, maintain, mistaken_projects, plan_prune,
+    plan_prune_base, prune, prune_base,
 };
-pub use purge::{PurgeReport, plan_purge, purge};
+pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{
-    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, WhyLeft,
+    Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
+    WhyLeft,
 };
-pub use settings::{Settings, SettingsProblem};
+pub use settings::{PromptText, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{Heard, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RepairStep, RestoreVerb, Restoring, Severity, Store, UsualModes, VerifyReport, Waiting, Watch,
+    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,
+    Watch,
 };
 pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
 pub use time::Moment;
+pub use unprotected::note_killed_hooks;

@@ -31,24 +31,29 @@ use std::thread;
 use std::time::Duration;
 
 use crate::diff::{self, Diff};
+use crate::ensured::Ensured;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
 use crate::history::{History, Listed};
-use crate::id::CheckpointId;
 use crate::journal::{Event, Journal, Level};
 use crate::project::{self, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
-use crate::skipped::SkipReason;
-use crate::store::{CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, turn_name};
+use crate::store::{BegunHook, CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, UnfinishedRequest};
 use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
 use crate::time::Moment;
+use crate::unprotected::note_killed_hooks;
+
+mod turns;
+
+pub use turns::TurnStart;
 
 /// A turn that ran out of time that often is not tried again: each try holds the agent up.
 const MISSES_MAX: u64 = 3;
 /// Where nobody tells of prompts, work that goes on after a pause of so many seconds is a new turn. One too many costs a
 /// checkpoint, one too few leaves a prompt unprotected.
 const PAUSE_SECS: u64 = 60;
+/// A file outside of every project is named once within so many events.
+const OUTSIDE_EVENTS: usize = 50;
 /// How far a subagent's session is followed to the one that it works for.
 const PARENTS_MAX: usize = 8;
 
@@ -85,67 +90,10 @@ pub struct Manager {
     session: Option<String>,
     turn: Option<String>,
     root: Option<PathBuf>,
+    /// The start of the turn, where this process was told of it.
+    start: Option<TurnStart>,
     turns_made: u64,
     store: OnceLock<Store>,
-}
-
-/// What came of making sure of a checkpoint.
-#[derive(Debug)]
-pub struct Ensured {
-    /// The project, by its directory; what was asked for, where that is none.
-    pub dir: PathBuf,
-    /// What came of it. An error is in the journal already.
-    pub report: Result<Report>,
-}
-
-impl Ensured {
-    /// The checkpoint that holds the files as they are, if this call made sure of one.
-    pub fn checkpoint(&self) -> Option<CheckpointId> {
-        match self.report.as_ref().ok()?.outcome {
-            Outcome::Taken(id) | Outcome::Unchanged(id) => Some(id),
-            Outcome::Skipped(_) => None,
-        }
-    }
-
-    /// Why the agent goes on without protection; `None` where it has it, or needs none.
-    pub fn missed(&self, settings: &Settings) -> Option<String> {
-        match &self.report {
-            Err(error) => Some(match error.hint() {
-                Some(hint) => format!("{error} (hint: {hint})"),
-                None => error.to_string(),
-            }),
-            Ok(Report { unprotected: true, .. }) => {
-                Some("the ignore rules of this project leave out all or nearly all of its files".to_owned())
-            }
-            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), skipped, .. })
-                if skipped.iter().any(|one| one.why == SkipReason::Unreadable) =>
-            {
-                Some("nothing in this project could be read".to_owned())
-            }
-            Ok(Report { outcome: Outcome::Skipped(why), .. }) => explain(*why, settings),
-            Ok(Report { dropped_out, .. }) => dropped_out.first().map(|dir| {
-                let more =
-                    if dropped_out.len() > 1 { format!(" and {} more", dropped_out.len() - 1) } else { String::new() };
-                format!("{}/{more} cannot be read any more, and is in no new checkpoint", String::from_utf8_lossy(dir))
-            }),
-        }
-    }
-}
-
-fn explain(why: WhySkipped, settings: &Settings) -> Option<String> {
-    match why {
-        WhySkipped::Disabled | WhySkipped::AlreadyThisTurn | WhySkipped::Empty => None,
-        WhySkipped::TooBroad => Some("/, the home directory and what is around it are never taken".to_owned()),
-        WhySkipped::TooManyFiles => Some(format!("more files in scope than max_files allows ({})", settings.max_files)),
-        WhySkipped::Deadline => Some(format!(
-            "it would have taken longer than deadline_ms allows ({} ms); `piton take`, once by hand, makes the next ones \
-             fast",
-            settings.deadline_ms
-        )),
-        WhySkipped::StoreFull => {
-            Some(format!("the store has reached max_total_size_mb ({} MB)", settings.max_total_size_mb))
-        }
-    }
 }
 
 impl Manager {
@@ -160,6 +108,7 @@ impl Manager {
             session: None,
             turn: None,
             root: None,
+            start: None,
             turns_made: 0,
             store: OnceLock::new(),
         }
@@ -205,126 +154,16 @@ impl Manager {
         self.turn.as_deref()
     }
 
-    /// A prompt of the user begins a new turn. Other processes that work for this session find it.
-    pub fn new_turn(&mut self, session: &str, now: Moment) {
-        self.begin_turn(session, None, None, now);
-    }
-
-    /// The same, with the agent's own name for the turn if it has one, and the directory in which it is. A name that the
-    /// turn has already, and a session that works for another one, begin nothing.
-    pub fn begin_turn(&mut self, session: &str, name: Option<&str>, dir: Option<&Path>, now: Moment) {
-        let Some(store) = self.enter(session, now) else {
-            self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
-            return;
-        };
-        let key = SessionKey::new(&self.agent, session);
-        let mut note = store.turn_note(&key).unwrap_or_default();
-        if let Some(parent) = note.parent.clone() {
-            return self.work_for(&parent, now);
-        }
-        if name.is_none() || note.turn.as_deref() != name {
-            note.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
-            note.misses = 0;
-        }
-        note.root = note.root.filter(|root| root.is_dir()).or_else(|| self.worth_remembering(dir));
-        note.is_unprompted = false;
-        note.time_secs = now.secs;
-        // Where it cannot be remembered, the store cannot be written either, and that is said when it matters.
-        let _ = store.save_turn_note(&key, &note);
-        (self.turn, self.root) = (note.turn, note.root);
-    }
-
-    /// Goes on with the turn that the session is in, perhaps begun by another process. `name` is the agent's own name for
-    /// it, if it has one.
-    pub fn continue_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
-        let Some(store) = self.enter(session, now) else {
-            self.turn = Some(name.map_or_else(|| self.make_name(now), str::to_owned));
-            return;
-        };
-        let key = SessionKey::new(&self.agent, session);
-        let fresh = TurnNote {
-            turn: Some(name.map_or_else(|| self.make_name(now), str::to_owned)),
-            time_secs: now.secs,
-            is_unprompted: true,
-            ..TurnNote::default()
-        };
-        let mut note = match store.turn_note(&key) {
-            Some(note) => note,
-            None => store.first_turn_note(&key, fresh.clone()).unwrap_or(fresh),
-        };
-        if let Some(parent) = &note.parent {
-            return self.work_for(parent, now);
-        }
-        // A session of which nothing but its start was told has one turn so far, of the same name for all who ask.
-        note.is_unprompted |= note.turn.is_none();
-        let mut turn = note.turn.take().unwrap_or_else(|| format!("start-{}", note.time_secs));
-        if note.is_unprompted && name.is_none() && now.secs != note.time_secs {
-            // All who come after the same pause make the same name of it.
-            if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
-                turn = format!("after-{}", note.time_secs);
-                note.misses = 0;
-            }
-            (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
-            // A help: what is not remembered costs a spare checkpoint.
-            let _ = store.save_turn_note(&key, &note);
-        }
-        (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
-    }
-
-    /// A session begins or is resumed in `dir`; `parent` is the session that it works for, if it is a subagent's.
-    pub fn start_session(&mut self, session: &str, parent: Option<&str>, dir: Option<&Path>, now: Moment) {
-        if let Some(store) = self.enter(session, now) {
-            let key = SessionKey::new(&self.agent, session);
-            let mut note = store.turn_note(&key).unwrap_or_default();
-            note.root = self.worth_remembering(dir).or(note.root);
-            note.parent = parent.map(str::to_owned);
-            note.time_secs = now.secs;
-            let _ = store.save_turn_note(&key, &note);
-            self.root = note.root;
-        }
-    }
-
-    fn enter(&mut self, session: &str, now: Moment) -> Option<Store> {
-        self.session = Some(session.to_owned());
-        self.store(now).ok().filter(|_| self.settings.enabled).cloned()
-    }
-
-    fn work_for(&mut self, parent: &str, now: Moment) {
-        let Ok(store) = self.store(now).cloned() else {
-            return;
-        };
-        let mut session = parent.to_owned();
-        for _ in 0..PARENTS_MAX {
-            match store.turn_note(&SessionKey::new(&self.agent, &session)).and_then(|note| note.parent) {
-                Some(parent) => session = parent,
-                None => break,
-            }
-        }
-        let note = store.turn_note(&SessionKey::new(&self.agent, &session)).unwrap_or_default();
-        self.turn = Some(note.turn.unwrap_or_else(|| format!("start-{}", note.time_secs)));
-        (self.session, self.root) = (Some(session), note.root);
-    }
-
-    fn worth_remembering(&self, dir: Option<&Path>) -> Option<PathBuf> {
-        let project = Project::at(dir?, self.home.as_deref()).ok()?;
-        (!project.is_too_broad()).then(|| project.dir().to_owned())
-    }
-
-    fn make_name(&mut self, now: Moment) -> String {
-        self.turns_made += 1;
-        turn_name(now, self.turns_made)
-    }
-
-    /// Makes sure that the project around `dir` has its checkpoint of this turn.
+    /// Makes sure that the project around `dir`, which may also be a file, has its checkpoint of this turn.
     pub fn ensure_checkpoint(&self, dir: &Path, reason: &str, now: Moment) -> Ensured {
         let ensured = self.ensure_checkpoints(&[dir.to_owned()], reason, now).pop();
-        ensured.unwrap_or_else(|| declined(dir, WhySkipped::AlreadyThisTurn))
+        ensured.unwrap_or_else(|| Ensured::declined(dir, WhySkipped::AlreadyThisTurn))
     }
 
     /// The same for the projects around some directories, each project once, within one deadline for all.
     pub fn ensure_checkpoints(&self, dirs: &[PathBuf], reason: &str, now: Moment) -> Vec<Ensured> {
         if !self.settings.enabled {
-            let declined = |dir: &PathBuf| declined(dir, WhySkipped::Disabled);
+            let declined = |dir: &PathBuf| Ensured::declined(dir, WhySkipped::Disabled);
             return dirs.iter().map(declined).collect();
         }
         let request = Request {
@@ -332,6 +171,7 @@ impl Manager {
             kind: CheckpointKind::Auto,
             origin: Origin { agent: Some(self.agent.clone()), session: self.session.clone(), turn: self.turn.clone() },
             count_left_out: false,
+            is_late: false,
         };
         let mut seen = HashSet::new();
         let ensured: Vec<_> = within_deadline(self.settings.deadline_ms, |progress| {
@@ -354,36 +194,84 @@ impl Manager {
         let store = match self.store(now) {
             Ok(store) => store,
             Err(error) => {
-                return seen.insert(PathBuf::new()).then(|| Ensured { dir: dir.to_owned(), report: Err(error) });
+                return seen.insert(PathBuf::new()).then(|| Ensured::failed(dir, error));
             }
         };
-        let project = match Project::around(nearest_dir(dir), Some(store), self.home.as_deref()) {
-            Ok(project) => project,
-            Err(error) => return Some(Ensured { dir: dir.to_owned(), report: Err(error) }),
+        let home = self.home.as_deref();
+        let Some(root) = Project::protecting(dir, Some(store), home) else {
+            // A file outside of every project, or nothing at all.
+            let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
+            let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
+            return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report, is_unfinished: false });
         };
-        let dir = project.dir().to_owned();
-        if !seen.insert(dir.clone()) {
+        let project = match Project::at(&root, home) {
+            Ok(project) => project,
+            Err(error) => return Some(Ensured::failed(dir, error)),
+        };
+        if !seen.insert(root.clone()) {
             return None;
         }
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
             // Most calls end here, without a lock. One that is wrong to go on meets the same question under the lock.
             if store.record(project.id()).has_turn(session, turn) {
-                return Some(declined(&dir, WhySkipped::AlreadyThisTurn));
+                return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
             let key = SessionKey::new(&self.agent, session);
-            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn));
-            if noted.is_some_and(|note| note.misses >= MISSES_MAX) {
-                return Some(declined(&dir, WhySkipped::Deadline));
+            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn)).unwrap_or_default();
+            if noted.refused.contains(project.id()) {
+                return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
+            }
+            if noted.misses >= MISSES_MAX {
+                return Some(Ensured::declined(&root, WhySkipped::Deadline));
             }
         }
-        let report = take(store, &project, request, &self.settings, now, progress);
-        if matches!(&report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Deadline), .. })) {
-            self.count_miss(store);
+        let unfinished = store.unfinished(project.id());
+        if unfinished.is_some() && store.is_being_finished(project.id()) {
+            let declined = Ensured::declined(&root, WhySkipped::BeingCompleted);
+            self.note_turn(store, &project, &request.reason, &declined.report, now, progress);
+            return Some(declined);
         }
-        Some(Ensured { dir, report })
+        let begun = BegunHook { origin: request.origin.clone(), project: root.clone(), time: now };
+        let begun = store.mark_begun(&begun).ok();
+        let report = take(store, &project, request, &self.settings, now, progress);
+        drop(begun);
+        self.note_turn(store, &project, &request.reason, &report, now, progress);
+        let outcome = report.as_ref().ok().map(|report| report.outcome);
+        let is_unfinished = outcome == Some(Outcome::Skipped(WhySkipped::Deadline))
+            && leave_unfinished(store, &project, request, now).is_ok();
+        let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
+        match outcome {
+            Some(Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) => {
+                self.change_note(store, |note| note.misses += 1);
+            }
+            Some(Outcome::Taken(_) | Outcome::Unchanged(_)) => {
+                if unfinished.is_some() {
+                    let _ = store.withdraw_unfinished(project.id());
+                }
+            }
+            _ if store.knows(project.id()) || report.as_ref().is_err_and(is_passing) => {}
+            _ => self.change_note(store, |note| note.refused.push(project.id().clone())),
+        }
+        Some(Ensured { dir: root, report, is_unfinished })
     }
 
-    fn count_miss(&self, store: &Store) {
+    /// Returns whether the user is still to be told that the checkpoint of a project is being completed, once.
+    pub fn is_to_be_told(&self, dir: &Path) -> bool {
+        let project = Project::at(dir, self.home.as_deref()).ok();
+        let Some((project, store)) = project.zip(Store::open_existing(&self.base).ok().flatten()) else { return false };
+        let unfinished = store.unfinished(project.id()).filter(|unfinished| !unfinished.is_told);
+        unfinished.is_some_and(|unfinished| {
+            store.save_unfinished(project.id(), &UnfinishedRequest { is_told: true, ..unfinished }).is_ok()
+        })
+    }
+
+    /// Puts on record the turns whose hooks were killed, and returns them.
+    pub fn note_killed_hooks(&self, now: Moment) -> Vec<Event> {
+        self.store(now).map(|store| note_killed_hooks(store, &self.journal)).unwrap_or_default()
+    }
+
+    /// Changes what is remembered of this turn.
+    fn change_note(&self, store: &Store, change: impl FnOnce(&mut TurnNote)) {
         let (Some(session), Some(turn)) = (&self.session, &self.turn) else {
             return;
         };
@@ -391,8 +279,9 @@ impl Manager {
         let mut note = store.turn_note(&key).unwrap_or_default();
         if note.turn.as_ref() != Some(turn) {
             (note.turn, note.misses) = (Some(turn.clone()), 0);
+            note.refused.clear();
         }
-        note.misses += 1;
+        change(&mut note);
         let _ = store.save_turn_note(&key, &note);
     }
 
@@ -409,10 +298,23 @@ impl Manager {
     /// Puts on record what was missed, and that it works again.
     fn record(&self, ensured: &[Ensured], now: Moment) {
         for (one, why) in self.unprotected(ensured) {
-            self.note_unprotected(Some(&one.dir), why, now);
+            match &one.report {
+                Ok(Report { outcome: Outcome::Skipped(WhySkipped::TooBroad), .. }) => {
+                    self.note_declined(Some(&one.dir), why, now)
+                }
+                _ => self.note_unprotected(Some(&one.dir), why, now),
+            };
         }
+        let (agent, session, turn) = (Some(self.agent.clone()), self.session.clone(), self.turn.clone());
+        let origin = Origin { agent, session, turn };
         for one in ensured.iter().filter(|one| one.checkpoint().is_some() && one.missed(&self.settings).is_none()) {
-            self.journal.note_protected(&one.dir, now);
+            self.journal.note_protected_turn(&one.dir, &origin, now);
+        }
+        for file in ensured.iter().filter(|one| one.is_outside()).map(|one| &one.dir) {
+            let what = format!("{} is in no project: an agent changes it without a checkpoint", file.display());
+            if !self.journal.recent(OUTSIDE_EVENTS).iter().any(|event| event.what == what) {
+                self.note_warning(what, now);
+            }
         }
         for index in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.unread_index.as_ref()) {
             let why = "files that git tracks and a rule leaves out go without protection";
@@ -424,6 +326,12 @@ impl Manager {
     pub fn note_unprotected(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
         let (session, turn) = (self.session.clone(), self.turn.clone());
         self.journal.note(&Event { session, turn, ..self.event(Level::Unprotected, dir, why, now) })
+    }
+
+    /// Puts on record that the agent works where no checkpoint is ever taken.
+    pub fn note_declined(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
+        let (session, turn) = (self.session.clone(), self.turn.clone());
+        self.journal.note(&Event { session, turn, ..self.event(Level::Declined, dir, why, now) })
     }
 
     /// Puts on record what is not as the user will think, whatever the turn.
@@ -511,15 +419,16 @@ impl Manager {
         Store::open_existing(&self.base)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "find a checkpoint")
                 .because(format!("there is no store in {}", self.base.display()))
+                .with_hint("the first checkpoint makes one; another base may be meant")
         })
     }
 
     fn store(&self, now: Moment) -> Result<&Store> {
         match self.store.get() {
             Some(store) => Ok(store),
-            None if !self.settings.enabled => {
-                Err(Error::new(ErrorKind::Invalid, "take checkpoints").because("they are off"))
-            }
+            None if !self.settings.enabled => Err(Error::new(ErrorKind::Invalid, "take checkpoints")
+                .because("they are off")
+                .with_hint("the setting `enabled` turns them on")),
             None => {
                 let store = Store::open_or_create(&self.base, now)?;
                 Ok(self.store.get_or_init(|| store))
@@ -528,14 +437,11 @@ impl Manager {
     }
 }
 
-fn declined(dir: &Path, why: WhySkipped) -> Ensured {
-    Ensured { dir: dir.to_owned(), report: Ok(Report::declined(why)) }
-}
-
-/// The directory itself, or the nearest one above it that exists: a tool may be about to make it. One that cannot be
-/// looked at is not passed over: what is around it is another project.
-fn nearest_dir(path: &Path) -> &Path {
-    path.ancestors().find(|dir| fsx::is_dir(dir).unwrap_or(true)).unwrap_or(path)
+/// Notes that a checkpoint ran out of time, for [`crate::Completion`].
+fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: Moment) -> Result<()> {
+    let after = store.newest(project.id())?;
+    let (reason, origin) = (request.reason.clone(), request.origin.clone());
+    store.save_unfinished(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
 }
 
 /// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.

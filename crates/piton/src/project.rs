@@ -1,15 +1,21 @@
 //! Projects: which directory is meant, and what it is called in the store.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ProjectId;
 use crate::store::Store;
+use crate::sys::Dir;
 
 /// A directory with one of these in it is the root of what somebody works on.
 const MARKERS: [&str; 9] =
     [".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile"];
+
+/// How many directories in an unmarked one are looked at to find projects among them.
+const DIRS_LOOKED_AT_MAX: usize = 64;
 
 /// One working directory.
 ///
@@ -31,6 +37,7 @@ pub struct Project {
     id: ProjectId,
     dir: PathBuf,
     is_too_broad: bool,
+    is_gone: bool,
 }
 
 impl Project {
@@ -41,21 +48,52 @@ impl Project {
         if !fsx::is_dir(&dir)? {
             return Err(Error::new(ErrorKind::Invalid, "use as a project")
                 .with_path(&dir)
-                .because("it is not a directory"));
+                .because("it is not a directory")
+                .with_hint("name the directory that it is in"));
         }
-        Ok(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir })
+        Ok(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: false })
     }
 
-    /// The project that a command started in `dir` means: the innermost directory known to the store that `dir` is or
-    /// is in; else the root that its marker files show; else `dir` itself.
+    /// The project with checkpoints whose directory was deleted, if `dir` was that directory or was inside it. Returns
+    /// `None` if `dir` exists, and if the store has no checkpoint of anything that was there.
+    ///
+    /// Such a project can be listed, compared and restored: a restore makes the directory again.
+    pub fn gone(dir: &Path, store: &Store, home: Option<&Path>) -> Option<Self> {
+        let dir = fsx::canonical_of_missing(dir)?;
+        let was_project =
+            |dir: &&Path| matches!(fsx::is_there(dir), Ok(false)) && store.has_checkpoint(&ProjectId::of(dir));
+        let dir = dir.ancestors().find(was_project)?.to_owned();
+        Some(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: true })
+    }
+
+    /// The project that a command started in `dir` means: the innermost directory that `dir` is or is in, and that has
+    /// checkpoints or a marker file; else `dir` itself. A directory that was deleted is found if the
+    /// store has checkpoints of it: see [`Project::gone`].
     pub fn around(dir: &Path, store: Option<&Store>, home: Option<&Path>) -> Result<Self> {
-        let dir = fsx::canonical(dir)?;
-        let known = store
-            .and_then(|store| dir.ancestors().find(|dir| !is_too_broad(dir, home) && store.knows(&ProjectId::of(dir))));
-        match known {
-            Some(known) => Self::at(known, home),
-            None => Self::at(&working_dir_for_path(&dir, home), home),
+        let dir = match fsx::canonical(dir) {
+            Err(error) => {
+                return store.and_then(|store| Self::gone(dir, store, home)).ok_or(error);
+            }
+            found => found?,
+        };
+        Self::at(project_root(&dir, store, home).unwrap_or(&dir), home)
+    }
+
+    /// The directory to protect before something changes at `path`, which may be missing: the project that it is in; else
+    /// the directory that it is itself; else the one that holds it, unless other projects lie right in that one or
+    /// everybody may write there. Returns `None` if no project can stand for it.
+    pub fn protecting(path: &Path, store: Option<&Store>, home: Option<&Path>) -> Option<PathBuf> {
+        let found = fsx::canonical(path).ok();
+        let path = found.or_else(|| fsx::canonical_of_missing(path))?;
+        if fsx::is_dir(&path).unwrap_or(true) {
+            return Some(project_root(&path, store, home).unwrap_or(&path).to_owned());
         }
+        let dir = path.ancestors().skip(1).find(|dir| fsx::is_dir(dir).unwrap_or(true))?;
+        if let Some(root) = project_root(dir, store, home) {
+            return Some(root.to_owned());
+        }
+        let is_shared = || dir.metadata().is_ok_and(|found| found.mode() & 0o1002 == 0o1002);
+        (!is_too_broad(dir, home) && !is_shared() && !holds_projects(dir, store)).then(|| dir.to_owned())
     }
 
     /// Its name in the store.
@@ -66,6 +104,39 @@ impl Project {
     /// Its directory, free of links.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Returns true if the directory was missing when the project was looked up.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Opens the directory; `None` if the project is a deleted one and its directory is still missing.
+    pub(crate) fn open_dir(&self) -> Result<Option<Dir>> {
+        match Dir::open(&self.dir) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if self.is_gone && error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("open", &self.dir, error)),
+        }
+    }
+
+    /// Makes the directory of a deleted project again, with those around it that are missing, and opens it.
+    pub(crate) fn make_dir_again(&self) -> Result<Dir> {
+        fs::create_dir_all(&self.dir).map_err(|error| Error::io("make the directory", &self.dir, error))?;
+        Dir::open(&self.dir).map_err(|error| Error::io("open", &self.dir, error))
+    }
+
+    /// Fails if the directory is missing because the disk that it was on is not mounted: what is restored would land on
+    /// another disk, and be hidden once that one is mounted. `device` is the one on record.
+    pub(crate) fn check_disk(&self, device: Option<u64>) -> Result<()> {
+        let around = self.dir.ancestors().skip(1).find_map(|dir| dir.metadata().ok());
+        if device.is_none() || around.map(|found| found.dev()) == device {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Invalid, "restore into")
+            .with_path(&self.dir)
+            .because("the directory is missing, and so is the disk that it was on")
+            .with_hint("mount that disk; or make the directory yourself, and what is restored goes there"))
     }
 
     /// Whether it is `/`, the home directory, or something around that.
@@ -79,12 +150,35 @@ fn is_too_broad(dir: &Path, home: Option<&Path>) -> bool {
     dir.parent().is_none() || home.is_some_and(|home| home.starts_with(dir))
 }
 
+/// The innermost directory that `dir` is or is in, and that the store knows or a marker file shows to be a project.
+fn project_root<'a>(dir: &'a Path, store: Option<&Store>, home: Option<&Path>) -> Option<&'a Path> {
+    let mut candidates = dir.ancestors().take_while(|dir| !is_too_broad(dir, home));
+    candidates.find(|dir| is_known(dir, store) || has_marker(dir))
+}
+
+fn is_known(dir: &Path, store: Option<&Store>) -> bool {
+    store.is_some_and(|store| store.knows(&ProjectId::of(dir)))
+}
+
+/// Returns true if a marker file shows that the directory is the root of a project.
+pub(crate) fn has_marker(dir: &Path) -> bool {
+    MARKERS.iter().any(|marker| dir.join(marker).symlink_metadata().is_ok())
+}
+
+/// Returns true if a project lies right in the directory, or if there are too many directories to tell.
+fn holds_projects(dir: &Path, store: Option<&Store>) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return true };
+    let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut below = below.map(|entry| entry.path());
+    let is_project = |dir: PathBuf| is_known(&dir, store) || has_marker(&dir);
+    below.by_ref().take(DIRS_LOOKED_AT_MAX).any(is_project) || below.next().is_some()
+}
+
 /// Where a file belongs: the first directory upwards that holds a marker file, else the file's own directory. Never
 /// `/` nor the home directory, unless the file lies right there.
 pub fn working_dir_for_path(path: &Path, home: Option<&Path>) -> PathBuf {
     let path = fsx::canonical(path).unwrap_or_else(|_| path.to_owned());
     // What cannot be looked at is no reason to take what is around it: whoever uses it is told.
     let own = if fsx::is_dir(&path).unwrap_or(true) { path.as_path() } else { path.parent().unwrap_or(&path) };
-    let has_marker = |dir: &Path| MARKERS.iter().any(|marker| dir.join(marker).symlink_metadata().is_ok());
     own.ancestors().take_while(|dir| !is_too_broad(dir, home)).find(|dir| has_marker(dir)).unwrap_or(own).to_owned()
 }

@@ -13,8 +13,13 @@ use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, Watch, moved_meanwhile, push_entry};
+use crate::store::{
+    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, Watch, moved_meanwhile, push_entry,
+};
 use crate::time::Moment;
+
+/// The shortest beginning of a turn's name that is enough to name it.
+const TURN_CHARS_MIN: usize = 4;
 
 /// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +54,36 @@ fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
         Some(_) => Err(Error::new(ErrorKind::Busy, "purge")
             .because("a restore of this project was cut short")
             .with_hint("finish it with `piton restore --continue`, or go back with `piton restore --abort`")),
+    }
+}
+
+/// Removes the words of one prompt from the ledger. Finds the turn as [`find_prompt`] does, and returns it.
+///
+/// A prompt that stands in the reason of a checkpoint, where versions without a ledger wrote it, stays there.
+pub fn purge_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnRecord> {
+    let turn = find_prompt(store, project, name)?;
+    store.forget_prompt(&turn.session, &turn.turn)?;
+    Ok(turn)
+}
+
+/// Returns the turn of that name, of those of which the ledger has words. The first 4 characters and more of a name are
+/// enough.
+///
+/// Fails with `NotFound` if there is none, and with `Ambiguous` if there are several.
+pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnRecord> {
+    let with_words = store.turn_records(project.id()).into_iter().filter(|turn| turn.prompt.is_some());
+    let (exact, longer): (Vec<_>, Vec<_>) =
+        with_words.filter(|turn| turn.turn.starts_with(name)).partition(|turn| turn.turn == name);
+    let longer = longer.into_iter().filter(|_| name.chars().count() >= TURN_CHARS_MIN).collect();
+    let mut found = if exact.is_empty() { longer } else { exact };
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Err(Error::new(ErrorKind::NotFound, format!("find the prompt of the turn {name:?}"))
+            .because("the ledger of this project has no words of such a turn")
+            .with_hint("`piton show N` lists the turns that began from a checkpoint")),
+        (Some(_), false) => Err(Error::new(ErrorKind::Ambiguous, format!("tell which turn {name:?} is"))
+            .because(format!("{} turns begin so", found.len() + 1))
+            .with_hint("`piton show N` lists them; give all of the name")),
+        (Some(turn), true) => Ok(turn),
     }
 }
 
@@ -134,20 +169,25 @@ fn rewrite_history(
     let new_objects = store.new_objects(&objects, false);
     let boundary = store.boundary()?;
     let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
+    let mut renamed = HashMap::new();
     for checkpoint in history[..=first].iter().rev() {
         let parent = checkpoint.parent.filter(|_| !boundary.contains(&checkpoint.id));
         let parent = parent.map(|parent| ids.get(&parent).copied().unwrap_or(parent));
-        let new = purge.rewrite(checkpoint, parent, &ids, &new_objects)?;
+        let (new, tree) = purge.rewrite(checkpoint, parent, &ids, &new_objects)?;
         ids.insert(checkpoint.id, new);
+        renamed.insert(checkpoint.id, (new, tree));
         report.rewritten.push((checkpoint.id, new));
     }
     // Held until the ref has moved: stock git's collection would delete the packs.
     let _published = new_objects.publish()?;
+    // Before the ref moves: the ledger names both ids from here on, so that it is right whatever comes next.
+    store.rename_in_ledger(project.id(), &renamed)?;
     let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
     if !store.advance(&locked, project.id(), newest, new, now)? {
         return Ok(None);
     }
     store.forget_index(&locked, project.id())?;
+    store.drop_unfinished(&locked, project.id(), now)?;
     Ok(Some((report, contents)))
 }
 
@@ -216,7 +256,7 @@ impl Purge<'_> {
         parent: Option<CheckpointId>,
         ids: &HashMap<CheckpointId, CheckpointId>,
         new_objects: &NewObjects,
-    ) -> Result<CheckpointId> {
+    ) -> Result<(CheckpointId, ObjectId)> {
         let tree = self.strip(checkpoint.tree, b"", Some(new_objects))?.expect("the root always has a tree");
         let all = self.objects.compare_trees(Some(checkpoint.tree), None)?;
         let gone_in = |path: &[u8]| all.iter().filter(|change| relpath::is_within(&change.path, path)).count() as u64;
@@ -235,6 +275,7 @@ impl Purge<'_> {
         let files = checkpoint.facts.files.map(|files| files.saturating_sub(gone));
         let bytes = Rewrite { tree, parent, files, ids, is_purged: &is_purged, purged: &purged }.apply(&bytes);
         let added = new_objects.writer().add(ObjectKind::Commit, &bytes)?;
-        added.map_err(|collision| Error::damaged("make a checkpoint", collision))
+        let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
+        Ok((id, tree))
     }
 }

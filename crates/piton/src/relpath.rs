@@ -85,8 +85,18 @@ fn folds_to_git(name: &[u8]) -> bool {
         && seen.next().is_none()
 }
 
-/// What the names of a restore's temporary files start with. Such names are never in scope.
+/// What the names of a restore's temporary files start with. A kind (`w` or `x`), the token of the restore and a number
+/// follow, with hyphens between them.
 pub(crate) const TEMPORARY: &[u8] = b".piton-restore-";
+
+/// The kind of a temporary file of a restore that noted one of these tokens. `None` for every other file, however similar
+/// its name is.
+pub(crate) fn temporary_kind(name: &[u8], tokens: &[String]) -> Option<u8> {
+    let (kind, rest) = name.strip_prefix(TEMPORARY)?.split_first()?;
+    let rest = rest.strip_prefix(b"-")?;
+    let is_one = |token: &String| rest.strip_prefix(token.as_bytes()).is_some_and(|rest| rest.starts_with(b"-"));
+    (matches!(kind, b'w' | b'x') && tokens.iter().any(is_one)).then_some(*kind)
+}
 
 /// Why a path that a user typed cannot name something in a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

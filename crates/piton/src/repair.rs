@@ -133,15 +133,8 @@ fn look_for(
         mending.forget_index(&id)?;
         let objects = mending.objects()?;
         let new_objects = store.new_objects(&objects, options.is_dry);
-        let ground = Ground {
-            store,
-            objects: &objects,
-            project: &project,
-            record: &ProjectRecord::default(),
-            newest: None,
-            settings: &settings,
-            progress: &Progress::default(),
-        };
+        let (record, progress) = (ProjectRecord::default(), Progress::default());
+        let ground = Ground::new(store, &objects, &project, &record, None, &settings, &progress);
         let mut unread = 0;
         let read = survey(&ground, &new_objects).and_then(|end| match end {
             SurveyEnd::Done(survey) => {
@@ -153,7 +146,7 @@ fn look_for(
                 }
                 Ok(ids)
             }
-            SurveyEnd::TooManyFiles | SurveyEnd::Stopped => Ok(HashSet::new()),
+            SurveyEnd::TooManyFiles | SurveyEnd::Stopped(_) => Ok(HashSet::new()),
         });
         if unread > 0 {
             let what = format!("{unread} files or directories, which may hold what is lost");

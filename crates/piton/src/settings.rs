@@ -7,6 +7,8 @@ use std::fmt;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
+use crate::section;
+
 /// Everything that can be set.
 ///
 /// ```
@@ -41,6 +43,10 @@ pub struct Settings {
     pub deadline_ms: u64,
     /// Whether an agent is told at its next prompt which files a restore changed.
     pub tell_agent: bool,
+    /// How much of each prompt is stored in the ledger.
+    pub prompt_text: PromptText,
+    /// A session without an event for that many minutes is not at work; 0 is no limit.
+    pub session_idle_minutes: u64,
     /// Left out besides the exclude list, in gitignore syntax.
     pub exclude: Vec<String>,
     /// In scope whatever else is said, in gitignore syntax.
@@ -61,9 +67,40 @@ impl Default for Settings {
             max_files: 50_000,
             deadline_ms: 5_000,
             tell_agent: true,
+            prompt_text: PromptText::Short,
+            session_idle_minutes: 30,
             exclude: Vec::new(),
             include: Vec::new(),
         }
+    }
+}
+
+/// How much of a prompt is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptText {
+    /// The first line, 120 characters at most, with values that look like keys masked.
+    #[default]
+    Short,
+    /// All of it, as it was typed.
+    Full,
+    /// Nothing.
+    None,
+}
+
+impl PromptText {
+    const ALL: [Self; 3] = [Self::Short, Self::Full, Self::None];
+
+    /// The word for it in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Full => "full",
+            Self::None => "none",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
     }
 }
 
@@ -80,6 +117,13 @@ pub struct SettingsProblem {
     pub what: String,
 }
 
+impl SettingsProblem {
+    /// The same problem, in a text that begins so many lines later.
+    fn after(self, lines: u64) -> Self {
+        Self { line: if self.line > 0 { self.line + lines } else { 0 }, ..self }
+    }
+}
+
 impl fmt::Display for SettingsProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
@@ -93,12 +137,10 @@ impl fmt::Display for SettingsProblem {
 }
 
 const MIB: u64 = 1 << 20;
-/// The largest file that a checkpoint can hold.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * MIB - 1;
 
 impl Settings {
     /// Every key, in the order in which they are shown.
-    pub const KEYS: [&'static str; 13] = [
+    pub const KEYS: [&'static str; 15] = [
         "enabled",
         "max_snapshots",
         "max_total_size_mb",
@@ -110,14 +152,15 @@ impl Settings {
         "max_files",
         "deadline_ms",
         "tell_agent",
+        "prompt_text",
+        "session_idle_minutes",
         "exclude",
         "include",
     ];
 
-    /// The limit for one file in bytes. There is one even without a setting: a restore holds a file in memory.
+    /// The limit for one file in bytes.
     pub(crate) fn file_bytes_max(&self) -> u64 {
-        let set = (self.max_file_size_mb > 0).then(|| self.max_file_size_mb.saturating_mul(MIB));
-        set.unwrap_or(u64::MAX).min(FILE_BYTES_MAX)
+        if self.max_file_size_mb == 0 { u64::MAX } else { self.max_file_size_mb.saturating_mul(MIB) }
     }
 
     /// The limit for the store in bytes.
@@ -131,8 +174,33 @@ impl Settings {
     }
 
     /// Takes over what the section `checkpoints` of a configuration file says. A value that is wrong leaves the setting
-    /// as it was, and is among the problems: a typo never switches the protection off in silence.
+    /// as it was, and is among the problems: a typo never switches the protection off in silence. In a file that is not
+    /// valid YAML the section is read by itself; where it is not valid either, each key is.
     pub fn read_yaml(&mut self, text: &str) -> Vec<SettingsProblem> {
+        let whole = match self.read_valid(text) {
+            Ok(problems) => return problems,
+            Err(problem) => problem,
+        };
+        let Some(section) = section::cut_out(text) else {
+            return vec![whole];
+        };
+        if let Ok(problems) = self.read_valid(&section.text) {
+            let what = format!("{}; only its section `checkpoints` was read", whole.what);
+            let elsewhere = SettingsProblem { is_error: false, key: String::new(), what, ..whole };
+            let within = problems.into_iter().map(|problem| problem.after(section.lines_before));
+            return [elsewhere].into_iter().chain(within).collect();
+        }
+        let mut problems = vec![whole];
+        for key in section.keys() {
+            // What is wrong with a key that cannot be read is said once, of the whole.
+            let found = self.read_valid(&key.text).unwrap_or_default();
+            problems.extend(found.into_iter().map(|problem| problem.after(key.lines_before)));
+        }
+        problems
+    }
+
+    /// Takes over a text that is valid YAML. Fails, with nothing taken over, on one that is not.
+    fn read_valid(&mut self, text: &str) -> Result<Vec<SettingsProblem>, SettingsProblem> {
         #[derive(serde::Deserialize)]
         struct File {
             checkpoints: Option<Spanned<Value>>,
@@ -142,39 +210,38 @@ impl Settings {
             checkpoints: BTreeMap<String, Spanned<Value>>,
         }
         if text.trim().is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let problem =
-            |line, what: String| vec![SettingsProblem { is_error: true, line, key: "checkpoints".to_owned(), what }];
-        let section = match serde_saphyr::from_str::<File>(text) {
-            Ok(file) => file.checkpoints,
-            Err(error) => return problem(error.location().map_or(0, |at| at.line()), error.to_string()),
-        };
+            |line, what: String| SettingsProblem { is_error: true, line, key: "checkpoints".to_owned(), what };
+        let invalid = |error: &serde_saphyr::Error| problem(error.location().map_or(0, |at| at.line()), reason(error));
+        let section = serde_saphyr::from_str::<File>(text).map_err(|error| invalid(&error))?.checkpoints;
         let Some(section) = section else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         match section.value {
-            Value::Null => Vec::new(),
+            Value::Null => Ok(Vec::new()),
             // The short form: `checkpoints: true`.
             Value::Bool(enabled) => {
                 self.enabled = enabled;
-                Vec::new()
+                Ok(Vec::new())
             }
             Value::Object(_) => match serde_saphyr::from_str::<Sections>(text) {
-                Ok(sections) => self.read_section(&sections.checkpoints),
-                Err(error) => problem(error.location().map_or(0, |at| at.line()), error.to_string()),
+                Ok(sections) => Ok(self.read_section(&sections.checkpoints)),
+                Err(error) => Err(invalid(&error)),
             },
-            other => problem(
+            other => Ok(vec![problem(
                 section.referenced.line(),
                 format!("expected a section with keys, or true or false, but found {}", name_of(&other)),
-            ),
+            )]),
         }
     }
 
     fn read_section(&mut self, section: &BTreeMap<String, Spanned<Value>>) -> Vec<SettingsProblem> {
         let problems = section.iter().filter_map(|(key, value)| {
             let (is_error, what) = self.set(key, &value.value).err()?;
-            Some(SettingsProblem { is_error, line: value.referenced.line(), key: key.clone(), what })
+            let line = value.referenced.line();
+            Some(SettingsProblem { is_error, line, key: key.clone(), what })
         });
         let mut problems: Vec<_> = problems.collect();
         problems.sort_by_key(|problem| problem.line);
@@ -195,6 +262,8 @@ impl Settings {
             "max_files" => self.max_files.into(),
             "deadline_ms" => self.deadline_ms.into(),
             "tell_agent" => self.tell_agent.into(),
+            "prompt_text" => self.prompt_text.word().into(),
+            "session_idle_minutes" => self.session_idle_minutes.into(),
             "exclude" => self.exclude.clone().into(),
             "include" => self.include.clone().into(),
             _ => Value::Null,
@@ -206,6 +275,7 @@ impl Settings {
         let value = match key {
             "exclude" | "include" => serde_json::from_str::<Vec<String>>(text)
                 .map_or_else(|_| text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(), Value::from),
+            "prompt_text" => text.trim().into(),
             _ => match text.trim().to_ascii_lowercase().as_str() {
                 "true" | "yes" | "on" => Value::Bool(true),
                 "false" | "no" | "off" => Value::Bool(false),
@@ -246,6 +316,13 @@ impl Settings {
                 *(if key == "exclude" { &mut self.exclude } else { &mut self.include }) = items;
                 return Ok(());
             }
+            "prompt_text" => {
+                let Some(amount) = value.as_str().and_then(PromptText::parse) else {
+                    return expected("short, full or none");
+                };
+                self.prompt_text = amount;
+                return Ok(());
+            }
             "max_snapshots" => &mut self.max_snapshots,
             "max_total_size_mb" => &mut self.max_total_size_mb,
             "max_file_size_mb" => &mut self.max_file_size_mb,
@@ -253,6 +330,7 @@ impl Settings {
             "min_interval_hours" => &mut self.min_interval_hours,
             "max_files" => &mut self.max_files,
             "deadline_ms" => &mut self.deadline_ms,
+            "session_idle_minutes" => &mut self.session_idle_minutes,
             _ => return Err((false, "unknown key".to_owned())),
         };
         // Hermes accepts a number in quotes, too.
@@ -273,6 +351,18 @@ impl Settings {
             "tell_agent" => &mut self.tell_agent,
             _ => &mut self.delete_orphans,
         }
+    }
+}
+
+/// The reason why a text is not YAML that piton reads, without the words of the parser.
+fn reason(error: &serde_saphyr::Error) -> String {
+    let is_budget = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
+    if is_budget {
+        return "it is too large or too deeply nested to be read".to_owned();
+    }
+    match error.location().map(|at| at.column()) {
+        Some(column) => format!("it cannot be read as YAML with keys (column {column})"),
+        None => "it cannot be read as YAML with keys".to_owned(),
     }
 }
 
@@ -301,7 +391,7 @@ mod tests {
         let (settings, problems) = read(
             "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
              auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
-             deadline_ms: 100\n  tell_agent: false\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+             deadline_ms: 100\n  tell_agent: false\n  prompt_text: none\n  session_idle_minutes: 5\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
         );
         assert_eq!(problems, [""; 0]);
         let expected = Settings {
@@ -316,6 +406,8 @@ mod tests {
             max_files: 10,
             deadline_ms: 100,
             tell_agent: false,
+            prompt_text: PromptText::None,
+            session_idle_minutes: 5,
             exclude: vec!["*.bin".to_owned()],
             include: vec!["dist/keep".to_owned()],
         };
@@ -359,6 +451,33 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_elsewhere_in_the_file_leaves_the_section_as_it_is() {
+        let (settings, problems) = read("model: [\ncheckpoints:\n  enabled: true\n  max_files: many\n\nother: }\n");
+        assert!(settings.enabled, "{problems:?}");
+        assert!(problems[0].contains("only its section `checkpoints` was read"), "{problems:?}");
+        assert_eq!(problems[1], "line 4: max_files: expected a whole number, but found the text \"many\"");
+    }
+
+    #[test]
+    fn a_mistake_in_the_section_costs_the_keys_that_it_is_in() {
+        let (settings, problems) =
+            read("checkpoints:\n  max_files: 7\n  exclude: [a\n  enabled: true\n  retention_days: \"3\n");
+        assert_eq!((settings.enabled, settings.max_files, settings.retention_days), (true, 7, 7), "{problems:?}");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    #[test]
+    fn no_problem_speaks_the_language_of_the_parser() {
+        let bomb = format!("checkpoints:\n  exclude: {}1{}\n", "[".repeat(5000), "]".repeat(5000));
+        for text in ["checkpoints: [", "a: &a [*a]\n", "checkpoints:\n\t- x: {", &bomb, "a: *b\ncheckpoints: [1"] {
+            for problem in read(text).1 {
+                let words = ["breached", "{", "budget", "ScannerError", "deserialize", "digit found"];
+                assert!(!words.iter().any(|word| problem.contains(word)), "{problem}");
+            }
+        }
+    }
+
+    #[test]
     fn numbers_out_of_range_are_brought_into_it() {
         let (settings, problems) = read("checkpoints:\n  max_snapshots: 0\n  max_file_size_mb: -4\n");
         assert_eq!((settings.max_snapshots, settings.max_file_size_mb, problems.len()), (1, 0, 0));
@@ -373,6 +492,9 @@ mod tests {
         assert_eq!((settings.enabled, settings.max_files), (true, 7));
         assert_eq!(settings.exclude, ["*.a", "*.b"]);
         assert!(settings.set_text("max_files", "x").is_err());
+        assert_eq!(settings.set_text("prompt_text", "full"), Ok(()));
+        assert_eq!(settings.prompt_text, PromptText::Full);
+        assert!(settings.set_text("prompt_text", "some").is_err());
         for (text, patterns) in [("[\"a,b\", \"c\"]", vec!["a,b", "c"]), ("[ab],c", vec!["[ab]", "c"]), ("[]", vec![])]
         {
             assert_eq!(settings.set_text("exclude", text), Ok(()));

@@ -22,7 +22,7 @@ pub enum SkipReason {
     Special,
     /// A name that a git tree cannot hold.
     BadName,
-    /// It changed each time that it was read.
+    /// It changed each time that it was read, or after the time of a checkpoint that was completed later.
     Changing,
     /// Its contents were made to collide with another file's hash.
     Collision,
@@ -181,7 +181,10 @@ const NAMED_MAX: usize = 8;
 pub(crate) fn summarise(mut all: Vec<Skipped>, lines_max: usize) -> Vec<Skipped> {
     all.sort();
     let mut lines = fold(all, |skipped, alike| match skipped.extent {
-        Extent::File if alike > NAMED_MAX => Some(relpath::split(&skipped.path).0.to_vec()),
+        // A restore leaves these alone, and must know them by name.
+        Extent::File if alike > NAMED_MAX && skipped.why != SkipReason::Changing => {
+            Some(relpath::split(&skipped.path).0.to_vec())
+        }
         _ => None,
     });
     while lines.len() > lines_max {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::error::{ErrorKind, Result};
-use crate::prune::{KnownProject, Presence};
+use crate::prune::{KnownProject, Presence, mistaken_projects};
 use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store};
 use crate::time::Moment;
 
@@ -133,6 +133,9 @@ impl Status {
             let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
             projects.push(ProjectStatus { project, checkpoints, bytes_alone });
         }
+        for problem in mistaken_projects(store).unwrap_or_default() {
+            note(problem.what, &problem.hint);
+        }
         projects.sort_by(|a, b| b.project.last_touch.unwrap_or(0.0).total_cmp(&a.project.last_touch.unwrap_or(0.0)));
         let store_bytes = store.count_bytes()?;
         if total_bytes_max.is_some_and(|bytes_max| store_bytes > bytes_max) {
@@ -184,9 +187,19 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
 fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
     let held = store.share()?;
     let objects = store.objects(&held)?;
-    let newest = store.newest_of_all()?.into_values().filter_map(|id| objects.checkpoint(id).ok());
-    let heard = |checkpoint: Checkpoint| {
-        Some((checkpoint.facts.origin.agent?, Heard { time: checkpoint.time, what: checkpoint.reason }))
-    };
-    Ok(newest.filter_map(heard).collect())
+    let mut all = Vec::new();
+    for (project, id) in store.newest_of_all()? {
+        let Ok(newest) = objects.checkpoint(id) else { continue };
+        let mut newest = [newest];
+        store.assign_turns(&project, &mut newest);
+        let [Checkpoint { turns, facts, time, reason, .. }] = newest;
+        all.extend(facts.origin.agent.map(|agent| (agent, Heard { time, what: reason })));
+        // In the order of time, so that the last of each agent counts.
+        let told = turns.into_iter().rev().filter_map(|turn| {
+            let what = turn.headline();
+            Some((turn.agent?, Heard { time: turn.time.unwrap_or(time), what }))
+        });
+        all.extend(told);
+    }
+    Ok(all)
 }

@@ -2,24 +2,29 @@
 //! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Collision, ObjectId, ObjectKind};
+use crate::id::{ObjectId, ObjectKind};
+use crate::late::leave_out_changed;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{
-    Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, Writer, push_entry,
-};
-use crate::sys::{self, Dir, Kind, Stat};
+use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, push_entry};
+use crate::sys::{self, Dir, Kind};
 use crate::take::Progress;
 use crate::threads;
+use crate::time::Moment;
 use crate::worktree::{
-    Cache, Child, Contents, DirNode, FileNode, Limits, Lists, Manifest, ReadFile, Reader, Scan, ScanEnd, Scope,
-    count_files, id_of_stream, scan,
+    Cache, Child, DirNode, FileNode, Limits, Lists, Manifest, RulesAfter, Scan, ScanEnd, Scope, count_files, scan,
+    young_from_nanos,
 };
+
+mod reading;
+
+use reading::{Reading, apply};
 
 /// How far files in directories that were not entered are counted.
 const COUNT_MAX: u64 = 1_000_000;
@@ -30,9 +35,29 @@ pub(crate) struct Ground<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
     pub(crate) record: &'a ProjectRecord,
+    /// What an attempt that was stopped has read, as a record of its own. It stands in for the record.
+    pub(crate) unfinished: Option<&'a ProjectRecord>,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
+    /// The time as of which files are surveyed, if that is past: what changed since is left out, and a survey that is
+    /// stopped returns what it has read.
+    pub(crate) late: Option<Moment>,
     pub(crate) progress: &'a Progress,
+}
+
+impl<'a> Ground<'a> {
+    /// For a survey of the files as they are, without the progress of an unfinished checkpoint.
+    pub(crate) fn new(
+        store: &'a Store,
+        objects: &'a Objects,
+        project: &'a Project,
+        record: &'a ProjectRecord,
+        newest: Option<&'a Checkpoint>,
+        settings: &'a Settings,
+        progress: &'a Progress,
+    ) -> Self {
+        Self { store, objects, project, record, unfinished: None, newest, settings, late: None, progress }
+    }
 }
 
 /// What was found.
@@ -46,7 +71,23 @@ pub(crate) struct Survey {
     pub(crate) unread_index: Option<PathBuf>,
     /// What the rules were, `.gitignore` files apart.
     pub(crate) rules: ObjectId,
+    pub(crate) scope: Box<Scope>,
     pub(crate) index: IndexAfter,
+    /// Of a late survey: something changed since its time.
+    pub(crate) is_incomplete: bool,
+    /// Files that changed shortly before the index was written were read again.
+    pub(crate) reread_young: bool,
+}
+
+/// What a survey covers besides what the rules of the moment have in scope.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Extra<'a> {
+    /// Files and directories that an earlier restore made out of scope.
+    pub(crate) outside: Option<&'a BTreeSet<Vec<u8>>>,
+    /// What is in scope by these rules.
+    pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
+    /// With more bytes to read than that the survey ends as if there were too many files.
+    pub(crate) bytes_max: Option<u64>,
 }
 
 /// What is to become of the index after a survey.
@@ -63,73 +104,138 @@ pub(crate) enum IndexAfter {
 pub(crate) enum SurveyEnd {
     Done(Survey),
     TooManyFiles,
-    Stopped,
+    /// Of a late survey, with what was read until then.
+    Stopped(Option<Box<Survey>>),
 }
 
 /// Looks at everything in scope. New contents and trees go to `new_objects`.
 pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+    survey_with(ground, Extra::default(), new_objects)
+}
+
+/// Like [`survey`], and looks at what `extra` names besides.
+pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
-    let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
-    let list = store.exclude_list()?;
-    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
-    let base = store.base().strip_prefix(project.dir()).ok();
-    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
-    let scope = Scope::new(project.dir(), lists, base);
-    let index = store.read_index(project.id());
+    let root = project.open_dir()?;
+    let scope = scope_of(ground, extra)?;
+    let Some(root) = root else {
+        return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
+    };
+    let record = ground.unfinished.unwrap_or(ground.record);
+    let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
-    let mut known = Known::from_index(index.as_deref(), ground.record, newest_tree);
-    let noted_rules = ground.record.index_and_rules().map(|(_, rules)| rules);
-    let hidden_rules = ground.record.hidden_rules();
-    progress.files_found.store(0, Ordering::Relaxed);
-    let end = scan(&Scan {
-        root: &root,
-        scope: &scope,
-        cache: known.cache.as_ref(),
-        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
-        hidden_rules: &hidden_rules,
-        believed_before_nanos: believed_before_nanos(ground.record),
-        file_bytes_max: settings.file_bytes_max(),
-        files_max: settings.files_max(),
-        threads: threads::cores(),
-        stop: &progress.stop,
-        found: &progress.files_found,
-    });
-    let (mut manifest, mut skipped, unprotected) = match end {
-        Ok(ScanEnd::Done { manifest, skipped, unprotected }) => (manifest, skipped, unprotected),
+    let mut known = Known::from_index(index.as_deref(), record, newest_tree);
+    let hidden_rules = record.hidden_rules();
+    let cache = known.cache.as_ref();
+    let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, cache) {
+        Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young }) => (manifest, skipped, unprotected, has_young),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
-        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped),
+        Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped(None)),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
     if !known.is_held {
         known.cache = None;
         forget_missing(&mut manifest, ground.objects, new_objects);
     }
+    if has_young {
+        manifest.forget_young(young_from(record));
+    }
+    let (mut is_stopped, late) = (false, ground.late.map(Moment::as_nanos));
+    let mut is_incomplete = late.is_some_and(|since| leave_out_changed(&mut manifest, &mut skipped, since));
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
+    if extra.bytes_max.is_some_and(|max| unknown_bytes(&manifest) > max) {
+        return Ok(SurveyEnd::TooManyFiles);
+    }
     if unknown > 0 {
-        let reading =
-            Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads: threads::cores() };
-        let Some(read) = reading.run()? else {
-            return Ok(SurveyEnd::Stopped);
-        };
-        apply(read, &mut manifest, &mut skipped);
+        let threads = threads::cores();
+        let reading = Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads };
+        let read = reading.run()?;
+        is_stopped = progress.stop.load(Ordering::Relaxed);
+        if is_stopped && late.is_none() {
+            return Ok(SurveyEnd::Stopped(None));
+        }
+        is_incomplete |= apply(read, &mut manifest, &mut skipped, late);
     }
     let trees = build_trees(&manifest, known.cache.as_ref(), new_objects)?;
     let rules = scope.sum();
     let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && Some(trees[0]) == newest_tree.map(Some);
     let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
-    let index_after = match known {
+    let may_stay =
+        || late.is_none() && may_be_behind(record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules);
+    let after = match known {
         _ if is_same => IndexAfter::Current,
-        Known { cache: Some(cache), behind, .. }
-            if may_be_behind(ground.record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules) =>
-        {
-            index_after(&manifest, &cache, behind, index_bytes)
-        }
+        Known { cache: Some(cache), behind, .. } if may_stay() => index_after(&manifest, &cache, behind, index_bytes),
         _ => IndexAfter::Stale,
     };
     threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
-    Ok(SurveyEnd::Done(Survey { manifest, trees, skipped, unprotected, unread_index, rules, index: index_after }))
+    let survey = Survey {
+        manifest,
+        trees,
+        skipped,
+        unprotected,
+        unread_index,
+        rules,
+        scope: Box::new(scope),
+        index: after,
+        reread_young: has_young,
+        is_incomplete,
+    };
+    Ok(if is_stopped { SurveyEnd::Stopped(Some(Box::new(survey))) } else { SurveyEnd::Done(survey) })
+}
+
+/// From when on files count as changed shortly before the index was written.
+fn young_from(record: &ProjectRecord) -> i128 {
+    record.index_read_secs().map_or(i128::MIN, young_from_nanos)
+}
+
+/// Scans the project with what is known from the index.
+fn look(
+    ground: &Ground<'_>,
+    extra: Extra<'_>,
+    root: &Dir,
+    scope: &Scope,
+    cache: Option<&Cache<'_>>,
+) -> io::Result<ScanEnd> {
+    let Ground { settings, progress, .. } = *ground;
+    let record = ground.unfinished.unwrap_or(ground.record);
+    let noted_rules = record.index_and_rules().map(|(_, rules)| rules);
+    progress.files_found.store(0, Ordering::Relaxed);
+    scan(&Scan {
+        root,
+        scope,
+        rules_after: extra.rules_after,
+        cache,
+        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
+        hidden_rules: &record.hidden_rules(),
+        believed_before_nanos: believed_before_nanos(record),
+        young_from_nanos: young_from(record),
+        file_bytes_max: settings.file_bytes_max(),
+        files_max: settings.files_max(),
+        threads: threads::cores(),
+        stop: &progress.stop,
+        found: &progress.files_found,
+    })
+}
+
+fn scope_of(ground: &Ground<'_>, extra: Extra<'_>) -> Result<Scope> {
+    let Ground { store, project, settings, .. } = *ground;
+    let list = store.exclude_list()?;
+    let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
+    let base = store.base().strip_prefix(project.dir()).ok();
+    let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
+    // An intent that cannot be read names no file: all of them are the user's then.
+    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
+    let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
+    let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
+    Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
+}
+
+/// How many bytes have to be read.
+fn unknown_bytes(manifest: &Manifest) -> u64 {
+    let files = manifest.dirs.iter().filter(|dir| !dir.same_files).flat_map(|dir| &dir.files);
+    files.filter(|file| file.id.is_none()).map(|file| file.stat.size).sum()
 }
 
 /// What is known from the index.
@@ -225,140 +331,6 @@ fn unknown_files(dir: &DirNode) -> usize {
     if dir.same_files { 0 } else { dir.files.iter().filter(|file| file.id.is_none()).count() }
 }
 
-/// A file by the places of its directory and itself. Small, because there may be millions.
-type Place = (u32, u32);
-
-/// What reading one file came to, as small as can be for the same reason.
-struct WasRead {
-    place: Place,
-    came_to: CameTo,
-}
-
-enum CameTo {
-    Unmoved(ObjectId),
-    /// It was written to between the scan and the reading.
-    Moved(Box<(Stat, ObjectId)>),
-    Skip(SkipReason),
-    Gone,
-}
-
-struct Reading<'a> {
-    root: &'a Dir,
-    manifest: &'a Manifest,
-    new_objects: &'a NewObjects,
-    settings: &'a Settings,
-    progress: &'a Progress,
-    threads: usize,
-}
-
-impl Reading<'_> {
-    /// Reads every file whose id is not known, on all cores. `None` when it was stopped.
-    fn run(&self) -> Result<Option<Vec<Vec<WasRead>>>> {
-        let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
-        let places =
-            dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
-        let small = |at: usize| u32::try_from(at).map_err(|_| Error::damaged("take", "there are too many files"));
-        let unknown = places.filter(|(_, file)| file.id.is_none());
-        let places: Vec<Place> =
-            unknown.map(|((dir, file), _)| Ok((small(dir)?, small(file)?))).collect::<Result<_>>()?;
-        let bytes: u64 = places.iter().map(|place| self.file(*place).stat.size).sum();
-        self.progress.bytes_to_read.store(bytes, Ordering::Relaxed);
-        let next = AtomicUsize::new(0);
-        let failed = AtomicBool::new(false);
-        let work = || {
-            let read = self.read_some(&places, &next, &failed);
-            failed.fetch_or(read.is_err(), Ordering::Relaxed);
-            read
-        };
-        let all = threads::together(self.threads.min(places.len() / 4 + 1), |_| work());
-        let all = all.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok((!self.progress.stop.load(Ordering::Relaxed)).then_some(all))
-    }
-
-    fn file(&self, (dir, file): Place) -> &FileNode {
-        &self.manifest.dirs[dir as usize].files[file as usize]
-    }
-
-    fn read_some(&self, places: &[Place], next: &AtomicUsize, failed: &AtomicBool) -> Result<Vec<WasRead>> {
-        let mut reader = Reader::new(self.root);
-        let mut writer = self.new_objects.writer();
-        let mut read = Vec::new();
-        let is_over = || failed.load(Ordering::Relaxed) || self.progress.stop.load(Ordering::Relaxed);
-        while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed))
-            && !is_over()
-        {
-            let file = self.file(*place);
-            let path = self.manifest.dirs[place.0 as usize].path_of(file);
-            let came_to = match &file.target {
-                Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
-                // A link that the cache knew, and whose target is not in the store after all.
-                None if file.stat.kind == Kind::Link => match reader.read_link(&path) {
-                    Ok(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, &target)?),
-                    Err(error) if sys::is_gone(&error) => ReadFile::Gone,
-                    Err(_) => ReadFile::Skip(SkipReason::Unreadable),
-                },
-                None => {
-                    let mut expected = None;
-                    reader.read(&path, Some(self.settings.file_bytes_max()), |contents| {
-                        take_in(contents, &mut writer, &mut expected)
-                    })?
-                }
-            };
-            let came_to = match came_to {
-                ReadFile::Read(stat, Ok(id)) if stat == file.stat => CameTo::Unmoved(id),
-                ReadFile::Read(stat, Ok(id)) => CameTo::Moved(Box::new((stat, id))),
-                ReadFile::Read(_, Err(Collision)) => CameTo::Skip(SkipReason::Collision),
-                ReadFile::Skip(why) => CameTo::Skip(why),
-                ReadFile::Gone => CameTo::Gone,
-                ReadFile::Exhausted(error) => {
-                    return Err(Error::io("read", String::from_utf8_lossy(&path).as_ref(), error));
-                }
-            };
-            self.progress.bytes_read.fetch_add(file.stat.size, Ordering::Relaxed);
-            read.push(WasRead { place: *place, came_to });
-        }
-        Ok(read)
-    }
-}
-
-type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
-
-/// A large file is read twice: for its id, by which the store may know it, and then to be kept, if that id still holds.
-fn take_in(contents: Contents<'_>, writer: &mut Writer<'_>, expected: &mut Option<ObjectId>) -> Result<TakenIn> {
-    match contents {
-        Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
-        Contents::Large(size, read) => match expected.take() {
-            None => Ok(match id_of_stream(size, read) {
-                None => None,
-                Some(Err(collision)) => Some(Err(collision)),
-                Some(Ok(id)) if writer.has(id) => Some(Ok(id)),
-                Some(Ok(id)) => {
-                    *expected = Some(id);
-                    None
-                }
-            }),
-            Some(id) => Ok(writer.add_large(id, size, read)?.then_some(Ok(id))),
-        },
-    }
-}
-
-/// Puts what was read into the manifest, and takes out what was not.
-fn apply(read: Vec<Vec<WasRead>>, manifest: &mut Manifest, skipped: &mut Vec<Skipped>) {
-    for WasRead { place: (dir, file), came_to } in read.into_iter().flatten() {
-        let dir = &mut manifest.dirs[dir as usize];
-        let node = &mut dir.files[file as usize];
-        match came_to {
-            CameTo::Unmoved(id) => node.id = Some(id),
-            CameTo::Moved(moved) => (node.stat, node.id) = (moved.0, Some(moved.1)),
-            CameTo::Skip(why) => skipped.push(Skipped::file(dir.path_of(&dir.files[file as usize]), why)),
-            CameTo::Gone => {}
-        }
-    }
-    for dir in &mut manifest.dirs {
-        dir.files.retain(|file| file.id.is_some());
-    }
-}
-
 /// Makes the trees of all directories, from the innermost outwards. A directory in which nothing changed keeps the tree
 /// that it had.
 fn build_trees(
@@ -440,6 +412,24 @@ impl Survey {
     }
 
     /// What git has no field for: all but who and why.
+    /// The survey of a directory that was deleted: nothing is there. The index stays as it is.
+    fn of_missing(scope: Scope, new_objects: &NewObjects) -> Result<Self> {
+        let manifest = Manifest { dirs: vec![DirNode::default()] };
+        let trees = build_trees(&manifest, None, new_objects)?;
+        Ok(Self {
+            manifest,
+            trees,
+            skipped: Vec::new(),
+            unprotected: false,
+            unread_index: None,
+            rules: scope.sum(),
+            scope: Box::new(scope),
+            index: IndexAfter::Current,
+            reread_young: false,
+            is_incomplete: false,
+        })
+    }
+
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
         let mut count = |class, mode, number: u32| counts[usize::from(mode)][class] += number;

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
-use crate::id::{CheckpointId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::project::Project;
 use crate::session;
 use crate::settings::Settings;
 use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
+    Checkpoint, CheckpointKind, GcLock, Intent, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
     Restoring, Room, RoomMade, Store, StoreLock, Watch, moved_meanwhile,
 };
 use crate::survey::{Ground, IndexAfter, Survey, SurveyEnd, survey};
@@ -32,6 +32,8 @@ const SKIPPED_LINES_MAX: usize = 200;
 
 /// How often a take makes room, should others use it up at once.
 const TRIES_MAX: u32 = 4;
+/// Up to so many checkpoints are read to find the oldest that stays. For more, their order is kept in a file.
+const WALK_MAX: u64 = 64;
 /// What a take writes besides objects and the index: the record, the ref, the size.
 const SMALL_FILES_BYTES: u64 = 8 * 4096;
 
@@ -46,6 +48,9 @@ pub struct Request {
     pub origin: Origin,
     /// Count the files in directories that are not entered. Costs time, and is for people who look at the report.
     pub count_left_out: bool,
+    /// Take it as of a time that is past: files that changed after `now` are left out as `changing`, and what was read is kept
+    /// if the take is stopped.
+    pub is_late: bool,
 }
 
 /// What came of it.
@@ -74,6 +79,10 @@ pub enum WhySkipped {
     TooManyFiles,
     /// It would have held the agent back for too long.
     Deadline,
+    /// Another process held the store or the project for too long.
+    Busy,
+    /// An earlier checkpoint of the project is still being completed.
+    BeingCompleted,
     /// The store has reached its limit.
     StoreFull,
 }
@@ -88,6 +97,8 @@ impl WhySkipped {
             Self::Empty => "empty",
             Self::TooManyFiles => "too_many_files",
             Self::Deadline => "deadline",
+            Self::Busy => "busy",
+            Self::BeingCompleted => "being_completed",
             Self::StoreFull => "store_full",
         }
     }
@@ -109,6 +120,10 @@ pub struct Report {
     pub unread_index: Option<PathBuf>,
     /// Directories that the checkpoint before held and that cannot be read any more.
     pub dropped_out: Vec<Vec<u8>>,
+    /// The tree of the files as they are, where all of them were looked at.
+    pub tree: Option<ObjectId>,
+    /// The lock that was not to be had, and the process that held it, in words.
+    pub held_by: Option<String>,
 }
 
 /// How far a take or a restore has come, for whoever watches it from another thread; and the way to stop it.
@@ -139,8 +154,21 @@ pub struct Progress {
 impl Report {
     pub(crate) fn declined(why: WhySkipped) -> Self {
         let outcome = Outcome::Skipped(why);
-        let (skipped, dropped_out) = Default::default();
-        Self { outcome, files: 0, skipped, unprotected: false, unread_index: None, dropped_out }
+        Self {
+            outcome,
+            files: 0,
+            skipped: Vec::new(),
+            unprotected: false,
+            unread_index: None,
+            dropped_out: Vec::new(),
+            tree: None,
+            held_by: None,
+        }
+    }
+
+    /// Reports that a lock was waited for in vain.
+    fn busy(error: &Error) -> Self {
+        Self { held_by: Some(error.to_string()), ..Self::declined(WhySkipped::Busy) }
     }
 }
 
@@ -185,6 +213,12 @@ pub fn take(
     if project.is_too_broad() {
         return Ok(Report::declined(WhySkipped::TooBroad));
     }
+    if project.is_gone() {
+        return Err(Error::new(ErrorKind::Invalid, "take a checkpoint of")
+            .with_path(project.dir())
+            .because("the directory was deleted")
+            .with_hint("`piton restore 1` there brings it back"));
+    }
     let taking = Taking { store, project, request, settings, now, progress };
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
     // Held until the checkpoint is taken: nobody else gets the room that was made for it.
@@ -197,7 +231,7 @@ pub fn take(
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
         let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
-            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::declined(WhySkipped::Deadline)),
+            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::busy(&error)),
             held => held?,
         };
         let watch = Watch { stop: Arc::clone(&progress.stop), ..Watch::default() };
@@ -225,8 +259,9 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn attempt(&self, collecting: Option<&GcLock>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
-        let Some((locked, held)) = self.locks()? else {
-            return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
+        let (locked, held) = match self.locks() {
+            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Kept::Done(Report::busy(&error))),
+            locks => locks?,
         };
         let mut record = store.record(project.id());
         let turn = request.turn();
@@ -241,65 +276,57 @@ impl Taking<'_> {
         }
         let newest = newest.as_ref();
         let new_objects = store.new_objects(&objects, false);
-        let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
+        let unfinished = record.progress(newest.map(|newest| newest.id));
+        let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
+        let ground = Ground { unfinished: unfinished.as_ref(), late: request.is_late.then_some(now), ..ground };
         let surveyed = survey(&ground, &new_objects);
-        let is_known = record.dir().is_some();
+        let is_recorded = record.dir().is_some();
         let is_contended = is_contended(newest, &record, now);
         record.touch(project.dir(), now);
-        if !is_known || newest.is_none() {
-            // Before there is a ref: whoever is killed must not leave checkpoints of nobody knows what directory.
-            let _ = store.save_record(&locked, project.id(), &record);
+        let keep = Keep {
+            store,
+            locked: &locked,
+            project: project.id(),
+            newest,
+            request,
+            restoring: None,
+            session_record: None,
+            objects: &objects,
+            keep_max: settings.max_snapshots,
+            bytes_max: settings.total_bytes_max(),
+            collecting,
+            is_contended,
+            stop: Some(&*progress.stop),
+            now,
+        };
+        let taken = surveyed.and_then(|end| keep.keep_end(end, project, new_objects, &mut record));
+        if let Ok(Kept::Done(Report { outcome: Outcome::Taken(_) | Outcome::Unchanged(_), .. })) = &taken
+            && record.set_progress(None, None)
+        {
+            let _ = store.drop_unfinished(&locked, project.id(), now);
         }
-        let taken = surveyed.and_then(|end| match end {
-            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
-            SurveyEnd::Stopped => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
-            SurveyEnd::Done(mut survey) => {
-                if request.count_left_out {
-                    survey.count_left_out(project);
-                }
-                let keep = Keep {
-                    store,
-                    locked: &locked,
-                    project: project.id(),
-                    newest,
-                    request,
-                    restoring: None,
-                    session_record: session::version_of(store, &request.origin),
-                    objects: &objects,
-                    keep_max: settings.max_snapshots,
-                    bytes_max: settings.total_bytes_max(),
-                    collecting,
-                    is_contended,
-                    stop: Some(&*progress.stop),
-                    now,
-                };
-                let kept = keep.keep(&survey, new_objects, &mut record);
-                let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
-                threads::free_aside(survey, is_large);
-                kept
-            }
-        });
         if matches!(&taken, Ok(Kept::Done(Report { outcome: Outcome::Taken(_), .. }))) {
             store.sweep(&held, now);
         }
         if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
             record.set_turn(session, turn);
         }
-        // The record can be made again: that it could not be saved must not hide what came of the take.
-        let _ = store.save_record(&locked, project.id(), &record);
+        // A directory that was refused is not recorded: it would be taken for the project of everything in it.
+        if is_recorded
+            || record.has_progress()
+            || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
+        {
+            // The record can be made again: that it could not be saved must not hide what came of the take.
+            let _ = store.save_record(&locked, project.id(), &record);
+        }
         taken
     }
 
-    /// Locks the store and the project. Returns `None` if the deadline passed first.
-    fn locks(&self) -> Result<Option<(ProjectLock, StoreLock)>> {
-        let (store, stop) = (self.store, Some(&*self.progress.stop));
-        let locks = store
-            .share_until(stop)
-            .and_then(|held| Ok((store.lock_project_until(&held, self.project.id(), stop)?, held)));
-        match locks {
-            Err(error) if error.kind() == ErrorKind::Stopped => Ok(None),
-            locks => locks.map(Some),
-        }
+    /// Locks the store and the project.
+    fn locks(&self) -> Result<(ProjectLock, StoreLock)> {
+        let stop = Some(&*self.progress.stop);
+        let held = self.store.share_until(stop)?;
+        Ok((self.store.lock_project_until(&held, self.project.id(), stop)?, held))
     }
 
     /// The turn has had its try.
@@ -310,7 +337,9 @@ impl Taking<'_> {
             let locked = self.store.lock_project_until(&held, self.project.id(), stop)?;
             let mut record = self.store.record(self.project.id());
             record.set_turn(session, turn);
-            let _ = self.store.save_record(&locked, self.project.id(), &record);
+            if record.dir().is_some() {
+                let _ = self.store.save_record(&locked, self.project.id(), &record);
+            }
         }
         Ok(())
     }
@@ -319,7 +348,7 @@ impl Taking<'_> {
 /// A turn that failed has had its try; one that ran out of time or room, or met another process, has not.
 fn has_had_its_try(taken: &Result<Kept>) -> bool {
     match taken {
-        Ok(Kept::Done(report)) => report.outcome != Outcome::Skipped(WhySkipped::Deadline),
+        Ok(Kept::Done(report)) => !matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)),
         Ok(Kept::NoRoom { .. } | Kept::Lost) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
     }
@@ -390,12 +419,37 @@ fn is_contended(newest: Option<&Checkpoint>, record: &ProjectRecord, now: Moment
 }
 
 impl Keep<'_> {
+    /// Makes a checkpoint of what a survey came to, if it came to its end.
+    fn keep_end(
+        mut self,
+        end: SurveyEnd,
+        project: &Project,
+        new_objects: NewObjects,
+        record: &mut ProjectRecord,
+    ) -> Result<Kept> {
+        match end {
+            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
+            SurveyEnd::Stopped(None) => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
+            SurveyEnd::Stopped(Some(survey)) => self.keep_progress(&survey, new_objects, record),
+            SurveyEnd::Done(mut survey) => {
+                if self.request.count_left_out {
+                    survey.count_left_out(project);
+                }
+                self.session_record = session::version_of(self.store, &self.request.origin);
+                let kept = self.keep(&survey, new_objects, record);
+                let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
+                threads::free_aside(survey, is_large);
+                kept
+            }
+        }
+    }
+
     pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
         let report = |outcome, files, skipped: Vec<Skipped>| {
             let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
-            let dropped_out = self.dropped_out(&skipped);
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, dropped_out })
+            let (tree, dropped_out) = (Some(survey.tree()), self.dropped_out(&skipped));
+            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, dropped_out, tree, held_by: None })
         };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
@@ -406,6 +460,7 @@ impl Keep<'_> {
         facts.origin = self.request.origin.clone();
         facts.restoring = self.restoring.clone();
         facts.record = self.session_record.clone();
+        facts.is_incomplete = survey.is_incomplete && self.request.is_late;
         // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
         let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
@@ -430,6 +485,10 @@ impl Keep<'_> {
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
             return Ok(Kept::NoRoom { bytes });
         }
+        if self.newest.is_none() {
+            // Before there is a ref: a process that is killed must not leave checkpoints of an unknown directory.
+            let _ = self.store.save_record(self.locked, self.project, record);
+        }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
         let touched = record.last_touch();
         let publish = || self.publish(commit, id, new_objects, survey, touched);
@@ -443,6 +502,27 @@ impl Keep<'_> {
         let Some(id) = published? else { return Ok(Kept::Lost) };
         self.note_index(index.as_ref(), survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
+    }
+
+    /// Keeps what a survey that was stopped has read, for the next attempt.
+    fn keep_progress(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
+        if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
+            return Ok(Kept::NoRoom { bytes });
+        }
+        let path = self.store.unfinished_index_path(self.project)?;
+        let published = new_objects.publish()?;
+        self.store.keep_unfinished(self.locked, self.project, survey.tree(), self.now)?;
+        if !self.store.secure(&published, self.now)? {
+            // Stock git's collection deleted some of it: the next attempt reads everything again.
+            record.set_progress(None, None);
+            self.store.drop_progress(self.locked, self.project, self.now)?;
+            return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
+        }
+        let written = write_index_of(survey, &path, self.now);
+        let mut progress = ProjectRecord::default();
+        self.note_index(Some(&written), survey, &mut progress);
+        record.set_progress(written.is_ok().then_some(progress), self.newest.map(|newest| newest.id));
+        Ok(Kept::Done(Report::declined(WhySkipped::Deadline)))
     }
 
     /// Publishes the objects and moves the ref. Where another program moved it meanwhile, the checkpoint goes on top of
@@ -524,33 +604,69 @@ impl Keep<'_> {
         Ok((room == Room::Lacking).then_some(bytes))
     }
 
-    /// Drops what is above the limit. A safety checkpoint drops nothing: whoever goes back and forth among the
+    /// Drops what is above the limit. A safety checkpoint drops nothing: a user who goes back and forth among the
     /// checkpoints of a list finds all of them there until the next take.
     fn drop_oldest(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
+        let keep = self.keep_max.max(1);
         if self.restoring.is_some() {
-            return Ok(());
+            let add = || self.store.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
+            return if keep > WALK_MAX { add() } else { Ok(()) };
         }
-        let older = match parent == self.newest.map(|newest| newest.id) {
-            true => self.store.history(self.objects, parent)?.checkpoints,
-            false => self.store.history_now(parent)?.checkpoints,
-        };
         // A restore that was cut short needs both of its checkpoints to be finished or taken back.
         let intent = self.store.interrupted_restore(self.project)?;
-        let is_needed =
-            |id: CheckpointId| intent.as_ref().is_some_and(|intent| [intent.target, intent.safety].contains(&id));
-        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
-        let keep = usize::try_from(self.keep_max).unwrap_or(usize::MAX).max(needed).max(1);
-        if older.len() < keep {
-            return Ok(());
+        let end = match intent {
+            None if keep > WALK_MAX => self.oldest_by_place(new, parent, keep)?,
+            intent => self.oldest_by_walk(new, parent, keep, intent.as_ref())?,
+        };
+        end.map_or(Ok(()), |end| self.store.cut_before(self.locked, self.project, end, self.now))
+    }
+
+    /// The checkpoint that the history is to end at, if it is longer than that. Takes the same time however long it is.
+    fn oldest_by_place(
+        &self,
+        new: CheckpointId,
+        parent: Option<CheckpointId>,
+        keep: u64,
+    ) -> Result<Option<CheckpointId>> {
+        let lineage = self.store.lineage(self.locked, self.project, parent, new, self.objects)?;
+        if lineage.count() <= keep {
+            return Ok(None);
         }
-        let end = older[..keep - 1].last().map_or(new, |oldest| oldest.id);
-        self.store.cut_before(self.locked, self.project, end, self.now)
+        let Some(end) = lineage.oldest_of(keep, self.objects) else {
+            self.store.forget_lineage(self.project);
+            return self.oldest_by_walk(new, parent, keep, None);
+        };
+        lineage.shrink(keep)?;
+        Ok(Some(end))
+    }
+
+    /// The same, found by reading one checkpoint after the other, no more than are kept.
+    fn oldest_by_walk(
+        &self,
+        new: CheckpointId,
+        parent: Option<CheckpointId>,
+        keep: u64,
+        intent: Option<&Intent>,
+    ) -> Result<Option<CheckpointId>> {
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        let most = if intent.is_some() { usize::MAX } else { keep };
+        let older = self.store.history_to(self.objects, parent, most)?;
+        let is_needed = |id: CheckpointId| intent.is_some_and(|intent| [intent.target, intent.safety].contains(&id));
+        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
+        let keep = keep.max(needed);
+        if older.len() < keep {
+            return Ok(None);
+        }
+        Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
     }
 
     /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
     fn note_index(&self, written: Option<&Result<IndexSums>>, survey: &Survey, record: &mut ProjectRecord) {
         if let IndexAfter::Behind(paths) = &survey.index {
             record.set_index_behind(survey.tree(), paths);
+        }
+        if survey.reread_young && written.is_none() {
+            record.set_index_reread(self.now);
         }
         if let Some(Ok(sums)) = written {
             let hidden = survey.manifest.hidden_rules(self.now.as_nanos());

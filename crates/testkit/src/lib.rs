@@ -91,7 +91,12 @@ impl Dice {
 impl Sandbox {
     /// A new one, with an empty project.
     pub fn new() -> Self {
-        let temp = tempfile::Builder::new().prefix("piton-test-").tempdir().expect("a temporary directory");
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// Like [`Self::new`], in a directory of the caller's.
+    pub fn new_in(dir: &Path) -> Self {
+        let temp = tempfile::Builder::new().prefix("piton-test-").tempdir_in(dir).expect("a temporary directory");
         // The temporary directory may be reached through a link; projects are named by their real path.
         let sandbox = Self { temp };
         fs::create_dir(sandbox.home()).expect("a home");
@@ -312,7 +317,8 @@ pub fn wait_for_maintenance(dir: &Path) {
     let is_at_work = |process: &fs::DirEntry| {
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let mut words = command.split(|byte| *byte == 0);
-        words.any(|word| word.starts_with(dir)) && command.split(|byte| *byte == 0).any(|word| word == b"maintain")
+        words.any(|word| word.starts_with(dir))
+            && command.split(|byte| *byte == 0).any(|word| matches!(word, b"maintain" | b"finish"))
     };
     let any_is = || fs::read_dir("/proc").is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| is_at_work(&one))));
     while any_is() {

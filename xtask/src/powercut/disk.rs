@@ -19,16 +19,16 @@ const DISK_BYTES: u64 = 320 << 20;
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileSystem {
+pub(crate) enum FileSystem {
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl FileSystem {
-    pub(super) const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+    pub(crate) const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
@@ -79,23 +79,26 @@ impl FileSystem {
 }
 
 /// An empty disk with a file system on it.
-pub(super) fn make(file_system: FileSystem, path: &Path) -> Result<()> {
+pub(crate) fn make(file_system: FileSystem, path: &Path) -> Result<()> {
     File::create(path)?.set_len(DISK_BYTES)?;
     file_system.make(path)
 }
 
 /// A mounted disk, unmounted in the end.
-pub(super) struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    pub(super) fn mount(file_system: FileSystem, disk: &Path, at: &Path) -> Result<Self> {
+    pub(crate) fn mount(file_system: FileSystem, disk: &Path, at: &Path) -> Result<Self> {
         if file_system == FileSystem::Btrfs {
             // The kernel remembers the disk of the last state under the same name.
             let _ = measure::output(Command::new("btrfs").args(["device", "scan", "--forget"]));
         }
-        let mut command = Command::new("mount");
-        command.args(["-t", file_system.name(), "-o", file_system.mount_options()]).args([disk, at]);
-        measure::run(&mut command)?;
+        Self::mount_with(file_system.name(), file_system.mount_options(), disk, at)
+    }
+
+    /// Mounts a file system of any kind.
+    pub(crate) fn mount_with(kind: &str, options: &str, source: &Path, at: &Path) -> Result<Self> {
+        measure::run(Command::new("mount").args(["-t", kind, "-o", options]).args([source, at]))?;
         Ok(Self(at.to_owned()))
     }
 
@@ -104,7 +107,7 @@ impl Mounted {
         Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
     }
 
-    pub(super) fn unmount(self) -> Result<()> {
+    pub(crate) fn unmount(self) -> Result<()> {
         testkit::wait_for_maintenance(&self.0);
         let begun = Instant::now();
         // A process that ends loses its command line first, and lets go of its files after that.

@@ -7,7 +7,7 @@
 //! All of it happens in a mount and process space of its own and in memory: a run that is killed leaves nothing behind.
 
 mod check;
-mod disk;
+pub(crate) mod disk;
 mod model;
 mod options;
 mod work;
@@ -114,7 +114,7 @@ fn build(is_self_test: bool) -> Result<PathBuf> {
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "-p", "piton-cli"]).current_dir(&root);
     if is_self_test {
-        command.args(["--features", "piton/test-lose-syncs", "--target-dir"]).arg(&lossy);
+        command.env("CARGO_ENCODED_RUSTFLAGS", "--cfg=piton_lose_syncs").arg("--target-dir").arg(&lossy);
     } else {
         command.arg("--release");
     }

@@ -27,7 +27,7 @@ pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
             "{}  {}  {}",
             checkpoint.id.short(),
             local(checkpoint.time).date_and_time(),
-            plain(&checkpoint.reason)
+            plain(&checkpoint.headline())
         );
         CompletionCandidate::new((at + 1).to_string()).help(Some(help.into())).display_order(Some(at))
     };

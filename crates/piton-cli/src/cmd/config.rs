@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use piton::{Error, ErrorKind, Settings};
+use piton::{Error, ErrorKind, Settings, StatusProblem};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
@@ -64,7 +64,7 @@ its line with it, and a list in brackets those inside.
 const MODE: u32 = 0o600;
 
 /// What each setting is for.
-const MEANINGS: [(&str, &str); 13] = [
+const MEANINGS: [(&str, &str); 15] = [
     ("enabled", "whether agents get automatic checkpoints; what you ask for by hand always works"),
     ("max_snapshots", "how many checkpoints a project keeps"),
     ("max_total_size_mb", "how large the store may get; 0 is no limit"),
@@ -76,6 +76,8 @@ const MEANINGS: [(&str, &str); 13] = [
     ("max_files", "projects with more files in scope are not taken; 0 is no limit"),
     ("deadline_ms", "how long an automatic checkpoint may hold an agent back"),
     ("tell_agent", "whether an agent is told at its next prompt which files went back"),
+    ("prompt_text", "how much of each prompt is stored: short (a line, keys masked), full or none"),
+    ("session_idle_minutes", "a session without an event for so long is not at work; 0: no limit"),
     ("exclude", "left out besides the exclude list, in gitignore syntax"),
     ("include", "in scope whatever else is said, in gitignore syntax"),
 ];
@@ -84,7 +86,12 @@ const MEANINGS: [(&str, &str); 13] = [
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
     let mut problems = Vec::new();
     let done = Context::lenient(global, output, &mut problems).and_then(|context| {
-        problems.iter().for_each(|problem| output.warn(&problem.what));
+        // A file that this call makes may be missing before.
+        let makes_file = matches!(args.verb, Some(Verb::Set { .. } | Verb::Init));
+        let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
+        let missing = missing.map(|path| path.display().to_string());
+        let is_said = |problem: &&StatusProblem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
+        problems.iter().filter(is_said).for_each(|problem| output.warn(&problem.what));
         match &args.verb {
             None => show(&context, global, output),
             Some(Verb::Get { key }) => get(key, &context, output),
@@ -119,7 +126,7 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
             "value": value, "source": source(key),
         }))).collect::<Map<_, _>>(),
     }));
-    let lines = settings.iter().map(|(key, value)| format!("{key:<19} {:<10}  {}", shown(value), source(key)));
+    let lines = settings.iter().map(|(key, value)| format!("{key:<20} {:<10}  {}", shown(value), source(key)));
     output.text(&lines.collect::<Vec<_>>().join("\n"));
     Ok(())
 }

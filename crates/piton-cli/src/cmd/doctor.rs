@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use piton::{Event, Heard, Level, Moment, grouped, last_heard};
+use piton::{Event, Heard, Level, Moment, grouped, last_heard, mistaken_projects};
 use serde_json::{Value, json};
 
 use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::counted;
+use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::edit::{Config, Ours};
-use crate::install::setup::{Caller, Homes, TIMEOUT_SECS, Whose, prompt_event, setup};
+use crate::install::outdated::{outdated, written_secs};
+use crate::install::setup::{Caller, Homes, Setup, TIMEOUT_SECS, Whose, prompt_event, setup};
 use crate::install::trust::{Trust, trust};
 use crate::install::{files, fire, shell};
 use crate::output::{Output, local, plain};
@@ -149,9 +151,15 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
 fn store_problems(context: &Context) -> Vec<Problem> {
     let base = &context.base;
     let mut problems = Vec::new();
-    if let Err(error) = context.existing_store() {
-        let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
-        problems.push(Problem::new(error.to_string(), hint));
+    match context.existing_store() {
+        Err(error) => {
+            let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
+            problems.push(Problem::new(error.to_string(), hint));
+        }
+        Ok(store) => {
+            let mistaken = store.and_then(|store| mistaken_projects(&store).ok()).unwrap_or_default();
+            problems.extend(mistaken.into_iter().map(|one| Problem::new(one.what, one.hint)));
+        }
     }
     let nearest = base.ancestors().find(|path| path.exists());
     let probe = nearest.map(|dir| tempfile::Builder::new().prefix("tmp_").tempfile_in(dir));
@@ -205,12 +213,22 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     for place in &places {
         check_place(&mut checked, place, homes, context, args);
     }
+    if checked.is_installed {
+        checked.problems.extend(command_problems(agent, homes, context, on_record));
+    }
     if places.len() > 1 {
         checked.notes.push("hooked up for the user and for this project".to_owned());
     }
     let mut own = on_record.events.iter().filter(|event| event.agent.as_deref() == Some(name)).peekable();
     checked.last_event = Seen::new(own.peek().copied(), on_record.heard.get(name));
-    checked.unprotected_turns = unprotected_turns(context, agent);
+    let (turns, past) = unprotected_turns(context, agent);
+    checked.unprotected_turns = turns;
+    if past > 0 {
+        let turns = counted(past, "turn");
+        checked
+            .notes
+            .push(format!("{turns} without a checkpoint before that or where none is taken, see `piton status`"));
+    }
     if checked.unprotected_turns > 0 {
         let what = format!("{} went on without a checkpoint", counted(checked.unprotected_turns, "turn"));
         let last = own.find(|event| event.level == Level::Unprotected);
@@ -220,10 +238,34 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     checked
 }
 
-fn unprotected_turns(context: &Context, agent: Agent) -> usize {
-    let all = context.journal().unprotected();
-    let own = all.iter().filter(|one| !one.is_past && one.last.agent.as_deref() == Some(agent.name()));
-    own.map(|one| one.turns).sum()
+/// Returns what keeps `/rollback` from being answered: a command file of an older version, or one whose text arrived as a prompt since it
+/// was written.
+fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord) -> Vec<Problem> {
+    let hint = || format!("`piton install {}` writes it again; one that you changed must go first", agent.name());
+    let setups: Vec<_> =
+        wheres(context).iter().filter_map(|whose| setup(agent, whose, homes, &Caller::default())).collect();
+    let hooked = |setup: &&Setup| setup.files.iter().any(|file| !file.is_needed && file.path.is_file());
+    let mut problems: Vec<_> = setups.iter().filter(hooked).flat_map(|setup| outdated(agent, setup)).collect();
+    if problems.is_empty() {
+        let written_secs = setups.iter().filter_map(written_secs).max().unwrap_or(i64::MIN);
+        let arrived = on_record.events.iter().find(|event| {
+            event.agent.as_deref() == Some(agent.name())
+                && event.what.starts_with(OWN_TEXT_ARRIVED)
+                && event.time.secs > written_secs
+        });
+        problems.extend(arrived.map(|event| event.what.clone()));
+    }
+    problems.into_iter().map(|what| Problem::new(what, hint())).collect()
+}
+
+/// Returns how many turns of an agent went on without a checkpoint where that still does not work, and how many others.
+fn unprotected_turns(context: &Context, agent: Agent) -> (usize, usize) {
+    let states = context.journal().unprotected();
+    let is_past = |turn: &Event| states.iter().any(|state| state.project == turn.project && state.is_past);
+    let turns = context.unprotected_turns();
+    let own = turns.iter().filter(|turn| turn.agent.as_deref() == Some(agent.name()));
+    let (past, present): (Vec<_>, Vec<_>) = own.partition(|turn| turn.level == Level::Declined || is_past(turn));
+    (present.len(), past.len())
 }
 
 /// Whether the agent has a directory that it made itself.
@@ -238,13 +280,18 @@ fn has_home(agent: Agent, homes: &Homes) -> bool {
     }
 }
 
-/// Where the agent is hooked up: for the user, and in this project.
-fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
+/// The user, and this project.
+fn wheres(context: &Context) -> [Whose; 2] {
     let store = context.existing_store().ok().flatten();
     let project =
         context.project(store.as_ref()).map_or_else(|_| context.dir.clone(), |project| project.dir().to_owned());
+    [Whose::User, Whose::Project(project)]
+}
+
+/// Where the agent is hooked up: for the user, and in this project.
+fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
-    for whose in [Whose::User, Whose::Project(project)] {
+    for whose in wheres(context) {
         let Some(setup) = setup(agent, &whose, homes, &Caller::default()) else { continue };
         let is_the_projects = matches!(whose, Whose::Project(_));
         for config in &setup.configs {

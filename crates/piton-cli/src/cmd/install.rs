@@ -5,16 +5,16 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use piton::{Error, ErrorKind, Store, unified_diff};
+use piton::{Error, ErrorKind, Moment, Store, unified_diff};
 use serde_json::{Value, json};
 
 use super::diff::shown as shown_patch;
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
-use crate::install::record::Records;
+use crate::install::record::{Records, Switched};
 use crate::install::setup::{self, Caller, Homes, Setup, Whose};
-use crate::install::{AgentPlan, Change, Planner, apply, carry_out};
+use crate::install::{AgentPlan, Change, Planner, carry_out, switch};
 use crate::output::{Output, PartlyDone, plain};
 
 /// Hook agents up, so that their work can be undone
@@ -75,6 +75,9 @@ pub(crate) fn undo(args: &Uninstall, context: &Context, output: &Output) -> anyh
     job.run(false, context, output)
 }
 
+/// The change of the switch in piton's own configuration, and the plans for each agent.
+type Planned = (Option<(Change, Switched)>, Vec<AgentPlan>);
+
 /// What is to be done, for whom.
 struct Job<'a> {
     agents: &'a [Agent],
@@ -91,22 +94,28 @@ impl Job<'_> {
         // What is refused is refused before anything is made, the store included.
         let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
         let mut records = Records::read_only(&installs);
-        let (mut enabled, mut plans) = self.plan(&records, &whose, &setups, context)?;
+        let (mut switch, mut plans) = self.plan(&records, &whose, &setups, context)?;
         if !self.is_dry_run {
             let store = existing.map_or_else(|| context.store(Context::now()), Ok)?;
             records = Records::lock(&store.installs_dir())?;
-            (enabled, plans) = self.plan(&records, &whose, &setups, context)?;
-            if let Some(change) = &mut enabled {
-                if let Some(before) = &change.before {
-                    change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
-                }
-                apply(change, &records, 0o600)?;
+            (switch, plans) = self.plan(&records, &whose, &setups, context)?;
+            // On before the first agent, off after the last one.
+            if let Some((change, switched)) = switch.as_mut().filter(|_| self.is_install) {
+                switch::carry_out(change, switched, &records, true)?;
             }
             for plan in &mut plans {
                 carry_out(plan, &records, &whose, self.is_install)?;
             }
+            if let Some((change, switched)) = switch.as_mut().filter(|_| !self.is_install) {
+                switch::carry_out(change, switched, &records, false)?;
+            }
+            if !self.is_install && records.count() == 0 {
+                // What the user does to the switch from now on is not undone.
+                records.put_switch(None)?;
+            }
         }
-        self.report(&plans, &setups, enabled.as_ref(), &records, context, output);
+        let switch = switch.map(|(change, _)| change);
+        self.report(&plans, &setups, switch.as_ref(), &records, context, output);
         for plan in plans.iter().filter(|plan| is_trusting && asks_its_user(plan.agent)) {
             output.hint(&format!("--trust does nothing for {}: only you can answer it there", plan.agent.name()));
         }
@@ -133,14 +142,19 @@ impl Job<'_> {
         whose: &Whose,
         setups: &[(Agent, Setup)],
         context: &Context,
-    ) -> piton::Result<(Option<Change>, Vec<AgentPlan>)> {
+    ) -> piton::Result<Planned> {
         let mut planner = Planner::new(records, whose.clone());
         let config = context.config.as_deref().filter(|_| self.is_install);
-        let enabled = config.map(|path| planner.enable(path)).transpose()?.flatten();
+        let mut switch = config.map(|path| planner.enable(path)).transpose()?.flatten();
         let plan = |(agent, setup): &(Agent, Setup)| {
             if self.is_install { planner.install(*agent, setup) } else { planner.uninstall(*agent, setup) }
         };
-        Ok((enabled, setups.iter().map(plan).collect::<piton::Result<_>>()?))
+        let plans = setups.iter().map(plan).collect::<piton::Result<_>>()?;
+        let agents: Vec<_> = setups.iter().map(|(agent, _)| *agent).collect();
+        if !self.is_install && !records.has_others(&agents, whose.project()) {
+            switch = planner.disable()?;
+        }
+        Ok((switch, plans))
     }
 
     fn setups(&self, whose: &Whose, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
@@ -175,23 +189,24 @@ impl Job<'_> {
         &self,
         plans: &[AgentPlan],
         setups: &[(Agent, Setup)],
-        enabled: Option<&Change>,
+        switch: Option<&Change>,
         records: &Records,
         context: &Context,
         output: &Output,
     ) {
-        let changes = || enabled.into_iter().chain(plans.iter().flat_map(|plan| &plan.changes));
+        let changes = || switch.into_iter().chain(plans.iter().flat_map(|plan| &plan.changes));
         let diff: Vec<u8> = changes().flat_map(diff_of).collect();
         output.json(&json!({
             "dry_run": self.is_dry_run,
-            "enabled": enabled.is_some(),
+            "enabled": switch.is_some() && self.is_install,
+            "disabled": switch.is_some() && !self.is_install,
             "agents": plans.iter().map(|plan| self.as_json(plan, setups)).collect::<Vec<_>>(),
             "diff": String::from_utf8_lossy(&diff),
         }));
         if self.is_dry_run {
             output.page(&shown_patch(&diff, output));
         }
-        if let Some(change) = enabled {
+        if let Some(change) = switch.filter(|_| self.is_install) {
             let verb = if self.is_dry_run { "Would turn" } else { "Turned" };
             output.text(&format!("{verb} automatic checkpoints on in {}", shown(&change.path)));
             print_copy(change, output);
@@ -199,7 +214,10 @@ impl Job<'_> {
         for plan in plans {
             self.print(plan, setups, output);
         }
-        if !self.is_install && !self.is_dry_run && records.count() == 0 && context.settings.enabled {
+        if let Some(change) = switch.filter(|_| !self.is_install) {
+            let verb = if self.is_dry_run { "Would put" } else { "Put" };
+            output.text(&format!("{verb} `enabled` back to what it was in {}", shown(&change.path)));
+        } else if !self.is_install && !self.is_dry_run && records.count() == 0 && context.settings.enabled {
             let path = context.config.as_deref().map(shown).unwrap_or_default();
             output.text(&format!("No agent is installed any more; `enabled` stays on in {path}"));
         }
@@ -287,7 +305,7 @@ fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
 
 /// Agents whose question about trust is not ours to answer.
 fn asks_its_user(agent: Agent) -> bool {
-    matches!(agent, Agent::Codex | Agent::Gemini | Agent::Copilot)
+    matches!(agent, Agent::Codex | Agent::Gemini)
 }
 
 fn diff_of(change: &Change) -> Vec<u8> {
@@ -308,5 +326,5 @@ fn shown(path: &Path) -> String {
 
 /// Now, as hermes writes it.
 fn rfc3339() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    Moment { offset_secs: 0, ..Context::now() }.to_string().replace("+00:00", "Z")
 }

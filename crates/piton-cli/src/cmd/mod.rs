@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod finish;
 pub(crate) mod hook;
 pub(crate) mod install;
 pub(crate) mod paths;

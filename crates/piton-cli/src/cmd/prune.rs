@@ -1,11 +1,12 @@
 //! `piton prune`, and the maintenance that runs by itself.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use piton::{
-    Dropped, Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, WhyDropped, maintain, plan_prune,
-    plan_prune_base, prune, prune_base,
+    Dropped, Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, Store, WhyDropped, forget, maintain,
+    plan_prune, plan_prune_base, prune, prune_base,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ use crate::progress::watch_store;
 Examples:
   piton prune --dry-run            only say what would go
   piton prune --retention-days 3   projects not used for three days go, too
+  piton prune --forget ~/code      forget one project, with its checkpoints
 
 {EXIT_CODES}"))]
 pub(crate) struct Prune {
@@ -34,6 +36,9 @@ pub(crate) struct Prune {
     /// Keep projects whose directory is gone
     #[arg(long)]
     keep_orphans: bool,
+    /// Forget only the project in exactly this directory, with all its checkpoints. No file in it is touched
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["retention_days", "max_size_mb", "keep_orphans"])]
+    forget: Option<PathBuf>,
     /// Say what would go, and drop nothing
     #[arg(long)]
     dry_run: bool,
@@ -54,6 +59,9 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     let Some(store) = context.existing_store()? else {
         return run_without_store(args, &policy, context, output);
     };
+    if let Some(dir) = &args.forget {
+        return run_forget(&store, &context.dir.join(dir), args.dry_run, output);
+    }
     if args.dry_run {
         let plan = plan_prune(&store, &policy, Context::now())?;
         output.json(&plan_json(&plan));
@@ -91,6 +99,21 @@ fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &
     output.json(&report_json(&report));
     output.text(&report_text(&report));
     report.problems.iter().for_each(|problem| output.warn(problem));
+    if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyhow::Result<()> {
+    let report = watch_store(output, |watch| forget(store, dir, is_dry, Context::now(), watch))?;
+    let mut value = report_json(&report);
+    value["dry_run"] = is_dry.into();
+    output.json(&value);
+    for one in &report.dropped {
+        let (verb, name) = (if is_dry { "Would forget" } else { "Forgot" }, plain(&one.name));
+        output.text(&format!("{verb} {name} and all its checkpoints; no file in it is touched"));
+    }
+    for problem in &report.problems {
+        output.warn(problem);
+    }
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 
@@ -134,20 +157,14 @@ fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Resu
 }
 
 fn what(goes: &Goes, plan: &PrunePlan) -> String {
-    match goes {
-        Goes::Project(id) => {
-            let project = plan.inventory.projects.iter().find(|project| project.id == *id);
-            let dir = project.and_then(|project| project.dir.as_ref());
-            dir.map_or_else(|| id.to_string(), |dir| plain(&dir.display().to_string()))
-        }
-        Goes::Archive(name) | Goes::OldRepository(name) => plain(name),
-    }
+    plain(&plan.inventory.name_of(goes))
 }
 
 fn why(why: WhyDropped) -> &'static str {
     match why {
         WhyDropped::Orphan => "orphan",
         WhyDropped::Stale => "stale",
+        WhyDropped::Asked => "forgotten",
     }
 }
 
@@ -211,6 +228,10 @@ fn report_text(report: &PruneReport) -> String {
     }
     lines.push(format!("Errors:           {}", report.problems.len()));
     lines.push(format!("Reclaimed:        {}", bytes(report.bytes_freed)));
+    if !report.dropped.is_empty() {
+        lines.extend([String::new(), "Dropped:".to_owned()]);
+    }
+    lines.extend(report.dropped.iter().map(|one| format!("  {:<7} {}", why(one.why), plain(&one.name))));
     lines.join("\n")
 }
 
@@ -224,5 +245,6 @@ pub(crate) fn report_json(report: &PruneReport) -> Value {
         "deleted_archives": report.deleted_archives,
         "dropped_checkpoints": report.dropped_checkpoints,
         "problems": report.problems,
+        "dropped": report.dropped.iter().map(|one| json!({"name": one.name, "why": why(one.why)})).collect::<Vec<_>>(),
     })
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;
-use piton::{PurgeReport, plan_purge, purge};
+use piton::{History, Project, PurgeReport, Store, find_prompt, plan_purge, purge, purge_prompt};
 use serde_json::{Value, json};
 
 use super::complete::paths;
@@ -29,12 +29,16 @@ out of later checkpoints with `exclude:` in the configuration or .gitignore.
 Examples:
   piton purge config/keys.json
   piton purge secrets/ --dry-run
+  piton purge --prompt 4e1c5d00   the words of one prompt; ids stay
 
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
     /// Files and directories, relative to the project
-    #[arg(value_name = "PATH", required = true, add = ArgValueCompleter::new(paths))]
+    #[arg(value_name = "PATH", required_unless_present = "prompt", add = ArgValueCompleter::new(paths))]
     paths: Vec<OsString>,
+    /// Remove the words of one prompt instead: the turn that `piton show` names, or its first 4 characters and more
+    #[arg(long, value_name = "TURN", conflicts_with = "paths")]
+    prompt: Option<String>,
     /// Say what would be rewritten, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -47,6 +51,9 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     let paths = parse_paths(&args.paths)?;
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
+    if let Some(turn) = &args.prompt {
+        return forget_prompt(turn, args, &store, &project, output);
+    }
     check_from_here(&paths, &store, &project, context, output)?;
     let (checkpoints, found) = plan_purge(&store, &project, &paths)?;
     if args.dry_run {
@@ -89,6 +96,32 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
         ));
     }
     if report.still_held.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+/// Removes the words of one prompt.
+fn forget_prompt(name: &str, args: &Purge, store: &Store, project: &Project, output: &Output) -> anyhow::Result<()> {
+    let turn = find_prompt(store, project, name)?;
+    let in_reason = History::of(store, project)?
+        .checkpoints()
+        .iter()
+        .any(|one| one.facts.origin.turn.as_ref() == Some(&turn.turn) && one.reason.starts_with("prompt: "));
+    let json = |dry_run: bool| json!({"dry_run": dry_run, "session": turn.session, "turn": turn.turn});
+    output.text(&format!("This removes, and cannot be undone:\n  {}", plain(&turn.headline())));
+    if args.dry_run {
+        output.json(&json(true));
+        return Ok(());
+    }
+    if !args.yes && !output.confirmed("Purge? [y/N] ", "--yes")? {
+        return Err(Declined("nothing was changed", Some("`--yes` does not ask")).into());
+    }
+    purge_prompt(store, project, &turn.turn)?;
+    output.json(&json(false));
+    output.text(&format!("Purged: the words of turn {} are gone", plain(&turn.turn)));
+    if in_reason {
+        output.warn("the reason of a checkpoint that an older piton took still quotes the prompt");
+        return Err(PartlyDone.into());
+    }
+    Ok(())
 }
 
 /// The command that puts the paths on the exclude list, besides what is there. None where they have no place in one:

@@ -11,13 +11,14 @@ const JSON: [(&str, &str); 30] = [
     (
         "take",
         "`outcome` (`taken`, `unchanged`, `skipped`), `why` (null, `disabled`, `too_broad`, `already_this_turn`, `empty`, \
-         `too_many_files`, `deadline`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
+         `too_many_files`, `deadline`, `busy`, `being_completed`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
          `files`), `unprotected`, `elapsed_ms`",
     ),
     (
         "rollback",
-        "the list: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
-         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`). With a checkpoint: as `restore`; \
+        "the list, complete unless `--limit` is given: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
+         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`, `prompts` (newest first, a list of \
+         `session`, `turn`, `agent`, `prompt`, `time`). With a checkpoint: as `restore`; \
          with `diff`: as `diff`",
     ),
     (
@@ -30,7 +31,7 @@ const JSON: [(&str, &str); 30] = [
     ("redo", "as `restore`"),
     (
         "show",
-        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `files`, `files_changed`, \
+        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `incomplete`, `prompts` (as in `rollback`), `files`, `files_changed`, \
          `insertions`, `deletions`, `empty_dirs`, `skipped` (a list of `path`, `why`, `files`), `paths`",
     ),
     ("session write", "`id`, `outcome` (`written`, `declined`)"),
@@ -43,12 +44,14 @@ const JSON: [(&str, &str); 30] = [
         "status",
         "`base`, `store_size_bytes`, `legacy_size_bytes`, `total_size_bytes`, `reclaimable_bytes`, `project_count`, \
          `projects` (a list of `hash`, `workdir`, `exists`, `presence`, `created_at`, `last_touch`, `commits`, \
-         `bytes_alone`), `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`)",
+         `bytes_alone`, `restore_command` (null, or the command that makes a deleted directory again)), \
+         `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`), \
+         `unprotected` (a list of `time`, `agent`, `session`, `turn`, `project`, `why`); with `--ack`: `acknowledged`",
     ),
     (
         "prune",
         "`scanned`, `deleted_orphan`, `deleted_stale`, `errors`, `bytes_freed`, `deleted_archives`, \
-         `dropped_checkpoints`, `problems`; with `--dry-run`: `dry_run`, `scanned`, `deleted_orphan`, `deleted_stale`, \
+         `dropped_checkpoints`, `problems`, `dropped` (a list of `name`, `why`); with `--dry-run`: `dry_run`, `scanned`, `deleted_orphan`, `deleted_stale`, \
          `errors`, `bytes_freed`, `drops` (a list of `what`, `name`, `why`), `over_size`",
     ),
     ("clear", "`bytes_freed`"),
@@ -56,7 +59,7 @@ const JSON: [(&str, &str); 30] = [
     (
         "purge",
         "`paths`, `gone`, `rewritten` (a list of `old`, `new`), `still_held` (a list of `id`, `place`), `bytes_freed`; \
-         with `--dry-run`: `dry_run`, `checkpoints`, `paths`",
+         with `--dry-run`: `dry_run`, `checkpoints`, `paths`; with `--prompt`: `dry_run`, `session`, `turn`",
     ),
     ("verify", "`whole`, `stopped`, `checked` (`packs`, `objects`, `checkpoints`, `bytes`), `findings`"),
     ("repair", "`dry_run`, `whole`, `steps`, `healed`, `lost`, `moved_aside`, `findings`"),
@@ -77,13 +80,16 @@ const JSON: [(&str, &str); 30] = [
 ];
 
 const RESTORE: &str = "\
-`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`), \
-`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `written_paths`, `removed_paths`; \
+`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`, `reason`), \
+`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `modes` (how many changed), \
+`made_dirs`, `removed_dirs`, `rules` (`files`, `rescoped`, `cut_short`: what restored ignore rules brought into scope), \
+`can_undo`, `written_paths`, `removed_paths`; \
 with `--dry-run`: `dry_run`, `outcome`, `id`, `safety_id`, `written`, `removed`, `rewind`, `write`, `remove`, `mode`, \
-`make_dirs`, `drop_dirs`, `left`, `moved_aside`, `other_sessions`";
+`make_dirs`, `drop_dirs`, `left`, `moved_aside`, `rules`, \
+`other_sessions` (a list of `session`, `agent`, `last_active`, `checkpoints`, `paths`)";
 
 const INSTALL: &str = "\
-`dry_run`, `enabled`, `agents` (a list of `agent`, `outcome` (`installed`, `updated`, `unchanged`, `removed`, `absent`), \
+`dry_run`, `enabled` (turned on), `disabled` (put back), `agents` (a list of `agent`, `outcome` (`installed`, `updated`, `unchanged`, `removed`, `absent`), \
 `files` (a list of `path`, `change`, `copy`), `left` (a list of `what`, `why`), `todo`), `diff`";
 
 const INTRODUCTION: &str = "\
@@ -108,7 +114,7 @@ pub(crate) fn page(mut piton: Command) -> String {
     piton.build();
     let mut page = INTRODUCTION.to_owned();
     let _ = write!(page, "\n```text\n{EXIT_CODES}\n```\n");
-    let global: Vec<_> = piton.get_arguments().filter(|arg| arg.is_global_set()).collect();
+    let global: Vec<_> = piton.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).collect();
     let _ = write!(page, "\n## Options of all commands\n\n{}", table(&global));
     for command in piton.get_subcommands() {
         section(&mut page, "", command);

@@ -8,8 +8,8 @@ use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::Rewound;
 use piton::{
-    Checkpoint, CheckpointId, Error, ErrorKind, OtherWork, Progress, Project, Restore, RestoreOptions, RestoreOutcome,
-    RestorePlan, RestoreReport, RestoreTo, Settings, Store, tell_sessions,
+    Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
+    RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord, tell_sessions,
 };
 use serde_json::{Value, json};
 
@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::fit::counted;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
+use crate::surface::Surface;
 use crate::{interrupt, upkeep};
 
 /// Make files equal to a checkpoint again
@@ -129,7 +130,7 @@ pub(crate) fn restore(
     if how.dry_run || asks {
         let planned = watch(output, |progress| job.prepare(options, progress))?;
         if how.dry_run {
-            output.json(&plan_json(&planned));
+            output.json(&plan_json(&planned, how.session.as_deref()));
             output.text(&plan_text(&planned, usize::MAX));
             return Ok(());
         }
@@ -158,8 +159,8 @@ pub(crate) fn restore(
     };
     tell_agents(&context.settings, &store, &project, &report);
     upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
-    output.json(&report_json(&report));
-    output.text(&report_text(&report, &paths));
+    output.json(&report_json(&report, how.session.as_deref()));
+    output.text(&report_text(&report, &paths, output.surface, how.session.as_deref()));
     if interrupt::caught().is_some() {
         output.hint("it was too late to stop");
     }
@@ -212,12 +213,13 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     let mut lines = plan_lines(plan);
     let all = lines.len();
     lines.truncate(lines_max);
-    lines.extend(planned.others().iter().map(other_line));
+    lines.extend(rules_lines(planned.rules()));
     if all > lines_max {
         lines.push(format!("  ... and {} more", all - lines_max));
     }
+    lines.extend(planned.others().iter().flat_map(|other| other_lines(other, lines_max)));
     let count = count(plan);
-    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.reason));
+    let headline = format!("Plan for {} ({}): {count}", target.id.short(), plain(&target.headline()));
     [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
@@ -238,23 +240,50 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     lines
 }
 
-/// What another session did and what goes with it.
-pub(crate) fn other_line(other: &OtherWork) -> String {
-    let agent = other.agent.as_deref().map(|agent| format!("{} ", plain(agent))).unwrap_or_default();
-    let names: Vec<_> = other.paths.iter().take(5).map(|path| shown(path)).collect();
-    let more = if other.paths.len() > names.len() { ", ..." } else { "" };
-    format!(
-        "  ALSO TAKES BACK later work of {agent}session {}: {} ({}{more})",
-        plain(&other.session),
-        files(other.paths.len()),
-        names.join(", ")
-    )
+/// What restored ignore rules bring into scope.
+fn rules_lines(rules: &RulesChanged) -> Vec<String> {
+    let files = |paths: &[Vec<u8>]| {
+        let names: Vec<_> = paths.iter().take(NAMED_MAX).map(|path| shown(path)).collect();
+        let more = paths.len() - names.len();
+        names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    };
+    match rules {
+        RulesChanged { files: changed, rescoped, .. } if !rescoped.is_empty() => vec![format!(
+            "Ignore rules changed ({}): in scope again, and restored with the rest: {}",
+            files(changed),
+            files(rescoped)
+        )],
+        RulesChanged { files: changed, is_cut_short: true, .. } => vec![format!(
+            "Ignore rules changed ({}): too much came into scope to save it in the same run; restore once more for that",
+            files(changed)
+        )],
+        _ => Vec::new(),
+    }
+}
+
+/// How many paths are named in one line.
+const NAMED_MAX: usize = 8;
+
+/// The work of another session that is taken back: the agent, and so many of the paths.
+pub(crate) fn other_lines(other: &OtherWork, paths_max: usize) -> Vec<String> {
+    let mut lines =
+        vec![format!("  ALSO TAKES BACK later work of {}: {}", plain(&other.label()), files(other.paths.len()))];
+    lines.extend(other.paths.iter().take(paths_max).map(|path| format!("    {}", shown(path))));
+    let more = other.paths.len().saturating_sub(paths_max);
+    lines.extend((more > 0).then(|| format!("    ... and {more} more")));
+    lines
 }
 
 fn others_json(others: &[OtherWork]) -> Value {
     let other = |other: &OtherWork| {
         let paths = paths_json(other.paths.iter().map(Vec::as_slice));
-        json!({"session": other.session, "agent": other.agent, "checkpoints": other.checkpoints, "paths": paths})
+        json!({
+            "session": other.session,
+            "agent": other.agent,
+            "last_active": other.last_active.to_string(),
+            "checkpoints": other.checkpoints,
+            "paths": paths,
+        })
     };
     others.iter().map(other).collect()
 }
@@ -262,8 +291,27 @@ fn others_json(others: &[OtherWork]) -> Value {
 fn count(plan: &RestorePlan) -> String {
     match plan.changes() {
         0 if plan.left().is_empty() => "nothing to do, the files are as they were".to_owned(),
-        _ => format!("{} to write, {} to remove", files(plan.written().count()), files(plan.removed().count())),
+        _ => {
+            let (made, dropped) = plan.directories();
+            let words = ["to write", "to remove", "to change", "to make", "to remove"];
+            let counts = [plan.written().count(), plan.removed().count()];
+            counts_text(counts, plan.remoded().count(), [made.len(), dropped.len()], words)
+        }
     }
+}
+
+/// Counts of files (written, removed), changed modes and directories (made, removed). Files are always told of.
+fn counts_text(files_counts: [usize; 2], modes: usize, dirs: [usize; 2], words: [&str; 5]) -> String {
+    let [written, removed] = files_counts.map(files);
+    let mut text = format!("{written} {}, {removed} {}", words[0], words[1]);
+    if modes > 0 {
+        text += &format!(", {} {}", counted(modes, "mode"), words[2]);
+    }
+    for (count, word) in dirs.into_iter().zip(&words[3..]).filter(|(count, _)| *count > 0) {
+        let directories = if count == 1 { "1 directory".to_owned() } else { format!("{count} directories") };
+        text += &format!(", {directories} {word}");
+    }
+    text
 }
 
 pub(crate) fn files(count: usize) -> String {
@@ -278,10 +326,16 @@ pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project,
     }
 }
 
-/// What was done, and of which paths; all, if there are none.
-pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
+/// Tells what was done, and to which paths; all, if there are none. Commands are those of the surface. `session` is the one that
+/// asked, if one did.
+pub(crate) fn report_text(
+    report: &RestoreReport,
+    paths: &[Vec<u8>],
+    surface: Surface,
+    session: Option<&str>,
+) -> String {
     let names: Vec<_> = paths.iter().map(|path| shown(path)).collect();
-    let target = format!("{} ({})", report.target.id.short(), plain(&report.target.reason));
+    let target = format!("{} ({})", report.target.id.short(), plain(&report.target.headline()));
     if report.outcome == RestoreOutcome::NothingToDo {
         return match names.as_slice() {
             [] => format!("Nothing to do: the files are as they were at {target}"),
@@ -291,8 +345,11 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
     }
     let only = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
     let verb = if report.outcome == RestoreOutcome::Partly { "Partly restored" } else { "Restored" };
-    let (written, removed) = (files(report.written.len()), files(report.removed.len()));
-    let mut lines = vec![format!("{verb} to {target}{only}: {written} written, {removed} removed")];
+    let (counts, dirs) =
+        ([report.written.len(), report.removed.len()], [report.made_dirs.len(), report.removed_dirs.len()]);
+    let done = counts_text(counts, report.remoded, dirs, ["written", "removed", "changed", "made", "removed"]);
+    let mut lines = vec![format!("{verb} to {target}{only}: {done}")];
+    lines.extend(rules_lines(&report.rules));
     lines.extend(
         report.moved_aside.iter().map(|(path, to)| format!("Moved aside: {} is now {}", shown(path), shown(to))),
     );
@@ -300,21 +357,49 @@ pub(crate) fn report_text(report: &RestoreReport, paths: &[Vec<u8>]) -> String {
         lines.push("Left as they are:".to_owned());
         lines.extend(report.left.iter().map(|left| format!("  {}: {}", shown(&left.path), left.why)));
     }
-    if let Some((session, turn)) = talk(&report.target) {
-        lines.push(format!("The talk to go with it: session {}, turn {}", plain(session), plain(turn)));
-        let agent = report.target.facts.origin.agent.as_deref().and_then(Agent::parse);
+    let Origin { agent, session, turn } = talk(&report.target, session);
+    if let (Some(session), Some(turn)) = (session, turn) {
+        lines.push(format!("The talk to go with it: session {}, turn {}", plain(&session), plain(&turn)));
+        let agent = agent.as_deref().and_then(Agent::parse);
         lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
-    if let Some(safety) = report.safety {
-        lines.push(format!("What there was before is saved as {}: `piton undo` goes back to it", safety.short()));
+    if let Some(safety) = report.safety.map(|safety| safety.short()) {
+        let line = format!("piton restore {safety}");
+        let back = match surface.command(&line).filter(|_| surface != Surface::Shell) {
+            Some(typed) => typed,
+            None if report.can_undo => "piton undo".to_owned(),
+            None => line,
+        };
+        lines.push(format!("What there was before is saved as {safety}: `{back}` goes back to it"));
+    }
+    if report.outcome == RestoreOutcome::Partly && report.safety.is_some() {
+        let command = repeated(report);
+        let command = surface.command(&command).unwrap_or(command);
+        lines.push(format!("Numbers in the list have moved by one: `{command}` does the same again"));
     }
     lines.join("\n")
 }
 
-fn talk(target: &Checkpoint) -> Option<(&str, &str)> {
-    let origin = &target.facts.origin;
-    Some((origin.session.as_deref()?, origin.turn.as_deref()?))
+/// The command that restores the same once more, whatever was taken since.
+fn repeated(report: &RestoreReport) -> String {
+    let quoted = |path: &Vec<u8>| {
+        let path = shown(path);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | '@');
+        let is_bare = !path.starts_with('-') && !path.is_empty() && path.chars().all(is_plain);
+        if is_bare { path } else { format!("'{}'", path.replace('\'', "'\\''")) }
+    };
+    let paths: Vec<_> = report.paths.iter().map(quoted).collect();
+    let dashes = if paths.iter().any(|path| path.starts_with("'-")) { " --" } else { "" };
+    let mut command = format!("piton restore{dashes} {}", report.target.id.short());
+    paths.iter().for_each(|path| command += &format!(" {path}"));
+    command
+}
+
+/// The newest turn that began from a checkpoint, of the session that asks if it has one there. The prompts before it
+/// changed nothing, or there would be another checkpoint.
+fn talk(target: &Checkpoint, session: Option<&str>) -> Origin {
+    target.turn_of(session).map_or_else(|| target.facts.origin.clone(), TurnRecord::origin)
 }
 
 /// What became of the session's record, where there is something to say.
@@ -330,16 +415,26 @@ fn record_line(target: &Checkpoint, done: &Rewound) -> Option<String> {
     }
 }
 
-fn rewind(target: &Checkpoint) -> Option<Value> {
-    talk(target).map(|(session, turn)| json!({"session": session, "turn": turn}))
+fn rewind(target: &Checkpoint, session: Option<&str>) -> Option<Value> {
+    let Origin { session, turn, .. } = talk(target, session);
+    Some(json!({"session": session?, "turn": turn?}))
 }
 
 fn left_json(left: &[piton::Left]) -> Value {
-    left.iter().map(|left| json!({"path": String::from_utf8_lossy(&left.path), "why": left.why.word()})).collect()
+    let one = |left: &piton::Left| {
+        let path = String::from_utf8_lossy(&left.path);
+        json!({"path": path, "why": left.why.word(), "reason": left.why.to_string()})
+    };
+    left.iter().map(one).collect()
 }
 
 fn paths_json<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Value {
     paths.map(|path| Value::from(String::from_utf8_lossy(path))).collect()
+}
+
+fn rules_json(rules: &RulesChanged) -> Value {
+    let paths = |paths: &[Vec<u8>]| paths_json(paths.iter().map(Vec::as_slice));
+    json!({"files": paths(&rules.files), "rescoped": paths(&rules.rescoped), "cut_short": rules.is_cut_short})
 }
 
 fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
@@ -347,7 +442,7 @@ fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
     names.map(|(path, name)| json!({"path": path, "name": name})).collect()
 }
 
-fn plan_json(planned: &Restore<'_>) -> Value {
+fn plan_json(planned: &Restore<'_>, session: Option<&str>) -> Value {
     let plan = planned.plan();
     let (made, dropped) = plan.directories();
     let outcome = match plan.changes() {
@@ -362,7 +457,7 @@ fn plan_json(planned: &Restore<'_>) -> Value {
         "safety_id": null,
         "written": plan.written().count(),
         "removed": plan.removed().count(),
-        "rewind": rewind(planned.target()),
+        "rewind": rewind(planned.target(), session),
         "write": paths_json(plan.written().map(|(path, _)| path)),
         "remove": paths_json(plan.removed()),
         "mode": plan.remoded().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
@@ -370,11 +465,12 @@ fn plan_json(planned: &Restore<'_>) -> Value {
         "drop_dirs": paths_json(dropped.into_iter()),
         "left": left_json(plan.left()),
         "moved_aside": asides_json(plan.moved_aside()),
+        "rules": rules_json(planned.rules()),
         "other_sessions": others_json(planned.others()),
     })
 }
 
-fn report_json(report: &RestoreReport) -> Value {
+fn report_json(report: &RestoreReport, session: Option<&str>) -> Value {
     json!({
         "outcome": report.outcome.word(),
         "id": report.target.id.to_string(),
@@ -382,9 +478,14 @@ fn report_json(report: &RestoreReport) -> Value {
         "written": report.written.len(),
         "removed": report.removed.len(),
         "left": left_json(&report.left),
-        "rewind": rewind(&report.target),
+        "rewind": rewind(&report.target, session),
         "record": report.record.as_ref().map(Rewound::word),
         "moved_aside": asides_json(&report.moved_aside),
+        "modes": report.remoded,
+        "made_dirs": paths_json(report.made_dirs.iter().map(Vec::as_slice)),
+        "removed_dirs": paths_json(report.removed_dirs.iter().map(Vec::as_slice)),
+        "rules": rules_json(&report.rules),
+        "can_undo": report.can_undo,
         "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
         "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),
     })

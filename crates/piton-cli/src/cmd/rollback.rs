@@ -5,7 +5,9 @@ use std::ffi::OsString;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::{Change, Checkpoint, History, Listed, RestoreTo};
+use piton::{
+    Change, Checkpoint, CheckpointKind, Event, History, Listed, Project, ProjectId, RestoreTo, Store, TurnRecord,
+};
 use serde_json::{Value, json};
 
 use super::complete::{after_rollback, checkpoints};
@@ -14,8 +16,10 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
 use crate::fit::{self, wrapped};
+use crate::install::shell::quote;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
+use crate::surface::Surface;
 
 /// List the checkpoints of this project, or go back to one of them
 #[derive(Debug, Args)]
@@ -34,9 +38,12 @@ pub(crate) struct Rollback {
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
     #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
     rest: Vec<OsString>,
-    /// Tell what to type without a slash: the list is for an agent that lets none through
-    #[arg(long, hide = true)]
-    without_slash: bool,
+    /// How many checkpoints to list, the newest first; 0 is all [default: 50; with --json: all]
+    #[arg(long, value_name = "N", conflicts_with = "what")]
+    limit: Option<usize>,
+    /// List all checkpoints
+    #[arg(long, conflicts_with_all = ["what", "limit"])]
+    all: bool,
     #[command(flatten)]
     how: How,
 }
@@ -46,7 +53,12 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
         (None, _) if output.has_screen() && args.how == How::default() && has_checkpoints(context)? => {
             picker::open(context, output)
         }
-        (None, _) => list(if args.without_slash { "piton rollback" } else { "/rollback" }, context, output),
+        (None, _) => {
+            // A program gets all, unless it asks for less.
+            let page = if output.is_json { 0 } else { PAGE };
+            let most = if args.all { 0 } else { args.limit.unwrap_or(page) };
+            list(most, context, output)
+        }
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
@@ -60,30 +72,36 @@ fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
     Ok(!History::of(&store, &project)?.checkpoints().is_empty())
 }
 
-/// What to type next, as a chat or a terminal shows it, after the name of the command.
+/// The commands that come next, as a shell takes them.
 const NEXT: [(&str, &str); 3] = [
-    ("<N>", "restore to checkpoint N"),
-    ("diff <N>", "preview changes since checkpoint N"),
-    ("<N> <file>", "restore a single file from checkpoint N"),
+    ("piton restore N", "restore to checkpoint N"),
+    ("piton diff N", "preview changes since checkpoint N"),
+    ("piton restore N FILE", "restore a single file from checkpoint N"),
 ];
-/// The longest line of it.
-const NEXT_COLUMNS: usize = 67;
 
-fn next_lines(name: &str, columns: Option<usize>) -> String {
-    let is_narrow = columns.is_some_and(|columns| columns < NEXT_COLUMNS);
-    let line = |(words, does): (&str, &str)| {
-        let typed = format!("{name} {words}");
+/// The commands that work on this surface, one a line, in columns where there is room.
+fn next_lines(surface: Surface, columns: Option<usize>) -> String {
+    let commands = NEXT.map(|(line, does)| (surface.command(line).unwrap_or_else(|| line.to_owned()), does));
+    let widest = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let longest = commands.iter().map(|(_, does)| 2 + widest + 3 + does.len()).max().unwrap_or(0);
+    let is_narrow = columns.is_some_and(|columns| columns < longest);
+    let line = |(command, does): (String, &str)| {
         if is_narrow {
-            format!("  {typed}\n{}", wrapped(does, "      ", columns))
+            format!("  {command}\n{}", wrapped(does, "      ", columns))
         } else {
-            format!("  {typed:<26}{does}")
+            format!("  {command:<widest$}   {does}")
         }
     };
-    NEXT.map(line).join("\n")
+    commands.map(line).join("\n")
 }
 
-/// `name` is what to type to run this command.
-fn list(name: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
+/// How many checkpoints the list shows where nothing else is asked for.
+const PAGE: usize = 50;
+
+/// Prints the newest `most` checkpoints; 0 is all. What to type next is for people: a file or a program gets the list alone.
+fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let most = if most == 0 { usize::MAX } else { most };
+    let mut older = 0;
     let store = context.existing_store()?;
     let project = context.project(store.as_ref())?;
     let list = match &store {
@@ -94,26 +112,63 @@ fn list(name: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
                 output.warn(&format!("there are older checkpoints that cannot be read: {damage}"));
                 output.hint(damage.hint().unwrap_or_default());
             }
-            history.list()?
+            older = history.checkpoints().len().saturating_sub(most);
+            history.list_newest(most)?
         }
         None => Vec::new(),
     };
     output.json(&list.iter().map(as_json).collect());
     let dir = plain(&project.dir().display().to_string());
+    let mut missed = context.unprotected_turns();
+    missed.retain(|turn| turn.project.as_deref() == Some(project.dir()));
     if list.is_empty() {
-        output.text(&format!("No checkpoints found for {dir}"));
-        output.hint(if project.is_too_broad() {
-            "none are taken of / and of home directories: go into a project, or name one with `-C DIR`"
+        let lines: String = missed.iter().map(|turn| format!("\n{}", missed_line(turn, output.columns()))).collect();
+        output.text(&format!("No checkpoints found for {dir}{lines}"));
+        output.hint(&if project.is_too_broad() {
+            "none are taken of / and of home directories: go into a project, or name one with `-C DIR`".to_owned()
         } else {
-            "`piton take` takes one"
+            outer_hint(store.as_ref(), &project).unwrap_or_else(|| "`piton take` takes one".to_owned())
         });
         return Ok(());
     }
     let sessions: BTreeSet<_> = list.iter().filter_map(|listed| who(&listed.checkpoint)).collect();
     let columns = output.columns();
-    let lines: Vec<_> = list.iter().map(|listed| as_line(listed, sessions.len() > 1, columns)).collect();
-    output.text(&format!("📸 Checkpoints for {dir}:\n\n{}\n\n{}", lines.join("\n"), next_lines(name, columns)));
+    let (mut missed, mut lines) = (missed.iter().peekable(), Vec::new());
+    for listed in &list {
+        let is_newer = |turn: &&Event| turn.time.secs >= listed.checkpoint.time.secs;
+        while let Some(turn) = missed.next_if(is_newer) {
+            lines.push(missed_line(turn, columns));
+        }
+        lines.push(as_line(listed, sessions.len() > 1, columns));
+    }
+    lines.extend(missed.map(|turn| missed_line(turn, columns)));
+    if older > 0 {
+        let all = "piton rollback --all";
+        let all = output.surface.command(all).unwrap_or_else(|| all.to_owned());
+        lines.push(format!("  … {older} older: `{all}`"));
+    }
+    let mut text = format!("📸 Checkpoints for {dir}:\n\n{}", lines.join("\n"));
+    if output.is_read_by_a_person() {
+        text += &format!("\n\n{}", next_lines(output.surface, columns));
+    }
+    output.text(&text);
     Ok(())
+}
+
+/// A project around this one that has checkpoints: they may be meant.
+fn outer_hint(store: Option<&Store>, project: &Project) -> Option<String> {
+    let store = store?;
+    let outer = project.dir().ancestors().skip(1).find(|dir| store.has_checkpoint(&ProjectId::of(dir)))?;
+    let outer = quote(&outer.to_string_lossy());
+    Some(format!("the project around it has some: `piton -C {outer} rollback`; `piton take` takes one of this"))
+}
+
+/// A turn that has no checkpoint, and so no number: `     -------  2026-03-16 04:36  no checkpoint: the store was busy`
+fn missed_line(turn: &Event, columns: Option<usize>) -> String {
+    let when = local(turn.time).date_and_time();
+    let agent = turn.agent.as_deref().map(|agent| format!(" ({})", plain(agent))).unwrap_or_default();
+    let line = format!("     -------  {when}  no checkpoint{agent}: {}", plain(&turn.what));
+    columns.map_or_else(|| line.clone(), |columns| fit::cut(&line, columns))
 }
 
 /// A reason has at least so many columns; before that, what follows it is left out.
@@ -127,23 +182,37 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     let when = local(checkpoint.time).date_and_time();
     let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
     let (mut counts, mut who, mut reason) =
-        (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.reason));
+        (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.headline()));
+    let mut earlier = earlier(checkpoint);
+    if checkpoint.facts.is_incomplete {
+        counts.push_str("  incomplete");
+    }
     if let Some(columns) = columns {
         let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
         let room = columns.saturating_sub(fit::columns(&start));
         let mut wanted = fit::columns(&reason).min(REASON_COLUMNS_MIN);
-        for after in [&mut counts, &mut who] {
+        for after in [&mut earlier, &mut counts, &mut who] {
             wanted += fit::columns(after);
             if wanted > room {
                 wanted -= fit::columns(after);
                 after.clear();
             }
         }
-        reason = fit::cut(&reason, room.saturating_sub(fit::columns(&counts) + fit::columns(&who)));
+        let after = [&earlier, &counts, &who].map(|after| fit::columns(after)).iter().sum();
+        reason = fit::cut(&reason, room.saturating_sub(after));
     }
     let counts = coloured(&counts);
     let (id, who) = (painted(&checkpoint.id.short(), ID), painted(&who, WHO));
-    format!("{number:>3}. {id}  {when}  {reason}{counts}{who}")
+    format!("{number:>3}. {id}  {when}  {reason}{earlier}{counts}{who}")
+}
+
+/// `  (+3 earlier prompts)`
+pub(crate) fn earlier(checkpoint: &Checkpoint) -> String {
+    match checkpoint.earlier_prompts() {
+        0 => String::new(),
+        1 => "  (+1 earlier prompt)".to_owned(),
+        more => format!("  (+{more} earlier prompts)"),
+    }
 }
 
 /// Counts of lines in the colours of a diff.
@@ -162,7 +231,7 @@ const SESSION_CHARS: usize = 8;
 
 /// The agent and the beginning of its session's name.
 pub(crate) fn who(checkpoint: &Checkpoint) -> Option<String> {
-    let origin = &checkpoint.facts.origin;
+    let origin = checkpoint.newest_origin();
     let session: String = origin.session.as_deref().map(plain)?.chars().take(SESSION_CHARS).collect();
     Some(origin.agent.as_deref().map_or_else(|| session.clone(), |agent| format!("{} {session}", plain(agent))))
 }
@@ -177,13 +246,13 @@ pub(crate) fn counts(change: &Change) -> String {
 
 fn as_json(listed: &Listed) -> Value {
     let Listed { number, checkpoint, change } = listed;
-    let origin = &checkpoint.facts.origin;
+    let origin = checkpoint.newest_origin();
     json!({
         "number": number,
         "id": checkpoint.id.to_string(),
         "short_id": checkpoint.id.short(),
         "time": checkpoint.time.to_string(),
-        "reason": checkpoint.reason,
+        "reason": reason(checkpoint),
         "files_changed": change.map(|change| change.files),
         "insertions": change.map(|change| change.insertions),
         "deletions": change.map(|change| change.deletions),
@@ -191,5 +260,26 @@ fn as_json(listed: &Listed) -> Value {
         "session": origin.session,
         "turn": origin.turn,
         "kind": checkpoint.facts.kind.word(),
+        "prompts": prompts_json(checkpoint),
+        "incomplete": checkpoint.facts.is_incomplete,
     })
+}
+
+/// The reason of a checkpoint; of one that was taken for prompts, the newest of them.
+pub(crate) fn reason(checkpoint: &Checkpoint) -> String {
+    if checkpoint.facts.kind == CheckpointKind::Auto { checkpoint.headline() } else { checkpoint.reason.clone() }
+}
+
+/// The turns that began from a checkpoint, newest first.
+pub(crate) fn prompts_json(checkpoint: &Checkpoint) -> Value {
+    let turn = |turn: &TurnRecord| {
+        json!({
+            "session": turn.session,
+            "turn": turn.turn,
+            "agent": turn.agent,
+            "prompt": turn.prompt,
+            "time": turn.time.map(|time| time.to_string()),
+        })
+    };
+    checkpoint.turns.iter().map(turn).collect()
 }

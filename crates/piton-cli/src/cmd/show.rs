@@ -2,10 +2,11 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use piton::{Change, Checkpoint, History, Listed, grouped};
+use piton::{Change, Checkpoint, CheckpointKind, History, Listed, TurnRecord, grouped};
 use serde_json::json;
 
 use super::complete::checkpoints;
+use super::rollback::{prompts_json, reason};
 use super::take::skipped_json;
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -29,17 +30,19 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
     let checkpoint = history.find(&args.checkpoint)?;
     let listed = history.listed(checkpoint)?;
     let files = history.files(checkpoint)?;
-    let facts = &checkpoint.facts;
+    let (facts, origin) = (&checkpoint.facts, checkpoint.newest_origin());
     output.json(&json!({
         "number": listed.number,
         "id": checkpoint.id.to_string(),
         "short_id": checkpoint.id.short(),
         "time": checkpoint.time.to_string(),
-        "reason": checkpoint.reason,
+        "reason": reason(checkpoint),
         "kind": facts.kind.word(),
-        "agent": facts.origin.agent,
-        "session": facts.origin.session,
-        "turn": facts.origin.turn,
+        "agent": origin.agent,
+        "session": origin.session,
+        "turn": origin.turn,
+        "prompts": prompts_json(checkpoint),
+        "incomplete": facts.is_incomplete,
         "files": files.len(),
         "files_changed": listed.change.map(|change| change.files),
         "insertions": listed.change.map(|change| change.insertions),
@@ -52,20 +55,37 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
     Ok(())
 }
 
+/// Every turn that began from the checkpoint, where there is more to say than the headline does.
+fn turn_lines(checkpoint: &Checkpoint) -> Vec<String> {
+    let is_told = checkpoint.facts.kind == CheckpointKind::Auto && checkpoint.turns.len() == 1;
+    if checkpoint.turns.is_empty() || is_told {
+        return Vec::new();
+    }
+    let line = |turn: &TurnRecord| {
+        let when = turn.time.map(|time| local(time).date_and_time()).unwrap_or_default();
+        let agent = turn.agent.as_deref().unwrap_or("agent");
+        format!("  {when}  {}  [{} turn {}]", plain(&turn.headline()), plain(agent), plain(&turn.turn))
+    };
+    ["Turns from here, newest first:".to_owned()].into_iter().chain(checkpoint.turns.iter().map(line)).collect()
+}
+
 fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbose: bool) -> String {
     let facts = &checkpoint.facts;
     let mut lines = vec![
         format!("Checkpoint {}  {ID}{}{ID:#}", listed.number, checkpoint.id),
-        format!("Reason:    {}", plain(&checkpoint.reason)),
+        format!("Reason:    {}", plain(&reason(checkpoint))),
         format!("Time:      {}", local(checkpoint.time).date_and_time()),
         format!("Kind:      {}", facts.kind.word()),
     ];
-    let origin = [
-        ("Agent:    ", &facts.origin.agent),
-        ("Session:  ", &facts.origin.session),
-        ("Turn:     ", &facts.origin.turn),
-    ];
+    let origin = checkpoint.newest_origin();
+    let origin = [("Agent:    ", &origin.agent), ("Session:  ", &origin.session), ("Turn:     ", &origin.turn)];
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));
+    lines.extend(turn_lines(checkpoint));
+    if facts.is_incomplete {
+        lines.push(
+            "Incomplete: files that changed before it was complete are left out, deleted ones are missing".to_owned(),
+        );
+    }
     lines.push(format!("Files:     {}", grouped(files.len() as u64)));
     lines.push(match listed.change {
         Some(Change { files, insertions, deletions }) => {

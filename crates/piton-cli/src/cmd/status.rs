@@ -1,12 +1,13 @@
 //! `piton status`
 
 use clap::Args;
-use piton::{Moment, Presence, ProjectStatus, Status, StatusProblem};
+use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
 use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::Context;
 use crate::fit::{counted, cut_start, padded, wrapped};
+use crate::install::shell::quote;
 use crate::output::{BAD, Output, WARN, bytes, plain};
 
 /// Show the store: what it takes, for which projects, and what is wrong
@@ -15,6 +16,7 @@ use crate::output::{BAD, Output, WARN, bytes, plain};
 Examples:
   piton status
   piton status --limit 5
+  piton status --ack       the unprotected turns were seen
   piton status --verbose   with what each project alone takes
 
 {EXIT_CODES}"))]
@@ -22,11 +24,14 @@ pub(crate) struct StatusArgs {
     /// How many projects to show; 0 is all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
+    /// Note that you have seen the turns that went on without a checkpoint: they are not shown again
+    #[arg(long)]
+    ack: bool,
 }
 
 impl Default for StatusArgs {
     fn default() -> Self {
-        Self { limit: 20 }
+        Self { limit: 20, ack: false }
     }
 }
 
@@ -60,12 +65,45 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     let hint = |error: &piton::Error| error.hint().unwrap_or_default().to_owned();
     problems.extend(damage.iter().map(|error| StatusProblem { what: error.to_string(), hint: hint(error) }));
     problems.extend(status.problems.iter().cloned());
+    let seen = if args.ack { acknowledge(&context)? } else { 0 };
     problems.extend(context.problems());
-    output.json(&as_json(&status, &problems));
+    let mut json = as_json(&status, &problems);
+    json["unprotected"] = context.unprotected_turns().iter().map(unprotected_json).collect();
+    if args.ack {
+        json["acknowledged"] = seen.into();
+    }
+    output.json(&json);
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = Look { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
     output.text(&as_text(&status, &problems, &look));
+    if args.ack {
+        output.text(&format!("\nAcknowledged:    {}", counted(seen, "unprotected turn")));
+    }
     Ok(())
+}
+
+/// Notes that the unprotected turns were seen. Returns how many there were.
+fn acknowledge(context: &Context) -> anyhow::Result<usize> {
+    let seen = context.unprotected_turns().len();
+    if seen > 0 && !context.journal().acknowledge(Context::now()) {
+        return Err(piton::Error::new(piton::ErrorKind::Io, "acknowledge the unprotected turns")
+            .because("the journal cannot be written")
+            .with_hint("see who owns the base, and whether the disk is full")
+            .into());
+    }
+    Ok(seen)
+}
+
+/// One turn that went on without a checkpoint.
+fn unprotected_json(turn: &Event) -> Value {
+    json!({
+        "time": turn.time.to_string(),
+        "agent": turn.agent,
+        "session": turn.session,
+        "turn": turn.turn,
+        "project": turn.project.as_ref().map(|project| project.to_string_lossy()),
+        "why": turn.what,
+    })
 }
 
 /// How the store is shown.
@@ -113,6 +151,7 @@ fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
             lines.push(format!("  ... and {} more (--limit 0 shows all)", status.projects.len() - look.limit));
         }
     }
+    lines.extend(deleted_lines(status));
     if !status.archives.is_empty() {
         lines.push(String::new());
         lines.push(format!("Legacy archives ({}):", status.archives.len()));
@@ -126,6 +165,27 @@ fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
         lines.push("Clear with: piton clear-legacy".to_owned());
     }
     lines.join("\n")
+}
+
+/// The projects that can be brought back although their directory was deleted, each with the command that does it.
+fn deleted_lines(status: &Status) -> Vec<String> {
+    let deleted: Vec<_> = status.projects.iter().filter_map(|one| Some((one, restore_command(one)?))).collect();
+    let mut lines = Vec::new();
+    if !deleted.is_empty() {
+        lines.extend([String::new(), format!("Deleted directories ({}):", deleted.len())]);
+    }
+    for (one, command) in deleted {
+        let dir = one.project.dir.as_ref().map_or_else(String::new, |dir| plain(&dir.display().to_string()));
+        lines.push(format!("  {dir}: gone, {}", counted(one.checkpoints, "checkpoint")));
+        lines.push(format!("    bring it back with: {}", plain(&command)));
+    }
+    lines
+}
+
+/// The command that makes a deleted project again.
+fn restore_command(status: &ProjectStatus) -> Option<String> {
+    let dir = status.project.dir.as_ref().filter(|_| status.project.presence == Presence::Gone)?;
+    (status.checkpoints > 0).then(|| format!("piton -C {} restore 1", quote(&dir.to_string_lossy())))
 }
 
 impl Look {
@@ -201,5 +261,6 @@ fn project_json(status: &ProjectStatus) -> Value {
         "last_touch": project.last_touch,
         "commits": status.checkpoints,
         "bytes_alone": status.bytes_alone,
+        "restore_command": restore_command(status),
     })
 }

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
     let request = Request {
+        is_late: false,
         reason: args.reason.clone(),
         kind: CheckpointKind::Manual,
         origin: Origin::default(),
@@ -46,7 +47,9 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     };
     let settings = &context.settings;
     let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
-    if report.outcome == Outcome::Skipped(WhySkipped::Deadline) && interrupt::caught().is_some() {
+    if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy))
+        && interrupt::caught().is_some()
+    {
         let error = Error::new(ErrorKind::Stopped, "take a checkpoint");
         return Err(error.because("stopped; nothing was written").into());
     }
@@ -101,6 +104,8 @@ fn explain(why: WhySkipped, settings: &Settings) -> String {
             format!("there are more files in scope than max_files allows ({})", grouped(settings.max_files))
         }
         WhySkipped::Deadline => "it took too long".to_owned(),
+        WhySkipped::Busy => "another process held the store for too long".to_owned(),
+        WhySkipped::BeingCompleted => "an earlier checkpoint is still being completed".to_owned(),
         WhySkipped::StoreFull => {
             format!("the store would pass max_total_size_mb ({} MB)", grouped(settings.max_total_size_mb))
         }
@@ -118,6 +123,7 @@ fn next(why: WhySkipped) -> &'static str {
             "leave directories out with .gitignore or `exclude`, or raise the limit with `piton config set max_files N`"
         }
         WhySkipped::Deadline => "try again, or raise deadline_ms",
+        WhySkipped::Busy | WhySkipped::BeingCompleted => "try again",
         WhySkipped::StoreFull => {
             "`piton status` shows what takes the space; `piton config set max_total_size_mb N` raises the limit"
         }

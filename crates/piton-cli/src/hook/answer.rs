@@ -7,7 +7,7 @@
 use piton::Notice;
 use serde_json::{Value, json};
 
-use super::decode::{HookEvent, Kind};
+use super::decode::{HERMES_COMMAND, HookEvent, Kind};
 use crate::agents::Agent;
 use crate::output::plain;
 
@@ -47,19 +47,47 @@ pub(super) fn with_context(event: &HookEvent, text: &str) -> Option<String> {
     Some(line(&answer))
 }
 
+/// Adds a message that the agent shows to its user. Where it shows none, the model is told at a prompt; `None` where that
+/// cannot be either.
+pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>) -> Option<String> {
+    match event.agent {
+        Agent::Claude | Agent::Gemini => {
+            let answer = context.and_then(|context| with_context(event, context)).unwrap_or_else(|| "{}".to_owned());
+            let mut answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| json!({}));
+            answer["systemMessage"] = text.into();
+            Some(line(&answer))
+        }
+        _ if matches!(event.kind, Kind::Prompt { .. }) => {
+            let told = format!("{text} Tell the user so.");
+            with_context(event, &context.map_or_else(|| told.clone(), |context| format!("{context}\n{told}")))
+        }
+        _ => None,
+    }
+}
+
 /// Whether the agent's model can be told something at a prompt.
 pub(super) fn has_ear(event: &HookEvent) -> bool {
     with_context(event, "").is_some()
 }
 
 /// Answers a prompt in place of the model. `None` where the agent does not let us.
-pub(super) fn in_place_of_the_model(agent: Agent, text: &str) -> Option<String> {
-    let answer = match agent {
+pub(super) fn in_place_of_the_model(event: &HookEvent, text: &str) -> Option<String> {
+    let answer = match event.agent {
         Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => json!({"decision": "block", "reason": text}),
-        Agent::Copilot => json!({"handled": true, "responseContent": text}),
+        Agent::Copilot => json!({"handled": true, "responseContent": fenced(text)}),
+        // Its prompts cannot be answered, but its plugin asks.
+        Agent::Hermes if event.name == HERMES_COMMAND => json!({"text": text}),
         Agent::Cursor | Agent::Opencode | Agent::Hermes | Agent::Crush | Agent::Plain => return None,
     };
     Some(line(&answer))
+}
+
+/// The text as a block of code: Copilot renders Markdown, which joins lines, closes gaps and drops what looks like a tag.
+fn fenced(text: &str) -> String {
+    // Longer than any fence in the text.
+    let ticks = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat((ticks + 1).max(3));
+    format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
 }
 
 /// What an agent is told after a restore.
@@ -126,18 +154,46 @@ mod tests {
     }
 
     #[test]
+    fn a_user_is_told_where_the_agent_shows_it_and_else_the_model() {
+        let told = |agent, name, context| with_message(&event(agent, name), "slow.", context);
+        assert_eq!(told(Agent::Claude, "PreToolUse", None).as_deref(), Some("{\"systemMessage\":\"slow.\"}\n"));
+        let both = told(Agent::Gemini, "BeforeAgent", Some("x")).expect("an answer");
+        let both: Value = serde_json::from_str(&both).expect("JSON");
+        assert_eq!(
+            (both["systemMessage"].as_str(), &both["hookSpecificOutput"]["additionalContext"]),
+            (Some("slow."), &json!("x"))
+        );
+        let codex = told(Agent::Codex, "UserPromptSubmit", Some("x")).expect("an answer");
+        let codex: Value = serde_json::from_str(&codex).expect("JSON");
+        assert_eq!(codex["hookSpecificOutput"]["additionalContext"], "x\nslow. Tell the user so.");
+        for (agent, name) in [(Agent::Codex, "PreToolUse"), (Agent::Crush, "PreToolUse"), (Agent::Plain, "prompt")] {
+            assert_eq!(told(agent, name, None), None);
+        }
+    }
+
+    #[test]
     fn a_prompt_is_answered_where_the_agent_lets_us() {
+        let answered = |agent, name: &str, text: &str| in_place_of_the_model(&event(agent, name), text);
         for agent in [Agent::Claude, Agent::Codex, Agent::Gemini, Agent::Qwen] {
-            assert_eq!(
-                in_place_of_the_model(agent, "t\n").as_deref(),
-                Some("{\"decision\":\"block\",\"reason\":\"t\\n\"}\n")
-            );
+            let answer = answered(agent, "UserPromptSubmit", "t\n");
+            assert_eq!(answer.as_deref(), Some("{\"decision\":\"block\",\"reason\":\"t\\n\"}\n"));
         }
-        let copilot = in_place_of_the_model(Agent::Copilot, "t");
-        assert_eq!(copilot.as_deref(), Some("{\"handled\":true,\"responseContent\":\"t\"}\n"));
+        assert_eq!(answered(Agent::Hermes, HERMES_COMMAND, "t").as_deref(), Some("{\"text\":\"t\"}\n"));
         for agent in [Agent::Cursor, Agent::Opencode, Agent::Hermes, Agent::Crush, Agent::Plain] {
-            assert_eq!(in_place_of_the_model(agent, "t"), None);
+            assert_eq!(answered(agent, "prompt", "t"), None);
         }
+    }
+
+    #[test]
+    fn markdown_does_not_touch_what_copilot_shows() {
+        let shown = |text: &str| {
+            let answer = in_place_of_the_model(&event(Agent::Copilot, "userPromptSubmitted"), text).expect("an answer");
+            let answer: Value = serde_json::from_str(&answer).expect("JSON");
+            assert_eq!(answer["handled"], true);
+            answer["responseContent"].as_str().expect("text").to_owned()
+        };
+        assert_eq!(shown("  1. <N>  `x`\n"), "```\n  1. <N>  `x`\n```");
+        assert_eq!(shown("+````md\n+```"), "`````\n+````md\n+```\n`````");
     }
 
     #[test]

@@ -5,14 +5,17 @@
 
 use std::path::PathBuf;
 
+use piton::RewindMark;
 use serde_json::{Map, Value};
 
 use super::salvage::Payload;
 use super::tools::{self, Change};
 use crate::agents::Agent;
 
-/// Names of sessions and turns go into records: a longer one is cut.
-const NAME_CHARS_MAX: usize = 256;
+/// The event with which the plugin in Hermes passes on what was typed after `/piton`.
+pub(crate) const HERMES_COMMAND: &str = "piton_command";
+/// The beginning of a prompt that Claude makes itself when a background task ends.
+const TASK_NOTIFICATION: &str = "<task-notification>";
 
 /// What an agent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,10 @@ pub(crate) struct HookEvent {
     pub(crate) roots: Vec<PathBuf>,
     /// What tells two calls for one prompt from two prompts.
     pub(crate) stamp: Option<String>,
+    /// The agent's version, where it tells.
+    pub(crate) version: Option<String>,
+    /// Where the event stands in the agent's own record of the conversation.
+    pub(crate) mark: RewindMark,
 }
 
 /// What is about to happen.
@@ -40,10 +47,16 @@ pub(crate) struct HookEvent {
 pub(crate) enum Kind {
     /// The user has said something.
     Prompt { text: String },
+    /// The agent goes on by itself with the turn that it is in, under a new name for it.
+    Continuation,
     /// A tool is about to run.
     BeforeTool { tool: String, change: Change },
     /// A session begins or is resumed.
     SessionStart,
+    /// The agent is done with a prompt.
+    TurnEnd,
+    /// A session is over.
+    SessionEnd,
     /// Nothing of ours.
     Other,
     /// Nobody knows.
@@ -77,7 +90,9 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         parent: text(field(&fields, &["event", "properties", "info"]), "parentID").map(cut),
         cwd: cwd.filter(|cwd| cwd.is_absolute()).or_else(|| roots.first().cloned()),
         roots,
-        stamp: stamp.map(ToString::to_string),
+        mark: mark(agent, &fields),
+        version: ["agent_version", "cursor_version"].iter().find_map(|key| fields.get(*key)?.as_str()).map(cut),
+        stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent,
         name,
     }
@@ -93,7 +108,7 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
 }
 
 fn cut(name: &str) -> String {
-    name.chars().take(NAME_CHARS_MAX).collect()
+    piton::bounded_name(name)
 }
 
 fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
@@ -106,12 +121,17 @@ fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
         return Agent::Copilot;
     }
     match name {
-        "BeforeAgent" | "BeforeTool" => Agent::Gemini,
-        "pre_llm_call" | "pre_tool_call" | "on_session_start" => Agent::Hermes,
-        "chat.message" | "tool.execute.before" | "event:session.created" => Agent::Opencode,
+        "BeforeAgent" | "BeforeTool" | "AfterAgent" => Agent::Gemini,
+        "pre_llm_call"
+        | "pre_tool_call"
+        | "on_session_start"
+        | "post_llm_call"
+        | "on_session_finalize"
+        | HERMES_COMMAND => Agent::Hermes,
+        "chat.message" | "tool.execute.before" | "event:session.created" | "event:session.idle" => Agent::Opencode,
         "" if named != Agent::Plain && fields.get("event").is_some_and(Value::is_string) => Agent::Crush,
         // Copilot sends the same as Claude to hooks that it finds in Claude's settings, but for the transcript.
-        "UserPromptSubmit" | "PreToolUse" | "SessionStart"
+        "UserPromptSubmit" | "PreToolUse" | "SessionStart" | "Stop" | "SessionEnd"
             if named == Agent::Claude && has("timestamp") && !has("transcript_path") =>
         {
             Agent::Copilot
@@ -152,6 +172,26 @@ fn turn(agent: Agent, fields: &Map<String, Value>) -> Option<&str> {
     turn.or_else(|| text(field(fields, &["output", "message"]), "id")).filter(|turn| !turn.is_empty())
 }
 
+/// What a later cut of the conversation before this prompt needs.
+fn mark(agent: Agent, fields: &Map<String, Value>) -> RewindMark {
+    let transcript = fields.get("transcript_path").and_then(Value::as_str).map(PathBuf::from);
+    // A prompt of Hermes brings all messages so far, its own among them.
+    let messages = field(fields, &["extra", "conversation_history"]).as_array();
+    let users = |messages: &Vec<Value>| messages.iter().filter(|message| message["role"] == "user").count() as u64;
+    let stamp = fields.get("timestamp").and_then(|stamp| match stamp {
+        Value::String(text) => Some(cut(text)),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    });
+    RewindMark {
+        transcript: transcript.filter(|path| path.is_absolute()),
+        transcript_bytes: None,
+        message: turn(agent, fields).map(cut),
+        ordinal: messages.map(users),
+        stamp,
+    }
+}
+
 fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> Kind {
     match name {
         "UserPromptSubmit"
@@ -163,8 +203,10 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         | "prompt" => match prompt(fields) {
             // Qwen says so again after each tool, with nothing in it.
             text if agent == Agent::Qwen && text.is_empty() => Kind::Other,
+            text if agent == Agent::Claude && text.trim_start().starts_with(TASK_NOTIFICATION) => Kind::Continuation,
             text => Kind::Prompt { text },
         },
+        HERMES_COMMAND => Kind::Prompt { text: format!("/rollback {}", prompt(fields)) },
         "PreToolUse"
         | "BeforeTool"
         | "preToolUse"
@@ -175,6 +217,12 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         | "before_tool" => before_tool(agent, name, fields, is_cut),
         "SessionStart" | "sessionStart" | "on_session_start" | "event:session.created" | "session_start" => {
             Kind::SessionStart
+        }
+        // The end of a subagent's work is told by other names, or with its own id.
+        "Stop" | "StopFailure" | "AfterAgent" | "agentStop" | "post_llm_call" | "event:session.idle" | "stop"
+        | "turn_end" => Kind::TurnEnd,
+        "SessionEnd" | "sessionEnd" | "on_session_finalize" | "event:session.deleted" | "session_end" => {
+            Kind::SessionEnd
         }
         "" => Kind::Unreadable,
         _ => Kind::Other,

@@ -45,6 +45,12 @@ fn what_is_about_to_happen_is_known() {
         (Gemini, r#"{"hook_event_name":"PreCompress"}"#, Kind::Other),
         (Claude, r#"{"hook_event_name":"PostToolUse","tool_name":"Bash"}"#, Kind::Other),
         (Claude, r#"{"hook_event_name":"SessionStart"}"#, Kind::SessionStart),
+        (Claude, r#"{"hook_event_name":"Stop"}"#, Kind::TurnEnd),
+        (Claude, r#"{"hook_event_name":"SubagentStop"}"#, Kind::Other),
+        (Claude, r#"{"hook_event_name":"SessionEnd","reason":"clear"}"#, Kind::SessionEnd),
+        (Gemini, r#"{"hook_event_name":"AfterAgent"}"#, Kind::TurnEnd),
+        (Plain, r#"{"hook_event_name":"on_session_finalize"}"#, Kind::SessionEnd),
+        (Plain, r#"{"hook_event_name":"on_session_end"}"#, Kind::Other),
         (
             Copilot,
             r#"{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"rm x\"}"}"#,
@@ -87,7 +93,7 @@ fn the_event_on_the_command_line_counts_where_none_is_sent() {
     let event = decode(Agent::Copilot, Some("sessionStart"), sent);
     assert_eq!((event.kind, event.name.as_str()), (Kind::SessionStart, "sessionStart"));
     let event = decode(Agent::Claude, Some("sessionStart"), br#"{"hook_event_name":"Stop"}"#);
-    assert_eq!(event.kind, Kind::Other);
+    assert_eq!(event.kind, Kind::TurnEnd);
     assert_eq!(decode(Agent::Cursor, Some("preToolUse"), b"garbage").name, "preToolUse");
 }
 
@@ -130,6 +136,6 @@ fn names_are_cut_to_a_length_that_a_record_can_hold() {
             r#"{{"session_id":"{long}","prompt_id":"{long}","hook_event_name":"PreToolUse","tool_name":"{long}"}}"#
         ),
     );
-    assert_eq!(event.session.map(|name| name.chars().count()), Some(256));
-    assert!(matches!(event.kind, Kind::BeforeTool { tool, .. } if tool.chars().count() == 256));
+    assert_eq!(event.session.map(|name| name.chars().count()), Some(200));
+    assert!(matches!(event.kind, Kind::BeforeTool { tool, .. } if tool.chars().count() == 200));
 }

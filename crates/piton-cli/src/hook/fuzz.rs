@@ -11,6 +11,7 @@ use super::tools::Change;
 use super::typed;
 use crate::agents::Agent;
 use crate::cli::Cli;
+use crate::surface::Surface;
 
 const EVENTS: [Option<&str>; 4] = [None, Some("preToolUse"), Some("prompt"), Some("beforeShellExecution")];
 
@@ -22,12 +23,12 @@ pub(crate) fn payload(bytes: &[u8]) {
     for agent in Agent::ALL {
         let event = decode(agent, event, bytes);
         let names = [&event.session, &event.turn, &event.parent];
-        assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 256), "names go into records");
+        assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 200), "names go into records");
         assert!(event.cwd.iter().chain(&event.roots).all(|dir| dir.is_absolute()));
         assert!(event.agent != Agent::Cursor || !answer::go_on(&event).is_empty(), "silence is a no to Cursor");
         let answers =
             [Some(answer::go_on(&event)), Some(answer::stop(&event, "why")), answer::with_context(&event, "x")];
-        let answers = answers.into_iter().flatten().chain(answer::in_place_of_the_model(event.agent, "x"));
+        let answers = answers.into_iter().flatten().chain(answer::in_place_of_the_model(&event, "x"));
         for answer in answers.filter(|answer| !answer.is_empty()) {
             assert!(serde_json::from_str::<Value>(&answer).is_ok_and(|answer| answer.is_object()), "{answer}");
         }
@@ -44,8 +45,11 @@ pub(crate) fn payload(bytes: &[u8]) {
 /// A rollback that was typed: nothing in it is an option but the one that may be.
 pub(crate) fn typed(prompt: &str) {
     let Some(words) = typed::rollback(prompt) else { return };
-    let arguments =
-        ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed::arguments(Some("-s"), false, &words));
+    let arguments = ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed::arguments(
+        Some("-s"),
+        Surface::Prompt,
+        &words,
+    ));
     if let Err(error) = Cli::try_parse_from(arguments) {
         assert!(!matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion), "{error}");
     }

@@ -13,9 +13,12 @@ mod decode;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod input;
+mod own_text;
 mod run;
 mod salvage;
 mod tools;
+mod touched;
 mod typed;
 
 pub(crate) use run::{Call, respond};
+pub(crate) use typed::OWN_TEXT_ARRIVED;

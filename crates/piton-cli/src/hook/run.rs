@@ -1,24 +1,25 @@
 //! What is done about an event: a checkpoint, a rollback, or nothing.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton::{Event, Level, Manager, Store, triggers};
+use piton::{Ensured, Event, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
 
 use super::answer;
 use super::decode::{HookEvent, Kind, decode};
 use super::input;
 use super::tools::Change;
+use super::touched;
 use super::typed::{self, Place};
 use crate::agents::Agent;
 use crate::cli::Global;
 use crate::context::{Context, Surroundings};
+use crate::fit::counted;
 use crate::output::plain;
+use crate::surface::Surface;
 use crate::upkeep;
 
 /// A longer deadline is no use: agents are told to wait 15 seconds, and stdin may have cost two of them.
@@ -28,8 +29,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How long a record of what was missed may take, at the very end: two seconds with nothing said are better than a turn
 /// that nobody knows was unprotected.
 const RECORD_PATIENCE: Duration = Duration::from_secs(2);
-/// A prompt up to this length is quoted in the list of checkpoints.
-const PROMPT_CHARS_MAX: usize = 60;
+/// The reason of a checkpoint that is taken for a prompt. Its words are in the ledger.
+const PROMPT: &str = "prompt";
 /// How many directories one call looks at.
 const DIRS_MAX: usize = 32;
 
@@ -57,8 +58,14 @@ enum Doing {
     Start,
     /// A checkpoint before what a prompt leads to.
     Prompt(String),
+    /// The agent is done with a prompt: remember that.
+    TurnEnd,
+    /// A session is over: remember that.
+    End,
     /// A checkpoint before a tool that may change something here.
     Tool { reason: String, touched: Vec<PathBuf> },
+    /// The turn goes on under another name.
+    Continue,
     /// A rollback, in place of the model.
     Rollback(Vec<String>),
 }
@@ -134,9 +141,12 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
     match &event.kind {
         Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
         Kind::SessionStart => Some(Doing::Start),
+        Kind::Continuation => Some(Doing::Continue),
+        Kind::TurnEnd => Some(Doing::TurnEnd),
+        Kind::SessionEnd => Some(Doing::End),
         Kind::Unreadable => Some(unreadable()),
         Kind::Prompt { text } => {
-            Some(typed_words(event, text).map_or_else(|| Doing::Prompt(reason_of(text)), Doing::Rollback))
+            Some(typed_words(event, text).map_or_else(|| Doing::Prompt(text.clone()), Doing::Rollback))
         }
         Kind::BeforeTool { tool, change: Change::Files(files) } => {
             let home = Context::home();
@@ -144,17 +154,16 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
                 (Ok(below), Some(home)) => Some(home.join(below)),
                 _ => Some(here?.join(file)),
             };
-            let resolved = files.iter().filter_map(|file| absolute(file).map(|path| dir_of(&path)));
-            Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched: resolved.collect() })
+            let touched = touched::one_per_dir(files.iter().filter_map(absolute));
+            Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched })
         }
         Kind::BeforeTool { change: Change::Command { line, dir }, .. } => {
             let here = here.unwrap_or(Path::new("/"));
             let at = dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
             let verdict = triggers::analyse(line, &at, Context::home().as_deref());
-            let operands = verdict.paths.into_iter().filter(|path| path.is_dir());
             verdict.may_change.then(|| Doing::Tool {
                 reason: format!("before terminal: {}", verdict.summary),
-                touched: [at].into_iter().chain(verdict.dirs).chain(operands).collect(),
+                touched: [at].into_iter().chain(touched::by(&verdict)).collect(),
             })
         }
     }
@@ -162,13 +171,14 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
 
 /// The words of a rollback, if that is what the prompt is and the agent lets it be answered.
 fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
-    typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event.agent, "").is_some())
+    typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event, "").is_some())
 }
 
 /// Whether a checkpoint was called for, as far as the event alone tells.
 fn asks_for_protection(event: &HookEvent) -> bool {
     match &event.kind {
-        Kind::SessionStart | Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => false,
+        Kind::SessionStart | Kind::Continuation | Kind::TurnEnd | Kind::SessionEnd | Kind::Other => false,
+        Kind::BeforeTool { change: Change::Nothing, .. } => false,
         Kind::Prompt { text } => typed_words(event, text).is_none(),
         Kind::BeforeTool { .. } | Kind::Unreadable => true,
     }
@@ -176,19 +186,6 @@ fn asks_for_protection(event: &HookEvent) -> bool {
 
 fn unreadable() -> Doing {
     Doing::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
-}
-
-/// The directory that holds the file itself, if the path is a link to it.
-fn dir_of(path: &Path) -> PathBuf {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if path.is_dir() { path } else { path.parent().map_or_else(|| path.clone(), Path::to_owned) }
-}
-
-/// A short prompt says best what was about to happen. A long one is nobody's business but the agent's.
-fn reason_of(prompt: &str) -> String {
-    let prompt = prompt.trim();
-    let is_short = prompt.chars().count() <= PROMPT_CHARS_MAX && !prompt.contains('\n');
-    if is_short && !prompt.is_empty() { format!("prompt: {}", plain(prompt)) } else { "prompt".to_owned() }
 }
 
 /// Everything that the work needs, in one piece: it may be left behind.
@@ -209,6 +206,19 @@ struct Done {
     missed: Option<String>,
 }
 
+/// What came of making sure of checkpoints.
+struct Protected {
+    /// Why the agent goes on without protection.
+    missed: Option<String>,
+    /// The projects whose checkpoints are being completed in the background.
+    unfinished: Vec<PathBuf>,
+}
+
+fn is_being_completed(one: &Ensured) -> bool {
+    let outcome = one.report.as_ref().ok().map(|report| report.outcome);
+    outcome == Some(Outcome::Skipped(WhySkipped::BeingCompleted))
+}
+
 const NOTHING: Done = Done { answer: None, missed: None };
 
 impl Task {
@@ -222,21 +232,53 @@ impl Task {
             .with_journal(self.around.journal.clone());
         self.enter_turn(&mut manager);
         let problems = std::mem::take(&mut self.around.problems).into_iter().chain(self.complaint.take());
-        for problem in problems {
+        let own_text = self.own_text_problem();
+        for problem in problems.chain(own_text.clone()) {
             manager.note_warning(problem, Context::now());
         }
         match &self.doing {
-            Doing::Rollback(words) => self.rollback(&manager, words),
+            Doing::Rollback(words) => self.rollback(&manager, words, own_text.as_deref()),
             _ if !is_enabled => NOTHING,
-            Doing::Start => NOTHING,
-            Doing::Prompt(reason) => {
-                let missed = self.protect(&manager, reason, &[]);
+            Doing::Start | Doing::Continue | Doing::TurnEnd | Doing::End => NOTHING,
+            Doing::Prompt(_) => {
+                let killed = manager.note_killed_hooks(Context::now());
+                let Protected { missed, unfinished } = self.protect(&manager, PROMPT, &[]);
                 let notice = answer::has_ear(&self.event).then(|| manager.take_notice(Context::now())).flatten();
-                let answer = notice.and_then(|notice| answer::with_context(&self.event, &answer::words(&notice)));
+                let context = notice.map(|notice| answer::words(&notice));
+                let message = self.message(&manager, &unfinished, killed.len());
+                let told = message.and_then(|text| answer::with_message(&self.event, &text, context.as_deref()));
+                let answer = told.or_else(|| answer::with_context(&self.event, &context?));
                 Done { answer, missed }
             }
-            Doing::Tool { reason, touched } => Done { missed: self.protect(&manager, reason, touched), ..NOTHING },
+            Doing::Tool { reason, touched } => {
+                let Protected { missed, unfinished } = self.protect(&manager, reason, touched);
+                let message = self.message(&manager, &unfinished, 0);
+                Done { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
+            }
         }
+    }
+
+    fn own_text_problem(&self) -> Option<String> {
+        let Kind::Prompt { text } = &self.event.kind else { return None };
+        typed::own_text_problem(self.event.agent, text)
+    }
+
+    /// What the user is to be told, if the agent can: each thing once.
+    fn message(&self, manager: &Manager, unfinished: &[PathBuf], killed: usize) -> Option<String> {
+        answer::with_message(&self.event, "", None)?;
+        let late = unfinished.iter().find(|dir| manager.is_to_be_told(dir)).map(|dir| {
+            format!(
+                "piton: the checkpoint of {} takes longer than a prompt may wait. It is being completed in the background; \
+                 files that change before that are not protected in this turn.",
+                plain(&dir.display().to_string())
+            )
+        });
+        let killed = (killed > 0).then(|| {
+            let turns = counted(killed, "earlier turn");
+            format!("piton: {turns} went on without a checkpoint, as the hook was stopped. `piton status` shows more.")
+        });
+        let all: Vec<_> = late.into_iter().chain(killed).collect();
+        (!all.is_empty()).then(|| all.join(" "))
     }
 
     fn enter_turn(&self, manager: &mut Manager) {
@@ -246,21 +288,35 @@ impl Task {
         let (now, turn, here) = (Context::now(), self.event.turn.as_deref(), self.here.as_deref());
         match &self.doing {
             Doing::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
-            Doing::Prompt(_) => manager.begin_turn(session, turn, here, now),
+            Doing::Prompt(prompt) => manager.start_turn(session, self.turn_start(prompt), now),
+            Doing::TurnEnd => manager.end_turn(session, turn, now),
+            Doing::End => manager.end_session(session, now),
             Doing::Tool { .. } => manager.continue_turn(session, turn, now),
+            Doing::Continue => manager.continue_turn_as(session, turn, now),
             Doing::Rollback(_) => {}
         }
     }
 
-    /// Makes sure of a checkpoint where the session began, where it is, and of all that is touched. Why not, if not.
-    fn protect(&self, manager: &Manager, reason: &str, touched: &[PathBuf]) -> Option<String> {
+    fn turn_start(&self, prompt: &str) -> TurnStart {
+        TurnStart {
+            name: self.event.turn.clone(),
+            dir: self.here.clone(),
+            prompt: Some(prompt.to_owned()),
+            agent_version: self.event.version.clone(),
+            mark: self.event.mark.clone(),
+            tells_end: self.event.agent.tells_turn_ends(),
+        }
+    }
+
+    /// Makes sure of a checkpoint where the session began, where it is, and of all that is touched.
+    fn protect(&self, manager: &Manager, reason: &str, touched: &[PathBuf]) -> Protected {
         // Where the session began comes first: what lies within is then known to belong to it.
         let all = manager.root().into_iter().chain(self.here.as_deref());
         let all = all.chain(self.event.roots.iter().chain(touched).map(PathBuf::as_path));
         let mut dirs: Vec<PathBuf> = Vec::new();
         let base = Some(&self.around.base).filter(|base| !base.as_os_str().is_empty());
         let is_ours = |dir: &Path| base.is_some_and(|base| dir.starts_with(base));
-        for dir in all.filter(|dir| !is_shared(dir) && !is_ours(dir)) {
+        for dir in all.filter(|dir| !touched::is_in_shared_dir(dir) && !is_ours(dir)) {
             if !dirs.iter().any(|known| known == dir) && dirs.len() < DIRS_MAX {
                 dirs.push(dir.to_owned());
             }
@@ -268,8 +324,8 @@ impl Task {
         let now = Context::now();
         if dirs.is_empty() {
             let why = "the agent works in a directory that all users share, which is never taken".to_owned();
-            manager.note_unprotected(self.here.as_deref(), why.clone(), now);
-            return Some(why);
+            manager.note_declined(self.here.as_deref(), why.clone(), now);
+            return Protected { missed: Some(why), unfinished: Vec::new() };
         }
         let ensured = manager.ensure_checkpoints(&dirs, reason, now);
         if ensured.iter().any(|one| one.checkpoint().is_some())
@@ -277,23 +333,30 @@ impl Task {
         {
             upkeep::start_if_due(&store, manager.settings(), self.around.config.as_deref());
         }
+        for one in ensured.iter().filter(|one| one.is_unfinished) {
+            upkeep::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
+        }
+        let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_being_completed(one));
+        let unfinished = unfinished.map(|one| one.dir.clone()).collect();
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         if missed.is_some() || !self.is_strict {
-            return missed;
+            return Protected { missed, unfinished };
         }
         // The turn may have had its try, and failed.
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
-        is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned())
+        let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
+        Protected { missed, unfinished }
     }
 
-    fn rollback(&self, manager: &Manager, words: &[String]) -> Done {
+    /// `problem` is what else the user is told.
+    fn rollback(&self, manager: &Manager, words: &[String], problem: Option<&str>) -> Done {
         let root = self.event.session.as_ref().and_then(|session| manager.root_of(session));
         let Some(dir) = root.or_else(|| self.here.clone()) else {
             return NOTHING;
         };
         let (base, config, session) =
             (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
-        let place = Place { dir, base, config, session, has_slash: self.event.agent.passes_slashes() };
+        let place = Place { dir, base, config, session, surface: Surface::of(self.event.agent) };
         let run = || typed::run(&place, words);
         // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
         let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
@@ -303,14 +366,9 @@ impl Task {
             }
             _ => run(),
         };
-        Done { answer: answer::in_place_of_the_model(self.event.agent, &text), missed: None }
+        let text = problem.map_or(text.clone(), |problem| format!("{text}\nwarning: {problem}"));
+        Done { answer: answer::in_place_of_the_model(&self.event, &text), missed: None }
     }
-}
-
-/// Whether everybody may write there, as in `/tmp`. What lies right in it belongs to no project, and taking all of it
-/// would cost more than it saves.
-fn is_shared(dir: &Path) -> bool {
-    fs::metadata(dir).is_ok_and(|found| found.permissions().mode() & 0o1002 == 0o1002)
 }
 
 /// The last thing before the answer: what was missed goes on record, as a turn without protection only if it was to be

@@ -7,6 +7,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::own_text::{self, OwnText};
+use crate::agents::Agent;
+use crate::surface::Surface;
+
 /// Agents are told to wait 15 seconds. A restore that takes longer goes on by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The most that is shown: a diff can be as long as the project.
@@ -14,8 +18,11 @@ const SHOWN_CHARS_MAX: usize = 20_000;
 
 /// The arguments of a rollback that was typed as a prompt; `None` for any other prompt. What begins with a slash is a
 /// command, right or wrong. What begins with `piton rollback` may be the beginning of a sentence: it is a command only if
-/// it goes on like one.
+/// it goes on like one. The text of piton's own command file stands for the command that it was read for.
 pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
+    if let Some(OwnText::Typed { arguments, .. }) = own_text::find(prompt) {
+        return Some(words(arguments));
+    }
     let prompt = prompt.trim();
     let after = |start: &str| {
         prompt.strip_prefix(start).filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
@@ -34,6 +41,19 @@ pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
         Some((first, _)) => names_one(first),
     };
     is_command.then_some(words)
+}
+
+/// The beginning of a warning in the journal about a command file whose text arrived as a prompt. `doctor` looks for it.
+pub(crate) const OWN_TEXT_ARRIVED: &str = "the text of piton's own command file arrived as a prompt";
+
+/// Returns what is wrong with the command file of an agent, by the prompt that it led to.
+pub(super) fn own_text_problem(agent: Agent, prompt: &str) -> Option<String> {
+    let remedy = format!("`piton install {}` in a shell writes the file again", agent.name());
+    match own_text::find(prompt)? {
+        OwnText::Typed { is_skill: true, .. } => None,
+        OwnText::Typed { .. } => Some(format!("{OWN_TEXT_ARRIVED}: the file is of an older version; {remedy}")),
+        OwnText::Quoted => Some(format!("{OWN_TEXT_ARRIVED}, in a form that piton does not know; {remedy}")),
+    }
 }
 
 /// Splits at spaces; quotes and backslashes keep spaces together. A quote that is not closed ends with the text.
@@ -68,8 +88,8 @@ pub(super) struct Place {
     pub(super) config: Option<PathBuf>,
     /// The session in which it was typed: its own later work may be taken back.
     pub(super) session: Option<String>,
-    /// Whether what is typed there may begin with a slash.
-    pub(super) has_slash: bool,
+    /// The place where the answer is read.
+    pub(super) surface: Surface,
 }
 
 /// Runs the rollback, and gives the text that a terminal would show.
@@ -91,7 +111,7 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
     if let Some(config) = &place.config {
         command.arg("--config").arg(config);
     }
-    command.args(arguments(place.session.as_deref(), place.has_slash, words));
+    command.args(arguments(place.session.as_deref(), place.surface, words));
     // What the agent does to this process, it does not do to the restore.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn()?;
@@ -111,9 +131,9 @@ pub(super) fn changes_files(words: &[String]) -> bool {
 }
 
 /// The command and its arguments. What was typed is no option, but for those that may be.
-pub(super) fn arguments(session: Option<&str>, has_slash: bool, words: &[String]) -> Vec<String> {
+pub(super) fn arguments(session: Option<&str>, surface: Surface, words: &[String]) -> Vec<String> {
     let (mut flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| OPTIONS.contains(&word.as_str()));
-    flags.extend((!has_slash).then(|| "--without-slash".to_owned()));
+    flags.push(format!("--surface={}", surface.name()));
     // In one word: an agent may name a session like an option.
     let session = session.map(|session| format!("--session={session}"));
     let start = ["rollback", "-y"].map(str::to_owned).into_iter().chain(session);

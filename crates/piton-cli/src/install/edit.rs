@@ -30,10 +30,12 @@ pub(crate) struct Piece {
 pub(crate) enum What {
     /// One item of the list at that place.
     Item(Value),
-    /// The value at that place, unless somebody else's is there.
-    Member(Value),
     /// A value without which the agent reads nothing; whatever is there already will do.
     Default(Value),
+    /// One word of the list at that place. It is a name of ours, so that the same word is ours wherever it is from.
+    Word(&'static str),
+    /// The value that an older version put at that place, which goes.
+    Gone,
 }
 
 /// A configuration that is being edited.
@@ -57,8 +59,8 @@ pub(crate) struct Ours {
 pub(crate) struct Edited {
     /// The keys that were not there before.
     pub(crate) made: Vec<Vec<String>>,
-    /// Pieces that were left out, because somebody else's stand in their place.
-    pub(crate) taken: Vec<String>,
+    /// Pieces that were left out: where, and why.
+    pub(crate) left: Vec<(String, String)>,
 }
 
 impl Config {
@@ -97,20 +99,18 @@ impl Config {
                         piece.keys.len()
                     }
                 }
-                What::Member(value) => match at(&self.value(), &piece.keys) {
-                    None => self.set_default(&piece.keys, value)?,
-                    Some(there) if there == value => piece.keys.len(),
-                    Some(there) if command_of(there).is_some_and(|line| shell::is_ours(line, agent)) => {
-                        let path = steps(&piece.keys).chain([Step::Key("command".to_owned())]).collect();
-                        self.set_commands(&[path], command_of(value).unwrap_or_default())?;
-                        piece.keys.len()
-                    }
-                    Some(_) => {
-                        edited.taken.push(piece.keys.join("."));
-                        piece.keys.len()
-                    }
-                },
                 What::Default(value) => self.set_default(&piece.keys, value)?,
+                What::Word(word) => match self.word_at(&piece.keys, word) {
+                    Some(_) => piece.keys.len(),
+                    None => self.push(&piece.keys, &Value::from(*word)).unwrap_or_else(|why| {
+                        edited.left.push((piece.keys.join("."), format!("{why}; add `{word}` to it by hand")));
+                        piece.keys.len()
+                    }),
+                },
+                What::Gone => {
+                    self.remove_member_of_ours(&piece.keys, agent)?;
+                    piece.keys.len()
+                }
             };
             let owned = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
             edited.made.extend((found + 1..=piece.keys.len()).map(|depth| owned(&piece.keys[..depth])));
@@ -130,6 +130,16 @@ impl Config {
         while let Some(path) = self.find_ours(pieces, agent) {
             touched.push(path[..path.len() - 1].to_vec());
             self.remove(&path)?;
+        }
+        for piece in pieces {
+            if let What::Word(word) = &piece.what
+                && let Some(at) = self.word_at(&piece.keys, word)
+            {
+                let list: Vec<_> = steps(&piece.keys).collect();
+                let path: Vec<_> = list.iter().cloned().chain([Step::Item(at)]).collect();
+                // A list that cannot be edited keeps a name that means nothing any more.
+                touched.extend(self.remove(&path).is_ok().then_some(list));
+            }
         }
         for mut path in touched {
             while !path.is_empty() {
@@ -213,12 +223,48 @@ impl Config {
     }
 
     /// Takes out what stands at these keys.
-    #[cfg(any(test, fuzzing))]
     pub(crate) fn unset(&mut self, keys: &[&str]) -> Result<(), String> {
         self.remove(&steps(keys).collect::<Vec<_>>())
     }
 
-    /// One piece of ours to be removed: an item, a handler among others in an item, or a member.
+    /// Returns the position of a word in the list at `keys`.
+    fn word_at(&self, keys: &[&str], word: &str) -> Option<usize> {
+        at(&self.value(), keys)?.as_array()?.iter().position(|item| item == word)
+    }
+
+    /// Removes the member at `keys` if its command line is ours, and the sections that are empty then: Hermes fails on those.
+    fn remove_member_of_ours(&mut self, keys: &[&str], agent: Agent) -> Result<(), String> {
+        if !self.has_member_of_ours(keys, agent) {
+            return Ok(());
+        }
+        self.remove(&steps(keys).collect::<Vec<_>>())?;
+        for depth in (1..keys.len()).rev() {
+            let is_empty = match at(&self.value(), &keys[..depth]) {
+                Some(Value::Object(members)) => members.is_empty(),
+                other => other == Some(&Value::Null),
+            };
+            if is_empty {
+                self.remove(&steps(&keys[..depth]).collect::<Vec<_>>())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_member_of_ours(&self, keys: &[&str], agent: Agent) -> bool {
+        at(&self.value(), keys).and_then(command_of).is_some_and(|line| shell::is_ours(line, agent))
+    }
+
+    /// The keys at which an older version left something, or where a word is missing that this one needs.
+    pub(crate) fn outdated(&self, pieces: &[Piece], agent: Agent) -> Vec<String> {
+        let is_outdated = |piece: &&Piece| match piece.what {
+            What::Gone => self.has_member_of_ours(&piece.keys, agent),
+            What::Word(word) => self.word_at(&piece.keys, word).is_none(),
+            _ => false,
+        };
+        pieces.iter().filter(is_outdated).map(|piece| piece.keys.join(".")).collect()
+    }
+
+    /// One piece of ours to be removed: an item, a handler among others in an item, or a member of an older version.
     fn find_ours(&self, pieces: &[Piece], agent: Agent) -> Option<Vec<Step>> {
         let value = self.value();
         let command = roots(pieces).iter().find_map(|root| paths_of_ours(&value, root, agent).pop())?;
@@ -365,7 +411,7 @@ fn roots(pieces: &[Piece]) -> Vec<Vec<Step>> {
     for piece in pieces {
         let depth = if matches!(piece.what, What::Item(_)) { 1 } else { piece.keys.len() };
         let root: Vec<_> = steps(&piece.keys[..depth]).collect();
-        if !matches!(piece.what, What::Default(_)) && !roots.contains(&root) {
+        if !matches!(piece.what, What::Default(_) | What::Word(_)) && !roots.contains(&root) {
             roots.push(root);
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use piton::{Error, ErrorKind, Result};
@@ -18,20 +18,26 @@ const TEMP_PREFIX: &str = ".piton-tmp-";
 
 /// The text of a file, `None` where there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
-    let real = real_path(path)?;
-    let opened = fs::metadata(&real).and_then(|stat| Ok((stat, File::open(&real)?)));
+    // A FIFO is not waited for: it is refused.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(nonblocking).open(path);
+    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
     let (stat, file) = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|error| Error::io("read", path, error))?,
     };
     if !stat.is_file() || stat.len() > BYTES_MAX {
-        let why = if stat.is_file() { "it is too large for a configuration" } else { "it is no file" };
-        return Err(Error::new(ErrorKind::Invalid, "read").with_path(path).because(why));
+        let why = match stat.is_file() {
+            true => format!("it is too large for a configuration (more than {} MB)", BYTES_MAX >> 20),
+            false => "it is not a regular file".to_owned(),
+        };
+        let hint = "put a file with settings in its place, or remove it";
+        return Err(Error::new(ErrorKind::Invalid, "read").with_path(path).because(why).with_hint(hint));
     }
     let mut text = String::new();
     match file.take(BYTES_MAX).read_to_string(&mut text) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            let error = Error::new(ErrorKind::Invalid, "edit").with_path(path).because("it is not UTF-8");
+            let error = Error::new(ErrorKind::Invalid, "read").with_path(path).because("it is not UTF-8");
             Err(error.with_hint("save it as UTF-8, then try again; nothing was changed"))
         }
         read => read.map(|_| Some(text)).map_err(|error| Error::io("read", path, error)),

@@ -15,9 +15,11 @@ mod flow;
 pub(crate) mod jsonc;
 #[cfg(test)]
 mod jsonc_tests;
+pub(crate) mod outdated;
 pub(crate) mod record;
 pub(crate) mod setup;
 pub(crate) mod shell;
+pub(crate) mod switch;
 pub(crate) mod trust;
 mod yaml;
 
@@ -27,7 +29,7 @@ use std::path::{Path, PathBuf};
 use piton::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
-use self::edit::{Config, Format, What};
+use self::edit::{Config, What};
 use self::record::{Before, Changed, Record, Records};
 use self::setup::{ConfigFile, OwnFile, Setup, Whose};
 use crate::agents::Agent;
@@ -90,25 +92,6 @@ impl<'a> Planner<'a> {
         Change { path: path.to_owned(), before, after, remember, copy: None }
     }
 
-    /// Turns automatic checkpoints on in piton's own configuration, if they are off.
-    pub(crate) fn enable(&mut self, path: &Path) -> Result<Option<Change>> {
-        let before = self.read(path)?;
-        let failed = |why: String| {
-            let hint = format!("write `enabled: true` under `checkpoints:` in {}, then try again", path.display());
-            Error::new(ErrorKind::Invalid, "turn checkpoints on in").with_path(path).because(why).with_hint(hint)
-        };
-        let mut config = Config::parse(before.as_deref().unwrap_or_default(), Format::Yaml).map_err(failed)?;
-        let set = match &config.value()["checkpoints"] {
-            Value::Bool(true) => Ok(()),
-            Value::Bool(false) => config.set(&["checkpoints"], &json!(true)),
-            _ => config.set(&["checkpoints", "enabled"], &json!(true)),
-        };
-        set.map_err(failed)?;
-        let after = config.text().to_owned();
-        Ok((before.as_deref() != Some(&after) && !after.is_empty())
-            .then(|| self.change(path, before, Some(after), None)))
-    }
-
     pub(crate) fn install(&mut self, agent: Agent, setup: &Setup) -> Result<AgentPlan> {
         let record = self.records.get(agent, self.whose.project())?;
         let mut plan = AgentPlan { agent, changes: Vec::new(), left: Vec::new(), was_there: false, forget: Vec::new() };
@@ -129,10 +112,9 @@ impl<'a> Planner<'a> {
         let has_ours = !config.our_commands(&file.pieces, plan.agent).is_empty();
         plan.was_there |= has_ours;
         let edited = config.install(&file.pieces, plan.agent).map_err(failed)?;
-        plan.left.extend(edited.taken.into_iter().map(|key| Left {
-            what: format!("`{key}` in {}", file.path.display()),
-            why: "somebody else's is there".to_owned(),
-        }));
+        plan.left.extend(
+            edited.left.into_iter().map(|(key, why)| Left { what: format!("`{key}` in {}", file.path.display()), why }),
+        );
         if before.as_deref() == Some(config.text()) {
             return Ok(());
         }
@@ -243,7 +225,9 @@ impl<'a> Planner<'a> {
 /// Whether a file is one that we wrote and nobody changed. One that an agent runs is ours by its mark alone: a changed
 /// one must not stay behind or stand in the way.
 fn is_ours(file: &OwnFile, text: &str, known: Option<&Changed>) -> bool {
-    let is_unchanged = text == file.text || known.is_some_and(|known| known.after == files::sum(text.as_bytes()));
+    let is_unchanged = text == file.text
+        || file.older.contains(&text)
+        || known.is_some_and(|known| known.after == files::sum(text.as_bytes()));
     is_unchanged || text.contains(file.mark) && (file.is_needed || known.is_none())
 }
 
@@ -266,7 +250,9 @@ fn refused(file: &ConfigFile, action: &str, why: &str) -> Error {
     for piece in &file.pieces {
         match &piece.what {
             What::Item(item) => edit::put(&mut wanted, &piece.keys, json!([item])),
-            What::Member(value) | What::Default(value) => edit::put(&mut wanted, &piece.keys, value.clone()),
+            What::Default(value) => edit::put(&mut wanted, &piece.keys, value.clone()),
+            What::Word(word) => edit::put(&mut wanted, &piece.keys, json!([word])),
+            What::Gone => {}
         }
     }
     let hint = format!("nothing was changed; mend the file and try again, or do it by hand: {wanted}");
@@ -317,9 +303,12 @@ pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, 
     }
     if !is_install {
         let dirs = record.files.iter().filter(|known| plan.forget.contains(&known.path)).flat_map(|known| &known.dirs);
-        files::remove_empty(dirs.cloned().collect());
+        let dirs: Vec<_> = dirs.cloned().collect();
+        files::remove_empty(dirs.clone());
         record.files.retain(|known| !plan.forget.contains(&known.path));
         records.put(plan.agent, &record)?;
+        let left: Vec<_> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
+        records.hand_over(&left)?;
     }
     Ok(())
 }

@@ -47,6 +47,19 @@ pub(crate) enum Before {
     Copy(String),
 }
 
+/// That installing has turned checkpoints on in piton's own configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Switched {
+    pub(crate) file: Changed,
+    /// The value that was there before, if there was one.
+    pub(crate) was: Option<serde_json::Value>,
+    /// The keys that lead to it.
+    pub(crate) keys: Vec<String>,
+}
+
+/// The name of that record. It has no ending: those with `.json` are of agents.
+const SWITCH: &str = "enabled";
+
 /// All records of one store.
 pub(crate) struct Records {
     dir: PathBuf,
@@ -94,16 +107,65 @@ impl Records {
         if record.files.is_empty() {
             return files::remove(&path);
         }
-        let text = serde_json::to_string_pretty(record).map_err(|error| {
-            Error::new(ErrorKind::Invalid, "remember what was installed").because(error.to_string())
-        })?;
-        files::write(&path, text.as_bytes(), 0o600)
+        write_record(&path, record)
+    }
+
+    /// The files of all installations.
+    fn paths(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
+        paths.sort();
+        paths
     }
 
     /// How many installations there are.
     pub(crate) fn count(&self) -> usize {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "json")).count()
+        self.paths().len()
+    }
+
+    /// Returns true if there is an installation besides those of these agents in this place.
+    pub(crate) fn has_others(&self, agents: &[Agent], project: Option<&Path>) -> bool {
+        let own: Vec<_> = agents.iter().map(|agent| self.path(*agent, project)).collect();
+        self.paths().iter().any(|path| !own.contains(path))
+    }
+
+    /// Directories that were made for one installation and hold files of another are removed with the other one.
+    pub(crate) fn hand_over(&self, dirs: &[PathBuf]) -> Result<()> {
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        for path in self.paths() {
+            let Some(mut record) = read_own(&path)?.and_then(|text| serde_json::from_str::<Record>(&text).ok()) else {
+                continue;
+            };
+            let mut is_changed = false;
+            for known in &mut record.files {
+                let new: Vec<_> = dirs
+                    .iter()
+                    .filter(|dir| known.path.starts_with(dir) && !known.dirs.contains(dir))
+                    .cloned()
+                    .collect();
+                is_changed |= !new.is_empty();
+                known.dirs = [new, std::mem::take(&mut known.dirs)].concat();
+            }
+            if is_changed {
+                write_record(&path, &record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the record of turning checkpoints on in piton's own configuration.
+    pub(crate) fn switch(&self) -> Result<Option<Switched>> {
+        Ok(read_own(&self.dir.join(SWITCH))?.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Remembers that, or forgets it.
+    pub(crate) fn put_switch(&self, switched: Option<&Switched>) -> Result<()> {
+        match switched {
+            Some(switched) => write_record(&self.dir.join(SWITCH), switched),
+            None => files::remove(&self.dir.join(SWITCH)),
+        }
     }
 
     /// Keeps a copy of what a file was; its name.
@@ -126,6 +188,12 @@ impl Records {
         // Whatever a damaged record says, it is a name in this directory.
         self.dir.join("copies").join(Path::new(name).file_name().unwrap_or_default())
     }
+}
+
+fn write_record(path: &Path, record: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(record)
+        .map_err(|error| Error::new(ErrorKind::Invalid, "remember what was installed").because(error.to_string()))?;
+    files::write(path, text.as_bytes(), 0o600)
 }
 
 /// A file that we wrote; `None` where it is missing or damaged.

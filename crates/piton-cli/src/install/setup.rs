@@ -14,7 +14,11 @@ pub(crate) const TIMEOUT_SECS: u64 = 15;
 const PLUGIN: &str = include_str!("texts/piton.js");
 const ROLLBACK_MD: &str = include_str!("texts/rollback.md");
 const ROLLBACK_TOML: &str = include_str!("texts/rollback.toml");
+const ROLLBACK_TOML_0_1: &str = include_str!("texts/0.1/rollback.toml");
+const ROLLBACK_QWEN: &str = include_str!("texts/rollback-qwen.md");
 const ROLLBACK_SKILL: &str = include_str!("texts/SKILL.md");
+const HERMES_PLUGIN: &str = include_str!("texts/hermes/__init__.py");
+const HERMES_MANIFEST: &str = include_str!("texts/hermes/plugin.yaml");
 
 /// Whose configuration something is installed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +110,8 @@ pub(crate) struct OwnFile {
     pub(crate) text: String,
     /// Words that every version of it holds, and nobody else's file.
     pub(crate) mark: &'static str,
+    /// The texts that older versions of piton wrote.
+    pub(crate) older: &'static [&'static str],
     /// Without it the agent would not be protected; otherwise it is a convenience.
     pub(crate) is_needed: bool,
 }
@@ -113,12 +119,14 @@ pub(crate) struct OwnFile {
 /// The events at which an agent calls us. The first that is not a session's start is the one that doctor fires.
 fn events(agent: Agent) -> &'static [&'static str] {
     match agent {
-        Agent::Claude | Agent::Codex | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse"],
-        Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool"],
+        // A new entry would have to be approved in Codex before it runs any.
+        Agent::Codex => &["SessionStart", "UserPromptSubmit", "PreToolUse"],
+        Agent::Claude | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"],
+        Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool", "AfterAgent", "SessionEnd"],
         Agent::Cursor => &["sessionStart", "beforeSubmitPrompt", "preToolUse"],
-        Agent::Hermes => &["on_session_start", "pre_llm_call", "pre_tool_call"],
+        Agent::Hermes => &["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"],
         Agent::Crush => &["PreToolUse"],
-        Agent::Copilot => &["sessionStart", "userPromptSubmitted", "preToolUse"],
+        Agent::Copilot => &["sessionStart", "userPromptSubmitted", "preToolUse", "agentStop", "sessionEnd"],
         Agent::Opencode => &["chat.message", "tool.execute.before"],
         Agent::Plain => &[],
     }
@@ -192,8 +200,9 @@ fn pieces(agent: Agent, whose: &Whose, caller: &Caller) -> Vec<Piece> {
     match agent {
         Agent::Cursor => pieces.insert(0, Piece { keys: vec!["version"], what: What::Default(json!(1)) }),
         Agent::Hermes => {
-            let value = json!({"type": "exec", "command": caller.line(&["rollback"])});
-            pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Member(value) });
+            // A quick command gets no arguments, and would come before the plugin's.
+            pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Gone });
+            pieces.push(Piece { keys: vec!["plugins", "enabled"], what: What::Word("piton") });
         }
         _ => {}
     }
@@ -207,6 +216,11 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
         path,
         text: text.to_owned(),
         mark: "Written by `piton install",
+        older: match agent {
+            Agent::Gemini => &[ROLLBACK_TOML_0_1],
+            Agent::Qwen => &[ROLLBACK_MD],
+            _ => &[],
+        },
         is_needed: false,
     };
     let dir = match whose {
@@ -217,7 +231,9 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
     match agent {
         Agent::Claude | Agent::Qwen => {
             configs.push(json(dir.join("settings.json")));
-            files.push(rollback(dir.join("commands/rollback.md"), ROLLBACK_MD));
+            // Claude passes on what was typed, Qwen the text of the file.
+            let text = if agent == Agent::Claude { ROLLBACK_MD } else { ROLLBACK_QWEN };
+            files.push(rollback(dir.join("commands/rollback.md"), text));
         }
         Agent::Gemini => {
             configs.push(json(dir.join("settings.json")));
@@ -231,15 +247,16 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
         Agent::Hermes => {
             let path = dir.join("config.yaml");
             configs.push(ConfigFile { path, format: Format::Yaml, pieces: pieces(agent, whose, caller) });
+            let plugin = HERMES_PLUGIN.replace("@COMMAND@", &hook_words(agent, caller));
+            let plugin = plugin.replace("@TIMEOUT_SECS@", &TIMEOUT_SECS.to_string());
+            files.push(rollback(dir.join("plugins/piton/plugin.yaml"), HERMES_MANIFEST));
+            files.push(rollback(dir.join("plugins/piton/__init__.py"), &plugin));
         }
         Agent::Opencode => {
-            let words = [caller.program.as_str(), "hook", agent.name()];
-            let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
-            let command = json!(words).to_string();
-            let text = PLUGIN.replace("@COMMAND@", &command);
+            let text = PLUGIN.replace("@COMMAND@", &hook_words(agent, caller));
             let text = text.replace("@DEADLINE_MS@", &(TIMEOUT_SECS * 1000).to_string());
             let mark = "Written by `piton install opencode`";
-            files.push(OwnFile { path: dir.join("plugins/piton.js"), text, mark, is_needed: true });
+            files.push(OwnFile { path: dir.join("plugins/piton.js"), text, mark, older: &[], is_needed: true });
         }
         Agent::Copilot => {
             let hooks = events(agent).iter().map(|event| {
@@ -247,12 +264,20 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
             });
             let value = json!({"version": 1, "hooks": hooks.collect::<serde_json::Map<_, _>>()});
             let text = serde_json::to_string_pretty(&value).expect("plain data") + "\n";
-            files.push(OwnFile { path: dir.join("hooks/piton.json"), text, mark: " hook copilot ", is_needed: true });
+            let path = dir.join("hooks/piton.json");
+            files.push(OwnFile { path, text, mark: " hook copilot ", older: &[], is_needed: true });
             files.push(rollback(dir.join("skills/rollback/SKILL.md"), ROLLBACK_SKILL));
         }
         Agent::Plain => return None,
     }
     Some(Setup { configs, files, todo: todo(agent) })
+}
+
+/// The words of the hook's command as a list in JSON, which JavaScript and Python read as well.
+fn hook_words(agent: Agent, caller: &Caller) -> String {
+    let words = [caller.program.as_str(), "hook", agent.name()];
+    let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
+    json!(words).to_string()
 }
 
 /// Where a project keeps things for an agent, below its root.
@@ -287,11 +312,10 @@ fn todo(agent: Agent) -> &'static str {
     match agent {
         Agent::Codex => "start codex and approve the hooks in /hooks: until then it does not run them",
         Agent::Gemini => "start gemini where you work and trust the folder: it runs hooks in trusted folders only",
-        Agent::Copilot => "start copilot where you work and trust the folder: it runs hooks in trusted folders only",
         Agent::Hermes => "start hermes in a terminal and say yes when it asks about the hooks (or use --trust)",
         Agent::Cursor => "restart Cursor",
         Agent::Opencode => "restart opencode; there is no /rollback in it: use `piton rollback` in a shell",
-        Agent::Claude | Agent::Qwen | Agent::Crush | Agent::Plain => {
+        Agent::Claude | Agent::Qwen | Agent::Crush | Agent::Copilot | Agent::Plain => {
             "start a new session: running ones go on as they are"
         }
     }

@@ -25,7 +25,6 @@ pub(crate) fn trust(agent: Agent, homes: &Homes, config: &Path, ours: &[Ours], d
         Agent::Codex => codex(&homes.codex, config, ours),
         Agent::Hermes => hermes(homes, config, ours, accepts_all),
         Agent::Gemini => gemini(&homes.gemini, dir),
-        Agent::Copilot => copilot(&homes.copilot, dir),
         _ => Trust::Yes,
     }
 }
@@ -103,13 +102,6 @@ fn gemini(home: &Path, dir: &Path) -> Trust {
         }
     }
     known
-}
-
-fn copilot(home: &Path, dir: &Path) -> Trust {
-    let settings = read(&home.join("config.json"), Format::Json);
-    let folders = ["trusted_folders", "trustedFolders"].iter().filter_map(|key| settings[*key].as_array()).flatten();
-    let is_trusted = folders.filter_map(Value::as_str).any(|folder| dir.starts_with(folder));
-    if is_trusted { Trust::Yes } else { Trust::Unknown }
 }
 
 fn read(path: &Path, format: Format) -> Value {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use piton::{Change, Checkpoint, CheckpointId};
 
-use crate::cmd::rollback::who;
+use crate::cmd::rollback::{earlier, who};
 use crate::output::{local, plain};
 
 /// One checkpoint, in words.
@@ -28,9 +28,9 @@ impl Row {
             id: checkpoint.id,
             number,
             when: local(checkpoint.time).date_and_time(),
-            reason: plain(&checkpoint.reason),
+            reason: plain(&checkpoint.headline()) + &earlier(checkpoint),
             who: who(checkpoint),
-            session: checkpoint.facts.origin.session.clone(),
+            session: checkpoint.newest_origin().session,
             change: None,
         }
     }

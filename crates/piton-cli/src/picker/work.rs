@@ -17,13 +17,17 @@ use piton::{
 use super::list::Row;
 use super::patch::Patch;
 use super::state::{Action, Deed, Done, Event, Planned, Trouble};
-use crate::cmd::restore::{other_line, plan_lines, report_text, tell_agents};
+use crate::cmd::restore::{other_lines, plan_lines, report_text, tell_agents};
 use crate::context::Context;
 use crate::output::plain;
+use crate::surface::Surface;
 
 /// How many versions of a file are compared with the one that is there now. A checkpoint with yet another version is
 /// shown, whether it differs or not.
 const VERSIONS_COMPARED_MAX: usize = 8;
+
+/// How many paths of another session's work a plan names.
+const OTHER_PATHS_MAX: usize = 5;
 
 /// What all workers work on.
 pub(super) struct Ground {
@@ -226,13 +230,13 @@ fn describe(deed: &Deed, prepared: &Restore<'_>) -> Planned {
     Planned {
         deed: deed.clone(),
         target: target.id,
-        reason: plain(&target.reason),
+        reason: plain(&target.headline()),
         written: plan.written().count(),
         removed: plan.removed().count(),
         left: plan.left().len(),
         changes: plan.changes(),
         lines: plan_lines(plan),
-        others: prepared.others().iter().map(other_line).collect(),
+        others: prepared.others().iter().flat_map(|other| other_lines(other, OTHER_PATHS_MAX)).collect(),
     }
 }
 
@@ -251,5 +255,5 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
     }
     let report = prepared.apply()?;
     tell_agents(&ground.settings, &ground.store, &ground.project, &report);
-    Ok(Done { outcome: report.outcome, text: report_text(&report, &[]) })
+    Ok(Done { outcome: report.outcome, text: report_text(&report, &[], Surface::Shell, None) })
 }

@@ -262,3 +262,18 @@ fn two_at_the_same_moment_change_both_settings() {
         }
     }
 }
+
+#[test]
+fn a_file_that_is_made_may_be_missing_before() {
+    for verb in [&["init"][..], &["set", "max_files", "7"]] {
+        let sandbox = Sandbox::new();
+        let path = sandbox.root().join("own/config.yaml");
+        let ran = run(in_dir(&sandbox, &sandbox.project()).arg("--config").arg(&path).arg("config").args(verb)).done();
+        assert_eq!(ran.stderr, "", "{verb:?}");
+        assert!(path.is_file());
+    }
+    let sandbox = Sandbox::new();
+    let missing = sandbox.root().join("missing.yaml");
+    let ran = run(in_dir(&sandbox, &sandbox.project()).arg("--config").arg(&missing).arg("config"));
+    assert!(ran.stderr.contains("missing.yaml"), "a call that only looks is told: {ran:?}");
+}

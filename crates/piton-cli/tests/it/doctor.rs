@@ -145,7 +145,7 @@ fn the_last_event_of_each_agent_is_shown() {
     assert!(last("claude")["time"].as_str().is_some_and(|time| time.starts_with("20")), "{}", last("claude"));
     assert_eq!((last("gemini"), last("codex")), (Value::Null, Value::Null), "each has its own");
     home.call("gemini", "0", &json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": cwd, "prompt": "x"}));
-    assert_eq!(last("gemini")["what"], "a prompt", "nothing had changed, so that there is no new checkpoint");
+    assert_eq!(last("gemini")["what"], "prompt: x", "nothing had changed, so that there is no new checkpoint");
     let said = run(home.command().arg("--no-fire")).stdout;
     assert!(said.contains("claude    hooked up, last event 20") && said.contains(": prompt: do it"), "{said}");
 }
@@ -389,4 +389,46 @@ fn turns_without_a_checkpoint_are_counted() {
     assert_eq!((&answer["ok"], &claude["unprotected_turns"]), (&json!(false), &json!(2)), "{answer}");
     assert_eq!(claude["last_event"]["level"], "unprotected");
     assert!(words(claude).contains("2 turns went on without a checkpoint") && words(claude).contains("the last: "));
+}
+
+#[test]
+fn a_command_file_that_goes_to_the_model_is_named() {
+    let home = Home::new();
+    let install = |agent: &str| {
+        let mut command = clean_command(PITON);
+        run(command.env("HOME", home.sandbox.home()).current_dir(home.sandbox.project()).args(["install", agent]))
+            .done();
+    };
+    home.sandbox.tree("a");
+    install("gemini");
+    assert_eq!(words(of(&home.doctor(), "gemini")), "");
+    // A file of version 0.1.
+    let file = home.put(".gemini/commands/rollback.toml", include_str!("../../src/install/texts/0.1/rollback.toml"));
+    let found = words(of(&home.doctor(), "gemini"));
+    assert!(
+        found.contains("rollback.toml is of another version of piton") && found.contains("`piton install gemini`"),
+        "{found}"
+    );
+    fs::remove_file(&file).expect("a file");
+    install("gemini");
+    assert_eq!(words(of(&home.doctor(), "gemini")), "");
+    // A prompt that such a file led to is on record, until the file is written again.
+    fs::remove_file(&file).expect("a file");
+    let old = include_str!("../../src/install/texts/0.1/rollback.toml").split("\"\"\"").nth(1).expect("a prompt");
+    let sent =
+        json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": home.sandbox.project(), "prompt": old});
+    home.call("gemini", "0", &sent);
+    let found = words(of(&home.doctor(), "gemini"));
+    assert!(found.contains("the text of piton's own command file arrived as a prompt"), "{found}");
+    // Hermes had a quick command that drops its arguments.
+    install("hermes");
+    let config = home.sandbox.home().join(".hermes/config.yaml");
+    let text = fs::read_to_string(&config).expect("a file");
+    fs::write(
+        &config,
+        format!("{text}quick_commands:\n  piton: {{\"type\": \"exec\", \"command\": \"{PITON} rollback\"}}\n"),
+    )
+    .expect("a file");
+    let found = words(of(&home.doctor(), "hermes"));
+    assert!(found.contains("`quick_commands.piton` in ") && found.contains("/piton may only list"), "{found}");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use testkit::Sandbox;
 
-use crate::hook_kit::{checkpoints, event, hook, hook_command, prompt, send};
+use crate::hook_kit::{checkpoints, event, hook, hook_command, journal, prompt, send};
 use crate::kit::piton;
 
 /// A project with two checkpoints and a change since.
@@ -46,7 +46,13 @@ fn shown(agent: &str, answer: &str) -> String {
     };
     assert_eq!(answer[flag], value);
     assert_eq!(answer.as_object().map(serde_json::Map::len), Some(2));
-    answer[text].as_str().expect("text").to_owned()
+    let text = answer[text].as_str().expect("text");
+    if agent == "copilot" {
+        // It renders Markdown, which leaves alone what is between fences.
+        let inner = text.strip_prefix("```\n").and_then(|text| text.strip_suffix("\n```"));
+        return inner.unwrap_or_else(|| panic!("no fences: {text}")).to_owned();
+    }
+    text.to_owned()
 }
 
 #[test]
@@ -56,11 +62,14 @@ fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
         let type_in =
             |turn: &str, text: &str| shown(agent, &hook(&sandbox, &[agent], said(&sandbox, agent, turn, text)));
         let as_command = |args: &[&str]| piton(&sandbox, args).stdout.trim_end().to_owned();
-        let list = as_command(&["rollback"]);
         // Codex lets nothing through that begins with a slash.
-        let told = if agent == "codex" { list.replace("  /rollback ", "  piton rollback ") } else { list.clone() };
-        let without_gaps = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(without_gaps(&type_in("t3", "piton rollback")), without_gaps(&told), "{agent}");
+        let name = if agent == "codex" { "piton rollback" } else { "/rollback" };
+        let next = format!(
+            "  {name} N        restore to checkpoint N\n  {name} diff N   preview changes since checkpoint N\n  \
+             {name} N FILE   restore a single file from checkpoint N"
+        );
+        let list = format!("{}\n\n{next}", as_command(&["rollback"]));
+        assert_eq!(type_in("t3", "piton rollback"), list, "{agent}");
         assert_eq!(type_in("t4", "piton rollback diff 2"), as_command(&["rollback", "diff", "2"]), "{agent}");
         assert_eq!(checkpoints(&sandbox, &["turn"]).len(), 2, "numbers stay as they were shown");
         let planned = type_in("t4", "/rollback 2 --dry-run b.txt");
@@ -69,12 +78,90 @@ fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
         assert!(type_in("t5", "/rollback 2 b.txt").starts_with("Restored to "), "{agent}");
         assert_eq!(fs::read_to_string(sandbox.path("b.txt")).expect("a file"), "1");
         assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "3");
-        assert!(type_in("t6", " /rollback 2\n").starts_with("Restored to "), "{agent}");
+        let restored = type_in("t6", " /rollback 2\n");
+        assert!(restored.starts_with("Restored to "), "{agent}");
+        let back = restored.split('`').find(|words| words.starts_with(name)).expect("a way back");
+        assert!(
+            restored.contains(&format!("is saved as {}: `{back}`", &back[name.len() + 1..])),
+            "{agent}: {restored}"
+        );
         assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "2");
         assert!(!sandbox.path("new.txt").exists(), "{agent}");
-        assert!(type_in("t7", "/rollback 99").contains("error: cannot find the checkpoint 99"), "{agent}");
+        let missing = type_in("t7", "/rollback 99");
+        assert!(missing.contains("error: cannot find the checkpoint 99"), "{agent}");
+        assert!(missing.contains(&format!("hint: `{name}` lists the checkpoints")), "{agent}: {missing}");
         assert!(type_in("t8", "/rollback --base=/x").contains("error: cannot take"), "{agent}");
     }
+}
+
+/// The text that an agent sends in place of `/rollback ARGS`, with a command file as version 0.1 wrote it.
+fn expanded(agent: &str, arguments: &str) -> String {
+    let (gemini, qwen, skill) = (
+        include_str!("../../src/install/texts/0.1/rollback.toml"),
+        include_str!("data/commands-0.1/qwen.md"),
+        include_str!("data/commands-0.1/copilot.md"),
+    );
+    let body = |text: &'static str| text.split_once("\n---\n").expect("a head").1.trim();
+    let typed = if arguments.is_empty() { String::new() } else { format!("\n\n/rollback {arguments}") };
+    match agent {
+        "gemini" => gemini.split("\"\"\"").nth(1).expect("a prompt").trim_start().to_owned() + &typed,
+        "copilot" => {
+            let named = if arguments.is_empty() { String::new() } else { format!("\n\nARGUMENTS: {arguments}") };
+            format!(
+                "The user explicitly invoked the \"/rollback\" skill. Follow its instructions now.\n\n\
+                 <skill-context name=\"rollback\">\nBase directory for this skill: /home/u/.copilot/skills/rollback\n\n\
+                 {}\n{named}\n</skill-context>",
+                body(skill)
+            )
+        }
+        _ => body(qwen).to_owned() + &typed,
+    }
+}
+
+#[test]
+fn the_text_of_a_command_file_is_the_command_that_was_typed_and_no_turn() {
+    for agent in ["claude", "gemini", "qwen", "copilot"] {
+        let sandbox = project(agent);
+        let type_in = |turn: &str, arguments: &str| {
+            let sent = said(&sandbox, agent, turn, &expanded(agent, arguments));
+            shown(agent, &hook(&sandbox, &[agent], sent))
+        };
+        assert!(type_in("t3", "").starts_with("📸 Checkpoints for "), "{agent}");
+        assert!(type_in("t4", "diff 2").contains("diff --git a/a.txt b/a.txt"), "{agent}");
+        assert!(type_in("t5", "2 b.txt").starts_with("Restored to "), "{agent}");
+        assert_eq!(fs::read_to_string(sandbox.path("b.txt")).expect("a file"), "1", "{agent}");
+        assert_eq!(checkpoints(&sandbox, &["kind"]), [["auto"], ["auto"], ["safety"]], "{agent}");
+        // Copilot's skill is as it should be; the files of the others are of an older version, and doctor is to know.
+        let is_warned = journal(&sandbox).contains("the text of piton's own command file arrived as a prompt");
+        assert_eq!(is_warned, agent != "copilot", "{agent}");
+    }
+}
+
+#[test]
+fn a_prompt_that_quotes_a_command_file_gets_its_checkpoint() {
+    let sandbox = project("gemini");
+    let quoted = format!("What does this mean?\n{}", expanded("gemini", "2"));
+    assert_eq!(hook(&sandbox, &["gemini"], said(&sandbox, "gemini", "t3", &quoted)), "");
+    assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "3");
+    assert_eq!(checkpoints(&sandbox, &["kind"]).len(), 3);
+    assert!(journal(&sandbox).contains("in a form that piton does not know"), "{}", journal(&sandbox));
+}
+
+#[test]
+fn the_plugin_in_hermes_is_answered_with_what_works_there() {
+    let sandbox = project("hermes");
+    let type_in = |arguments: &str| {
+        let sent = json!({"hook_event_name": "piton_command", "session_id": "s", "cwd": sandbox.project(), "prompt": arguments});
+        let answer: Value = serde_json::from_str(&hook(&sandbox, &["hermes"], sent.to_string())).expect("JSON");
+        answer["text"].as_str().expect("text").to_owned()
+    };
+    let list = type_in("");
+    assert!(list.starts_with("📸 ") && list.contains("\n  /piton diff N   preview changes"), "{list}");
+    let restored = type_in("2");
+    assert!(restored.starts_with("Restored to ") && restored.contains(": `/piton "), "{restored}");
+    assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "1");
+    assert_eq!(checkpoints(&sandbox, &["kind"]), [["auto"], ["auto"], ["safety"]]);
+    assert!(type_in("--base=/x").contains("error: cannot take"));
 }
 
 #[test]

@@ -194,7 +194,8 @@ fn every_project_that_a_command_touches_has_its_checkpoint_and_home_has_none() {
         assert_eq!(checkpoints_of(&sandbox, dir, &["turn"]), [["t"]], "{}", dir.display());
     }
     assert_eq!(fs::read_dir(sandbox.store().join("refs/hermes")).expect("refs").count(), 3);
-    assert_eq!(journal(&sandbox), "");
+    let named = format!("{} is in no project", sandbox.home().join("h").display());
+    assert!(journal(&sandbox).contains(&named) && journal(&sandbox).lines().count() == 1, "{}", journal(&sandbox));
 }
 
 #[test]
@@ -337,14 +338,15 @@ fn two_sessions_at_once_have_one_each() {
 }
 
 #[test]
-fn a_long_prompt_is_not_quoted() {
+fn a_long_prompt_is_shown_by_its_first_line() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt = 1");
     for (turn, text) in [("1", "short"), ("2", &*"long ".repeat(20)), ("3", "two\nlines"), ("4", "")] {
         sandbox.write("x.txt", turn);
         hook(&sandbox, &["claude"], prompt(&sandbox, "s", turn, text));
     }
-    assert_eq!(checkpoints(&sandbox, &["reason"]), [["prompt: short"], ["prompt"], ["prompt"], ["prompt"]]);
+    let long = format!("prompt: {}", "long ".repeat(20).trim_end());
+    assert_eq!(checkpoints(&sandbox, &["reason"]), [["prompt: short"], [&long], ["prompt: two"], ["prompt"]]);
 }
 
 #[test]
@@ -360,4 +362,23 @@ fn an_agent_in_a_directory_that_all_share_is_on_record() {
     assert!(!sandbox.store().join("refs/hermes").exists() || ids(&sandbox).is_empty());
     assert!(journal(&sandbox).contains("all users share"), "{}", journal(&sandbox));
     fs::set_permissions(sandbox.project(), fs::Permissions::from_mode(0o755)).expect("permissions");
+}
+
+/// Claude makes a prompt of its own when a background task ends, and works on under the name of that prompt.
+#[test]
+fn a_background_task_that_ends_is_no_turn() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t1", "start a background task"));
+    sandbox.write("a.txt", "2");
+    let ended = "<task-notification>\n<task-id>a1</task-id>\n<status>completed</status>\n</task-notification>";
+    assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t2", ended)), "");
+    hook(&sandbox, &["claude"], bash(&sandbox, "s", "t2", "rm a.txt"));
+    assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"]], "what comes of it belongs to the user's prompt");
+    hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t3", "go on"));
+    assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t3"]]);
+    // A tool under a name that was never told of is another turn, as before.
+    sandbox.write("a.txt", "4");
+    hook(&sandbox, &["claude"], bash(&sandbox, "s", "t4", "rm a.txt"));
+    assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t3"], ["t4"]]);
 }

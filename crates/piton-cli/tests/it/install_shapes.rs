@@ -31,11 +31,15 @@ fn installed_json(agent: &str, path: &str) -> Value {
 fn claude_and_codex_nest_handlers_and_count_seconds() {
     for (agent, path, all_tools) in [("claude", ".claude/settings.json", "*"), ("codex", ".codex/hooks.json", ".*")] {
         let handlers = json!([{"type": "command", "command": format!("{PITON} hook {agent}"), "timeout": 15}]);
-        let expected = json!({"hooks": {
+        let mut expected = json!({"hooks": {
             "SessionStart": [{"hooks": handlers}],
             "UserPromptSubmit": [{"hooks": handlers}],
             "PreToolUse": [{"matcher": all_tools, "hooks": handlers}],
         }});
+        // Codex would ask for approval of what is new.
+        for event in ["Stop", "SessionEnd"].iter().filter(|_| agent == "claude") {
+            expected["hooks"][event] = json!([{"hooks": handlers}]);
+        }
         assert_eq!(installed_json(agent, path), expected);
     }
 }
@@ -43,8 +47,8 @@ fn claude_and_codex_nest_handlers_and_count_seconds() {
 #[test]
 fn gemini_and_qwen_count_milliseconds_and_gemini_outlives_a_missing_program() {
     for (agent, events, end) in [
-        ("gemini", ["SessionStart", "BeforeAgent", "BeforeTool"], " 2>/dev/null || true"),
-        ("qwen", ["SessionStart", "UserPromptSubmit", "PreToolUse"], ""),
+        ("gemini", ["SessionStart", "BeforeAgent", "BeforeTool", "AfterAgent", "SessionEnd"], " 2>/dev/null || true"),
+        ("qwen", ["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"], ""),
     ] {
         let command = format!("{PITON} hook {agent}{end}");
         let handlers = json!([{"type": "command", "name": "piton", "command": command, "timeout": 15000}]);
@@ -52,6 +56,8 @@ fn gemini_and_qwen_count_milliseconds_and_gemini_outlives_a_missing_program() {
             events[0]: [{"hooks": handlers}],
             events[1]: [{"hooks": handlers}],
             events[2]: [{"matcher": ".*", "hooks": handlers}],
+            events[3]: [{"hooks": handlers}],
+            events[4]: [{"hooks": handlers}],
         }});
         assert_eq!(installed_json(agent, &format!(".{agent}/settings.json")), expected);
     }
@@ -75,7 +81,7 @@ fn copilot_gets_a_file_of_its_own_with_the_event_in_each_command() {
         let command = format!("{PITON} hook copilot {event} 2>/dev/null || true");
         json!([{"type": "command", "command": command, "timeoutSec": 15}])
     };
-    let events = ["sessionStart", "userPromptSubmitted", "preToolUse"];
+    let events = ["sessionStart", "userPromptSubmitted", "preToolUse", "agentStop", "sessionEnd"];
     let hooks: serde_json::Map<_, _> = events.iter().map(|event| ((*event).to_owned(), handler(event))).collect();
     assert_eq!(installed_json("copilot", ".copilot/hooks/piton.json"), json!({"version": 1, "hooks": hooks}));
 }
@@ -87,14 +93,17 @@ fn hermes_has_yaml_that_stock_python_reads() {
     let list = json!([{"command": command, "timeout": 15}]);
     let expected = json!({
         "checkpoints": true,
-        "hooks": {"on_session_start": list, "pre_llm_call": list, "pre_tool_call": list},
-        "quick_commands": {"piton": {"type": "exec", "command": format!("{PITON} rollback")}},
+        "hooks": {
+            "on_session_start": list, "pre_llm_call": list, "pre_tool_call": list, "post_llm_call": list,
+            "on_session_finalize": list,
+        },
+        "plugins": {"enabled": ["piton"]},
     });
     let python = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))";
     let has_yaml = clean_command("python3").args(["-c", "import yaml"]).stderr(Stdio::null()).status();
     if !has_yaml.is_ok_and(|status| status.success()) {
         assert!(std::env::var_os("PITON_TEST_ALL").is_none(), "PyYAML is missing, and PITON_TEST_ALL is set");
-        assert_eq!(text.matches(&format!("command: \"{command}\"\n      timeout: 15\n")).count(), 3, "{text}");
+        assert_eq!(text.matches(&format!("command: \"{command}\"\n      timeout: 15\n")).count(), 5, "{text}");
         return;
     }
     let config = fs::File::open(sandbox.home().join(".hermes/config.yaml")).expect("a file");
@@ -131,11 +140,9 @@ fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
         fs::write(&file, text(command)).expect("a file");
         piton(&sandbox, ["install", "hermes"]).done();
         let now = fs::read_to_string(&file).expect("a file");
-        assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 3, "{now}");
-        assert!(
-            now.contains(&format!("command: \"{PITON} rollback\"\n")) && now.matches("/piton").count() == 4,
-            "{now}"
-        );
+        assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 5, "{now}");
+        assert!(!now.contains(" rollback\n") && now.matches("/piton").count() == 5, "{now}");
+        assert!(now.contains(quick) && now.contains("- \"piton\"\n"), "{now}");
         piton(&sandbox, ["uninstall", "hermes"]).done();
         assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
     }
@@ -152,7 +159,9 @@ fn consent_is_given_to_hermes_only_when_asked_for() {
     let value: Value = serde_json::from_str(&fs::read_to_string(&list).expect("a file")).expect("JSON");
     let approvals: Vec<_> =
         value["approvals"].as_array().expect("a list").iter().map(|one| one["event"].clone()).collect();
-    assert_eq!(approvals, ["pre_tool_call", "on_session_start", "pre_llm_call", "pre_tool_call"]);
+    let ours = ["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"];
+    assert_eq!(approvals[0], "pre_tool_call");
+    assert_eq!(approvals[1..], ours);
     assert_eq!(value["approvals"][1]["command"], format!("{PITON} hook hermes"));
     let said = piton(&sandbox, ["install", "hermes", "--trust"]).done();
     assert_eq!(said.stdout, "hermes: already installed, nothing to change\n");
@@ -175,8 +184,8 @@ fn a_base_and_a_configuration_that_are_not_the_usual_ones_are_in_the_command() {
     assert!(claude.contains(&format!("\"{PITON} hook claude {options}\"")), "{claude}");
     let copilot = read(".copilot/hooks/piton.json");
     assert!(copilot.contains(&format!("hook copilot preToolUse {options} 2>/dev/null || true\"")), "{copilot}");
-    let hermes = read(".hermes/config.yaml");
-    assert!(hermes.contains(&format!("{PITON} rollback {options}")), "{hermes}");
+    let words = json!([PITON, "hook", "hermes", "--base", base, "--config", config]);
+    assert!(read(".hermes/plugins/piton/__init__.py").contains(&format!("\nCOMMAND = {words}\n")));
     let words = json!([PITON, "hook", "opencode", "--base", base, "--config", config]);
     assert!(read(".config/opencode/plugins/piton.js").contains(&words.to_string()));
     // What doctor makes up stays out of that base.
@@ -200,8 +209,51 @@ fn commands_for_rollback_are_written_and_start_nothing() {
         ("copilot", ".copilot/skills/rollback/SKILL.md"),
     ] {
         let (_, text) = installed(agent, path);
-        assert!(text.contains("piton doctor") && text.contains("description") && !text.contains("!{"), "{text}");
+        assert!(
+            text.contains("Written by `piton install") && text.contains("description") && !text.contains("!{"),
+            "{text}"
+        );
+        // These two send the text of the file to the hook, and not what was typed.
+        assert_eq!(text.contains("/rollback {{args}}"), ["gemini", "qwen"].contains(&agent), "{text}");
     }
+}
+
+/// A Python program that loads the plugin as Hermes does, and runs its command.
+const HERMES_DRIVER: &str = r#"
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("hermes_plugins.piton", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+class Context:
+    def register_hook(self, name, callback): self.hook = callback
+    def register_command(self, name, handler, description="", args_hint=""): self.command = (name, handler)
+context = Context()
+module.register(context)
+assert context.hook(session_id="s", turn_id="t", unknown=1) is None
+assert context.command[0] == "piton"
+print(context.command[1](sys.argv[2]))
+"#;
+
+#[test]
+fn the_plugin_passes_on_what_is_typed_in_hermes() {
+    if !has_program("python3") {
+        return;
+    }
+    let (sandbox, _) = installed("hermes", ".hermes/plugins/piton/plugin.yaml");
+    sandbox.tree("a.txt = 1");
+    piton(&sandbox, ["take"]).done();
+    sandbox.write("a.txt", "2");
+    let plugin = sandbox.home().join(".hermes/plugins/piton/__init__.py");
+    let call = |arguments: &str| {
+        let mut python = clean_command("python3");
+        python.env("HOME", sandbox.home()).env("TZ", "UTC").env("PYTHONDONTWRITEBYTECODE", "1");
+        run(python.current_dir(sandbox.project()).args(["-c", HERMES_DRIVER]).arg(&plugin).arg(arguments)).done().stdout
+    };
+    assert!(call("").contains("\n  /piton N        restore to checkpoint N\n"), "{}", call(""));
+    assert!(call("1 a.txt").starts_with("Restored to "));
+    assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "1");
+    fs::write(&plugin, fs::read_to_string(&plugin).expect("a file").replace(PITON, "/nowhere/piton")).expect("a file");
+    assert!(call("").contains("run `piton rollback` in a shell"), "{}", call(""));
 }
 
 /// A node program that loads the plugin as opencode does, and calls what it returns.
@@ -296,5 +348,5 @@ fn two_at_the_same_moment_install_one_thing() {
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     }
     let text = fs::read_to_string(sandbox.home().join(".claude/settings.json")).expect("a file");
-    assert_eq!(text.matches(" hook claude").count(), 3, "{text}");
+    assert_eq!(text.matches(" hook claude").count(), 5, "{text}");
 }

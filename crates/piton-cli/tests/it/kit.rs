@@ -96,6 +96,13 @@ pub(crate) fn take_under_strace<S: AsRef<OsStr>>(sandbox: &Sandbox, strace_args:
     run(command.args(["-f", "-qq"]).args(strace_args).args([PITON, "take", "--json"]))
 }
 
+/// Any command in the directory around the project, under `strace` with these arguments.
+pub(crate) fn run_under_strace(sandbox: &Sandbox, strace_args: &[&str], args: &[String]) -> Ran {
+    let mut command = clean_command("strace");
+    command.env("HOME", sandbox.home()).env("TZ", "UTC").current_dir(sandbox.root());
+    run(command.args(["-f", "-qq"]).args(strace_args).arg(PITON).args(args))
+}
+
 /// Takes a checkpoint, which must work, and be of exactly the files in the project. Its id.
 #[track_caller]
 pub(crate) fn take_works(sandbox: &Sandbox) -> String {

@@ -34,7 +34,11 @@ fn wrong_usage_says_what_cannot_be_done_and_what_was_meant() {
         (&["restore"], "cannot run `piton restore` without <N|ID>", "`piton restore --help` shows"),
         (&["status", "extra"], "cannot use \"extra\": `piton status` takes no more words", "`piton status --help`"),
         (&["status", "--limit"], "cannot use --limit <N> alone: it needs a value", "`piton status --help`"),
-        (&["status", "--limit", "x"], "cannot use \"x\" for --limit <N>: invalid digit found in string", "`piton"),
+        (
+            &["status", "--limit", "x"],
+            "cannot use \"x\" for --limit <N>: it must be a whole number, 0 or more",
+            "`piton",
+        ),
         (&["take", "--json=1"], "cannot use \"1\" for --json: it takes no value", "`piton take --help` shows"),
         (&["take", "-m", "a", "-m", "b"], "cannot use --reason <REASON> more than once", "`piton take --help`"),
         (&["restore", "--continue", "--abort"], "cannot use --continue together with --abort", "`piton restore"),
@@ -401,4 +405,14 @@ fn a_signal_that_is_to_be_ignored_is_ignored() {
     drop(held);
     let ran = end(child).done();
     assert!(ran.stdout.starts_with("Taken: "), "{ran:?}");
+}
+
+#[test]
+fn a_list_that_is_piped_is_a_list_and_nothing_else() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    piton(&sandbox, ["take"]).done();
+    let ran = piton(&sandbox, ["rollback"]).done();
+    assert!(ran.stdout.ends_with("  manual\n") && !ran.stdout.contains("piton restore"), "{ran:?}");
+    assert_eq!(ran.stderr, "");
 }

@@ -140,7 +140,13 @@ fn take(sandbox: &Sandbox, reason: &str, session: Option<&str>) {
     let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
     let origin =
         Origin { agent: session.map(|_| "claude".to_owned()), session: session.map(str::to_owned), turn: None };
-    let request = Request { reason: reason.to_owned(), kind: CheckpointKind::Manual, origin, count_left_out: false };
+    let request = Request {
+        reason: reason.to_owned(),
+        kind: CheckpointKind::Manual,
+        origin,
+        count_left_out: false,
+        is_late: false,
+    };
     let settings = Settings { max_snapshots: 1000, ..Settings::default() };
     piton::take(&store, &project, &request, &settings, now, &Progress::default()).expect("a checkpoint");
 }

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json as value};
 use testkit::{Sandbox, clean_command, has_program};
 
+use crate::kit::ids;
 use crate::restore_kit::{State, assert_same, exits, in_sandbox, json, leftovers, state_of, text};
 
 /// A project with one checkpoint and changes since: what there was then, and what there is now.
@@ -72,7 +73,7 @@ fn bad_paths_are_refused_and_nothing_is_touched() {
         }
         exits(&sandbox, &["diff", "1", "--", path], 2);
     }
-    for path in ["nope", "made", "a/b"] {
+    for path in ["nope", "d/nope", "a/b"] {
         exits(&sandbox, &["rollback", "1", path], 4);
     }
     assert_same(&state_of(&sandbox.project()), &after, "the project");
@@ -154,8 +155,10 @@ fn the_keys_of_a_restore_are_those_that_programs_count_on() {
         assert_eq!(json(&sandbox, &[verb], 0)["outcome"], outcome);
     }
     sandbox.tree(".gitignore = a\\n\n a = ignored now");
-    let partly = json(&sandbox, &["restore", report["id"].as_str().expect("an id")], 3);
-    assert_eq!((&partly["outcome"], &partly["left"]), (&value!("partly"), &value!([{"path": "a", "why": "ignored"}])));
+    let partly = json(&sandbox, &["restore", report["id"].as_str().expect("an id"), "a"], 3);
+    let reason = "ignored, so its present contents are in no checkpoint";
+    let left = value!([{"path": "a", "why": "ignored", "reason": reason}]);
+    assert_eq!((&partly["outcome"], &partly["left"]), (&value!("partly"), &left));
 }
 
 #[test]
@@ -237,9 +240,47 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     sandbox.write("a", "written at the last moment");
     let restore = restore.wait_with_output().expect("it ends");
     let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
+    let left = value!([{"path": "a", "why": "changed", "reason": "it changed meanwhile"}]);
+    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &left));
+    assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
+    assert_eq!(leftovers(&sandbox), [""; 0]);
+}
+
+/// A file system without the exchange (and without renames that replace nothing) has another way, with the same promise.
+#[test]
+fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_given_back() {
+    if !has_program("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    changed(&sandbox);
+    let strace = |injections: &[&str], args: &[&str]| {
+        let mut strace = clean_command("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:error=EINVAL"]);
+        for injection in injections {
+            strace.args(["-e", injection]);
+        }
+        strace.arg(env!("CARGO_BIN_EXE_piton")).args(args).stdout(std::process::Stdio::piped());
+        in_sandbox(&sandbox, &mut strace).spawn().expect("strace runs")
+    };
+    let restore = strace(&["inject=renameat:delay_enter=2000000"], &["--json", "restore", "1", "a"]);
+    // The new file waits: what comes next is the move of the old one.
+    let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
+    let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
+    while !names().any(|entry| is_ready(entry.file_name())) {}
+    sandbox.write("a", "written at the last moment");
+    let restore = restore.wait_with_output().expect("it ends");
+    let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
     assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &value!([{"path": "a", "why": "changed"}])));
     assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
     assert_eq!(leftovers(&sandbox), [""; 0]);
+    let before = state_of(&sandbox.project());
+    let target = ids(&sandbox).last().expect("a checkpoint").clone();
+    assert!(strace(&[], &["restore", &target]).wait().expect("it ends").success());
+    assert_ne!(state_of(&sandbox.project()), before);
+    assert_eq!(leftovers(&sandbox), [""; 0]);
+    assert!(strace(&[], &["undo"]).wait().expect("it ends").success());
+    assert_same(&state_of(&sandbox.project()), &before, "after undo");
 }
 
 /// Paths are relative to the project. Whoever stands in one of its directories is told which file is meant.

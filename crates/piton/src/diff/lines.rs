@@ -5,7 +5,7 @@ use gix_imara_diff::{Algorithm, Diff, InternedInput};
 /// Where git looks for a NUL to tell text from other bytes.
 const TEXT_BYTES: usize = 8000;
 /// Larger contents are not compared line by line.
-const TEXT_BYTES_MAX: usize = 16 << 20;
+pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// Two texts as lines, each with its end, and where they differ.
 pub(crate) struct Lines<'a> {

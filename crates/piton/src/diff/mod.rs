@@ -21,7 +21,7 @@ use crate::worktree::{DirNode, FileNode};
 mod lines;
 mod patch;
 
-pub(crate) use lines::{Lines, count};
+pub(crate) use lines::{Lines, TEXT_BYTES_MAX, count};
 pub use patch::unified_diff;
 
 /// What differs.
@@ -82,7 +82,16 @@ impl DiffStatus {
 struct Side {
     mode: EntryMode,
     id: ObjectId,
-    bytes: Vec<u8>,
+    /// None where there are too many of them to be shown.
+    bytes: Option<Vec<u8>>,
+}
+
+/// Larger contents are not shown: a diff is made in memory.
+const SHOWN_BYTES_MAX: u64 = 32 << 20;
+
+fn read_shown(objects: &Objects, id: ObjectId) -> Result<Option<Vec<u8>>> {
+    let is_shown = objects.blob_size(id)? <= SHOWN_BYTES_MAX;
+    is_shown.then(|| objects.read(id, ObjectKind::Blob)).transpose()
 }
 
 struct Changed {
@@ -130,7 +139,7 @@ pub fn diff(
         Some(to) => (between_checkpoints(from, history::find(&history, to)?, &objects, paths)?, Vec::new()),
         None => {
             let (record, newest) = (store.record(project.id()), history.checkpoints.first());
-            let ground = Ground { store, objects: &objects, project, record: &record, newest, settings, progress };
+            let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
             against_files(from, &ground, paths)?
         }
     };
@@ -149,7 +158,7 @@ fn between_checkpoints(
 ) -> Result<Vec<Changed>> {
     let side = |side: Option<(EntryMode, ObjectId)>| match side {
         None | Some((EntryMode::Commit, _)) => Ok(None),
-        Some((mode, id)) => Ok(Some(Side { mode, id, bytes: objects.read(id, ObjectKind::Blob)? })),
+        Some((mode, id)) => Ok(Some(Side { mode, id, bytes: read_shown(objects, id)? })),
     };
     let changes = objects.compare_trees(Some(from.tree), Some(to.tree))?;
     let meant = changes.into_iter().filter(|change| is_meant(&change.path, paths));
@@ -165,16 +174,15 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
                 .because("there are more files in scope than max_files allows")
                 .with_hint("raise max_files in the configuration"));
         }
-        SurveyEnd::Stopped => {
+        SurveyEnd::Stopped(_) => {
             return Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written"));
         }
     };
     let dir = ground.project.dir();
-    let root = Dir::open(dir).map_err(|error| Error::io("open", dir, error))?;
+    let root = ground.project.open_dir()?.map_or_else(Dir::missing, Ok);
+    let root = root.map_err(|error| Error::io("open", dir, error))?;
     let objects = ground.objects;
-    let planner =
-        Planner { survey: &survey, target: from, objects, root: &root, paths, moves_aside: None, safety: None };
-    let plan = planner.plan()?;
+    let plan = Planner::to_look_at(&survey, from, objects, &root, paths).plan()?;
     let dirs = survey.manifest.dirs.iter().map(|dir| (&*dir.path, dir)).collect();
     let mut files = Files { dirs, root: &root, unread: Vec::new() };
     let is_unread =
@@ -187,7 +195,7 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
             Some(mode) if mode & 0o100 != 0 => EntryMode::Executable,
             Some(_) => EntryMode::File,
         };
-        let old = Some(Side { mode, id: write.id, bytes: objects.read(write.id, ObjectKind::Blob)? });
+        let old = Some(Side { mode, id: write.id, bytes: read_shown(objects, write.id)? });
         let unread = files.unread.len();
         let new = write.over.and_then(|_| files.read(&write.path));
         if files.unread.len() == unread {
@@ -228,9 +236,13 @@ impl Files<'_> {
 
     /// None where it is gone by now, or cannot be read: that is noted.
     fn read(&mut self, path: &[u8]) -> Option<Side> {
-        let mode = entry_mode(self.find(path)?);
+        let file = self.find(path)?;
+        let mode = entry_mode(file);
+        if file.stat.size > SHOWN_BYTES_MAX {
+            return Some(Side { mode, id: file.id?, bytes: None });
+        }
         match self.contents(path, mode) {
-            Ok(bytes) => Some(Side { mode, id: IdHasher::of(ObjectKind::Blob, &bytes).ok()?, bytes }),
+            Ok(bytes) => Some(Side { mode, id: IdHasher::of(ObjectKind::Blob, &bytes).ok()?, bytes: Some(bytes) }),
             Err(error) => {
                 self.unread.extend((!is_gone(&error)).then(|| path.to_vec()));
                 None
@@ -264,12 +276,13 @@ fn describe(changed: Vec<Changed>) -> Diff {
         });
     }
     for Changed { path, old, new } in rest {
-        let bytes = |side: &Option<Side>| side.as_ref().map_or_else(Vec::new, |side| side.bytes.clone());
-        let (old_bytes, new_bytes) = (bytes(&old), bytes(&new));
-        let lines = Lines::compare(&old_bytes, &new_bytes);
+        // Of nothing there is an empty text, of what is not shown none.
+        let bytes = |side: &'_ Option<Side>| side.as_ref().map_or(Some(Vec::new()), |side| side.bytes.clone());
+        let both = bytes(&old).zip(bytes(&new));
+        let lines = both.as_ref().and_then(|(old, new)| Lines::compare(old, new));
         let (insertions, deletions) = lines.as_ref().map_or((0, 0), Lines::counts);
         fn version(side: &Side) -> patch::Version<'_> {
-            patch::Version { mode: side.mode.octal(), id: side.id, bytes: &side.bytes }
+            patch::Version { mode: side.mode.octal(), id: side.id, bytes: side.bytes.as_deref() }
         }
         patch::print(&mut diff.patch, &path, old.as_ref().map(version).as_ref(), new.as_ref().map(version).as_ref());
         let status = match (&old, &new) {
@@ -292,7 +305,7 @@ fn find_renames(changed: Vec<Changed>) -> (Vec<Rename>, Vec<Changed>) {
     let mut gone: HashMap<(u32, ObjectId), Vec<usize>> = HashMap::new();
     for (at, change) in changed.iter().enumerate().rev() {
         if let (Some(old), None) = (&change.old, &change.new)
-            && !old.bytes.is_empty()
+            && old.bytes.as_ref().is_none_or(|bytes| !bytes.is_empty())
         {
             gone.entry((old.mode.octal(), old.id)).or_default().push(at);
         }

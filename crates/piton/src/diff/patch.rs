@@ -17,7 +17,8 @@ pub(crate) struct Version<'a> {
     /// Git's mode: 100644, 100755 or 120000.
     pub(crate) mode: u32,
     pub(crate) id: ObjectId,
-    pub(crate) bytes: &'a [u8],
+    /// None where they are too large to be shown.
+    pub(crate) bytes: Option<&'a [u8]>,
 }
 
 /// Prints one file that was added, removed or changed.
@@ -47,7 +48,13 @@ pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>
     let same_mode = old.zip(new).filter(|(old, new)| old.mode == new.mode);
     let mode = same_mode.map(|(old, _)| format!(" {:o}", old.mode)).unwrap_or_default();
     line(out, &format!("index {}..{}{mode}", id(old), id(new)));
-    let bytes = |version: Option<&Version<'a>>| version.map_or(&b""[..], |version| version.bytes);
+    let is_shown = [old, new].into_iter().flatten().all(|version| version.bytes.is_some());
+    if !is_shown {
+        let name = |version: Option<&Version<'a>>, name| if version.is_some() { name } else { b"/dev/null".to_vec() };
+        put(out, &[b"Binary files ", &name(old, from), b" and ", &name(new, to), b" differ\n"]);
+        return;
+    }
+    let bytes = |version: Option<&Version<'a>>| version.and_then(|version| version.bytes).unwrap_or_default();
     print_contents(out, (bytes(old), old.map(|_| from)), (bytes(new), new.map(|_| to)));
 }
 

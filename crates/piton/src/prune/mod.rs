@@ -4,6 +4,7 @@
 //! - P1. A project is an orphan only by evidence: its directory is gone while the one around it is there, with the device
 //!   and inode that it had when the project was last seen. An unmounted disk is not a deleted project.
 //! - P2. Nothing outside the base is touched, and in it only what is piton's.
+//!   An automatic prune drops it only once it was also unused for `retention_days`: its user may come back tomorrow.
 //! - P3. A clock that jumps costs nothing at once: the first automatic prune after a gap drops nothing for its age.
 
 use std::fs;
@@ -16,10 +17,12 @@ use crate::settings::Settings;
 use crate::store::{Aim, ProjectRecord, RoomMade, Store, Watch};
 use crate::time::Moment;
 
+mod forget;
 mod plan;
 
-use plan::plan;
+pub use forget::{forget, mistaken_projects};
 pub use plan::{Dropped, Goes, Inventory, KnownProject, OldRepository, Policy, Presence, WhyDropped};
+use plan::{Orphans, plan};
 
 const HOUR_SECS: f64 = 60.0 * 60.0;
 
@@ -36,10 +39,21 @@ pub struct PruneReport {
     pub deleted_archives: u64,
     /// How many checkpoints went because the store was too large.
     pub dropped_checkpoints: u64,
+    /// What went by rule, and why.
+    pub dropped: Vec<DroppedName>,
     /// What could not be done, one line each.
     pub problems: Vec<String>,
     /// What came free on the disk.
     pub bytes_freed: u64,
+}
+
+/// Something that a prune dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DroppedName {
+    /// The directory of a project, or the name of an archive or repository in the base.
+    pub name: String,
+    /// Why it went.
+    pub why: WhyDropped,
 }
 
 /// What a prune would do.
@@ -144,7 +158,7 @@ fn presence(dir: &Path, noted: &Around) -> Presence {
 /// What a prune by these rules would do. Changes nothing.
 pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
     let inventory = store.inventory()?;
-    let drops = plan(policy, &inventory, now.as_secs_f64());
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
     let over_size = match policy.total_bytes_max {
         Some(bytes_max) => store.would_drop(bytes_max, now)?.map(|counts| counts.into_iter().collect()),
         None => Some(Vec::new()),
@@ -175,35 +189,17 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 /// # }
 /// ```
 pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
+    prune_by(store, policy, Orphans::GoAtOnce, now, watch)
+}
+
+fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch: &Watch) -> Result<PruneReport> {
     let held = store.lock_gc_after_others(&watch.stop)?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     report.problems.extend(store.finish_removal().err().map(|error| error.to_string()));
-    for dropping in plan(policy, &inventory, now.as_secs_f64()) {
-        if watch.is_stopped() {
-            break;
-        }
-        let dropped = match &dropping.what {
-            Goes::Project(id) => {
-                let known = inventory.projects.iter().find(|project| project.id == *id);
-                let last_touch = known.and_then(|project| project.last_touch);
-                let is_gone = dropping.why == WhyDropped::Orphan;
-                with_room(store, || store.forget_project(id, last_touch, is_gone, now, watch))
-            }
-            Goes::Archive(name) => store.remove_archive(name).map(|()| true),
-            Goes::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
-        };
-        match (dropped, &dropping.what, dropping.why) {
-            (Ok(true), Goes::Archive(_), _) => report.deleted_archives += 1,
-            (Ok(true), _, WhyDropped::Orphan) => report.deleted_orphan += 1,
-            (Ok(true), _, WhyDropped::Stale) => report.deleted_stale += 1,
-            (Ok(false), ..) => {}
-            (Err(error), ..) if error.kind() == ErrorKind::Stopped => {}
-            (Err(error), ..) => report.problems.push(error.to_string()),
-        }
-    }
+    drop_by_rule(store, plan(policy, &inventory, now.as_secs_f64(), orphans), &inventory, &mut report, now, watch);
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     // Whoever wants it to end does not want it to begin with what takes longest.
@@ -217,14 +213,55 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
             match made {
                 RoomMade::Enough { .. } | RoomMade::Stopped { .. } => Ok(()),
                 RoomMade::Impossible { .. } => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
-                    .because("the newest checkpoint of each project alone takes more")),
+                    .because(
+                        "the newest checkpoint of each project alone takes more; raise max_total_size_mb, or forget a \
+                         project with `piton prune --forget DIR`",
+                    )),
             }
         }));
     }
     note(with_room(store, || store.collect(&held, Aim::All, policy.total_bytes_max, now, watch)).map(drop));
+    note(store.remove_unknown_ledgers());
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)
+}
+
+/// Drops what the plan says. What could not be dropped is among the problems of the report.
+fn drop_by_rule(
+    store: &Store,
+    drops: Vec<Dropped>,
+    inventory: &Inventory,
+    report: &mut PruneReport,
+    now: Moment,
+    watch: &Watch,
+) {
+    for dropping in drops {
+        if watch.is_stopped() {
+            break;
+        }
+        let dropped = match &dropping.what {
+            Goes::Project(id) => {
+                let known = inventory.projects.iter().find(|project| project.id == *id);
+                let last_touch = known.and_then(|project| project.last_touch);
+                let is_gone = dropping.why == WhyDropped::Orphan;
+                with_room(store, || store.forget_project(id, last_touch, is_gone, now, watch))
+            }
+            Goes::Archive(name) => store.remove_archive(name).map(|()| true),
+            Goes::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
+        };
+        match (&dropped, &dropping.what, dropping.why) {
+            (Ok(true), Goes::Archive(_), _) => report.deleted_archives += 1,
+            (Ok(true), _, WhyDropped::Orphan) => report.deleted_orphan += 1,
+            (Ok(true), _, WhyDropped::Stale) => report.deleted_stale += 1,
+            (Ok(true), _, WhyDropped::Asked) | (Ok(false), ..) => {}
+            (Err(error), ..) if error.kind() == ErrorKind::Stopped => {}
+            (Err(error), ..) => report.problems.push(error.to_string()),
+        }
+        if matches!(dropped, Ok(true)) {
+            report.dropped.push(DroppedName { name: inventory.name_of(&dropping.what), why: dropping.why });
+        }
+    }
 }
 
 /// Does what gives space back, and on a full disk needs some for a few small files first: what can be made again goes for
@@ -280,7 +317,7 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
         let policy = policy_after_gap(store, settings, now);
         // Marked before, so that a prune that fails is not tried again by every take.
         let marked = store.mark_prune(now);
-        let pruned = prune(store, &policy, now, watch).map(Maintained::Pruned);
+        let pruned = prune_by(store, &policy, Orphans::GoWhenStale, now, watch).map(Maintained::Pruned);
         // On a full disk the mark may be to be had only now.
         return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }
@@ -321,19 +358,8 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
     let before = base.base_bytes()?;
     let inventory = base.inventory_of([])?;
     let mut report = PruneReport { scanned: inventory.old_repositories.len() as u64, ..PruneReport::default() };
-    for dropping in plan(policy, &inventory, now.as_secs_f64()) {
-        let dropped = match &dropping.what {
-            Goes::Project(_) => continue,
-            Goes::Archive(name) => base.remove_archive(name),
-            Goes::OldRepository(name) => base.remove_old_repository(name),
-        };
-        match (dropped, &dropping.what, dropping.why) {
-            (Err(error), ..) => report.problems.push(error.to_string()),
-            (Ok(()), Goes::Archive(_), _) => report.deleted_archives += 1,
-            (Ok(()), _, WhyDropped::Orphan) => report.deleted_orphan += 1,
-            (Ok(()), _, WhyDropped::Stale) => report.deleted_stale += 1,
-        }
-    }
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    drop_by_rule(base, drops, &inventory, &mut report, now, &Watch::default());
     report.bytes_freed = before.saturating_sub(base.base_bytes()?);
     Ok(report)
 }
@@ -341,7 +367,7 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
 /// Returns what a prune of a base without a store would do.
 pub fn plan_prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
     let inventory = base.inventory_of([])?;
-    let drops = plan(policy, &inventory, now.as_secs_f64());
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
     Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
 

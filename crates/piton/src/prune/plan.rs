@@ -32,6 +32,16 @@ impl From<&Settings> for Policy {
     }
 }
 
+/// When a project whose directory is gone is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Orphans {
+    /// Right away: a user asked for it.
+    GoAtOnce,
+    /// Once it was also unused for as long as other projects are kept. Agents delete whole directories, and their users
+    /// may notice only later.
+    GoWhenStale,
+}
+
 /// Whether a project's directory is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
@@ -87,6 +97,18 @@ impl Inventory {
     pub fn is_empty(&self) -> bool {
         self.projects.is_empty() && self.archives.is_empty() && self.old_repositories.is_empty()
     }
+
+    /// The directory of a project, or its id where that is unknown; the name of anything else.
+    pub fn name_of(&self, what: &Goes) -> String {
+        match what {
+            Goes::Project(id) => {
+                let project = self.projects.iter().find(|project| project.id == *id);
+                let dir = project.and_then(|project| project.dir.as_ref());
+                dir.map_or_else(|| id.to_string(), |dir| dir.display().to_string())
+            }
+            Goes::Archive(name) | Goes::OldRepository(name) => name.clone(),
+        }
+    }
 }
 
 /// What goes.
@@ -107,6 +129,8 @@ pub enum WhyDropped {
     Orphan,
     /// It was not used for too long.
     Stale,
+    /// The user named it.
+    Asked,
 }
 
 /// What goes, and why.
@@ -119,31 +143,31 @@ pub struct Dropped {
 }
 
 /// Applies the rules. The size of the store is no part of it: that depends on what each checkpoint alone holds.
-pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64) -> Vec<Dropped> {
-    let why = |presence: Presence, last_touch: Option<f64>| {
+pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphans: Orphans) -> Vec<Dropped> {
+    let why = |presence: Presence, last_touch: Option<f64>, is_restoring: bool| {
         let is_orphan = policy.delete_orphans && presence == Presence::Gone;
         #[expect(clippy::cast_precision_loss, reason = "days")]
         let age_max = policy.retention_days as f64 * DAY_SECS;
         let last_touch = last_touch.filter(|touched| *touched >= CLOCK_IS_SET_SECS);
         let is_stale = policy.retention_days > 0 && last_touch.is_some_and(|touched| now_secs - touched > age_max);
-        match (is_orphan, is_stale) {
+        let orphan_goes = is_orphan && (is_stale || orphans == Orphans::GoAtOnce);
+        match (orphan_goes, is_stale) {
             (true, _) => Some(WhyDropped::Orphan),
-            (false, true) => Some(WhyDropped::Stale),
-            (false, false) => None,
+            // Half of a restore is no state to be left in, however long ago that was.
+            (false, true) if !is_restoring => Some(WhyDropped::Stale),
+            (false, _) => None,
         }
     };
     let projects = inventory.projects.iter().filter_map(|project| {
-        // Half of a restore is no state to be left in, however long ago that was.
-        let last_touch = project.last_touch.filter(|_| !project.is_restoring);
-        let why = why(project.presence, last_touch)?;
+        let why = why(project.presence, project.last_touch, project.is_restoring)?;
         Some(Dropped { what: Goes::Project(project.id.clone()), why })
     });
     let old = inventory.old_repositories.iter().filter_map(|old| {
-        let why = why(old.presence, Some(old.last_touch))?;
+        let why = why(old.presence, Some(old.last_touch), false)?;
         Some(Dropped { what: Goes::OldRepository(old.name.clone()), why })
     });
     let archives = inventory.archives.iter().filter_map(|archive| {
-        let why = why(Presence::There, Some(archive.mtime))?;
+        let why = why(Presence::There, Some(archive.mtime), false)?;
         Some(Dropped { what: Goes::Archive(archive.name.clone()), why })
     });
     projects.chain(old).chain(archives).collect()
@@ -185,7 +209,11 @@ mod tests {
     }
 
     fn names(policy: Policy) -> Vec<String> {
-        let drops = plan(&policy, &inventory(), NOW);
+        names_where(policy, Orphans::GoAtOnce)
+    }
+
+    fn names_where(policy: Policy, orphans: Orphans) -> Vec<String> {
+        let drops = plan(&policy, &inventory(), NOW, orphans);
         drops.iter().map(|drop| format!("{:?} {:?}", drop.why, drop.what).replace("ProjectId", "")).collect()
     }
 
@@ -207,5 +235,17 @@ mod tests {
         assert_eq!(names(keeping), [""; 0]);
         let orphans = names(Policy { retention_days: 0, delete_orphans: true, total_bytes_max: None });
         assert!(orphans.len() == 3 && orphans.iter().all(|line| line.starts_with("Orphan")), "{orphans:?}");
+    }
+
+    #[test]
+    fn an_orphan_that_was_used_within_the_retention_stays_until_it_is_stale() {
+        let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+        let goes = names_where(policy, Orphans::GoWhenStale);
+        assert_eq!(goes.len(), 3, "{goes:?}");
+        assert!(goes[0].starts_with("Stale") && goes[0].contains("dddd"), "{goes:?}");
+        assert!(goes[1].starts_with("Orphan") && goes[1].contains("eeee"), "{goes:?}");
+        assert!(goes[2].contains("legacy-old"), "{goes:?}");
+        let for_ever = Policy { retention_days: 0, ..policy };
+        assert_eq!(names_where(for_ever, Orphans::GoWhenStale), [""; 0]);
     }
 }

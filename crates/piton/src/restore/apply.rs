@@ -1,21 +1,24 @@
 //! Doing what a plan says, path by path, on all cores. What does not work is left and reported; the rest goes on.
 
-use std::collections::HashMap;
-use std::io;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::left::{Left, WhyLeft};
-use super::plan::{Remove, RestorePlan, SetMode, Write};
+use super::plan::{Remove, RestorePlan, Write};
 use crate::error::{Error, Result, plain_io};
-use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
+use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::store::Objects;
 use crate::sys::{self, Dir};
 use crate::take::Progress;
 use crate::threads;
-use crate::worktree::{Change, Hand, NewContents};
+use crate::worktree::{Change, Hand, NewContents, SeenFile};
 
+/// Larger contents go from the store to the file piece by piece.
+const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 /// How much of what will be written is kept in memory from the time when it was checked.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
@@ -25,6 +28,8 @@ pub(super) struct Contents {
     /// Some of them.
     kept: HashMap<ObjectId, Vec<u8>>,
     kept_bytes: usize,
+    /// Those that are never in memory as a whole.
+    large: HashSet<ObjectId>,
     /// What all files that they are for come to.
     bytes: u64,
 }
@@ -35,6 +40,8 @@ pub(super) struct Done {
     pub(super) written: Vec<Vec<u8>>,
     pub(super) removed: Vec<Vec<u8>>,
     pub(super) remoded: usize,
+    pub(super) made_dirs: Vec<Vec<u8>>,
+    pub(super) removed_dirs: Vec<Vec<u8>>,
     pub(super) moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) left: Vec<Left>,
 }
@@ -60,7 +67,9 @@ fn for_all<T: Sync, W>(
 /// Reads everything that the plan will write, and checks it. The first part of it is kept.
 pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<Contents> {
     let mut files: HashMap<ObjectId, u64> = HashMap::new();
-    plan.writes.iter().for_each(|write| *files.entry(write.id).or_default() += 1);
+    let written = plan.writes.iter().map(|write| write.id);
+    let copied = plan.modes.iter().filter_map(|set| set.linked()).map(|seen| seen.id);
+    written.chain(copied).for_each(|id| *files.entry(id).or_default() += 1);
     let mut ids: Vec<_> = files.keys().copied().collect();
     ids.sort_unstable();
     add(&progress.contents_to_check, ids.len() as u64);
@@ -70,14 +79,10 @@ pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progres
     for_all(
         &ids,
         |_| shared.objects(),
-        |objects, id| match read_one(objects, *id) {
-            Ok(bytes) => {
+        |objects, id| match check_blob(objects, *id) {
+            Ok(blob) => {
                 let mut contents = contents.lock().expect("no thread panics with it");
-                contents.bytes += bytes.len() as u64 * files[id];
-                if contents.kept_bytes + bytes.len() <= KEPT_BYTES_MAX {
-                    contents.kept_bytes += bytes.len();
-                    contents.kept.insert(*id, bytes);
-                }
+                contents.take_in(*id, blob, files[id]);
                 add(&progress.contents_checked, 1);
             }
             Err(error) => *failed.lock().expect("no thread panics with it") = Some(error),
@@ -101,7 +106,11 @@ pub(super) fn check_saved(plan: &RestorePlan, objects: &Objects, progress: &Prog
         &known,
         |_| shared.objects(),
         |objects, (kind, id)| {
-            if let Err(error) = read_whole(objects, *id, *kind) {
+            let checked = match kind {
+                ObjectKind::Blob => check_blob(objects, *id).map(drop),
+                _ => read_whole(objects, *id, *kind).map(drop),
+            };
+            if let Err(error) = checked {
                 *failed.lock().expect("no thread panics with it") = Some(error);
             }
             add(&progress.contents_checked, 1);
@@ -115,8 +124,60 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-fn read_one(objects: &Objects, id: ObjectId) -> Result<Vec<u8>> {
-    read_whole(objects, id, ObjectKind::Blob)
+impl Contents {
+    /// Notes contents that `files` files will get, and keeps them while there is room.
+    fn take_in(&mut self, id: ObjectId, blob: Blob, files: u64) {
+        match blob {
+            Blob::InMemory(bytes) => {
+                self.bytes += bytes.len() as u64 * files;
+                if self.kept_bytes + bytes.len() <= KEPT_BYTES_MAX {
+                    self.kept_bytes += bytes.len();
+                    self.kept.insert(id, bytes);
+                }
+            }
+            Blob::Large(size) => {
+                self.bytes += size * files;
+                self.large.insert(id);
+            }
+        }
+    }
+}
+
+/// The contents of a file that were found whole.
+enum Blob {
+    InMemory(Vec<u8>),
+    /// Too large for that; of so many bytes.
+    Large(u64),
+}
+
+/// Reads contents from beginning to end, and fails if they are not what their id says.
+fn check_blob(objects: &Objects, id: ObjectId) -> Result<Blob> {
+    let size = objects.blob_size(id)?;
+    if size <= IN_MEMORY_BYTES_MAX {
+        return read_whole(objects, id, ObjectKind::Blob).map(Blob::InMemory);
+    }
+    objects.stream_blob(id, &mut |_| true).map_err(nothing_touched)?;
+    Ok(Blob::Large(size))
+}
+
+fn nothing_touched(error: Error) -> Error {
+    error.with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` mends it")
+}
+
+/// Writes large contents to a file as they come out of the store. They are checked against their id once more.
+fn write_stream(objects: &Objects, id: ObjectId, file: &mut File) -> io::Result<()> {
+    let mut failed = None;
+    let streamed = objects.stream_blob(id, &mut |bytes| match file.write_all(bytes) {
+        Ok(()) => true,
+        Err(error) => {
+            failed = Some(error);
+            false
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => streamed.map_err(io::Error::other),
+    }
 }
 
 fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
@@ -128,22 +189,22 @@ fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// Does what the plan says. `token` makes the names of temporary files differ from those of other restores.
+/// Does what the plan says. `token` is in the names of its temporary files.
 pub(super) fn apply(
     plan: RestorePlan,
     contents: &Contents,
     objects: &Objects,
     root: &Dir,
-    token: CheckpointId,
+    token: &str,
     progress: &Progress,
 ) -> Done {
     add(&progress.files_to_write, plan.writes.len() as u64);
     add(&progress.bytes_to_write, contents.bytes);
-    let token = token.short();
     let mut hand = Hand::new(root, format!("{token}-m"));
     let mut done = Done { left: plan.left, ..Done::default() };
-    for path in &plan.leftovers {
-        done.note_failure(path, hand.sweep(path));
+    for (path, seen) in &plan.leftovers {
+        let swept = if let Some(seen) = seen { hand.remove(path, seen) } else { hand.sweep(path) };
+        done.note(path, swept, WhyLeft::Changed);
     }
     for (path, name) in plan.asides {
         if done.note_failure(&path, hand.move_aside(&path, &name)).is_some() {
@@ -156,16 +217,10 @@ pub(super) fn apply(
             done.removed.push(path);
         }
     }
+    drop_dirs(plan.drop_dirs, &mut hand, &mut done);
+    // A directory that made way for one of these is gone by now.
     for (path, name) in plan.backs {
         done.note_failure(&path, hand.move_aside(&path, &name));
-    }
-    for path in &plan.drop_dirs {
-        // One that still holds something stays, and that is right: what it holds is out of scope.
-        if let Err(error) = hand.remove_dir(path)
-            && !sys::is_gone(&error)
-        {
-            done.left.push(failed(path, &error));
-        }
     }
     let mut made = Vec::new();
     for (path, mode) in plan.make_dirs {
@@ -176,21 +231,37 @@ pub(super) fn apply(
             Err(error) => done.left.push(failed(&path, &error)),
         }
     }
-    let writing = Writing { contents, root, token: &token, progress };
+    let writing = Writing { contents, root, token, progress };
     writing.write_all(&plan.writes, objects, &mut done);
-    for SetMode { path, mode, seen } in plan.modes {
-        let set = hand.set_mode(&path, mode, seen.as_ref());
-        done.remoded += usize::from(done.note(&path, set, WhyLeft::Changed));
+    for set in plan.modes {
+        let changed = match set.linked() {
+            Some(seen) => writing.write(&set.path, seen.id, Some(set.mode), Some(seen), objects, &mut hand),
+            None => hand.set_mode(&set.path, set.mode, set.seen.as_ref().map(|seen| &seen.stat)),
+        };
+        done.remoded += usize::from(done.note(&set.path, changed, WhyLeft::Changed));
     }
     for (path, mode) in made.iter().rev() {
         let set = hand.set_mode(path, *mode, None);
         done.note(path, set, WhyLeft::Changed);
     }
+    done.made_dirs = made.into_iter().map(|(path, _)| path).collect();
     if let Err(error) = hand.finish() {
         done.left.push(failed(b"", &error));
     }
     done.left.sort_by(|a, b| a.path.cmp(&b.path));
     done
+}
+
+fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut Hand<'_>, done: &mut Done) {
+    for path in dirs {
+        match hand.remove_dir(&path) {
+            Ok(Change::Made) => done.removed_dirs.push(path),
+            // One that still holds something stays, and that is right: what it holds is out of scope.
+            Ok(Change::Left) => {}
+            Err(error) if sys::is_gone(&error) => {}
+            Err(error) => done.left.push(failed(&path, &error)),
+        }
+    }
 }
 
 /// What writing needs.
@@ -214,7 +285,7 @@ impl Writing<'_> {
             |(objects, hand, done), writes| {
                 for write in *writes {
                     let why = if write.over.is_some() { WhyLeft::Changed } else { WhyLeft::InTheWay };
-                    let put = self.write_one(write, objects, hand);
+                    let put = self.write(&write.path, write.id, write.mode, write.over.as_ref(), objects, hand);
                     if done.note(&write.path, put, why) {
                         done.written.push(write.path.clone());
                     }
@@ -233,20 +304,40 @@ impl Writing<'_> {
         done.written.sort();
     }
 
-    fn write_one(&self, write: &Write, objects: &Objects, hand: &mut Hand<'_>) -> io::Result<Change> {
+    /// Writes one file, or a link if it has no mode.
+    fn write(
+        &self,
+        path: &[u8],
+        id: ObjectId,
+        mode: Option<u16>,
+        over: Option<&SeenFile>,
+        objects: &Objects,
+        hand: &mut Hand<'_>,
+    ) -> io::Result<Change> {
+        if let Some(mode) = mode.filter(|_| self.contents.large.contains(&id)) {
+            let mut written = 0;
+            let mut stream = |file: &mut File| {
+                write_stream(objects, id, file)?;
+                written = file.metadata()?.len();
+                Ok(())
+            };
+            let put = hand.put(path, NewContents::Streamed(&mut stream, mode), id, over);
+            add(&self.progress.bytes_written, written);
+            return put;
+        }
         let read;
-        let bytes = match self.contents.kept.get(&write.id) {
+        let bytes = match self.contents.kept.get(&id) {
             Some(bytes) => bytes,
             None => {
-                read = read_one(objects, write.id).map_err(io::Error::other)?;
+                read = read_whole(objects, id, ObjectKind::Blob).map_err(io::Error::other)?;
                 &read
             }
         };
-        let new = match write.mode {
+        let new = match mode {
             Some(mode) => NewContents::File(bytes, mode),
             None => NewContents::Link(bytes),
         };
-        let put = hand.put(&write.path, new, write.over.as_ref());
+        let put = hand.put(path, new, id, over);
         add(&self.progress.bytes_written, bytes.len() as u64);
         put
     }

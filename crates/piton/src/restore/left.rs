@@ -23,7 +23,7 @@ pub enum WhyLeft {
     /// The checkpoint holds another repository's commit here, not files.
     NoContents,
     /// The checkpoint left it out, so that it may have been there.
-    LeftOutThen,
+    LeftOutThen(SkipReason),
     /// The checkpoint held it until a purge took it out.
     Purged,
     /// The file system said no.
@@ -31,6 +31,11 @@ pub enum WhyLeft {
 }
 
 impl WhyLeft {
+    /// What is said of something that the checkpoint left out for this reason.
+    pub(super) fn left_out_then(why: SkipReason) -> Self {
+        if why == SkipReason::Purged { Self::Purged } else { Self::LeftOutThen(why) }
+    }
+
     /// The word for it in `--json`.
     pub fn word(&self) -> &str {
         match self {
@@ -38,7 +43,7 @@ impl WhyLeft {
             Self::Changed => "changed",
             Self::InTheWay => "in_the_way",
             Self::NoContents => "no_contents",
-            Self::LeftOutThen => "left_out_then",
+            Self::LeftOutThen(_) => "left_out_then",
             Self::Purged => "purged",
             Self::Failed(_) => "failed",
         }
@@ -52,7 +57,7 @@ impl std::fmt::Display for WhyLeft {
             Self::Changed => f.write_str("it changed meanwhile"),
             Self::InTheWay => f.write_str("something else stands in its place"),
             Self::NoContents => f.write_str("the checkpoint holds no contents for it"),
-            Self::LeftOutThen => f.write_str("it was there, and the checkpoint left it out"),
+            Self::LeftOutThen(why) => write!(f, "it was there, and the checkpoint left it out ({why})"),
             Self::Purged => f.write_str("it was there, and a purge took it out of the checkpoint"),
             Self::Failed(error) => f.write_str(error),
         }

@@ -9,17 +9,15 @@
 //! - R5. A restore can be undone, and so can that.
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
-use crate::history;
 use crate::id::CheckpointId;
 use crate::project::Project;
-use crate::relpath;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, Readable, RestoreVerb,
-    Restoring, Store, StoreLock,
+    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
+    StoreLock,
 };
-use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::survey::{Ground, Survey};
 use crate::sys::Dir;
 use crate::take::{Keep, Kept, Outcome, Progress, Request};
 use crate::time::Moment;
@@ -27,13 +25,21 @@ use crate::time::Moment;
 mod apply;
 mod left;
 mod others;
+mod outside;
 mod plan;
 mod planner;
+mod resolve;
+mod rules;
 
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
+use others::Others;
 pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
+
+use outside::Made;
+use resolve::{Resolved, resolve};
+use rules::{Planned, Planning};
 
 /// What to restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,10 +107,15 @@ pub struct Restore<'a> {
     plan: RestorePlan,
     target: Checkpoint,
     verb: Option<RestoreVerb>,
+    is_abort: bool,
+    rules: RulesChanged,
     intent: Option<Intent>,
     paths: Vec<Vec<u8>>,
     others: Vec<OtherWork>,
     across_sessions: bool,
+    moves_uncovered_aside: bool,
+    /// The safety checkpoint of the restore that is undone.
+    safety: Option<Checkpoint>,
     settings: Settings,
     survey: Survey,
     newest: Option<Checkpoint>,
@@ -112,6 +123,8 @@ pub struct Restore<'a> {
     new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,
+    /// The directory was deleted, and is made again once the intent is noted.
+    is_missing: bool,
     locked: Option<ProjectLock>,
     _held: StoreLock,
 }
@@ -138,6 +151,18 @@ impl RestoreOutcome {
     }
 }
 
+/// What a restore that changes ignore rules brings into scope.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RulesChanged {
+    /// The `.gitignore` files that change.
+    pub files: Vec<Vec<u8>>,
+    /// The files and directories that were ignored and are in scope by the restored rules. They were saved and restored
+    /// with the rest, unless `is_cut_short`.
+    pub rescoped: Vec<Vec<u8>>,
+    /// There was too much of it to be saved first. The same restore once more does the rest.
+    pub is_cut_short: bool,
+}
+
 /// What a restore did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
@@ -145,14 +170,24 @@ pub struct RestoreReport {
     pub outcome: RestoreOutcome,
     /// What was restored.
     pub target: Checkpoint,
-    /// What undo goes back to.
+    /// Only these paths of it; all, if there are none.
+    pub paths: Vec<Vec<u8>>,
+    /// What there was before.
     pub safety: Option<CheckpointId>,
+    /// Whether undo goes back to that. After an abort it does not: undo goes to where the abort went.
+    pub can_undo: bool,
     /// The files that were written.
     pub written: Vec<Vec<u8>>,
     /// The files that were removed.
     pub removed: Vec<Vec<u8>>,
     /// How many files and directories got other permission bits.
     pub remoded: usize,
+    /// The directories that were made.
+    pub made_dirs: Vec<Vec<u8>>,
+    /// The directories that were removed.
+    pub removed_dirs: Vec<Vec<u8>>,
+    /// What changed by ignore rules that were restored.
+    pub rules: RulesChanged,
     /// The files that were moved aside, and the names that they got.
     pub moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
     /// What differs from the checkpoint and stays as it is.
@@ -187,34 +222,36 @@ impl<'a> Restore<'a> {
         let history = store.history_of(&objects, project.id())?;
         let checkpoints = &history.checkpoints;
         let intent = store.interrupted_restore(project.id())?;
-        let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref(), &objects)?;
+        let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref())?;
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
-        let ground =
-            Ground { store, objects: &objects, project, record: &record, newest: newest.as_ref(), settings, progress };
-        let survey = survey_whole(&ground, &new_objects)?;
-        // What is cut short has been agreed to.
-        let others = match verb {
-            None => Vec::new(),
-            Some(_) => {
-                let own = options.session.or_else(|| session_of(&target, checkpoints));
-                others::others(&objects, &since(&target, checkpoints), survey.tree(), own, &paths)?
-            }
-        };
-        let root = Dir::open(project.dir()).map_err(|error| Error::io("open", project.dir(), error))?;
+        let (root, is_missing) = open_root(project, &record)?;
+        let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = now.stamp();
         let moves_aside = options.moves_uncovered_aside.then_some(stamp.as_str());
-        let planner = Planner {
-            survey: &survey,
-            target: &target,
-            objects: &objects,
+        let made = Made::after(&target, &root);
+        let planning = Planning {
+            ground: &ground,
+            new_objects: &new_objects,
             root: &root,
+            target: &target,
             paths: &paths,
             moves_aside,
             safety: safety.as_ref(),
+            made: &made,
+            // What goes on or goes back has been checked before.
+            checks_paths: verb == Some(RestoreVerb::Restore),
         };
-        let plan = planner.plan()?;
+        let Planned { plan, survey, rules } = planning.run()?;
+        // What is cut short has been agreed to.
+        let others = if verb.is_none() {
+            Vec::new()
+        } else {
+            let activity = store.activity(project.id(), settings.session_idle_minutes, now);
+            let planner = Planner::to_look_at(&survey, newest.as_ref().unwrap_or(&target), &objects, &root, &paths);
+            Others::new(&target, checkpoints, options.session, &activity, now).find(&planner, &rules.rescoped)?
+        };
         Ok(Self {
             store,
             project,
@@ -222,10 +259,14 @@ impl<'a> Restore<'a> {
             plan,
             target,
             verb,
+            is_abort: to == RestoreTo::Abort,
+            rules,
             intent,
             paths,
             others,
             across_sessions: options.across_sessions,
+            moves_uncovered_aside: options.moves_uncovered_aside,
+            safety,
             settings: settings.clone(),
             survey,
             newest,
@@ -233,6 +274,7 @@ impl<'a> Restore<'a> {
             new_objects: Some(new_objects),
             objects,
             root,
+            is_missing,
             locked,
             _held: held,
         })
@@ -241,6 +283,11 @@ impl<'a> Restore<'a> {
     /// What it will do.
     pub fn plan(&self) -> &RestorePlan {
         &self.plan
+    }
+
+    /// What it will change by restoring ignore rules.
+    pub fn rules(&self) -> &RulesChanged {
+        &self.rules
     }
 
     /// What it will restore.
@@ -257,9 +304,9 @@ impl<'a> Restore<'a> {
         if self.plan.changes() == 0 || self.others.is_empty() || self.across_sessions {
             return Ok(());
         }
-        let names: Vec<_> = self.others.iter().map(|other| other.session.as_str()).collect();
+        let names: Vec<_> = self.others.iter().map(OtherWork::label).collect();
         Err(Error::new(ErrorKind::NeedsConsent, "restore")
-            .because(format!("it would also take back later work of another session ({})", names.join(", ")))
+            .because(format!("it would also take back later work of {}", names.join(" and of ")))
             .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
     }
 
@@ -272,16 +319,7 @@ impl<'a> Restore<'a> {
             }
             let objects = self.store.objects(&self._held)?;
             let new_objects = self.store.new_objects(&objects, false);
-            let ground = Ground {
-                store: self.store,
-                objects: &objects,
-                project: self.project,
-                record: &ProjectRecord::default(),
-                newest: self.newest.as_ref(),
-                settings: &self.settings,
-                progress: &Progress::default(),
-            };
-            if survey_whole(&ground, &new_objects)?.tree() != self.survey.tree() {
+            if self.survey_again(&objects, &new_objects)?.tree() != self.survey.tree() {
                 return Err(unsafe_to_restore("the files changed meanwhile"));
             }
             (self.objects, self.new_objects) = (objects, Some(new_objects));
@@ -291,12 +329,33 @@ impl<'a> Restore<'a> {
             .with_hint("nothing was touched; try again"))
     }
 
+    /// Reads every file again, and covers the same as the survey that the plan was made from.
+    fn survey_again(&self, objects: &Objects, new_objects: &NewObjects) -> Result<Survey> {
+        let (record, progress) = (ProjectRecord::default(), Progress::default());
+        let newest = self.newest.as_ref();
+        let ground = Ground::new(self.store, objects, self.project, &record, newest, &self.settings, &progress);
+        let stamp = self.now.stamp();
+        let planning = Planning {
+            ground: &ground,
+            new_objects,
+            root: &self.root,
+            target: &self.target,
+            paths: &self.paths,
+            moves_aside: self.moves_uncovered_aside.then_some(stamp.as_str()),
+            safety: self.safety.as_ref(),
+            made: &Made::after(&self.target, &self.root),
+            checks_paths: self.verb == Some(RestoreVerb::Restore),
+        };
+        Ok(planning.run()?.survey)
+    }
+
     /// Returns `None` if contents that it relied upon are gone.
     fn try_to_save(&mut self, locked: &ProjectLock) -> Result<Option<(CheckpointId, Option<Vec<u8>>)>> {
-        let asides = self.plan.asides.clone();
-        let restoring =
-            self.verb.map(|verb| Restoring { verb, target: self.target.id, paths: self.paths.clone(), asides });
+        let asides = self.plan.asides.iter().chain(&self.plan.backs).cloned().collect();
+        let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
+        let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths, asides, outside });
         let request = Request {
+            is_late: false,
             reason: reason(self.verb, &self.target),
             kind: if self.verb.is_some() { CheckpointKind::Safety } else { CheckpointKind::Auto },
             origin: session::origin_of_safety(&self.target),
@@ -324,8 +383,12 @@ impl<'a> Restore<'a> {
         let new_objects = self.new_objects.take().expect("a plan is applied once");
         let kept = match keep.keep(&self.survey, new_objects, &mut record)? {
             Kept::Done(kept) => kept,
-            Kept::NoRoom { .. } => return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")),
             Kept::Lost => return Ok(None),
+            Kept::NoRoom { .. } => {
+                return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
+                    .because("the store has reached its limit")
+                    .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
+            }
         };
         let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
@@ -349,18 +412,33 @@ impl<'a> Restore<'a> {
             return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
         };
         self.check_agreed()?;
-        if self.plan.changes() == 0 && self.intent.is_none() {
+        if self.plan.changes() == 0 && self.intent.is_none() && !self.is_missing {
             let outcome = if self.plan.left.is_empty() { RestoreOutcome::NothingToDo } else { RestoreOutcome::Partly };
-            return Ok(report(outcome, self.target, None, self.plan.left));
+            let rules = self.rules;
+            return Ok(RestoreReport {
+                paths: self.paths,
+                rules,
+                ..report(outcome, self.target, None, self.plan.left)
+            });
         }
         let contents = apply::read_all(&self.plan, &self.objects, progress)?;
         apply::check_saved(&self.plan, &self.objects, progress)?;
         let (saved, saved_record) = self.save_first(&locked)?;
         // One that goes on or goes back keeps what the first try saved: that is what undo means.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
-        let intent = Intent { target: self.target.id, safety, paths: self.paths };
+        let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
+        let token = random_token();
+        let mut tokens = self.intent.take().map(|intent| intent.tokens).unwrap_or_default();
+        tokens.push(token.clone());
+        let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens };
         self.store.note_intent(&locked, self.project.id(), &intent)?;
-        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, saved, progress);
+        if self.is_missing {
+            self.root = self.project.make_dir_again().inspect_err(|_| {
+                // Nothing was touched, so there is nothing to finish or to take back.
+                let _ = self.store.clear_intent(&locked, self.project.id());
+            })?;
+        }
+        let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
         // Before the intent goes: a restore that is cut short here does it when it is finished.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
@@ -376,45 +454,57 @@ impl<'a> Restore<'a> {
             written: done.written,
             removed: done.removed,
             remoded: done.remoded,
+            made_dirs: done.made_dirs,
+            removed_dirs: done.removed_dirs,
             moved_aside: done.moved_aside,
             record,
-            ..report(outcome, self.target, Some(safety), done.left)
+            paths: intent.paths,
+            rules: self.rules,
+            can_undo: !self.is_abort,
+            ..report(outcome, self.target, before, done.left)
         })
     }
 }
 
-/// All files as they are: half of them would be no help.
-fn survey_whole(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<Survey> {
-    match survey(ground, new_objects)? {
-        SurveyEnd::Done(survey) => Ok(survey),
-        SurveyEnd::TooManyFiles => Err(unsafe_to_restore("there are more files in scope than max_files allows")),
-        SurveyEnd::Stopped => Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched")),
+/// Opens the directory of a project, and returns whether it is missing. Fails if the disk that it was on is not there.
+fn open_root(project: &Project, record: &ProjectRecord) -> Result<(Dir, bool)> {
+    if let Some(root) = project.open_dir()? {
+        return Ok((root, false));
     }
-}
-
-/// The checkpoint and all that came after it, in the order of time.
-fn since(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Checkpoint> {
-    let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
-    checkpoints.iter().take(place + 1).rev().cloned().collect()
-}
-
-/// The session whose work is to be taken back: that of the checkpoint, or, of one that a restore took first, that of what
-/// was restored then.
-fn session_of<'a>(target: &'a Checkpoint, checkpoints: &'a [Checkpoint]) -> Option<&'a str> {
-    let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
-    let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
-    restored.unwrap_or(target).facts.origin.session.as_deref()
+    project.check_disk(record.parent_device())?;
+    Ok((Dir::missing().map_err(|error| Error::io("open", project.dir(), error))?, true))
 }
 
 fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<CheckpointId>, left: Vec<Left>) -> RestoreReport {
-    let (written, removed, moved_aside) = Default::default();
-    RestoreReport { outcome, target, safety, written, removed, remoded: 0, moved_aside, left, record: None }
+    RestoreReport {
+        outcome,
+        target,
+        paths: Vec::new(),
+        safety,
+        can_undo: safety.is_some(),
+        written: Vec::new(),
+        removed: Vec::new(),
+        remoded: 0,
+        made_dirs: Vec::new(),
+        removed_dirs: Vec::new(),
+        rules: RulesChanged::default(),
+        moved_aside: Vec::new(),
+        left,
+        record: None,
+    }
 }
 
 /// Brings the session's record back, too. That this fails is told, and no reason to call the files not restored.
 fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Rewound> {
     let rewound = Sessions::in_base(store.base()).rewind(target, saved);
     Some(rewound.unwrap_or_else(|error| Rewound::Failed(error.to_string()))).filter(|done| *done != Rewound::NoSession)
+}
+
+/// Text that no name of a user's file holds by chance.
+fn random_token() -> String {
+    use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+    let word = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", word(), word())
 }
 
 fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
@@ -430,73 +520,4 @@ fn unsafe_to_restore(why: &str) -> Error {
     Error::new(ErrorKind::Invalid, "restore without losing something")
         .because(why)
         .with_hint("nothing was touched; raise max_files in the configuration, or PITON_MAX_FILES for this command")
-}
-
-struct Resolved {
-    target: Checkpoint,
-    verb: Option<RestoreVerb>,
-    paths: Vec<Vec<u8>>,
-    /// What the first try saved, where there was one.
-    safety: Option<Checkpoint>,
-}
-
-fn resolve(
-    to: RestoreTo<'_>,
-    paths: &[Vec<u8>],
-    history: &Readable,
-    intent: Option<&Intent>,
-    objects: &Objects,
-) -> Result<Resolved> {
-    let nothing = |what: &str, why: &str| Error::new(ErrorKind::NotFound, what.to_owned()).because(why.to_owned());
-    let by_id = |id: CheckpointId| history::find(history, &id.to_string()).cloned();
-    match (to, intent) {
-        (RestoreTo::Continue, Some(intent)) => {
-            let safety = by_id(intent.safety).ok();
-            Ok(Resolved { target: by_id(intent.target)?, verb: None, paths: intent.paths.clone(), safety })
-        }
-        (RestoreTo::Abort, Some(intent)) => {
-            Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone(), safety: None })
-        }
-        (RestoreTo::Continue | RestoreTo::Abort, None) => {
-            Err(nothing("go on with a restore", "none was cut short in this project")
-                .with_hint("`piton restore N` begins one, `piton undo` takes the last one back"))
-        }
-        (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
-            .because("an earlier one was cut short")
-            .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it")),
-        (RestoreTo::Named(name), None) => {
-            let target = history::find(history, name)?.clone();
-            let paths = paths.to_vec();
-            paths.iter().try_for_each(|path| check_path(&target, path, objects))?;
-            Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths, safety: None })
-        }
-        (RestoreTo::Undo | RestoreTo::Redo, None) => {
-            let last = history.checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
-            let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
-            let last = last.ok_or_else(|| {
-                nothing(verb, "nothing was restored in this project")
-                    .with_hint("`piton rollback` lists the checkpoints, `piton restore N` goes back to one")
-            })?;
-            let restoring = last.facts.restoring.as_ref();
-            if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
-                return Err(nothing("redo", "the last restore was no undo").with_hint("`piton undo` takes it back"));
-            }
-            let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
-            let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
-            Ok(Resolved { target: last.clone(), verb: Some(verb), paths, safety: None })
-        }
-    }
-}
-
-/// A path that is asked for must be in the checkpoint: whoever mistypes it must not lose a file of that name.
-fn check_path(target: &Checkpoint, path: &[u8], objects: &Objects) -> Result<()> {
-    let is_known_dir =
-        |dir: &[u8]| target.facts.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
-    if objects.entry_at(target.tree, path)?.is_some() || is_known_dir(path) {
-        return Ok(());
-    }
-    let shown = String::from_utf8_lossy(path).into_owned();
-    Err(Error::new(ErrorKind::NotFound, format!("find {shown} in the checkpoint {}", target.id.short()))
-        .because("it held no such file or directory")
-        .with_hint("`piton show --verbose` lists what a checkpoint holds"))
 }

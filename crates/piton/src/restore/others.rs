@@ -1,70 +1,157 @@
-//! Whose work a restore takes back. Several agents may work in one project: going back to before what one of them did
-//! also takes back what the others did since, and that needs a word of its own.
+//! The work of others that a restore takes back. Several agents may work in one project: going back to before what one of
+//! them did also takes back what the others did since, and that needs consent while they are at work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::Planner;
 use crate::error::Result;
-use crate::id::ObjectId;
 use crate::relpath;
-use crate::store::{Checkpoint, Objects};
+use crate::store::{Activity, Checkpoint};
+use crate::time::Moment;
 
-/// What another session did since the checkpoint that is restored.
+/// Work of another session, which is at work now, since the checkpoint that is restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherWork {
     /// The session.
     pub session: String,
     /// Its agent.
     pub agent: Option<String>,
+    /// The last event of the session.
+    pub last_active: Moment,
     /// How many of its checkpoints were followed by changes.
     pub checkpoints: usize,
-    /// The files that changed after them, sorted. What changed since the newest checkpoint is not among them.
+    /// The files that changed after them, sorted.
     pub paths: Vec<Vec<u8>>,
 }
 
-/// What sessions other than `own` did since `since[0]`, the checkpoint that is restored; later ones follow it. `now` is
-/// the tree of the files as they are, and `paths` all that is restored, everything if empty.
-///
-/// Without an `own` session it is the first that did something: whoever goes back to before an agent's work knows of it.
-pub(super) fn others(
-    objects: &Objects,
-    since: &[Checkpoint],
-    now: ObjectId,
-    own: Option<&str>,
-    paths: &[Vec<u8>],
-) -> Result<Vec<OtherWork>> {
-    let mut own = own.map(str::to_owned);
-    let mut found: BTreeMap<String, OtherWork> = BTreeMap::new();
-    for (at, checkpoint) in since.iter().enumerate() {
-        let origin = &checkpoint.facts.origin;
-        let Some(session) = origin.session.as_deref() else { continue };
-        // Looking at paths takes two trees of the store; the last of them is not in it.
-        let changed = match since.get(at + 1) {
-            Some(next) => {
-                let changes = objects.compare_trees(Some(checkpoint.tree), Some(next.tree))?;
-                let is_restored =
-                    |path: &[u8]| paths.is_empty() || paths.iter().any(|dir| relpath::is_within(path, dir));
-                let changed = changes.into_iter().map(|change| change.path).filter(|path| is_restored(path));
-                Some(changed.collect::<Vec<_>>()).filter(|changed| !changed.is_empty())
+impl OtherWork {
+    /// The agent and the time of its last event, for people.
+    pub fn label(&self) -> String {
+        let agent = self.agent.as_deref().unwrap_or("another session");
+        format!("{agent}, last active {}", self.last_active.date_and_time())
+    }
+}
+
+/// A restore, as far as it matters here.
+pub(super) struct Others<'a> {
+    /// The checkpoint that is restored, and those after it in the order of time.
+    since: Vec<&'a Checkpoint>,
+    /// The sessions whose work may be taken back.
+    own: BTreeSet<String>,
+    activity: &'a Activity,
+    now: Moment,
+}
+
+/// A session that had a turn at a checkpoint.
+#[derive(Debug, Clone)]
+struct Worker {
+    session: String,
+    agent: Option<String>,
+    /// The last that is known of it.
+    known_secs: i64,
+}
+
+impl<'a> Others<'a> {
+    /// A restore of `target`, which is one of `checkpoints`. `session` is the one that asks, if one does: only its own work
+    /// is taken back without consent.
+    pub(super) fn new(
+        target: &Checkpoint,
+        checkpoints: &'a [Checkpoint],
+        session: Option<&str>,
+        activity: &'a Activity,
+        now: Moment,
+    ) -> Self {
+        let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
+        let since = checkpoints.iter().take(place + 1).rev().collect();
+        let own = session.map(|session| [session.to_owned()].into());
+        Self { since, own: own.unwrap_or_else(|| meant_by(target, checkpoints)), activity, now }
+    }
+
+    /// Returns the work of others. `planner` compares the newest checkpoint with the files as they are; paths in `rescoped`
+    /// are in scope by rules that the restore brings back.
+    ///
+    /// If no work may be taken back, the first is meant that came after the checkpoint: the user who goes back to before it
+    /// knows of it.
+    pub(super) fn find(&self, planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<OtherWork>> {
+        let mut own = self.own.clone();
+        let mut found: BTreeMap<String, OtherWork> = BTreeMap::new();
+        for (at, checkpoint) in self.since.iter().enumerate() {
+            let workers = workers(checkpoint);
+            if workers.is_empty() || workers.iter().all(|worker| own.contains(&worker.session)) {
+                continue;
             }
-            None => (checkpoint.tree != now).then(Vec::new),
-        };
-        let Some(changed) = changed else { continue };
-        if *own.get_or_insert_with(|| session.to_owned()) == session {
-            continue;
+            let changed = match self.since.get(at + 1) {
+                Some(next) => {
+                    let changes = planner.objects.compare_trees(Some(checkpoint.tree), Some(next.tree))?;
+                    changes.into_iter().map(|change| change.path).collect()
+                }
+                None => changed_since(planner, rescoped)?,
+            };
+            let is_restored = |path: &Vec<u8>| {
+                planner.paths.is_empty() || planner.paths.iter().any(|dir| relpath::is_within(path, dir))
+            };
+            let changed: Vec<_> = changed.into_iter().filter(is_restored).collect();
+            if changed.is_empty() {
+                continue;
+            }
+            if own.is_empty() {
+                own.extend(workers.iter().map(|worker| worker.session.clone()));
+            }
+            for worker in workers.into_iter().filter(|worker| !own.contains(&worker.session)) {
+                let agent = worker.agent.as_deref();
+                let Some(secs) = self.activity.at_work(agent, &worker.session, worker.known_secs) else { continue };
+                let work = found.entry(worker.session.clone()).or_insert_with(|| OtherWork {
+                    session: worker.session,
+                    agent: worker.agent,
+                    last_active: Moment { secs, nanos: 0, offset_secs: self.now.offset_secs },
+                    checkpoints: 0,
+                    paths: Vec::new(),
+                });
+                work.last_active.secs = work.last_active.secs.max(secs);
+                work.checkpoints += 1;
+                work.paths.extend(changed.iter().cloned());
+            }
         }
-        let work = found.entry(session.to_owned()).or_insert_with(|| OtherWork {
-            session: session.to_owned(),
-            agent: origin.agent.clone(),
-            checkpoints: 0,
-            paths: Vec::new(),
-        });
-        work.checkpoints += 1;
-        work.paths.extend(changed);
+        let mut found: Vec<_> = found.into_values().collect();
+        for work in &mut found {
+            work.paths.sort();
+            work.paths.dedup();
+        }
+        Ok(found)
     }
-    let mut found: Vec<_> = found.into_values().collect();
-    for work in &mut found {
-        work.paths.sort();
-        work.paths.dedup();
+}
+
+/// The paths that differ between the planner's checkpoint and the files as they are, without those in `rescoped`: they are
+/// in scope by rules that the restore brings back.
+fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    let plan = planner.plan()?;
+    let (made, dropped) = plan.directories();
+    let files = plan.written().map(|(path, _)| path).chain(plan.removed()).chain(plan.remoded().map(|(path, _)| path));
+    let is_rescoped = |path: &&[u8]| rescoped.iter().any(|dir| relpath::is_within(path, dir));
+    Ok(files.chain(made).chain(dropped).filter(|path| !is_rescoped(path)).map(<[u8]>::to_vec).collect())
+}
+
+/// The sessions whose work a restore of `target` takes back by its meaning: those whose turns began from it, or, of a safety
+/// checkpoint, from the checkpoint that was restored then.
+fn meant_by(target: &Checkpoint, checkpoints: &[Checkpoint]) -> BTreeSet<String> {
+    let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
+    let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
+    workers(restored.unwrap_or(target)).into_iter().map(|worker| worker.session).collect()
+}
+
+/// The sessions whose turns began from a checkpoint, each once.
+fn workers(checkpoint: &Checkpoint) -> Vec<Worker> {
+    let mut workers: Vec<Worker> = Vec::new();
+    for turn in &checkpoint.turns {
+        if !workers.iter().any(|worker| worker.session == turn.session) {
+            let known_secs = turn.time.unwrap_or(checkpoint.time).secs;
+            workers.push(Worker { session: turn.session.clone(), agent: turn.agent.clone(), known_secs });
+        }
     }
-    Ok(found)
+    let origin = &checkpoint.facts.origin;
+    if let (true, Some(session)) = (workers.is_empty(), &origin.session) {
+        let (agent, known_secs) = (origin.agent.clone(), checkpoint.time.secs);
+        workers.push(Worker { session: session.clone(), agent, known_secs });
+    }
+    workers
 }

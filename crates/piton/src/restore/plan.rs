@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use super::left::Left;
 use crate::id::{ObjectId, ObjectKind};
-use crate::sys::Stat;
+use crate::relpath;
+use crate::worktree::SeenFile;
 
 /// What a restore will do.
 #[derive(Debug, Default)]
@@ -18,10 +19,14 @@ pub struct RestorePlan {
     pub(crate) drop_dirs: Vec<Vec<u8>>,
     /// Files that no checkpoint covers, and the names that they get.
     pub(crate) asides: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Files that the restore which is taken back had moved aside, and the names that they had.
+    /// What the restore which is taken back had given another name, and the names that it had.
     pub(crate) backs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What an earlier restore left behind.
-    pub(crate) leftovers: Vec<Vec<u8>>,
+    /// What the first try of a restore that goes on moved aside. It stays there.
+    pub(crate) set_aside: Vec<Vec<u8>>,
+    /// What is made out of scope: files with the id of their contents, directories without.
+    pub(crate) outside: Vec<(Vec<u8>, Option<ObjectId>)>,
+    /// Temporary files that an earlier attempt left behind; with what was seen of those that may hold what was the user's.
+    pub(crate) leftovers: Vec<(Vec<u8>, Option<SeenFile>)>,
     /// The contents that will be overwritten or removed, and the trees that lead to them in the safety checkpoint.
     pub(crate) saved: HashSet<(ObjectKind, ObjectId)>,
     pub(crate) left: Vec<Left>,
@@ -33,13 +38,13 @@ pub(crate) struct Write {
     pub(crate) id: ObjectId,
     /// None for a link.
     pub(crate) mode: Option<u16>,
-    pub(crate) over: Option<Stat>,
+    pub(crate) over: Option<SeenFile>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Remove {
     pub(crate) path: Vec<u8>,
-    pub(crate) seen: Stat,
+    pub(crate) seen: SeenFile,
 }
 
 #[derive(Debug)]
@@ -47,7 +52,14 @@ pub(crate) struct SetMode {
     pub(crate) path: Vec<u8>,
     pub(crate) mode: u16,
     /// None for a directory.
-    pub(crate) seen: Option<Stat>,
+    pub(crate) seen: Option<SeenFile>,
+}
+
+impl SetMode {
+    /// The file, where it has other names: it is replaced by a copy with the new mode, so that they keep theirs.
+    pub(crate) fn linked(&self) -> Option<&SeenFile> {
+        self.seen.as_ref().filter(|seen| seen.stat.links > 1)
+    }
 }
 
 impl RestorePlan {
@@ -55,6 +67,27 @@ impl RestorePlan {
     pub fn changes(&self) -> usize {
         let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len() + self.backs.len();
         files + self.make_dirs.len() + self.drop_dirs.len() + self.leftovers.len()
+    }
+
+    /// Returns whether this goes back to a name that it had or stays aside, or is in a directory that does.
+    pub(super) fn moves_from(&self, path: &[u8]) -> bool {
+        let mut moved = self.backs.iter().map(|(from, _)| from).chain(&self.set_aside);
+        moved.any(|from| relpath::is_within(path, from))
+    }
+
+    /// Returns where the thing is that a move brings to this path, if one does.
+    pub(super) fn source_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        self.backs.iter().find_map(|(from, name)| {
+            let place = relpath::join(relpath::split(from).0, name);
+            relpath::is_within(path, &place).then(|| [from.as_slice(), &path[place.len()..]].concat())
+        })
+    }
+
+    /// The `.gitignore` files that will be written or removed.
+    pub(super) fn changed_rules(&self) -> Vec<Vec<u8>> {
+        let written = self.writes.iter().map(|write| &write.path);
+        let all = written.chain(self.removes.iter().map(|remove| &remove.path));
+        all.filter(|path| relpath::split(path).1 == b".gitignore").cloned().collect()
     }
 
     /// The files that will be written, and whether each is new.
@@ -98,6 +131,7 @@ mod tests {
     fn everything_that_will_change_counts_once() {
         let seen = crate::sys::stat_path(std::path::Path::new("/")).expect("a root");
         let (id, path) = (ObjectId::from_bytes([7; 20]), || b"path".to_vec());
+        let seen = SeenFile { stat: seen, id };
         let plan = RestorePlan {
             writes: (0..2).map(|_| Write { path: path(), id, mode: None, over: None }).collect(),
             removes: (0..3).map(|_| Remove { path: path(), seen }).collect(),
@@ -106,7 +140,7 @@ mod tests {
             drop_dirs: vec![path(); 11],
             asides: vec![(path(), path()); 13],
             backs: vec![(path(), path()); 17],
-            leftovers: vec![path(); 19],
+            leftovers: vec![(path(), None); 19],
             ..RestorePlan::default()
         };
         assert_eq!(plan.changes(), 2 + 3 + 5 + 7 + 11 + 13 + 17 + 19);

@@ -1,19 +1,18 @@
 //! The plan of a restore, made from one survey and one checkpoint, touching nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::CString;
-use std::io;
 
 use super::left::{Left, WhyLeft};
+use super::outside::Made;
 use super::plan::{Remove, RestorePlan, SetMode, Write};
 use crate::error::{Result, plain_io};
-use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::id::{ObjectId, ObjectKind};
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, Objects, PATHS_MAX, TreeEntry, too_many_paths};
 use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
-use crate::worktree::{DirNode, FileNode, Reader};
+use crate::worktree::{DirNode, FileNode, RulesAfter, SeenFile};
 
 /// Makes a plan.
 pub(crate) struct Planner<'a> {
@@ -27,6 +26,10 @@ pub(crate) struct Planner<'a> {
     pub(crate) moves_aside: Option<&'a str>,
     /// What undo will go back to, where that is taken already: what it could not read stays.
     pub(crate) safety: Option<&'a Checkpoint>,
+    /// What the restore after the target made out of scope.
+    pub(super) made: Option<&'a Made>,
+    /// The ignore rules as this restore leaves them, where it changes them.
+    pub(super) rules_after: Option<&'a RulesAfter<'a>>,
 }
 
 /// What the planner knows of one directory on both sides.
@@ -40,8 +43,8 @@ struct Pair<'a> {
 }
 
 /// A plan in the making.
-struct Draft<'a> {
-    plan: RestorePlan,
+pub(super) struct Draft<'a> {
+    pub(super) plan: RestorePlan,
     /// The directories that are still to be compared.
     open: Vec<(Vec<u8>, Pair<'a>)>,
     skipped: HashMap<&'a [u8], SkipReason>,
@@ -51,11 +54,13 @@ struct Draft<'a> {
     /// The directories that the checkpoint knows without files in them, and those around them.
     kept_dirs: BTreeSet<&'a [u8]>,
     /// What is handled by its contents or is not in the checkpoint, and needs no look at its mode.
-    touched: HashSet<Vec<u8>>,
+    pub(super) touched: HashSet<Vec<u8>>,
+    /// Where something stays that a wanted directory cannot replace.
+    pub(super) blocked: HashSet<Vec<u8>>,
 }
 
 impl Draft<'_> {
-    fn make_dir(&mut self, dir: &[u8]) {
+    pub(super) fn make_dir(&mut self, dir: &[u8]) {
         let mode = self.modes.of(dir, self.modes.facts.usual.dir);
         self.plan.make_dirs.push((dir.to_vec(), mode));
     }
@@ -80,6 +85,18 @@ impl Modes<'_> {
 }
 
 impl<'a> Planner<'a> {
+    /// A planner whose plan is not carried out.
+    pub(crate) fn to_look_at(
+        survey: &'a Survey,
+        target: &'a Checkpoint,
+        objects: &'a Objects,
+        root: &'a Dir,
+        paths: &'a [Vec<u8>],
+    ) -> Self {
+        let (moves_aside, safety, made, rules_after) = (None, None, None, None);
+        Self { survey, target, objects, root, paths, moves_aside, safety, made, rules_after }
+    }
+
     pub(crate) fn plan(&self) -> Result<RestorePlan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
         // What an earlier restore left behind goes first.
@@ -92,6 +109,7 @@ impl<'a> Planner<'a> {
             modes: Modes { facts: &self.target.facts, special },
             kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
             touched: HashSet::new(),
+            blocked: HashSet::new(),
         };
         let pair = Pair {
             now: self.survey.manifest.dirs.first(),
@@ -99,7 +117,7 @@ impl<'a> Planner<'a> {
             want: Some(self.target.tree),
             outside: None,
         };
-        self.find_asides(&mut draft.plan);
+        self.find_moves(&mut draft.plan);
         // No recursion: a tree may be deeper than a stack.
         draft.open.push((Vec::new(), pair));
         while let Some((dir, pair)) = draft.open.pop() {
@@ -115,6 +133,7 @@ impl<'a> Planner<'a> {
         }
         self.find_leftovers(&mut draft);
         self.find_unread(&mut draft);
+        self.foresee(&mut draft);
         let mut plan = draft.plan;
         self.find_saved_trees(&mut plan);
         plan.writes.sort_by(|a, b| relpath::split(&a.path).cmp(&relpath::split(&b.path)));
@@ -127,24 +146,13 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
-    /// What a restore after this checkpoint moved aside goes back to where it was.
-    fn find_asides(&self, plan: &mut RestorePlan) {
-        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
-            let (dir, own_name) = relpath::split(path);
-            let aside = relpath::join(dir, name);
-            if self.is_meant(path) && relpath::is_allowed(name) && self.stat(&aside).is_ok() {
-                plan.backs.push((aside, own_name.to_vec()));
-            }
-        }
-    }
-
     /// A checkpoint of stock git says nothing of permissions and empty directories: they stay as they are.
     fn has_facts(&self) -> bool {
         self.target.facts.files.is_some()
     }
 
     /// Whether a path is among those that are asked for.
-    fn is_meant(&self, path: &[u8]) -> bool {
+    pub(super) fn is_meant(&self, path: &[u8]) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|wanted| relpath::is_within(path, wanted))
     }
 
@@ -163,7 +171,11 @@ impl<'a> Planner<'a> {
         self.is_meant(dir) || (self.leads_to_meant(dir) && within.all(goes))
     }
 
-    fn compare(&self, dir: &[u8], pair: Pair<'_>, draft: &mut Draft<'a>) -> Result<()> {
+    fn compare(&self, dir: &[u8], mut pair: Pair<'_>, draft: &mut Draft<'a>) -> Result<()> {
+        if draft.plan.moves_from(dir) {
+            // What is there goes away as it is.
+            (pair.now, pair.now_tree) = (None, None);
+        }
         if !self.leads_to_meant(dir) || (pair.want.is_some() && pair.want == pair.now_tree) {
             return Ok(());
         }
@@ -190,8 +202,10 @@ impl<'a> Planner<'a> {
             let path = relpath::join(dir, &entry.name);
             let (file, at) = (now_files.get(&*entry.name).copied(), now_dirs.get(&*entry.name).copied());
             if entry.mode == EntryMode::Dir {
-                if let Some(file) = file {
-                    self.remove(&path, file, draft);
+                if let Some(file) = file
+                    && !self.remove(&path, file, draft)
+                {
+                    draft.blocked.insert(path.clone());
                 }
                 self.go_into(&path, at, Some(entry.id), pair.outside, draft);
             } else {
@@ -217,10 +231,11 @@ impl<'a> Planner<'a> {
         let outside = outside.or_else(|| draft.skipped.get(path).copied());
         match (now, want) {
             (None, Some(_)) if outside.is_some_and(is_unread) => {}
-            (None, Some(_)) if self.leads_to_meant(path) && !(outside.is_some() && self.is_dir(path)) => {
-                draft.make_dir(path);
-            }
-            (Some(now), None) if !draft.kept_dirs.contains(path) => {
+            (None, Some(_)) if !self.leads_to_meant(path) => {}
+            (None, Some(_)) if draft.plan.source_of(path).is_some_and(|source| self.is_dir(&source)) => {}
+            (None, Some(_)) if outside.is_some() && !draft.plan.moves_from(path) => self.want_dir_outside(path, draft),
+            (None, Some(_)) => draft.make_dir(path),
+            (Some(now), None) if !draft.kept_dirs.contains(path) && !draft.plan.moves_from(path) => {
                 draft.touched.insert(path.to_vec());
                 let is_known = !now.exceptional && (self.has_facts() || now_tree.is_some());
                 if is_known {
@@ -239,21 +254,27 @@ impl<'a> Planner<'a> {
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => skipped.path == path,
             Extent::Dir(_) => relpath::is_within(path, &skipped.path),
+            // They had changed by the time that they were read.
+            Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
             // Checkpoints have seconds: what changed in that very one may have been there.
             Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
         };
         let named = self.target.facts.skipped.iter().find(|skipped| is_named(skipped))?;
-        Some(if named.why == SkipReason::Purged { WhyLeft::Purged } else { WhyLeft::LeftOutThen })
+        Some(WhyLeft::left_out_then(named.why)).filter(|_| !self.was_made_outside(path))
     }
 
     /// The same of a directory: then it stays, even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
+        // One of many that are named at once: it was there if it has not changed since.
+        let is_as_old = || self.stat(dir).is_ok_and(|stat| stat.ctime.secs <= self.target.time.secs);
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,
             Extent::Dir(_) => true,
-            Extent::Some(_) => is_unread(skipped.why),
+            Extent::Some(_) => is_unread(skipped.why) || is_as_old(),
         };
-        self.target.facts.skipped.iter().any(|skipped| relpath::is_within(dir, &skipped.path) && is_named(skipped))
+        let mut skipped = self.target.facts.skipped.iter();
+        !self.was_made_outside(dir)
+            && skipped.any(|skipped| relpath::is_within(dir, &skipped.path) && is_named(skipped))
     }
 
     /// Whether undo could not bring back what is there: the safety checkpoint was taken when that could not be read.
@@ -262,13 +283,15 @@ impl<'a> Planner<'a> {
         skipped.find(|skipped| relpath::is_within(path, &skipped.path)).map(|skipped| skipped.why)
     }
 
-    fn remove(&self, path: &[u8], file: &FileNode, draft: &mut Draft<'_>) {
+    /// Plans to remove a file that the checkpoint does not hold. Returns whether it will be gone.
+    fn remove(&self, path: &[u8], file: &FileNode, draft: &mut Draft<'_>) -> bool {
         let backs = &draft.plan.backs;
-        let is_aside = backs.iter().any(|(aside, _)| aside == path);
+        let is_aside = draft.plan.moves_from(path);
         // It took the place of what goes back there.
         let makes_way = backs.iter().any(|(aside, name)| relpath::join(relpath::split(aside).0, name) == path);
         if is_aside {
             draft.touched.insert(path.to_vec());
+            return true;
         } else if let Some(why) = self.was_left_out(path, file).filter(|_| self.is_meant(path) && !makes_way) {
             draft.touched.insert(path.to_vec());
             draft.plan.left.push(Left { path: path.to_vec(), why });
@@ -278,8 +301,10 @@ impl<'a> Planner<'a> {
         } else if self.is_meant(path) {
             draft.plan.saved.extend(file.id.map(|id| (ObjectKind::Blob, id)));
             draft.touched.insert(path.to_vec());
-            draft.plan.removes.push(Remove { path: path.to_vec(), seen: file.stat });
+            draft.plan.removes.push(Remove { path: path.to_vec(), seen: SeenFile::of(file) });
+            return true;
         }
+        false
     }
 
     fn want_file(
@@ -297,6 +322,9 @@ impl<'a> Planner<'a> {
             draft.plan.left.push(Left { path, why: WhyLeft::NoContents });
             return;
         }
+        if now.is_none() && self.arrives(&path, entry, draft) {
+            return;
+        }
         let is_same = now.is_some_and(|file| file.id == Some(entry.id) && entry_mode(file) == entry.mode);
         if let Some(why) = self.is_unsaved(&path).filter(|_| !is_same) {
             draft.touched.insert(path.clone());
@@ -309,14 +337,9 @@ impl<'a> Planner<'a> {
             && is_link(entry_mode(file)) == is_link(entry.mode)
         {
             if entry_mode(file) != entry.mode {
-                let is_executable = entry.mode == EntryMode::Executable;
-                let mode = if self.has_facts() {
-                    draft.modes.file(&path, is_executable)
-                } else {
-                    with_execution(file.stat.mode & 0o777, is_executable)
-                };
+                let mode = self.wanted_mode(&path, &file.stat, entry, draft);
                 draft.touched.insert(path.clone());
-                draft.plan.modes.push(SetMode { path, mode, seen: Some(file.stat) });
+                draft.plan.modes.push(SetMode { path, mode, seen: Some(SeenFile::of(file)) });
             }
             return;
         }
@@ -327,87 +350,21 @@ impl<'a> Planner<'a> {
         let is_executable = entry.mode == EntryMode::Executable;
         let mode = match (entry.mode, now) {
             (EntryMode::Link, _) => None,
-            (_, Some(now)) if !self.has_facts() => Some(with_execution(now.stat.mode & 0o777, is_executable)),
+            (_, Some(now)) => Some(self.wanted_mode(&path, &now.stat, entry, draft)),
             _ => Some(draft.modes.file(&path, is_executable)),
         };
         draft.touched.insert(path.clone());
         draft.plan.saved.extend(now.and_then(|file| file.id).map(|id| (ObjectKind::Blob, id)));
-        draft.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(|file| file.stat) });
+        draft.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(SeenFile::of) });
     }
 
-    /// Whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or what
-    /// is goes aside.
-    fn may_write_outside(
-        &self,
-        path: &[u8],
-        entry: &TreeEntry,
-        why: SkipReason,
-        is_dir_unread: bool,
-        draft: &mut Draft<'_>,
-    ) -> bool {
-        let leave = |draft: &mut Draft<'_>| {
-            draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
-            false
-        };
-        match (self.look_outside(path, entry), self.moves_aside) {
-            // No checkpoint could say that it was not there before, and no undo would remove it.
-            (Outside::Nothing, _) if is_dir_unread => leave(draft),
-            (Outside::Nothing, _) => true,
-            (Outside::Same(now), _) => {
-                let is_executable = entry.mode == EntryMode::Executable;
-                let want = if self.has_facts() {
-                    draft.modes.file(path, is_executable)
-                } else {
-                    with_execution(now.mode & 0o777, is_executable)
-                };
-                if is_unread(why) && entry.mode != EntryMode::Link && now.mode & 0o777 != want {
-                    return leave(draft);
-                }
-                draft.touched.insert(path.to_vec());
-                false
-            }
-            (Outside::Differs, Some(stamp)) => {
-                let name = [relpath::split(path).1, b".uncovered-", stamp.as_bytes()].concat();
-                draft.plan.asides.push((path.to_vec(), name));
-                true
-            }
-            (Outside::Differs, None) => leave(draft),
-        }
-    }
-
-    /// What stands in the place of a wanted file, where that is out of scope.
-    fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
-        let kind = match entry.mode {
-            EntryMode::Link => Kind::Link,
-            _ => Kind::File,
-        };
-        match self.stat(path) {
-            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same(stat),
-            Err(error) if crate::sys::is_gone(&error) => Outside::Nothing,
-            _ => Outside::Differs,
-        }
-    }
-
-    fn stat(&self, path: &[u8]) -> io::Result<Stat> {
-        let (parent, name) = relpath::split(path);
-        self.root.open_dir(parent)?.stat_at(&CString::new(name)?)
-    }
-
-    /// The id of what a file or a link holds.
-    fn id_of(&self, path: &[u8], kind: Kind) -> Option<ObjectId> {
-        if kind != Kind::Link {
-            return Reader::new(self.root).id_of(path);
-        }
-        let (parent, name) = relpath::split(path);
-        let target = self.root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
-        IdHasher::of(ObjectKind::Blob, &target).ok()
-    }
-
-    /// Whether a directory stands there that is out of scope. One that cannot be looked at counts.
-    fn is_dir(&self, path: &[u8]) -> bool {
-        match self.stat(path) {
-            Ok(stat) => stat.kind == Kind::Dir,
-            Err(error) => !crate::sys::is_gone(&error),
+    /// The permission bits that a file is to have, where one is there.
+    pub(super) fn wanted_mode(&self, path: &[u8], now: &Stat, entry: &TreeEntry, draft: &Draft<'_>) -> u16 {
+        let is_executable = entry.mode == EntryMode::Executable;
+        if self.has_facts() {
+            draft.modes.file(path, is_executable)
+        } else {
+            with_execution(now.mode & 0o777, is_executable)
         }
     }
 
@@ -422,13 +379,20 @@ impl<'a> Planner<'a> {
                     let why = WhyLeft::Failed(plain_io(&error));
                     draft.plan.left.push(Left { path: dir.to_vec(), why });
                 }
+                Ok(_) if draft.skipped.contains_key(dir) && !draft.plan.moves_from(dir) => {
+                    self.want_dir_outside(dir, draft);
+                }
+                Ok(_) if !draft.plan.removes.iter().any(|remove| remove.path == dir) && !draft.plan.moves_from(dir) => {
+                    draft.blocked.insert(dir.to_vec());
+                    draft.make_dir(dir);
+                }
                 _ => draft.make_dir(dir),
             }
         }
         for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
             let is_wanted = draft.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir)?;
-            if is_wanted {
+            if is_wanted || draft.plan.moves_from(dir) {
                 continue;
             }
             draft.touched.insert(dir.to_vec());
@@ -456,11 +420,13 @@ impl<'a> Planner<'a> {
             for file in dir.files.iter().filter(|file| file.stat.kind == Kind::File) {
                 let path = dir.path_of(file);
                 let want = modes.file(&path, file.stat.mode & 0o100 != 0);
-                if differs(file.stat.mode, want) && self.is_meant(&path) && !touched.contains(&path) {
-                    plan.modes.push(SetMode { path, mode: want, seen: Some(file.stat) });
+                let is_kept = touched.contains(&path) || plan.moves_from(&path);
+                if differs(file.stat.mode, want) && self.is_meant(&path) && !is_kept {
+                    plan.modes.push(SetMode { path, mode: want, seen: Some(SeenFile::of(file)) });
                 }
             }
-            let is_covered = !dir.path.is_empty() && !dir.exceptional && !touched.contains(&*dir.path);
+            let is_kept = touched.contains(&*dir.path) || plan.moves_from(&dir.path);
+            let is_covered = !dir.path.is_empty() && !dir.exceptional && !is_kept;
             let want = modes.of(&dir.path, modes.facts.usual.dir);
             if is_covered && differs(dir.mode, want) && self.is_meant(&dir.path) {
                 plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
@@ -491,25 +457,29 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What an earlier restore left: files that never were the user's, and those whose contents the store has.
+    /// What an earlier attempt left: files that never were the user's, and those whose contents the store has.
     fn find_leftovers(&self, draft: &mut Draft<'_>) {
         let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
             let name = relpath::split(path).1;
-            let was_never_theirs = name.get(relpath::TEMPORARY.len()) == Some(&b'w');
-            let id = self.stat(path).ok().and_then(|stat| self.id_of(path, stat.kind));
-            if was_never_theirs || id.is_some_and(|id| self.objects.has(id)) {
-                draft.plan.leftovers.push(path.clone());
-            } else {
-                let why = WhyLeft::OutOfScope(SkipReason::Temporary);
-                draft.plan.left.push(Left { path: path.clone(), why });
+            if name.get(relpath::TEMPORARY.len()) == Some(&b'w') {
+                draft.plan.leftovers.push((path.clone(), None));
+                continue;
+            }
+            let seen = self.stat(path).ok().and_then(|stat| Some(SeenFile { stat, id: self.id_of(path, stat.kind)? }));
+            match seen.filter(|seen| self.objects.has(seen.id)) {
+                Some(seen) => draft.plan.leftovers.push((path.clone(), Some(seen))),
+                None => {
+                    let why = WhyLeft::OutOfScope(SkipReason::Temporary);
+                    draft.plan.left.push(Left { path: path.clone(), why });
+                }
             }
         }
     }
 }
 
 /// Whether something is left out for what became of reading it, not by a rule.
-fn is_unread(why: SkipReason) -> bool {
+pub(super) fn is_unread(why: SkipReason) -> bool {
     matches!(why, SkipReason::Unreadable | SkipReason::Changing)
 }
 
@@ -518,14 +488,7 @@ fn with_execution(mode: u16, is_executable: bool) -> u16 {
     if is_executable { mode | (mode & 0o444) >> 2 } else { mode & !0o111 }
 }
 
-enum Outside {
-    Nothing,
-    /// The wanted contents, in a file of this kind.
-    Same(Stat),
-    Differs,
-}
-
 /// A directory and those around it, the project itself apart.
-fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0)).take_while(|dir| !dir.is_empty())
 }

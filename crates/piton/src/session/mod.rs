@@ -210,7 +210,10 @@ impl Sessions {
         let path = self.layout.session(id.as_str());
         // Opening anything but a file may wait for ever.
         if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-            return Err(Error::new(ErrorKind::NotOurs, "read").with_path(&path).because("it is no file"));
+            return Err(Error::new(ErrorKind::NotOurs, "read")
+                .with_path(&path)
+                .because("it is not a regular file")
+                .with_hint("move it out of the base"));
         }
         fsx::read_small(&path, RECORD_BYTES_MAX)
     }

@@ -121,6 +121,9 @@ impl Store {
         fs::rename(self.layout.store(), self.layout.aside())
             .map_err(|error| Error::io("remove", self.layout.store(), error))?;
         fsx::remove_file(&self.layout.last_prune())?;
+        self.remove_ledgers()?;
+        remove_dir(&self.layout.unfinished())?;
+        remove_dir(&self.layout.begun())?;
         self.finish_removal()
     }
 
@@ -247,7 +250,11 @@ mod tests {
         fs::remove_dir(&record).and_then(|()| fs::write(&record, bytes)).expect("a record");
         let locked = store.lock_project(&store.share().expect("a lock"), project.id()).expect("a lock");
         store
-            .note_intent(&locked, project.id(), &Intent { target: id, safety: id, paths: Vec::new() })
+            .note_intent(
+                &locked,
+                project.id(),
+                &Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new() },
+            )
             .expect("a note");
         drop(locked);
         assert!(!forget(touched, false), "a restore waits to be finished");

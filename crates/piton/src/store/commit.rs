@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::{Objects, Store};
+use super::{Objects, Store, TurnRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{escape, unescape};
@@ -78,8 +78,12 @@ pub struct Restoring {
     pub target: CheckpointId,
     /// Only these paths; all, if there are none.
     pub paths: Vec<Vec<u8>>,
-    /// Files that no checkpoint covers and that were moved aside, and the names that they got.
+    /// What was given another name in its directory, and that name: files that no checkpoint covers and that went aside,
+    /// and those that came back.
     pub asides: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What the restore made out of scope, where no later scan finds it: files and links with the id of their contents,
+    /// directories without.
+    pub outside: Vec<(Vec<u8>, Option<ObjectId>)>,
 }
 
 /// The ways to ask for a restore.
@@ -130,6 +134,8 @@ pub struct Facts {
     pub skipped: Vec<Skipped>,
     /// The text of the session's record as it was then.
     pub record: Option<Vec<u8>>,
+    /// Whether files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
+    pub is_incomplete: bool,
 }
 
 impl Facts {
@@ -147,15 +153,19 @@ impl Facts {
                 line(format_args!("{key} {}", escape(value.as_bytes())));
             }
         }
-        if let Some(Restoring { verb, target, paths, asides }) = &self.restoring {
+        if let Some(Restoring { verb, target, paths, asides, outside }) = &self.restoring {
             line(format_args!("restoring {} {target}", verb.word()));
             paths.iter().for_each(|path| line(format_args!("restoring-path ./{}", escape(path))));
             for (path, name) in asides {
                 line(format_args!("restoring-aside ./{} {}", escape(path), escape(name)));
             }
+            for (path, id) in outside {
+                let made = id.map_or_else(|| "dir".to_owned(), |id| id.to_string());
+                line(format_args!("restoring-outside {made} ./{}", escape(path)));
+            }
         }
         if let Some(files) = self.files {
-            line(format_args!("files {files}"));
+            line(format_args!("{}files {files}", if self.is_incomplete { "incomplete yes\n" } else { "" }));
         }
         let usual = self.usual;
         line(format_args!("usual {:o} {:o} {:o}", usual.file, usual.executable, usual.dir));
@@ -192,17 +202,24 @@ impl Facts {
             "restoring" => {
                 let (verb, target) = value.split_once(' ')?;
                 let (verb, target) = (RestoreVerb::parse(verb)?, ObjectId::from_hex(target.as_bytes())?);
-                self.restoring = Some(Restoring { verb, target, paths: Vec::new(), asides: Vec::new() });
+                let (paths, asides, outside) = Default::default();
+                self.restoring = Some(Restoring { verb, target, paths, asides, outside });
             }
             "restoring-aside" => {
                 let (path, name) = value.strip_prefix("./")?.split_once(' ')?;
                 let aside = (unescape(path.as_bytes())?, unescape(name.as_bytes())?);
                 self.restoring.as_mut()?.asides.push(aside);
             }
+            "restoring-outside" => {
+                let (made, path) = value.split_once(" ./")?;
+                let id = if made == "dir" { None } else { Some(ObjectId::from_hex(made.as_bytes())?) };
+                self.restoring.as_mut()?.outside.push((unescape(path.as_bytes())?, id));
+            }
             "restoring-path" => {
                 let path = unescape(value.strip_prefix("./")?.as_bytes())?;
                 self.restoring.as_mut()?.paths.push(path);
             }
+            "incomplete" => self.is_incomplete = value == "yes",
             "files" => self.files = value.parse().ok(),
             "usual" => {
                 let modes: Vec<_> = value.split(' ').filter_map(octal).collect();
@@ -264,6 +281,8 @@ pub struct Checkpoint {
     pub reason: String,
     /// The rest.
     pub facts: Facts,
+    /// The turns that began from it, newest first.
+    pub turns: Vec<TurnRecord>,
 }
 
 /// What a checkpoint is made from.
@@ -342,6 +361,7 @@ pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
         time: Moment { secs: secs.ok_or_else(|| bad("it has no time"))?, nanos: 0, offset_secs },
         reason,
         facts,
+        turns: Vec::new(),
     })
 }
 
@@ -407,9 +427,19 @@ impl Objects {
         newest: Option<CheckpointId>,
         ends: &HashSet<CheckpointId>,
     ) -> Result<Readable> {
+        self.readable_history_to(newest, ends, usize::MAX)
+    }
+
+    /// The same, `most` of them at most.
+    fn readable_history_to(
+        &self,
+        newest: Option<CheckpointId>,
+        ends: &HashSet<CheckpointId>,
+        most: usize,
+    ) -> Result<Readable> {
         let mut next = newest;
         let mut history: Vec<Checkpoint> = Vec::new();
-        while let Some(id) = next {
+        while let Some(id) = next.filter(|_| history.len() < most) {
             if history.len() == HISTORY_MAX {
                 return Err(Error::damaged("list the checkpoints", "there is no end to them"));
             }
@@ -451,7 +481,19 @@ impl Store {
         if newest.is_none() {
             self.refuse_lost_ref(|other| other != project)?;
         }
-        objects.readable_history(newest, &ends)
+        let mut history = objects.readable_history(newest, &ends)?;
+        self.assign_turns(project, &mut history.checkpoints);
+        Ok(history)
+    }
+
+    /// A checkpoint and those before it, `most` of them at most, for the holder of the project's lock.
+    pub(crate) fn history_to(
+        &self,
+        objects: &Objects,
+        newest: Option<CheckpointId>,
+        most: usize,
+    ) -> Result<Vec<Checkpoint>> {
+        Ok(objects.readable_history_to(newest, &self.boundary()?, most)?.checkpoints)
     }
 
     /// A checkpoint and those before it, for whoever holds the project's lock.
@@ -473,6 +515,7 @@ mod tests {
                 target: ObjectId::from_bytes([3; 20]),
                 paths: vec![b"a b".to_vec(), Vec::new()],
                 asides: vec![(b"x y".to_vec(), b"z".to_vec())],
+                outside: vec![(b"gen/ a".to_vec(), Some(ObjectId::from_bytes([4; 20]))), (b"gen".to_vec(), None)],
             }),
             files: Some(3),
             usual: UsualModes { file: 0o600, executable: 0o700, dir: 0o700 },
@@ -484,6 +527,7 @@ mod tests {
                 Skipped { path: b"three".to_vec(), why: SkipReason::Excluded, extent: Extent::Dir(Some(9)) },
                 Skipped { path: Vec::new(), why: SkipReason::Secret, extent: Extent::Some(12) },
             ],
+            is_incomplete: true,
             record: Some("task: caf\u{e9} %20\n\nstatus: \"x\"\n".as_bytes().to_vec()),
         }
     }

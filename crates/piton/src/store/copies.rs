@@ -334,7 +334,7 @@ enum What {
 }
 
 /// What became of an object in a file of its own.
-enum LooseFault {
+pub(super) enum LooseFault {
     /// It is not what it should be.
     Wrong(Why),
     /// The file system did not let it be read: it may be whole.
@@ -357,7 +357,7 @@ impl From<&'static str> for LooseFault {
     }
 }
 
-fn identify_loose(path: &Path) -> std::result::Result<ObjectId, LooseFault> {
+pub(super) fn identify_loose(path: &Path) -> std::result::Result<ObjectId, LooseFault> {
     let mut hasher = None;
     read_loose(path, u64::MAX, &mut |kind, size, piece| {
         hasher.get_or_insert_with(|| IdHasher::new(kind, size)).update(piece);
@@ -366,12 +366,43 @@ fn identify_loose(path: &Path) -> std::result::Result<ObjectId, LooseFault> {
     id.map_err(|collision| LooseFault::Wrong(collision.to_string().into()))
 }
 
+/// Reads an object in a file of its own, piece by piece, at least one of them, until `each` returns false. Fails, with the
+/// reason, if it is not whole or was not read to its end.
+pub(super) fn stream_loose(
+    path: &Path,
+    each: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool,
+) -> std::result::Result<(), String> {
+    match read_loose_while(path, u64::MAX, each) {
+        Ok(_) => Ok(()),
+        Err(LooseFault::Wrong(why)) => Err(why.into_owned()),
+        Err(LooseFault::Unread(error)) => Err(crate::error::plain_io(&error)),
+    }
+}
+
 /// Reads an object in a file of its own, piece by piece, at least one of them, with its kind and its size.
 fn read_loose(
     path: &Path,
     bytes_max: u64,
     each: &mut dyn FnMut(ObjectKind, u64, &[u8]),
 ) -> std::result::Result<ObjectKind, LooseFault> {
+    read_loose_while(path, bytes_max, &mut |kind, size, bytes| {
+        each(kind, size, bytes);
+        true
+    })
+}
+
+type Inflating = flate2::bufread::ZlibDecoder<BufReader<File>>;
+
+/// Opens an object in a file of its own: its kind, its size, and a reader of the rest.
+pub(super) fn open_loose(path: &Path) -> std::result::Result<(ObjectKind, u64, Inflating), String> {
+    begin_loose(path).map(|(_, kind, size, inflate)| (kind, size, inflate)).map_err(|fault| match fault {
+        LooseFault::Wrong(why) => why.into_owned(),
+        LooseFault::Unread(error) => crate::error::plain_io(&error),
+    })
+}
+
+/// The size of the file, and what its header says.
+fn begin_loose(path: &Path) -> std::result::Result<(u64, ObjectKind, u64, Inflating), LooseFault> {
     let file = File::open(path)?;
     let file_bytes = file.metadata()?.len();
     let mut inflate = flate2::bufread::ZlibDecoder::new(BufReader::new(file));
@@ -388,6 +419,15 @@ fn read_loose(
     let (kind, size) = header.split_once(' ').ok_or("it has no header")?;
     let kind = ObjectKind::parse(kind).ok_or("it is of a kind that git does not have")?;
     let size: u64 = size.parse().map_err(|_| "it has no size")?;
+    Ok((file_bytes, kind, size, inflate))
+}
+
+fn read_loose_while(
+    path: &Path,
+    bytes_max: u64,
+    each: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool,
+) -> std::result::Result<ObjectKind, LooseFault> {
+    let (file_bytes, kind, size, mut inflate) = begin_loose(path)?;
     each(kind, size, &[]);
     if size > bytes_max {
         return Err("it is larger than any of its kind".into());
@@ -403,7 +443,9 @@ fn read_loose(
         if got == 0 {
             break;
         }
-        each(kind, size, &buffer[..got]);
+        if !each(kind, size, &buffer[..got]) {
+            return Err("it was not wanted to its end".into());
+        }
     }
     match () {
         () if read < size => Err("it is shorter than it says".into()),

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::EXCLUDE_BYTES_MAX;
-use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, Layout, STORE};
+use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, LOCAL, Layout, STORE};
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -135,7 +135,10 @@ pub(super) const CONFIG: &str = "\
 /// The base as an absolute path free of links, made where it is missing.
 pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
     if !base.is_absolute() {
-        return Err(Error::new(ErrorKind::Invalid, "use a base that is not an absolute path").with_path(base));
+        return Err(Error::new(ErrorKind::Invalid, "use as a base")
+            .with_path(base)
+            .because("it is not an absolute path")
+            .with_hint("give the path from / on"));
     }
     fsx::ensure_dir(base)?;
     fsx::canonical(base)
@@ -311,6 +314,7 @@ fn is_ours(base: &Path, name: &OsStr) -> Result<bool> {
     }
     Ok(name == LAST_PRUNE
         || name == CLEARING
+        || name == LOCAL && !base.join(name).join("HEAD").exists()
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(JOURNAL.as_bytes())
         || is_session_record(&base.join(name))

@@ -2,21 +2,19 @@
 //! that it claims makes this take more memory than is really there to be read.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fs::File;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use flate2::{Decompress, FlushDecompress, Status};
-use gix_hash::Kind;
-use gix_odb::pack;
 
 use super::delta::{self, CHAIN_MAX};
 use super::pack::HEADER_BYTES;
-use crate::error::{Error, Result, plain_io};
-use crate::id::{Checksum, ID_BYTES, IdHasher, ObjectId, ObjectKind};
+use crate::id::{ID_BYTES, IdHasher, ObjectId, ObjectKind};
+
+mod raw;
+
+pub(super) use raw::{IdxFault, RawPack, ends_in_checksum};
 
 /// The largest object that is put together from deltas. Git stores nothing above half of this so.
 const DELTA_BYTES_MAX: u64 = 1 << 30;
@@ -32,219 +30,6 @@ const TRAILER_BYTES: u64 = ID_BYTES as u64;
 /// What is wrong with something.
 pub(super) type Why = Cow<'static, str>;
 
-/// A pack and its idx, as far as they can be read.
-pub(super) struct RawPack {
-    /// Tells it from the others that were opened with it.
-    number: u32,
-    /// The name of both files without their ending.
-    pub(super) name: PathBuf,
-    file: Option<File>,
-    /// The length of the pack.
-    pub(super) bytes: u64,
-    /// What the idx says, sorted by id.
-    pub(super) ids: Vec<(ObjectId, u64)>,
-    /// The places of `ids` in the order of the pack.
-    order: Vec<u32>,
-    /// What is wrong with the idx.
-    pub(super) idx_fault: Option<IdxFault>,
-    /// What is wrong with the pack, as far as can be told without reading all of it.
-    pub(super) fault: Option<Why>,
-    /// Why some of it could not be read. That is no damage: it may be whole, and be read another time.
-    unread: OnceLock<String>,
-}
-
-/// What is wrong with an idx.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum IdxFault {
-    Missing,
-    /// It can be read, or not: either way it is not to be trusted.
-    Wrong(Why),
-}
-
-impl RawPack {
-    /// Opens whatever is there under this name.
-    pub(super) fn open(name: &Path, number: u32) -> Result<Self> {
-        let mut pack = Self {
-            number,
-            name: name.to_owned(),
-            file: None,
-            bytes: 0,
-            ids: Vec::new(),
-            order: Vec::new(),
-            idx_fault: None,
-            fault: None,
-            unread: OnceLock::new(),
-        };
-        let path = name.with_added_extension("pack");
-        match File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file))) {
-            Ok((bytes, file)) => (pack.bytes, pack.file) = (bytes, Some(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => pack.fault = Some("it is not there".into()),
-            Err(error) => return Err(Error::io("read", &path, error)),
-        }
-        let idx = pack.read_idx()?;
-        if pack.fault.is_none() {
-            pack.fault = pack.check_ends(idx).err();
-        }
-        Ok(pack)
-    }
-
-    /// Whether there is a pack at all.
-    pub(super) fn is_there(&self) -> bool {
-        self.file.is_some()
-    }
-
-    /// Reads the idx. The checksum of the pack that it was made for, if it can be trusted.
-    fn read_idx(&mut self) -> Result<Option<[u8; ID_BYTES]>> {
-        let path = self.name.with_added_extension("idx");
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.idx_fault = Some(IdxFault::Missing);
-                return Ok(None);
-            }
-            Err(error) => return Err(Error::io("read", &path, error)),
-        };
-        let is_whole = ends_in_checksum(&bytes);
-        let idx = match pack::index::File::from_data(bytes, path, Kind::Sha1) {
-            Ok(idx) => idx,
-            Err(error) => {
-                self.idx_fault = Some(IdxFault::Wrong(error.to_string().into()));
-                return Ok(None);
-            }
-        };
-        let id = |at| ObjectId::read(idx.oid_at_index(at).as_bytes());
-        self.ids = (0..idx.num_objects()).filter_map(|at| Some((id(at)?, idx.pack_offset_at_index(at)))).collect();
-        let is_sorted = self.ids.is_sorted_by(|one, other| one.0 <= other.0);
-        if !is_sorted {
-            self.ids.sort_unstable();
-        }
-        let last = self.bytes.saturating_sub(TRAILER_BYTES);
-        let is_inside = |(_, start): &(ObjectId, u64)| (HEADER_BYTES as u64..last).contains(start);
-        let is_placed = self.ids.iter().all(is_inside) || self.file.is_none();
-        let count = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
-        self.order = (0..count).collect();
-        self.order.sort_by_key(|at| self.ids[*at as usize].1);
-        let mut starts = self.order.windows(2).map(|two| [0, 1].map(|at| self.ids[two[at] as usize].1));
-        let fault = match () {
-            () if !is_whole => Some("its checksum is wrong"),
-            () if !is_sorted => Some("its ids are not in order"),
-            () if !is_placed => Some("an offset is not in the pack"),
-            () if starts.any(|[one, other]| one == other) => Some("two objects have the same place"),
-            () => None,
-        };
-        self.idx_fault = fault.map(|why| IdxFault::Wrong(why.into()));
-        Ok(is_whole.then(|| ObjectId::read(idx.pack_checksum().as_bytes())).flatten().map(|id| *id.as_bytes()))
-    }
-
-    /// The header, and the checksum at the end, which must be the one that the idx names.
-    fn check_ends(&self, idx: Option<[u8; ID_BYTES]>) -> std::result::Result<(), Why> {
-        if self.bytes < HEADER_BYTES as u64 + TRAILER_BYTES {
-            return Err("it is too short for a pack".into());
-        }
-        let count = self.count().ok_or("it does not begin as a pack does")?;
-        let trailer = self.trailer().ok_or("it cannot be read to its end")?;
-        if self.idx_fault.is_none() && count as usize != self.ids.len() {
-            return Err("it says that it holds another number of objects than its idx".into());
-        }
-        match idx {
-            Some(idx) if idx != trailer => Err("its checksum is not the one that its idx names".into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        file.read_exact_at(into, at).inspect_err(|error| {
-            if error.kind() != io::ErrorKind::UnexpectedEof {
-                self.unread.get_or_init(|| plain_io(error));
-            }
-        })
-    }
-
-    /// Why the file system did not let some of it be read, if it did not.
-    pub(super) fn unread(&self) -> Option<&str> {
-        self.unread.get().map(String::as_str)
-    }
-
-    /// Whether the checksum at the end is right.
-    pub(super) fn is_summed_right(&self, mut read: impl FnMut(u64)) -> std::result::Result<bool, Why> {
-        let mut sum = Checksum::new();
-        let mut buffer = vec![0; WINDOW_BYTES];
-        let end = self.bytes.saturating_sub(TRAILER_BYTES);
-        let mut at = 0;
-        while at < end {
-            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
-            self.read_at(&mut buffer[..want], at).map_err(|error| error.to_string())?;
-            sum.update(&buffer[..want]);
-            at += want as u64;
-            read(want as u64);
-        }
-        Ok(self.trailer() == Some(sum.finish()))
-    }
-
-    /// Where the idx says that an object is.
-    pub(super) fn start_of(&self, id: ObjectId) -> Option<u64> {
-        let at = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(self.ids[at].1)
-    }
-
-    /// Which object the idx says to be there.
-    pub(super) fn id_at(&self, start: u64) -> Option<ObjectId> {
-        let at = self.order.binary_search_by_key(&start, |at| self.ids[*at as usize].1).ok()?;
-        Some(self.ids[self.order[at] as usize].0)
-    }
-
-    /// What the idx names, in the order of the pack.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        self.order.iter().map(|at| self.ids[*at as usize])
-    }
-
-    /// Takes over what was found out about which object is where.
-    pub(super) fn learn(&mut self, found: &BTreeMap<u64, ObjectId>) {
-        self.ids = found.iter().map(|(start, id)| (*id, *start)).collect();
-        self.ids.sort_unstable();
-        self.order = (0..u32::try_from(self.ids.len()).unwrap_or(u32::MAX)).collect();
-        self.order.sort_by_key(|at| self.ids[*at as usize].1);
-    }
-
-    /// How many objects the header speaks of, if it is one.
-    pub(super) fn count(&self) -> Option<u32> {
-        let mut header = [0; HEADER_BYTES];
-        self.read_at(&mut header, 0).ok()?;
-        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        (header.starts_with(b"PACK") && matches!(word(4), 2 | 3)).then(|| word(8))
-    }
-
-    /// The bytes of an entry, as they stand.
-    pub(super) fn slice(&self, range: std::ops::Range<u64>) -> std::result::Result<Vec<u8>, Why> {
-        let size = range.end.checked_sub(range.start).and_then(|size| usize::try_from(size).ok());
-        let mut bytes = vec![0; size.filter(|_| range.end <= self.bytes).ok_or("it ends too early")?];
-        self.read_at(&mut bytes, range.start).map_err(|error| error.to_string())?;
-        Ok(bytes)
-    }
-
-    /// The checksum at the end.
-    pub(super) fn trailer(&self) -> Option<[u8; ID_BYTES]> {
-        let mut trailer = [0; ID_BYTES];
-        self.read_at(&mut trailer, self.end()).ok()?;
-        Some(trailer)
-    }
-
-    /// Where the entries end.
-    pub(super) fn end(&self) -> u64 {
-        self.bytes.saturating_sub(TRAILER_BYTES)
-    }
-}
-
-/// Whether the last bytes are the checksum of all others, as in an idx, an index and what else git derives.
-pub(super) fn ends_in_checksum(bytes: &[u8]) -> bool {
-    bytes.split_last_chunk::<ID_BYTES>().is_some_and(|(body, end)| {
-        let mut sum = Checksum::new();
-        sum.update(body);
-        sum.finish() == *end
-    })
-}
-
 /// How an entry begins.
 struct Head {
     form: HeadForm,
@@ -252,6 +37,15 @@ struct Head {
     size: u64,
     /// Where that begins.
     data: u64,
+}
+
+/// An entry that is no delta.
+pub(super) struct WholeEntry {
+    pub(super) kind: ObjectKind,
+    /// The length of the object.
+    pub(super) size: u64,
+    /// Where its compressed bytes begin.
+    pub(super) data: u64,
 }
 
 enum HeadForm {
@@ -296,16 +90,14 @@ impl<'a> Decoder<'a> {
     }
 
     /// Which object the entry at `start` is, by its contents. One that stands by itself is never in memory as a whole.
-    pub(super) fn identify(
-        &mut self,
-        pack: &RawPack,
-        start: u64,
-        elsewhere: &Elsewhere<'_>,
-    ) -> std::result::Result<ObjectId, Why> {
+    pub(super) fn identify(&mut self, pack: &RawPack, start: u64, elsewhere: &Elsewhere<'_>) -> Result<ObjectId, Why> {
         let head = self.head(pack, start)?;
         let id = if let HeadForm::Whole(kind) = head.form {
             let mut hasher = IdHasher::new(kind, head.size);
-            self.inflate(pack, head.data, head.size, &mut |bytes| hasher.update(bytes))?;
+            self.inflate(pack, head.data, head.size, &mut |bytes| {
+                hasher.update(bytes);
+                true
+            })?;
             hasher.finish()
         } else {
             let (kind, bytes) = self.object(pack, start, elsewhere)?;
@@ -314,22 +106,17 @@ impl<'a> Decoder<'a> {
         id.map_err(|collision| collision.to_string().into())
     }
 
-    /// An entry that stands by itself, to be copied: its kind, its size, its compressed bytes.
-    pub(super) fn whole(
-        &mut self,
-        pack: &RawPack,
-        start: u64,
-    ) -> std::result::Result<Option<(ObjectKind, u64, Vec<u8>)>, Why> {
+    /// The head of an entry that stands by itself; `None` for a delta.
+    pub(super) fn whole_entry(&mut self, pack: &RawPack, start: u64) -> Result<Option<WholeEntry>, Why> {
         let head = self.head(pack, start)?;
         let HeadForm::Whole(kind) = head.form else { return Ok(None) };
-        let end = self.inflate(pack, head.data, head.size, &mut |_| {})?;
-        Ok(Some((kind, head.size, pack.slice(head.data..end)?)))
+        Ok(Some(WholeEntry { kind, size: head.size, data: head.data }))
     }
 
     /// Where the entry at `start` ends.
-    pub(super) fn end_of(&mut self, pack: &RawPack, start: u64) -> std::result::Result<u64, Why> {
+    pub(super) fn end_of(&mut self, pack: &RawPack, start: u64) -> Result<u64, Why> {
         let head = self.head(pack, start)?;
-        self.inflate(pack, head.data, head.size, &mut |_| {})
+        self.inflate(pack, head.data, head.size, &mut |_| true)
     }
 
     /// The kind of the object at `start`, by the heads of the entries that it is made of.
@@ -346,12 +133,7 @@ impl<'a> Decoder<'a> {
 
     /// The object at `start`. Whether it fits its name is for the caller to see. Where a base is damaged, `elsewhere` is
     /// asked for it.
-    pub(super) fn object(
-        &mut self,
-        pack: &RawPack,
-        start: u64,
-        elsewhere: &Elsewhere<'_>,
-    ) -> std::result::Result<InMemory, Why> {
+    pub(super) fn object(&mut self, pack: &RawPack, start: u64, elsewhere: &Elsewhere<'_>) -> Result<InMemory, Why> {
         let mut guard = None;
         // The deltas on the way, the outermost first. No recursion: a chain may be longer than a stack.
         let mut chain = Vec::new();
@@ -391,12 +173,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// One step of a chain.
-    fn link(
-        &mut self,
-        pack: &RawPack,
-        at: u64,
-        guard: &mut Option<MutexGuard<'a, ()>>,
-    ) -> std::result::Result<Link, Why> {
+    fn link(&mut self, pack: &RawPack, at: u64, guard: &mut Option<MutexGuard<'a, ()>>) -> Result<Link, Why> {
         let head = self.head(pack, at)?;
         let base = match head.form {
             HeadForm::Whole(kind) => {
@@ -415,7 +192,7 @@ impl<'a> Decoder<'a> {
         head: &Head,
         base: &InMemory,
         guard: &mut Option<MutexGuard<'a, ()>>,
-    ) -> std::result::Result<InMemory, Why> {
+    ) -> Result<InMemory, Why> {
         let difference = self.inflate_all(pack, head, guard)?;
         let size = delta::target_size(&difference).ok_or("its delta makes no sense")?;
         self.admit(size, guard)?;
@@ -424,7 +201,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Waits for its turn, where an object is large; declines one that is larger than any.
-    fn admit(&self, size: u64, guard: &mut Option<MutexGuard<'a, ()>>) -> std::result::Result<(), Why> {
+    fn admit(&self, size: u64, guard: &mut Option<MutexGuard<'a, ()>>) -> Result<(), Why> {
         if size > DELTA_BYTES_MAX {
             return Err("it is larger than any object that git keeps in this way".into());
         }
@@ -453,22 +230,25 @@ impl<'a> Decoder<'a> {
         pack: &RawPack,
         head: &Head,
         guard: &mut Option<MutexGuard<'a, ()>>,
-    ) -> std::result::Result<Vec<u8>, Why> {
+    ) -> Result<Vec<u8>, Why> {
         self.admit(head.size, guard)?;
         // What is claimed is not set aside: it may not come.
         let mut all = Vec::new();
-        self.inflate(pack, head.data, head.size, &mut |bytes| all.extend_from_slice(bytes))?;
+        self.inflate(pack, head.data, head.size, &mut |bytes| {
+            all.extend_from_slice(bytes);
+            true
+        })?;
         Ok(all)
     }
 
-    /// Inflates what begins at `start` and must come to `size` bytes. Where it ends.
-    fn inflate(
+    /// Inflates what begins at `start` and must come to `size` bytes. Where it ends. Fails once `each` returns false.
+    pub(super) fn inflate(
         &mut self,
         pack: &RawPack,
         start: u64,
         size: u64,
-        each: &mut dyn FnMut(&[u8]),
-    ) -> std::result::Result<u64, Why> {
+        each: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<u64, Why> {
         let mut out = std::mem::take(&mut self.out);
         self.inflate.reset(true);
         let done = loop {
@@ -481,8 +261,9 @@ impl<'a> Decoder<'a> {
             let status = self.inflate.decompress(input, &mut out, FlushDecompress::None);
             let fresh = usize::try_from(self.inflate.total_out() - written).unwrap_or(0);
             let is_stuck = fresh == 0 && self.inflate.total_in() == read;
-            each(&out[..fresh.min(out.len())]);
+            let goes_on = fresh == 0 || each(&out[..fresh.min(out.len())]);
             match status {
+                _ if !goes_on => break Err("it was not wanted to its end".into()),
                 _ if self.inflate.total_out() > size => break Err("it is longer than it says".into()),
                 Ok(Status::StreamEnd) if self.inflate.total_out() == size => break Ok(start + self.inflate.total_in()),
                 Ok(Status::StreamEnd) => break Err("it is shorter than it says".into()),
@@ -497,7 +278,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads the head of the entry at `start`.
-    fn head(&mut self, pack: &RawPack, start: u64) -> std::result::Result<Head, Why> {
+    fn head(&mut self, pack: &RawPack, start: u64) -> Result<Head, Why> {
         if start < HEADER_BYTES as u64 || start >= pack.end() {
             return Err("its place is not in the pack".into());
         }

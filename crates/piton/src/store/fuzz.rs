@@ -274,7 +274,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
     let named: Vec<u64> = raw.in_order().map(|(_, start)| start).take(64).collect();
     for start in named {
         let (id, end) = (decoder.identify(&raw, start, elsewhere), decoder.end_of(&raw, start));
-        let _ = decoder.whole(&raw, start);
+        let _ = decoder.whole_entry(&raw, start);
         let Ok((kind, bytes)) = decoder.object(&raw, start, elsewhere) else { continue };
         assert_eq!(decoder.kind(&raw, start), Some(kind));
         assert!(end.is_ok_and(|end| start < end && end <= raw.end()));

@@ -20,6 +20,9 @@ pub struct Intent {
     pub safety: CheckpointId,
     /// Only these paths; all, if there are none.
     pub paths: Vec<Vec<u8>>,
+    /// Random text in the names of the temporary files of each attempt, noted before the first of them is made. A file
+    /// without one of them in its name is not the restore's own.
+    pub tokens: Vec<String>,
 }
 
 impl Store {
@@ -32,7 +35,13 @@ impl Store {
         let intent = serde_json::from_slice(&bytes).ok().and_then(|value: Value| {
             let id = |key: &str| ObjectId::from_hex(value.get(key)?.as_str()?.as_bytes());
             let paths = value.get("paths")?.as_array()?.iter().map(|path| unescape(path.as_str()?.as_bytes()));
-            Some(Intent { target: id("target")?, safety: id("safety")?, paths: paths.collect::<Option<_>>()? })
+            let (target, safety) = (id("target")?, id("safety")?);
+            // Without the key, the id of the safety checkpoint was the token.
+            let tokens = match value.get("tokens") {
+                None => vec![safety.short()],
+                Some(tokens) => tokens.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            };
+            Some(Intent { target, safety, paths: paths.collect::<Option<_>>()?, tokens })
         });
         match intent {
             Some(intent) => Ok(Some(intent)),
@@ -46,7 +55,8 @@ impl Store {
     /// Notes a restore before it begins. On return it outlives a power cut.
     pub(crate) fn note_intent(&self, _held: &ProjectLock, project: &ProjectId, intent: &Intent) -> Result<()> {
         let paths: Vec<_> = intent.paths.iter().map(|path| escape(path)).collect();
-        let value = json!({"target": intent.target.to_string(), "safety": intent.safety.to_string(), "paths": paths});
+        let (target, safety) = (intent.target.to_string(), intent.safety.to_string());
+        let value = json!({"target": target, "safety": safety, "paths": paths, "tokens": intent.tokens});
         let path = self.layout.intent(project);
         fsx::ensure_dir(path.parent().expect("an intent is in a directory"))?;
         fsx::replace(&path, value.to_string().as_bytes(), Durability::Synced)

@@ -29,6 +29,9 @@ pub(super) const PROJECT_REFS: &str = "refs/hermes/";
 /// The journal, in a base or in a directory that stands in for one. What it was before is beside it, with more to its name.
 pub(super) const JOURNAL: &str = "piton.log";
 
+/// The directory of what is kept beside the store.
+pub(super) const LOCAL: &str = "local";
+
 /// What every session record's name ends with.
 const SESSION_SUFFIX: &str = ".yaml";
 /// What stands between the id and the time in the name of one that was put aside.
@@ -161,6 +164,10 @@ impl Layout {
         self.store.join("indexes")
     }
 
+    pub(super) fn lineage(&self, project: &ProjectId) -> PathBuf {
+        self.indexes().join(format!("{}.ids", project.as_str()))
+    }
+
     pub(super) fn index(&self, project: &ProjectId) -> PathBuf {
         self.indexes().join(project.as_str())
     }
@@ -179,6 +186,31 @@ impl Layout {
 
     pub(super) fn intent(&self, project: &ProjectId) -> PathBuf {
         self.intents().join(format!("{project}.json"))
+    }
+
+    /// Checkpoints that ran out of time and are to be completed.
+    pub(super) fn unfinished(&self) -> PathBuf {
+        self.base.join(LOCAL).join("unfinished")
+    }
+
+    /// The request of a project's unfinished checkpoint.
+    pub(super) fn unfinished_request(&self, project: &ProjectId) -> PathBuf {
+        self.unfinished().join(format!("{project}.json"))
+    }
+
+    /// The index of the files that an unfinished checkpoint has read so far.
+    pub(super) fn unfinished_index(&self, project: &ProjectId) -> PathBuf {
+        self.unfinished().join(format!("{project}.index"))
+    }
+
+    /// The ref that keeps these files from being collected.
+    pub(super) fn unfinished_ref(project: &ProjectId) -> String {
+        format!("refs/unfinished/{project}")
+    }
+
+    /// Hooks that are at work, or were when they were killed.
+    pub(super) fn begun(&self) -> PathBuf {
+        self.base.join(LOCAL).join("begun")
     }
 
     /// What a repair puts aside.
@@ -214,6 +246,20 @@ impl Layout {
         self.store.join("installs")
     }
 
+    /// What is kept beside the store. It has no `HEAD`: a directory with one would be taken for an old repository.
+    pub(super) fn local(&self) -> PathBuf {
+        self.base.join(LOCAL)
+    }
+
+    /// The ledgers of all projects.
+    pub(super) fn ledgers(&self) -> PathBuf {
+        self.local().join("ledger")
+    }
+
+    pub(super) fn ledger(&self, project: &ProjectId) -> PathBuf {
+        self.ledgers().join(format!("{project}.jsonl"))
+    }
+
     pub(super) fn lock(&self, name: &str) -> PathBuf {
         self.store.join("locks").join(name)
     }
@@ -225,9 +271,11 @@ impl Layout {
 
     /// The directories in which a process that is killed may leave temporary files that tell their age. Those among the locks
     /// do not: they are as old as can be from the beginning.
-    pub(super) fn with_temporaries(&self) -> [PathBuf; 8] {
-        ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
-            .map(|dir| self.store.join(dir))
+    pub(super) fn with_temporaries(&self) -> [PathBuf; 10] {
+        let [store, info, packs, indexes, projects, restores, turns, notices] =
+            ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
+                .map(|dir| self.store.join(dir));
+        [store, info, packs, indexes, projects, restores, turns, notices, self.unfinished(), self.begun()]
     }
 
     /// The directories of a store, parents first.

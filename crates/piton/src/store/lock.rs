@@ -31,6 +31,9 @@ pub(super) const SIZE: &str = "size";
 /// Held by whoever waits for `gc` and is in a hurry: the collection under way makes way for it.
 const URGENT: &str = "urgent";
 
+/// What follows the project's name in the lock that is held while its own lock is waited for.
+const WANTED: &str = ".wanted";
+
 /// How long a collection keeps takes waiting, at most, before it lets them go first.
 const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
 /// Held by whoever answers a prompt in place of an agent. Comes before all others.
@@ -162,8 +165,29 @@ impl Store {
         stop: Option<&AtomicBool>,
     ) -> Result<ProjectLock> {
         let file = self.lock_file(project.as_str())?;
-        self.wait_until(&file, Mode::Exclusive, "this project", stop)?;
+        if !wait_at_most(&file, Mode::Exclusive, "this project", 0, None, &Told::default())? {
+            // Held while waiting: a process that completes a checkpoint in the background makes way.
+            let wanted = self.lock_file(&format!("{project}{WANTED}"))?;
+            let _told = (0..3).any(|_| {
+                let is_told = wanted.try_lock_shared().is_ok();
+                if !is_told {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                is_told
+            });
+            self.wait_until(&file, Mode::Exclusive, "this project", stop)?;
+        }
         Ok(ProjectLock { _file: file })
+    }
+
+    /// Whether a process waits for the project's lock, or for the whole store.
+    pub(super) fn is_wanted(&self, project: &ProjectId) -> bool {
+        let is_refused = |name: &str, lock: fn(&File) -> std::result::Result<(), TryLockError>| {
+            let file = File::open(self.layout.lock(name));
+            file.is_ok_and(|file| matches!(lock(&file), Err(TryLockError::WouldBlock)))
+        };
+        is_refused(&format!("{project}{WANTED}"), File::try_lock)
+            || [GATE, URGENT].iter().any(|name| is_refused(name, File::try_lock_shared))
     }
 
     /// Waits until no other process answers a prompt in place of an agent.

@@ -18,7 +18,9 @@ use crate::fsx;
 use crate::id::ProjectId;
 use crate::time::Moment;
 
+mod activity;
 mod base;
+mod begun;
 mod beside;
 mod commit;
 mod copies;
@@ -31,6 +33,8 @@ mod gc;
 mod holdings;
 mod intents;
 mod layout;
+mod ledger;
+mod lineage;
 mod lock;
 mod objects;
 mod pack;
@@ -42,13 +46,17 @@ mod repair;
 mod rewrite;
 mod room;
 mod size;
+mod stream;
 mod sweep;
 mod tree;
 mod turns;
+mod unfinished;
 mod verify;
 mod whole;
 
+pub(crate) use activity::Activity;
 pub use base::Archive;
+pub(crate) use begun::BegunHook;
 pub use commit::{Checkpoint, CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
 pub(crate) use commit::{NewCheckpoint, Readable};
 pub use copies::ReadData;
@@ -57,6 +65,8 @@ pub(crate) use gc::Aim;
 pub use gc::Watch;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
+pub(crate) use ledger::stored_prompt;
+pub use ledger::{RewindMark, TurnRecord};
 pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
@@ -70,6 +80,7 @@ pub(crate) use size::Room;
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
+pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
 pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 
 /// The largest index that is read: 10 million files.
@@ -163,8 +174,14 @@ impl Store {
     }
 
     /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
-    pub(crate) fn read_index(&self, project: &ProjectId) -> Option<impl Deref<Target = [u8]> + Send + use<>> {
-        fsx::read_large(&self.layout.index(project), INDEX_BYTES_MAX).ok().flatten()
+    /// With `is_unfinished`, the bytes of the one that goes with the progress in the project's record.
+    pub(crate) fn read_index(
+        &self,
+        project: &ProjectId,
+        is_unfinished: bool,
+    ) -> Option<impl Deref<Target = [u8]> + Send + use<>> {
+        let path = if is_unfinished { self.layout.unfinished_index(project) } else { self.layout.index(project) };
+        fsx::read_large(&path, INDEX_BYTES_MAX).ok().flatten()
     }
 
     /// What a project's index takes on the disk.

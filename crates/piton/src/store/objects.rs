@@ -73,7 +73,7 @@ impl Store {
     }
 }
 
-fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
+pub(super) fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
     gix_hash::ObjectId::Sha1(*id.as_bytes())
 }
 
@@ -86,6 +86,15 @@ impl Objects {
         Self { of, store, loose, handle }
     }
 
+    pub(super) fn handle(&self) -> &gix_odb::HandleArc {
+        &self.handle
+    }
+
+    /// The directory that all of them are in.
+    pub(super) fn dir(&self) -> &std::path::Path {
+        self.store.path()
+    }
+
     /// What other threads need to read the same objects.
     pub(crate) fn shared(&self) -> SharedObjects {
         SharedObjects(self.of.clone(), Arc::clone(&self.store), self.loose.is_some())
@@ -94,10 +103,9 @@ impl Objects {
     /// Whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
     /// a file of its own was not, and may be empty after a power cut: that one is read first.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
-        let id = gix_id(id);
         match &self.loose {
-            Some(loose) if loose.contains(&id) => self.is_whole_loose(loose, &id),
-            _ => self.handle.exists(&id),
+            Some(loose) if loose.contains(&gix_id(id)) => self.is_whole_loose(id),
+            _ => self.handle.exists(&gix_id(id)),
         }
     }
 
@@ -111,12 +119,9 @@ impl Objects {
         matches!(self.handle.try_find(&gix_id(id), &mut buffer), Ok(Some(_))) && buffer == bytes
     }
 
-    fn is_whole_loose(&self, loose: &gix_odb::loose::Store, id: &gix_hash::oid) -> bool {
-        let mut buffer = Vec::new();
-        let Ok(Some(found)) = loose.try_find(id, &mut buffer) else {
-            return false;
-        };
-        IdHasher::of(our_kind(found.kind), found.data).is_ok_and(|name| gix_id(name) == id)
+    /// Like [`Self::holds`], for a blob that may be larger than memory.
+    fn holds_large(&self, id: ObjectId) -> bool {
+        self.handle.exists(&gix_id(id)) && self.stream_blob(id, &mut |_| true).is_ok()
     }
 
     /// Looks an object up. Stock git's collection may have moved it to another pack since the packs were listed: if it is
@@ -337,26 +342,33 @@ impl Writer<'_> {
         is_there
     }
 
-    /// Adds a file that is too large for memory and whose id is known from reading it before. `Ok(false)` where what
-    /// is read now is not that any more; nothing was added then.
-    pub(crate) fn add_large(&mut self, id: ObjectId, size: u64, read: &mut dyn Read) -> Result<bool> {
-        if self.relies_on(id, None) {
-            return Ok(true);
+    /// Adds a file that is too large for memory while it is read. `None` where fewer than `size` bytes were to be had, or
+    /// where `is_unmoved` says so after the last of them; nothing was added then.
+    ///
+    /// It gets a pack of its own, so that no other thread waits for it.
+    pub(crate) fn add_stream(
+        &mut self,
+        size: u64,
+        read: &mut dyn Read,
+        is_unmoved: &dyn Fn() -> bool,
+    ) -> Result<Option<std::result::Result<ObjectId, Collision>>> {
+        if self.to.is_dry {
+            let hashed = super::pack::hash_stream(size, read);
+            return Ok(hashed.filter(|_| is_unmoved()));
         }
-        let mut gathered = self.to.lock();
-        if gathered.seen.contains(&id) {
-            return Ok(true);
+        let mut pack = PackWriter::begin_single(&self.to.dirs)?;
+        let id = match pack.add_stream(size, read)? {
+            Some(Ok(id)) if is_unmoved() => id,
+            Some(Err(Collision)) => return Ok(Some(Err(Collision))),
+            _ => return Ok(None),
+        };
+        if self.known.holds_large(id) {
+            self.to.rely_on(id);
+        } else if self.to.lock().seen.insert(id) {
+            let sealed = pack.seal()?;
+            self.to.lock().full.push(sealed);
         }
-        let hasher = std::cell::RefCell::new(Some(IdHasher::new(ObjectKind::Blob, size)));
-        let mut check = |bytes: &[u8]| hasher.borrow_mut().as_mut().expect("taken at the end only").update(bytes);
-        let is_right = || hasher.borrow_mut().take().is_some_and(|hasher| hasher.finish() == Ok(id));
-        let added = gathered.pack(&self.to.dirs)?.add_stream(id, size, read, &mut check, &is_right)?;
-        if added {
-            gathered.seen.insert(id);
-        }
-        drop(gathered);
-        self.to.seal_if_full()?;
-        Ok(added)
+        Ok(Some(Ok(id)))
     }
 }
 
@@ -375,8 +387,11 @@ mod tests {
         for _ in 0..2 {
             let new = store.new_objects(&store.objects(&held).expect("objects"), false);
             let mut writer = new.writer();
+            let moved = writer.add_stream(3, &mut &b"now"[..], &|| false).expect("room");
+            assert_eq!(moved, None);
             for _ in 0..2 {
-                assert!(writer.add_large(id, text.len() as u64, &mut &text[..]).expect("room"));
+                let added = writer.add_stream(text.len() as u64, &mut &text[..], &|| true).expect("room");
+                assert_eq!(added, Some(Ok(id)));
                 assert!(writer.has(id));
             }
             assert!(!writer.has(ObjectId::from_bytes([7; 20])));

@@ -9,6 +9,9 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, SendError};
+use std::thread;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use tempfile::TempPath;
@@ -17,7 +20,7 @@ use gix_odb::pack::data::entry::Header;
 
 use crate::error::{Error, Result};
 use crate::fsx;
-use crate::id::{Checksum, ID_BYTES, ObjectId, ObjectKind};
+use crate::id::{Checksum, Collision, ID_BYTES, IdHasher, ObjectId, ObjectKind};
 
 /// The fastest level: what is stored now may be dropped tomorrow, and maintenance packs the rest better.
 pub(super) const LEVEL_FAST: u32 = 1;
@@ -26,6 +29,10 @@ pub(super) const LEVEL_SMALL: u32 = 6;
 /// No pack grows beyond this, single large objects apart. A collection rewrites one after the other, and needs room for
 /// one of them.
 pub(super) const PACK_BYTES_MAX: u64 = 64 << 20;
+/// So much of a large file is in memory at a time.
+const STREAM_BYTES: usize = 1 << 18;
+/// So many such pieces wait to be compressed, at most.
+const PIECES_AHEAD: usize = 8;
 const SIGNATURE: &[u8; 4] = b"PACK";
 pub(super) const HEADER_BYTES: usize = 12;
 /// What one object costs in an idx: its id, its checksum, its offset.
@@ -57,6 +64,8 @@ pub(super) struct PackWriter {
     out: BufWriter<File>,
     offset: u64,
     entries: Vec<IdxEntry>,
+    /// The checksum so far, where the number of objects was known from the beginning.
+    sum: Option<Checksum>,
 }
 
 /// A pack and its idx, complete and synced, under names that no reader looks at. Dropped, it leaves nothing.
@@ -82,11 +91,19 @@ impl PackWriter {
         let mut out = BufWriter::with_capacity(1 << 20, file);
         // The number of objects comes last: it is not known before.
         out.write_all(&[0; HEADER_BYTES]).map_err(|error| Error::io("write", &path, error))?;
-        Ok(Self { dirs: dirs.clone(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new() })
+        Ok(Self { dirs: dirs.clone(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new(), sum: None })
+    }
+
+    /// Begins a pack of one large object, which need not be read once more for the checksum of the pack.
+    pub(super) fn begin_single(dirs: &PackDirs) -> Result<Self> {
+        let mut sum = Checksum::new();
+        sum.update(&pack_header(1));
+        Ok(Self { sum: Some(sum), ..Self::begin(dirs)? })
     }
 
     /// Adds one entry whose bytes, `size` of them, were compressed elsewhere. The offset that it got.
     pub(super) fn add(&mut self, id: ObjectId, form: Form, size: u64, deflated: &[u8]) -> Result<u64> {
+        self.sum = None;
         let offset = self.offset;
         let header = entry_header(form, offset, size);
         let mut crc = crc32fast::Hasher::new();
@@ -96,6 +113,11 @@ impl PackWriter {
         self.put(deflated)?;
         self.note(id, crc, header.len() + deflated.len());
         Ok(offset)
+    }
+
+    /// Where the next entry will stand.
+    pub(super) fn bytes_so_far(&self) -> u64 {
+        self.offset
     }
 
     /// How large the pack is so far, with all that will follow.
@@ -117,28 +139,57 @@ impl PackWriter {
         self.bytes() >= PACK_BYTES_MAX
     }
 
-    /// Adds one object while it is read, for those that do not fit in memory. Where `read` ends early, or `check` says
-    /// no to what was read, the pack is as before.
+    /// Adds one blob of `size` bytes while it is read, and returns its id. `None` where `read` fails or ends early: the pack
+    /// is as before then.
     pub(super) fn add_stream(
         &mut self,
-        id: ObjectId,
         size: u64,
         read: &mut dyn Read,
-        check: &mut dyn FnMut(&[u8]),
-        is_right: &dyn Fn() -> bool,
-    ) -> Result<bool> {
+    ) -> Result<Option<std::result::Result<ObjectId, Collision>>> {
         let header = entry_header(Form::Whole(ObjectKind::Blob), self.offset, size);
-        let mut entry = Counted { out: &mut self.out, crc: crc32fast::Hasher::new(), bytes: 0 };
-        let done = entry.write_all(&header).and_then(|()| deflate_stream(read, check, &mut entry));
-        let (crc, bytes) = (entry.crc, entry.bytes);
+        let sum = self.sum.take().filter(|_| self.entries.is_empty());
+        let mut entry = Counted { out: &mut self.out, crc: crc32fast::Hasher::new(), bytes: 0, sum };
+        let done = entry.write_all(&header).and_then(|()| deflate_stream(size, read, &mut entry));
+        let Counted { crc, bytes, sum, .. } = entry;
         match done {
-            Ok(true) if is_right() => {
+            Ok(Some(Ok(id))) => {
                 self.note(id, crc, bytes);
-                Ok(true)
+                self.sum = sum;
+                Ok(Some(Ok(id)))
             }
-            Ok(_) => self.rewind().map(|()| false),
+            Ok(other) => self.rewind().map(|()| other),
             Err(error) => Err(Error::io("write", &self.path, error)),
         }
+    }
+
+    /// Adds a whole object whose compressed bytes, `bytes` of them, come from another pack piece by piece.
+    pub(super) fn add_copied(
+        &mut self,
+        id: ObjectId,
+        kind: ObjectKind,
+        size: u64,
+        bytes: u64,
+        mut piece_at: impl FnMut(&mut [u8], u64) -> io::Result<()>,
+    ) -> Result<()> {
+        self.sum = None;
+        let header = entry_header(Form::Whole(kind), self.offset, size);
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&header);
+        self.put(&header)?;
+        let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX).min(STREAM_BYTES)];
+        let mut at = 0;
+        while at < bytes {
+            let piece = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(STREAM_BYTES);
+            piece_at(&mut buffer[..piece], at)
+                .map_err(|error| Error::damaged(format!("copy the object {id}"), error))?;
+            crc.update(&buffer[..piece]);
+            self.put(&buffer[..piece])?;
+            at += piece as u64;
+        }
+        let written =
+            header.len() + usize::try_from(bytes).map_err(|_| Error::damaged("copy an object", "too large"))?;
+        self.note(id, crc, written);
+        Ok(())
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -167,15 +218,20 @@ impl PackWriter {
         Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx })
     }
 
-    /// Fills in the header, and reads the pack once more for the checksum that must follow it.
+    /// Fills in the header, and reads the pack once more for the checksum that must follow it, unless that is known.
     fn finish_pack(&mut self) -> io::Result<[u8; ID_BYTES]> {
         let count = u32::try_from(self.entries.len()).map_err(|_| io::Error::other("too many objects for one pack"))?;
         self.out.flush()?;
         let file = self.out.get_mut();
         file.seek(SeekFrom::Start(0))?;
-        file.write_all(SIGNATURE)?;
-        file.write_all(&2_u32.to_be_bytes())?;
-        file.write_all(&count.to_be_bytes())?;
+        file.write_all(&pack_header(count))?;
+        if let Some(sum) = self.sum.take().filter(|_| count == 1) {
+            let checksum = sum.finish();
+            file.seek(SeekFrom::Start(self.offset))?;
+            file.write_all(&checksum)?;
+            file.sync_all()?;
+            return Ok(checksum);
+        }
         file.seek(SeekFrom::Start(0))?;
         let mut checksum = Checksum::new();
         let mut buffer = vec![0; 1 << 18];
@@ -303,6 +359,14 @@ fn synced_idx(dir: &Path, entries: &mut [IdxEntry], pack: [u8; ID_BYTES]) -> Res
     Ok(idx.into_temp_path())
 }
 
+fn pack_header(count: u32) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(SIGNATURE);
+    header[4..8].copy_from_slice(&2_u32.to_be_bytes());
+    header[8..].copy_from_slice(&count.to_be_bytes());
+    header
+}
+
 fn entry_header(form: Form, offset: u64, size: u64) -> Vec<u8> {
     let header = match form {
         Form::Whole(ObjectKind::Commit) => Header::Commit,
@@ -379,34 +443,78 @@ impl Deflater {
     }
 }
 
-/// Compresses all that `read` gives. `Ok(false)` where reading failed: the file is at fault, not the pack.
-fn deflate_stream(read: &mut dyn Read, check: &mut dyn FnMut(&[u8]), out: &mut impl Write) -> io::Result<bool> {
-    let mut encoder = flate2::write::ZlibEncoder::new(out, Compression::new(LEVEL_FAST));
-    let mut buffer = vec![0; 1 << 18];
+/// The id that a blob has, once it was known to be one or the other.
+type StreamedId = Option<std::result::Result<ObjectId, Collision>>;
+
+/// Calls `each` with what `read` gives, and returns the id of the blob. `None` where there are not exactly `size` bytes: the
+/// file is at fault, not the pack.
+fn read_stream(
+    size: u64,
+    read: &mut dyn Read,
+    mut each: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<StreamedId> {
+    let mut hasher = IdHasher::new(ObjectKind::Blob, size);
+    let mut buffer = vec![0; STREAM_BYTES];
+    let mut left = size;
     loop {
         match read.read(&mut buffer) {
             Ok(0) => break,
             Ok(got) => {
-                check(&buffer[..got]);
-                encoder.write_all(&buffer[..got])?;
+                let Some(rest) = left.checked_sub(got as u64) else { return Ok(None) };
+                left = rest;
+                hasher.update(&buffer[..got]);
+                each(&buffer[..got])?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return encoder.finish().map(|_| false),
+            Err(_) => return Ok(None),
         }
     }
-    encoder.finish().map(|_| true)
+    Ok((left == 0).then(|| hasher.finish()))
+}
+
+/// The id of a blob, without keeping it.
+pub(super) fn hash_stream(size: u64, read: &mut dyn Read) -> StreamedId {
+    read_stream(size, read, |_| Ok(())).unwrap_or(None)
+}
+
+/// Compresses a blob while it is read. Another thread does that: it takes longer than all the rest.
+fn deflate_stream(size: u64, read: &mut dyn Read, out: &mut (impl Write + Send)) -> io::Result<StreamedId> {
+    let encoder = Mutex::new(flate2::write::ZlibEncoder::new(out, Compression::new(LEVEL_FAST)));
+    let deflate = |piece: &[u8]| encoder.lock().expect("no thread panics with it").write_all(piece);
+    let id = thread::scope(|scope| {
+        let (sender, pieces) = mpsc::sync_channel::<Vec<u8>>(PIECES_AHEAD);
+        // Where no thread is to be had, the receiver is gone, and each piece comes back.
+        let deflating =
+            thread::Builder::new().spawn_scoped(scope, move || pieces.iter().try_for_each(|piece| deflate(&piece)));
+        let id = read_stream(size, read, |bytes| match sender.send(bytes.to_vec()) {
+            Ok(()) => Ok(()),
+            Err(_) if deflating.is_ok() => Err(io::Error::other("the pack could not be written")),
+            Err(SendError(piece)) => deflate(&piece),
+        });
+        drop(sender);
+        if let Ok(deflating) = deflating {
+            deflating.join().expect("a thread of ours does not panic")?;
+        }
+        id
+    })?;
+    encoder.into_inner().expect("no thread panics with it").finish()?;
+    Ok(id)
 }
 
 struct Counted<'a, W> {
     out: &'a mut W,
     crc: crc32fast::Hasher,
     bytes: usize,
+    sum: Option<Checksum>,
 }
 
 impl<W: Write> Write for Counted<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.crc.update(&bytes[..written]);
+        if let Some(sum) = &mut self.sum {
+            sum.update(&bytes[..written]);
+        }
         self.bytes += written;
         Ok(written)
     }
@@ -469,34 +577,32 @@ mod tests {
         }
     }
 
-    /// A file may change, or go away, while it is read for the second time.
+    /// A file may change, or go away, while it is read.
     #[test]
     fn a_stream_that_is_not_what_it_was_leaves_the_pack_as_before() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut pack = PackWriter::begin(&in_one(dir.path())).expect("a pack");
-        let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
+        let id = |text: &[u8]| IdHasher::of(ObjectKind::Blob, text).expect("no collision");
         let fault = |kind: io::ErrorKind| Err(io::Error::from(kind));
-        for (number, pieces, is_right, is_added) in [
-            (1, vec![Ok(&b"one"[..])], true, true),
-            (2, vec![Ok(&b"a text of another length"[..])], false, false),
-            (3, vec![Ok(b"t"), fault(io::ErrorKind::UnexpectedEof)], true, false),
-            (4, vec![Ok(b"f"), fault(io::ErrorKind::Interrupted), Ok(b"our")], true, true),
+        for (number, pieces, size, added) in [
+            (1, vec![Ok(&b"one"[..])], 3, Some(Ok(id(b"one")))),
+            (2, vec![Ok(&b"a text that became shorter"[..])], 27, None),
+            (3, vec![Ok(&b"a text that became longer"[..])], 24, None),
+            (4, vec![Ok(b"t"), fault(io::ErrorKind::UnexpectedEof)], 1, None),
+            (5, vec![Ok(b"f"), fault(io::ErrorKind::Interrupted), Ok(b"our")], 4, Some(Ok(id(b"four")))),
         ] {
-            let (before, mut seen) = (pack.bytes_with_idx(), Vec::new());
-            let size = pieces.iter().flatten().map(|piece| piece.len() as u64).sum();
-            let (mut read, mut check) = (Fitful(pieces.into()), |bytes: &[u8]| seen.extend_from_slice(bytes));
-            let added = pack.add_stream(id(number), size, &mut read, &mut check, &|| is_right).expect("room");
-            assert_eq!((added, pack.bytes_with_idx() > before), (is_added, is_added), "{number}");
-            assert!(number != 4 || seen == b"four");
+            let before = pack.bytes_with_idx();
+            let found = pack.add_stream(size, &mut Fitful(pieces.into())).expect("room");
+            assert_eq!((found, pack.bytes_with_idx() > before), (added, added.is_some()), "{number}");
         }
         let sealed = vec![pack.seal().expect("a pack")];
         let name = SealedPack::publish(sealed, dir.path()).expect("a pack").names.remove(0);
         let read = super::super::decode::RawPack::open(&name, 0).expect("a pack");
         assert_eq!((&read.fault, &read.idx_fault, read.is_summed_right(drop)), (&None, &None, Ok(true)));
-        let large = std::sync::Mutex::new(());
+        let large = Mutex::new(());
         let mut decoder = super::super::decode::Decoder::new(&large);
         let held: Vec<_> = read.in_order().map(|(id, start)| (id, decoder.object(&read, start, &|_| None))).collect();
         let held: Vec<_> = held.into_iter().map(|(id, found)| (id, found.expect("whole").1.to_vec())).collect();
-        assert_eq!(held, [(id(1), b"one".to_vec()), (id(4), b"four".to_vec())]);
+        assert_eq!(held, [&b"one"[..], b"four"].map(|text| (id(text), text.to_vec())));
     }
 }

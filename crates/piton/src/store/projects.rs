@@ -165,6 +165,46 @@ impl ProjectRecord {
         self.keys.insert("index_behind".to_owned(), noted.into());
     }
 
+    /// The progress of an unfinished checkpoint, as a record of its own; `None` where a checkpoint was taken since.
+    pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<Self> {
+        let noted = self.keys.get("unfinished")?.as_object()?;
+        let parent = noted.get("parent").and_then(Value::as_str).map(str::to_owned);
+        (parent == newest.map(|newest| newest.to_string())).then(|| noted.clone().into())
+    }
+
+    pub(crate) fn has_progress(&self) -> bool {
+        self.keys.contains_key("unfinished")
+    }
+
+    /// Notes the progress of an unfinished checkpoint after `newest`. Returns whether there was any before, if it is cleared.
+    pub(crate) fn set_progress(&mut self, progress: Option<Self>, newest: Option<ObjectId>) -> bool {
+        let Some(Self { mut keys, .. }) = progress else {
+            return self.keys.shift_remove("unfinished").is_some();
+        };
+        keys.insert("parent".to_owned(), newest.map(|newest| newest.to_string()).into());
+        self.keys.insert("unfinished".to_owned(), keys.into()).is_some()
+    }
+
+    /// When the entries of the index were last read, in seconds: when it was written, or when the files that had changed
+    /// shortly before that were read again. `None` where there is no index.
+    pub(crate) fn index_read_secs(&self) -> Option<i64> {
+        let (_, written) = self.index_boot()?;
+        let noted = self.keys.get("index_reread");
+        let is_of_index = |noted: &&Value| noted.get("index").and_then(Value::as_str) == Some(self.index_sum());
+        let reread = noted.filter(is_of_index).and_then(|noted| noted.get("time")?.as_i64());
+        Some(written.max(reread.unwrap_or(written)))
+    }
+
+    /// Notes that the young entries of the index were read again, and found as they were.
+    pub(crate) fn set_index_reread(&mut self, now: Moment) {
+        let noted = serde_json::json!({"index": self.index_sum(), "time": now.secs});
+        self.keys.insert("index_reread".to_owned(), noted);
+    }
+
+    fn index_sum(&self) -> &str {
+        self.index_and_rules().map_or("", |(sum, _)| sum)
+    }
+
     /// Whether this turn of this session has had its checkpoint.
     pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
         self.keys.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
@@ -242,9 +282,22 @@ impl Store {
         self.record(project).dir()
     }
 
-    /// Whether the store has ever seen the project. Where its record cannot be looked at, it has.
+    /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: an attempt that
+    /// was refused may have left one. A record that cannot be looked at counts.
     pub fn knows(&self, project: &ProjectId) -> bool {
-        fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()))
+        let is_recorded =
+            fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()));
+        // The name of a checkpoint that was taken may be lost. Then the record still says that there was one.
+        let had_checkpoint = || {
+            let record = self.record(project);
+            record.is_unread() || record.index_and_rules().is_some()
+        };
+        is_recorded && (self.has_checkpoint(project) || had_checkpoint())
+    }
+
+    /// Returns true if the project has a checkpoint. One whose ref cannot be read counts.
+    pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
+        !matches!(self.newest(project), Ok(None))
     }
 
     pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
@@ -288,9 +341,11 @@ impl Store {
             self.save_record(&locked, id, &record)?;
         }
         self.delete_ref(&locked, id, now)?;
-        for path in [self.layout.index(id), self.layout.intent(id), self.layout.record(id)] {
+        self.drop_unfinished(&locked, id, now)?;
+        for path in [self.layout.index(id), self.layout.lineage(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }
+        self.remove_ledger(id)?;
         Ok(true)
     }
 }

@@ -33,10 +33,16 @@ pub(super) struct Mark {
     /// How many were found before: of the versions of one file, the newest has the lowest.
     pub(super) order: u32,
     pub(super) rank: Rank,
+    /// The pack that its copy stays in, by its place in a collection's list; [`NO_HOME`] where that is not known. Kept here,
+    /// and not in a table of its own: of a million objects, that would take as much memory as all of this.
+    pub(super) home: u32,
 }
 
 /// How often the refs are read again because stock git packed some of them meanwhile.
 const PACKED_REFS_CHANGES_MAX: u32 = 100;
+
+/// Not found in any pack so far.
+pub(super) const NO_HOME: u32 = u32::MAX;
 
 /// Everything that names an object.
 #[derive(Debug, Default, Clone)]
@@ -271,7 +277,7 @@ impl Reach {
                 },
             };
             let order = u32::try_from(self.marks.len()).unwrap_or(u32::MAX);
-            self.marks.insert(id, Mark { kind, name, order, rank });
+            self.marks.insert(id, Mark { kind, name, order, rank, home: NO_HOME });
             match kind {
                 ObjectKind::Blob => {}
                 ObjectKind::Tree => {

@@ -151,11 +151,16 @@ impl Store {
 
     /// Makes a ref of any name lead to `id`, or to nothing, whatever it did before.
     pub(super) fn mend_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
+        self.set_ref(lock::GC, name, id, now)
+    }
+
+    /// Like [`Self::mend_ref`], for a caller that holds the lock named `by`.
+    pub(super) fn set_ref(&self, by: &str, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
         let path = self.layout.store().join(name);
         let dir = path.parent().expect("a ref is below refs");
         fsx::ensure_dir(dir)?;
         let text = id.map(|id| format!("{id}\n")).unwrap_or_default();
-        let lock = self.put_lock(lock::GC, &path, text.as_bytes(), now)?;
+        let lock = self.put_lock(by, &path, text.as_bytes(), now)?;
         if id.is_some() {
             fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
         } else {

@@ -191,6 +191,7 @@ impl Store {
             let history = &histories[&project];
             let kept = &history[..history.len() - count];
             let end = kept.last().expect("the newest is never dropped").id;
+            self.forget_lineage(&project);
             self.cut_before(&locked, &project, end, now)?;
         }
         Ok(true)
@@ -237,7 +238,7 @@ fn how_many(held: &[(ObjectId, u64)], reach: &Reach, droppable: usize, lacking: 
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::reach::Mark;
+    use super::super::reach::{Mark, NO_HOME};
     use super::*;
     use crate::id::ObjectKind;
 
@@ -247,7 +248,7 @@ mod tests {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
         let mut reach = Reach::new(HashSet::new());
         for (number, rank) in [(1, 0), (2, 1), (3, NEVER)] {
-            reach.marks.insert(id(number), Mark { kind: ObjectKind::Blob, name: 0, order: 0, rank });
+            reach.marks.insert(id(number), Mark { kind: ObjectKind::Blob, name: 0, order: 0, rank, home: NO_HOME });
         }
         // Nothing refers to the fourth, and the first stands there twice.
         let held = [(id(1), 10), (id(2), 20), (id(3), 40), (id(4), 5), (id(1), 7)];

@@ -18,7 +18,7 @@ impl Store {
     ///
     /// No reader looks at these names, so others may be at work meanwhile.
     pub(crate) fn sweep(&self, _held: &StoreLock, now: Moment) {
-        for dir in self.layout.with_temporaries() {
+        for dir in self.layout.with_temporaries().into_iter().chain([self.layout.ledgers()]) {
             remove_older(&dir, fsx::TEMP_PREFIX, ABANDONED_AFTER_SECS, now);
         }
         for keep in self.own_keeps().unwrap_or_default() {
@@ -26,7 +26,7 @@ impl Store {
                 let _ = fsx::remove_file(&keep);
             }
         }
-        for dir in [self.layout.turns(), self.layout.notices()] {
+        for dir in [self.layout.turns(), self.layout.notices(), self.layout.begun()] {
             remove_older(&dir, "", SESSION_FORGOTTEN_AFTER_SECS, now);
         }
     }

@@ -13,8 +13,9 @@ use sha2::Digest as _;
 use super::{ProjectRecord, Store};
 use crate::error::Result;
 use crate::fsx::{self, Durability};
-use crate::id::ProjectId;
+use crate::id::{ProjectId, bounded_name};
 use crate::relpath::{escape, unescape};
+use crate::sys;
 use crate::time::Moment;
 
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -30,7 +31,7 @@ pub(crate) struct SessionKey {
 
 impl SessionKey {
     pub(crate) fn new(agent: &str, session: &str) -> Self {
-        Self { agent: agent.to_owned(), session: session.to_owned() }
+        Self { agent: agent.to_owned(), session: bounded_name(session) }
     }
 
     pub(super) fn file_name(&self) -> String {
@@ -44,28 +45,42 @@ impl SessionKey {
 pub(crate) struct TurnNote {
     /// The turn that it is in; none before the first prompt.
     pub(crate) turn: Option<String>,
+    /// Another name of that turn, under which the agent went on by itself.
+    pub(crate) also: Option<String>,
     /// The directory in which it began.
     pub(crate) root: Option<PathBuf>,
     /// The session that it works for, if it is a subagent's.
     pub(crate) parent: Option<String>,
     /// How often this turn ran out of time.
     pub(crate) misses: u64,
+    /// Projects without any checkpoint whose attempt in this turn failed or was refused: it is not made again.
+    pub(crate) refused: Vec<ProjectId>,
     /// The last prompt that was answered without the agent, and the answer.
     pub(crate) answered: Option<(String, String)>,
     /// When the turn began, in seconds; where nobody tells of prompts, when it was last at work.
     pub(crate) time_secs: i64,
     /// Whether the turn began without a prompt that anybody told of.
     pub(crate) is_unprompted: bool,
+    /// Whether the turn goes on: the agent will tell of its end and has not done so.
+    pub(crate) is_open: bool,
+    /// The second at which the session began or was taken up again.
+    pub(crate) started_secs: Option<i64>,
+    /// The second at which the agent said that the session is over.
+    pub(crate) ended_secs: Option<i64>,
+    /// The second of the last event. It is the time of the file, so that an event need not rewrite the note.
+    pub(crate) seen_secs: i64,
 }
 
 impl TurnNote {
     fn encode(&self, key: &SessionKey) -> Vec<u8> {
         let root = self.root.as_ref().map(|root| escape(root.as_os_str().as_bytes()));
         let answered = self.answered.as_ref().map(|(prompt, answer)| json!([prompt, answer]));
+        let refused: Vec<_> = self.refused.iter().map(ToString::to_string).collect();
         let value = json!({
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
-            "unprompted": self.is_unprompted,
+            "unprompted": self.is_unprompted, "also": self.also, "open": self.is_open, "started": self.started_secs,
+            "ended": self.ended_secs, "refused": refused,
         });
         value.to_string().into_bytes()
     }
@@ -75,14 +90,21 @@ impl TurnNote {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let root = value["root"].as_str().and_then(|root| unescape(root.as_bytes()));
         let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
+        let refused = value["refused"].as_array().into_iter().flatten();
         let note = Self {
             turn: text("turn"),
+            also: text("also"),
             root: root.map(|root| std::ffi::OsString::from_vec(root).into()),
             parent: text("parent"),
             misses: value["misses"].as_u64().unwrap_or(0),
             answered: pair(&value["answered"]),
             time_secs: value["time"].as_i64().unwrap_or(0),
             is_unprompted: value["unprompted"] == true,
+            is_open: value["open"] == true,
+            started_secs: value["started"].as_i64(),
+            ended_secs: value["ended"].as_i64(),
+            seen_secs: value["time"].as_i64().unwrap_or(0),
+            refused: refused.filter_map(|id| ProjectId::parse(id.as_str()?)).collect(),
         };
         Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
     }
@@ -149,7 +171,15 @@ impl Store {
     pub(crate) fn save_turn_note(&self, key: &SessionKey, note: &TurnNote) -> Result<()> {
         fsx::ensure_dir(&self.layout.turns())?;
         let path = self.layout.turns().join(key.file_name());
-        fsx::replace(&path, &note.encode(key), Durability::Rebuildable)
+        fsx::replace(&path, &note.encode(key), Durability::Rebuildable)?;
+        let _ = sys::set_mtime(&path, note.seen_secs);
+        Ok(())
+    }
+
+    /// Notes that a session was heard of.
+    pub(crate) fn touch_turn_note(&self, key: &SessionKey, now: Moment) {
+        // A help: the session may pass for one that is not at work a little early.
+        let _ = sys::set_mtime(&self.layout.turns().join(key.file_name()), now.secs);
     }
 
     /// The note of a session; where there is none, this one. Of many processes that ask at the same moment, all get the
@@ -200,7 +230,9 @@ impl Store {
 }
 
 fn read_note(path: &Path) -> Option<(SessionKey, TurnNote)> {
-    TurnNote::decode(&fsx::read_small(path, NOTE_BYTES_MAX).ok()??)
+    let (key, note) = TurnNote::decode(&fsx::read_small(path, NOTE_BYTES_MAX).ok()??)?;
+    let seen_secs = sys::stat_path(path).map_or(note.time_secs, |stat| stat.mtime.secs);
+    Some((key, TurnNote { seen_secs, ..note }))
 }
 
 /// A name for a turn of an agent that has none for it: when it began, and a number for those that begin at once.
@@ -217,12 +249,18 @@ mod tests {
         let key = SessionKey::new("claude", "s-1 ä");
         let note = TurnNote {
             turn: Some("t".to_owned()),
+            also: Some("t2".to_owned()),
             root: Some(PathBuf::from(std::ffi::OsString::from_vec(b"/p/\xff x".to_vec()))),
             parent: Some("p".to_owned()),
             misses: 2,
+            refused: vec![ProjectId::of(Path::new("/p"))],
             answered: Some(("k".to_owned(), "text".to_owned())),
             time_secs: 7,
             is_unprompted: true,
+            is_open: true,
+            started_secs: Some(5),
+            ended_secs: Some(8),
+            seen_secs: 7,
         };
         assert_eq!(TurnNote::decode(&note.encode(&key)), Some((key.clone(), note)));
         assert_eq!(TurnNote::decode(&TurnNote::default().encode(&key)), Some((key, TurnNote::default())));
@@ -258,7 +296,7 @@ mod tests {
         let note = |turn: &str| TurnNote { turn: Some(turn.to_owned()), ..TurnNote::default() };
         for (session, turn, first) in [("s", "one", "one"), ("s", "two", "one"), ("another", "two", "two")] {
             let found = store.first_turn_note(&SessionKey::new("claude", session), note(turn)).expect("a note");
-            assert_eq!(found, note(first), "{session} {turn}");
+            assert_eq!(found.turn, note(first).turn, "{session} {turn}");
         }
     }
 }

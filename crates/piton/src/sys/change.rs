@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use rustix::io::Errno;
 
 use super::{Dir, Stat, stat_at};
@@ -72,9 +72,13 @@ impl Dir {
         }
     }
 
-    /// Renames over whatever stands under the new name.
-    pub(crate) fn rename_over(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?)
+    /// Renames to a name that no other program would choose. In one step everywhere: no later version of the file can
+    /// take its place in between and be lost.
+    pub(crate) fn rename_to_unused(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?),
+            done => Ok(done?),
+        }
     }
 
     /// Exchanges two names in one step, so that neither is missing at any moment.
@@ -105,6 +109,13 @@ impl Dir {
     pub(crate) fn sync_file_system(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.0)?)
     }
+}
+
+/// Sets the time at which the file at a path was last written to. A link is not followed.
+pub(crate) fn set_mtime(path: &Path, secs: i64) -> io::Result<()> {
+    let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let times = Timestamps { last_access: omitted, last_modification: Timespec { tv_sec: secs, tv_nsec: 0 } };
+    Ok(utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Sets the permission bits of an open file.

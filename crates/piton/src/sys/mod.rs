@@ -18,7 +18,7 @@ mod beneath;
 mod change;
 mod process;
 
-pub(crate) use change::{Swapped, set_file_mode, swap_paths};
+pub(crate) use change::{Swapped, set_file_mode, set_mtime, swap_paths};
 pub(crate) use process::{boot_id, effective_uid, host_name, is_open_anywhere, is_running, lock_holders};
 
 /// What stands under a name.
@@ -68,7 +68,7 @@ impl Stat {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct FileTime {
     pub(crate) secs: i64,
     pub(crate) nanos: u32,
@@ -89,6 +89,11 @@ impl Dir {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Stands for a directory that does not exist: every lookup below it fails with an error for which [`is_gone`] holds.
+    pub(crate) fn missing() -> io::Result<Self> {
+        Ok(Self(rustix::fs::open(c"/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     /// Opens a directory below this one. The empty path is this one itself.

@@ -45,12 +45,18 @@ const STACK_BYTES: usize = 64 * 1024 * 1024;
 const SUMMARY_CHARS: usize = 80;
 
 /// What a command may do to files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// It may change, create or remove files.
     pub may_change: bool,
     /// Absolute directories in which it may do so, each once; empty when it changes nothing.
     pub dirs: Vec<PathBuf>,
+    /// Those of `dirs` that are there only because an operand lies in them: nothing runs in them, and the command names
+    /// something in them, not them.
+    pub holders: Vec<PathBuf>,
+    /// The beginnings of operands in `holders` that are not known to their end: `/x/build-` of `/x/build-*`. One that ends
+    /// with a slash stands for everything in that directory.
+    pub starts: Vec<PathBuf>,
     /// Absolute paths of the operands that are known. One of them may itself be a directory: only a look at the disk
     /// tells, and then it belongs to `dirs`.
     pub paths: Vec<PathBuf>,
@@ -92,19 +98,22 @@ fn walk(command: &str, cwd: &Path, home: Option<&Path>) -> Verdict {
     walker.source(command, &Cwd::at(cwd));
     let may_change = walker.marks > 0;
     if !may_change {
-        return Verdict { may_change, dirs: Vec::new(), paths: Vec::new(), summary: one_line(command) };
+        return Verdict { may_change, summary: one_line(command), ..Verdict::default() };
     }
     walker.finish();
     if walker.dirs.is_empty() {
         walker.add([place::normalise(cwd)]);
     }
     let first = if walker.first.is_empty() { command } else { &walker.first };
-    Verdict { may_change, summary: one_line(first), dirs: walker.dirs, paths: walker.paths }
+    let summary = one_line(first);
+    let is_held = |dir: &&PathBuf| !walker.own_dirs.contains(*dir);
+    let holders = walker.dirs.iter().filter(is_held).cloned().collect();
+    Verdict { may_change, summary, holders, starts: walker.starts, dirs: walker.dirs, paths: walker.paths }
 }
 
 fn unsure(command: &str, cwd: &Path) -> Verdict {
     let dirs = vec![place::normalise(cwd)];
-    Verdict { may_change: true, dirs, paths: Vec::new(), summary: one_line(command) }
+    Verdict { may_change: true, dirs, summary: one_line(command), ..Verdict::default() }
 }
 
 /// The text on one line, without control characters, cut at a length that fits a list.

@@ -81,22 +81,34 @@ fn literal_path(word: &Word, home: Option<&Path>) -> Option<PathBuf> {
 /// What an operand names: the directories that hold it and, where it is known, the path itself.
 pub(super) struct Target {
     pub(super) dirs: Vec<PathBuf>,
+    /// The directories are what the word names, or where it is not known what it names. Otherwise they only hold it.
+    pub(super) is_named: bool,
+    /// The beginnings of what it names, where its end is not known and `is_named` is false.
+    pub(super) starts: Vec<PathBuf>,
     pub(super) paths: Vec<PathBuf>,
 }
 
 /// The directories that hold the operand `word`: the operand itself when it is written as a directory, and the part
 /// before the first thing that is not known.
 pub(super) fn target(word: &Word, cwd: &Cwd, home: Option<&Path>) -> Target {
-    let Some(path) = literal_path(word, home) else { return Target { dirs: cwd.known.clone(), paths: Vec::new() } };
+    let (dirs, starts, paths) = Default::default();
+    let Some(path) = literal_path(word, home) else {
+        return Target { dirs: cwd.known.clone(), is_named: true, starts, paths };
+    };
     let text = word.text.as_str();
     let is_dir = text.ends_with('/') || matches!(text.rsplit('/').next(), Some("." | ".." | "")) || text == "~";
-    let mut out = Target { dirs: Vec::new(), paths: Vec::new() };
+    // `x/*` is all of `x`. `../*` names what is beside the current directory, and not the one around it.
+    let names_parent = word.open && path.components().next_back() == Some(Component::ParentDir);
+    let mut out = Target { dirs, is_named: is_dir && !names_parent, starts, paths };
     for dir in &cwd.known {
         let full = normalise(&dir.join(&path));
         let holder = if is_dir { full.clone() } else { full.parent().unwrap_or(&full).to_path_buf() };
         out.dirs.push(holder);
-        if !word.open {
-            out.paths.push(full);
+        match (word.open, out.is_named) {
+            (false, _) => out.paths.push(full),
+            // With a slash at its end: everything in it.
+            (true, false) => out.starts.push(if is_dir { full.join("") } else { full }),
+            (true, true) => {}
         }
     }
     out

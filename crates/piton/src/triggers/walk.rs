@@ -3,7 +3,7 @@
 //! A command may succeed or fail, and `cd` moves only when it succeeds. So each step returns where the shell may be in
 //! either case: `cd x && rm y` removes in `x`, `cd x; rm y` in `x` or, where there is no `x`, here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use rable::{CasePattern, ListItem, ListOperator, Node, NodeKind};
@@ -18,6 +18,8 @@ use super::{invoke, vars};
 pub(super) const DEPTH_MAX: usize = 400;
 /// Deepest chain of texts inside texts: `sh -c`, `eval`, substitutions.
 const SOURCE_DEPTH_MAX: usize = 40;
+/// More operands of which only the beginning is known are not kept.
+const STARTS_MAX: usize = 32;
 
 /// Where the shell may be after a command that succeeded, or failed.
 #[derive(Clone)]
@@ -46,6 +48,10 @@ pub(super) struct Walker<'a> {
     pub(super) home: Option<&'a Path>,
     pub(super) parser: Parser,
     pub(super) dirs: Vec<PathBuf>,
+    /// Those of `dirs` that the command works in or names.
+    pub(super) own_dirs: HashSet<PathBuf>,
+    /// The beginnings of operands whose end is not known.
+    pub(super) starts: Vec<PathBuf>,
     pub(super) paths: Vec<PathBuf>,
     /// How often something was found to change files.
     pub(super) marks: usize,
@@ -70,6 +76,8 @@ impl<'a> Walker<'a> {
             home,
             parser: Parser::new(),
             dirs: Vec::new(),
+            own_dirs: HashSet::new(),
+            starts: Vec::new(),
             paths: Vec::new(),
             marks: 0,
             first: String::new(),
@@ -95,7 +103,12 @@ impl<'a> Walker<'a> {
         self.note();
         self.guessing |= word.open;
         let found = target(word, cwd, self.home);
-        self.add(found.dirs);
+        self.add_held(found.dirs, found.is_named);
+        for start in found.starts {
+            if !self.starts.contains(&start) && self.starts.len() < STARTS_MAX {
+                self.starts.push(start);
+            }
+        }
         for path in found.paths {
             if !self.paths.contains(&path) {
                 self.paths.push(path);
@@ -113,8 +126,17 @@ impl<'a> Walker<'a> {
         self.marks += 1;
     }
 
+    /// Adds directories that the command works in or names.
     pub(super) fn add(&mut self, dirs: impl IntoIterator<Item = PathBuf>) {
+        self.add_held(dirs, true);
+    }
+
+    /// Adds directories; `is_named` is false for those that only hold what the command names.
+    fn add_held(&mut self, dirs: impl IntoIterator<Item = PathBuf>, is_named: bool) {
         for dir in dirs {
+            if is_named {
+                self.own_dirs.insert(dir.clone());
+            }
             if !self.dirs.contains(&dir) {
                 self.dirs.push(dir);
             }

@@ -8,6 +8,8 @@
 //!   contents were on the disk.
 //! - C4. An index may be behind the newest checkpoint. Every path of which the two differ is noted then, and nothing that the
 //!   index says of these paths, or of the directories that they are in, is believed.
+//! - C5. A file that changed shortly before it was read is read again, within a bound: a store through a memory mapping
+//!   changes no time while the page is dirty.
 
 use std::collections::BTreeSet;
 

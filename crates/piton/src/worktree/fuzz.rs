@@ -105,7 +105,8 @@ fn manifest(bytes: &[u8]) -> Manifest {
         let at = dir_at(&mut manifest, dir);
         let dir = &mut manifest.dirs[at];
         let name = dir.keep_name(name);
-        dir.files.push(FileNode { name, stat: stat(path.len() as u64), id: Some(id_of(path)), target: None });
+        let (stat, id) = (stat(path.len() as u64), Some(id_of(path)));
+        dir.files.push(FileNode { name, stat, id, target: None, may_be_known: false });
     }
     for at in 0..manifest.dirs.len() {
         let mut dirs = std::mem::take(&mut manifest.dirs[at].dirs);
@@ -134,6 +135,8 @@ fn dir_node(path: &[u8]) -> DirNode {
     DirNode {
         path: path.into(),
         mode: 0o755,
+        ctime: FileTime { secs: 0, nanos: 1 },
+        mtime: FileTime { secs: 0, nanos: 1 },
         files: Vec::new(),
         names: Vec::new(),
         dirs: Vec::new(),

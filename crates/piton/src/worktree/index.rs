@@ -51,13 +51,19 @@ fn encode_stat(stat: &Stat, is_trusted: bool) -> [u8; STAT_BYTES] {
         mode(stat),
         stat.uid,
         stat.gid,
-        if is_trusted { stat.size as u32 } else { 0 },
+        if is_trusted { cut_size(stat.size) } else { 0 },
     ];
     let mut bytes = [0; STAT_BYTES];
     for (into, field) in bytes.chunks_exact_mut(4).zip(fields) {
         into.copy_from_slice(&field.to_be_bytes());
     }
     bytes
+}
+
+/// A size as an entry has it. Only an empty file has 0, which stands for no trust otherwise.
+#[expect(clippy::cast_possible_truncation, reason = "cut to what the format holds")]
+fn cut_size(size: u64) -> u32 {
+    if size > 0 && size as u32 == 0 { 1 << 31 } else { size as u32 }
 }
 
 fn mode(stat: &Stat) -> u32 {
@@ -70,7 +76,7 @@ fn mode(stat: &Stat) -> u32 {
 
 /// What the file system said of a file, in a form that can be kept as text. None where it could not be believed later.
 pub(super) fn fingerprint(stat: &Stat, began_nanos: i128) -> Option<String> {
-    is_settled(stat, began_nanos).then(|| text_of(stat))
+    is_settled(stat.ctime, began_nanos).then(|| text_of(stat))
 }
 
 /// Whether it still says the same as when the fingerprint was made.
@@ -95,6 +101,11 @@ impl Entry<'_> {
         let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
         is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
     }
+
+    /// Whether the file had the size that it has now.
+    pub(super) fn has_size_of(&self, stat: &Stat) -> bool {
+        self.stat[SIZE_AT..] == cut_size(stat.size).to_be_bytes()
+    }
 }
 
 /// Whether a later edit of the file would show in what the file system says of it.
@@ -103,11 +114,11 @@ impl Entry<'_> {
 /// so an entry whose file changed no earlier than the scan that recorded it cannot be told from a later edit. The clock
 /// that stamps files lags behind the one that `began` is read from by up to 10 ms; file systems that count in seconds,
 /// or in pairs of them, show no nanoseconds at all.
-pub(super) fn is_settled(stat: &Stat, began_nanos: i128) -> bool {
+pub(crate) fn is_settled(changed: FileTime, began_nanos: i128) -> bool {
     const TICK_NANOS: i128 = 100_000_000;
     const COARSE_NANOS: i128 = 3_000_000_000;
     let margin = |time: FileTime| if time.nanos == 0 { COARSE_NANOS } else { TICK_NANOS };
-    stat.ctime.as_nanos() + margin(stat.ctime) < began_nanos
+    changed.as_nanos() + margin(changed) < began_nanos
 }
 
 /// Reads the header; gives the number of entries and whether names are shortened (version 4).
@@ -399,7 +410,7 @@ fn write_entry(
     let length = dir.len() + usize::from(!dir.is_empty()) + name.len();
     let flags = u16::try_from(length).unwrap_or(u16::MAX).min(NAME_LENGTH_MASK);
     let entry = &mut out.buffer;
-    entry.extend_from_slice(&encode_stat(&file.stat, is_settled(&file.stat, began_nanos)));
+    entry.extend_from_slice(&encode_stat(&file.stat, is_settled(file.stat.ctime, began_nanos)));
     entry.extend_from_slice(id.as_bytes());
     entry.extend_from_slice(&flags.to_be_bytes());
     entry.extend_from_slice(dir);
@@ -487,6 +498,11 @@ mod tests {
     }
 
     #[test]
+    fn only_an_empty_file_has_the_size_of_none() {
+        assert_eq!([0, 1, 5 << 30, 4 << 30, 8 << 30].map(cut_size), [0, 1, 1 << 30, 1 << 31, 1 << 31]);
+    }
+
+    #[test]
     fn shortened_names_take_no_more_memory_than_they_may() {
         // One name of a thousand bytes, and a thousand more that are the same but for what they add: nothing.
         let entry = |cut: u8, name: &[u8]| [&[0; FIXED_BYTES][..], &[cut], name, &[0]].concat();
@@ -504,11 +520,13 @@ mod tests {
     fn a_file_is_settled_once_the_clock_that_stamps_files_has_moved_on() {
         let fine = stat(4);
         let changed = fine.ctime.as_nanos();
-        assert!(!is_settled(&fine, changed) && !is_settled(&fine, changed - 1));
-        assert!(!is_settled(&fine, changed + 100_000_000) && is_settled(&fine, changed + 100_000_001));
+        assert!(!is_settled(fine.ctime, changed) && !is_settled(fine.ctime, changed - 1));
+        assert!(!is_settled(fine.ctime, changed + 100_000_000) && is_settled(fine.ctime, changed + 100_000_001));
         // A file system without nanoseconds counts in seconds, or in pairs of them.
         let coarse = Stat { ctime: FileTime { nanos: 0, ..fine.ctime }, ..fine };
         let changed = coarse.ctime.as_nanos();
-        assert!(!is_settled(&coarse, changed + 2_999_999_999) && is_settled(&coarse, changed + 3_000_000_001));
+        assert!(
+            !is_settled(coarse.ctime, changed + 2_999_999_999) && is_settled(coarse.ctime, changed + 3_000_000_001)
+        );
     }
 }

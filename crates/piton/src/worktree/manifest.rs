@@ -10,7 +10,7 @@ use super::cache::{Cache, DirInCache};
 use super::index::{fingerprint, has_fingerprint};
 use crate::id::ObjectId;
 use crate::relpath;
-use crate::sys::Stat;
+use crate::sys::{FileTime, Stat};
 
 /// How many `.gitignore` files that are not in scope are remembered. Below the others, rules are looked up anew.
 const HIDDEN_RULES_MAX: usize = 4096;
@@ -23,12 +23,16 @@ pub(crate) struct Manifest {
     pub(crate) dirs: Vec<DirNode>,
 }
 
-/// One directory.
-#[derive(Debug)]
+/// One directory. The default is one that holds nothing, at the top of the project.
+#[derive(Debug, Default)]
 pub(crate) struct DirNode {
     /// Relative to the project.
     pub(crate) path: Box<[u8]>,
     pub(crate) mode: u16,
+    /// When the directory itself was last changed, moved or given another mode.
+    pub(crate) ctime: FileTime,
+    /// When a name in it was last made or removed.
+    pub(crate) mtime: FileTime,
     /// Sorted by name.
     pub(crate) files: Vec<FileNode>,
     /// The names of the files, one after the other: a hundred thousand small allocations cost more than the scan.
@@ -57,6 +61,8 @@ pub(crate) struct FileNode {
     pub(crate) id: Option<ObjectId>,
     /// Where a link leads, unless the cache knows it.
     pub(crate) target: Option<Box<[u8]>>,
+    /// The cache has an entry of this size for it, so that it may have kept its contents.
+    pub(crate) may_be_known: bool,
 }
 
 /// The permission bits of some files, at a glance: of plain ones, and of executable ones.

@@ -13,11 +13,13 @@ mod scope;
 mod tracked;
 mod wildmatch;
 mod write;
+mod young;
 
 pub(crate) use cache::Cache;
-pub(crate) use index::{IndexSums, index_bytes_max, write_index};
+pub(crate) use index::{IndexSums, index_bytes_max, is_settled, write_index};
 pub(crate) use manifest::{Child, DirNode, FileNode, Limits, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
-pub(crate) use scope::{Lists, Scope};
-pub(crate) use write::{Change, Hand, NewContents};
+pub(crate) use scope::{Foresight, Lists, RulesAfter, Scope};
+pub(crate) use write::{Change, Hand, NewContents, SeenFile};
+pub(crate) use young::young_from_nanos;

@@ -40,8 +40,8 @@ pub(crate) enum ReadFile<T> {
 pub(crate) enum Contents<'a> {
     /// All of it.
     Whole(&'a [u8]),
-    /// To be read; of that many bytes.
-    Large(u64, &'a mut dyn Read),
+    /// To be read; of that many bytes. `is_unmoved` tells, when all of it was read, if the file is what it was before.
+    Large { size: u64, read: &'a mut dyn Read, is_unmoved: &'a dyn Fn() -> bool },
 }
 
 impl<'a> Reader<'a> {
@@ -60,21 +60,23 @@ impl<'a> Reader<'a> {
         mut take_in: impl FnMut(Contents<'_>) -> Result<Option<T>, E>,
     ) -> Result<ReadFile<T>, E> {
         for _ in 0..TRIES {
-            let (mut file, before) = match self.open(path, bytes_max) {
+            let (file, before) = match self.open(path, bytes_max) {
                 Ok(opened) => opened,
                 Err(end) => return Ok(end),
             };
+            let is_unmoved = || sys::stat_file(&file).is_ok_and(|after| is_same(&before, &after));
             let taken = if before.size > IN_MEMORY_BYTES_MAX {
-                take_in(Contents::Large(before.size, &mut (&mut file).take(before.size)))?
+                let size = before.size;
+                take_in(Contents::Large { size, read: &mut (&file).take(size), is_unmoved: &is_unmoved })?
             } else {
-                match self.read_whole(&mut file, before.size) {
+                match self.read_whole(&file, before.size) {
                     Ok(true) => take_in(Contents::Whole(&self.buffer))?,
                     Ok(false) => None,
                     Err(_) => return Ok(ReadFile::Skip(SkipReason::Unreadable)),
                 }
             };
             if let Some(taken) = taken
-                && sys::stat_file(&file).is_ok_and(|after| is_same(&before, &after))
+                && is_unmoved()
             {
                 return Ok(ReadFile::Read(before, taken));
             }
@@ -93,7 +95,7 @@ impl<'a> Reader<'a> {
         let mut id = |contents: Contents<'_>| {
             let (size, read): (u64, &mut dyn Read) = match contents {
                 Contents::Whole(bytes) => return Ok::<_, Infallible>(IdHasher::of(ObjectKind::Blob, bytes).ok()),
-                Contents::Large(size, read) => (size, read),
+                Contents::Large { size, read, .. } => (size, read),
             };
             Ok(id_of_stream(size, read).and_then(Result::ok))
         };
@@ -119,7 +121,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the file had exactly `size` bytes.
-    fn read_whole(&mut self, file: &mut File, size: u64) -> io::Result<bool> {
+    fn read_whole(&mut self, file: &File, size: u64) -> io::Result<bool> {
         self.buffer.clear();
         self.buffer.reserve(usize::try_from(size).map_err(io::Error::other)? + 1);
         file.take(size + 1).read_to_end(&mut self.buffer)?;
@@ -135,7 +137,7 @@ fn is_same(before: &Stat, after: &Stat) -> bool {
 /// The id of contents that come piece by piece. `None` where there were not `size` bytes to be had.
 pub(crate) fn id_of_stream(size: u64, read: &mut dyn Read) -> Option<Result<ObjectId, Collision>> {
     let mut hasher = IdHasher::new(ObjectKind::Blob, size);
-    let mut buffer = vec![0; 1 << 18];
+    let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(1, 1 << 18)];
     let mut left = size;
     while left > 0 {
         let got = match read.read(&mut buffer) {

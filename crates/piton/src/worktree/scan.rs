@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use super::cache::{Cache, CachedFile, DirInCache};
 use super::index::has_fingerprint;
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
-use super::scope::{Decision, Rules, Scope};
+use super::scope::{Decision, Judge, Judges, RulesAfter, Scope};
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
 use crate::sys::{self, Dir, Kind, Stat};
@@ -23,6 +23,8 @@ use crate::threads;
 pub(crate) struct Scan<'a> {
     pub(crate) root: &'a Dir,
     pub(crate) scope: &'a Scope,
+    /// What is in scope by these rules is in scope, too.
+    pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
     pub(crate) cache: Option<&'a Cache<'a>>,
     /// The cache was made by a scan with the same rules, so that what it knows needs no second look at them.
     pub(crate) same_rules: bool,
@@ -30,6 +32,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) hidden_rules: &'a BTreeMap<String, String>,
     /// What either says of a file that changed at this time or later is not believed.
     pub(crate) believed_before_nanos: i128,
+    /// What the cache says of a file that changed at this time or later may be too early. The scan says if it met any.
+    pub(crate) young_from_nanos: i128,
     /// Larger files are left out.
     pub(crate) file_bytes_max: u64,
     /// With more files than that the scan ends. None is no limit.
@@ -48,6 +52,8 @@ pub(crate) enum ScanEnd {
         skipped: Vec<Skipped>,
         /// The ignore rules leave out the whole project or nearly all of it.
         unprotected: bool,
+        /// Some files are known from the cache alone, and changed shortly before they were read.
+        has_young: bool,
     },
     TooManyFiles,
     Stopped,
@@ -59,10 +65,9 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         at: 0,
         path: Vec::new(),
         parent: None,
-        rules: None,
+        judges: Judges { now: Judge::default(), after: scan.rules_after.map(|_| Judge::default()) },
         cached: scan.cache.map(|_| 0),
         same_rules: scan.same_rules && scan.cache.is_some(),
-        within: None,
     };
     let work = Work {
         scan,
@@ -79,7 +84,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         return Ok(ScanEnd::TooManyFiles);
     }
     let mut skipped = Vec::new();
-    let (mut unprotected, mut covered) = (false, false);
+    let (mut unprotected, mut covered, mut has_young) = (false, false, false);
     let mut nodes: Vec<Option<DirNode>> = Vec::new();
     nodes.resize_with(work.dirs.into_inner(), || None);
     for found in found {
@@ -89,6 +94,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         skipped.extend(found.skipped);
         unprotected |= found.unprotected;
         covered |= found.covered;
+        has_young |= found.has_young;
         for (at, node) in found.nodes {
             nodes[at] = Some(node);
         }
@@ -97,7 +103,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let is_ignored = |skipped: &Skipped| skipped.why == SkipReason::Ignored;
     let files = manifest.files();
     unprotected |= (covered && files < FEW_FILES) || (files == 0 && skipped.iter().any(is_ignored));
-    Ok(ScanEnd::Done { manifest, skipped, unprotected })
+    Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young })
 }
 
 /// Numbers the directories anew, without those that were gone or unreadable when they were to be listed.
@@ -129,10 +135,9 @@ struct Task {
     path: Vec<u8>,
     /// The directory that it is in, if that is still open.
     parent: Option<Arc<Dir>>,
-    rules: Option<Arc<Rules>>,
+    judges: Judges,
     cached: Option<usize>,
     same_rules: bool,
-    within: Option<SkipReason>,
 }
 
 struct Queue {
@@ -157,6 +162,7 @@ struct Found {
     unprotected: bool,
     /// Some directory's own rules leave out all that is in it.
     covered: bool,
+    has_young: bool,
     fatal_error: Option<io::Error>,
 }
 
@@ -250,9 +256,13 @@ impl Work<'_> {
         };
         let cached = self.scan.cache.zip(task.cached).map(|(cache, at)| cache.dir(at));
         let listing = Listing::begin(self, &dir, &task, cached, scratch);
+        let is_named = || self.scan.scope.is_named_outside(&task.path);
+        let exceptional = task.judges.within().is_some() && !is_named();
         let node = DirNode {
             path: task.path.into(),
             mode: stat.mode,
+            ctime: stat.ctime,
+            mtime: stat.mtime,
             files: Vec::new(),
             names: Vec::new(),
             dirs: Vec::new(),
@@ -260,13 +270,17 @@ impl Work<'_> {
             same_files: false,
             modes: Modes::default(),
             hidden_rules: None,
-            exceptional: task.within.is_some(),
+            exceptional,
         };
         listing.run(task.at, node, found, scratch)
     }
 
     fn is_believed(&self, stat: &Stat) -> bool {
         stat.ctime.as_nanos() < self.scan.believed_before_nanos
+    }
+
+    fn is_young(&self, stat: &Stat) -> bool {
+        stat.ctime.as_nanos() >= self.scan.young_from_nanos
     }
 
     fn hidden_rules(&self, dir: &[u8]) -> Option<&str> {
@@ -335,9 +349,8 @@ struct Listing<'a> {
     work: &'a Work<'a>,
     dir: &'a Arc<Dir>,
     cached: Option<DirInCache<'a>>,
-    rules: Option<Arc<Rules>>,
+    judges: Judges,
     same_rules: bool,
-    within: Option<SkipReason>,
 }
 
 impl<'a> Listing<'a> {
@@ -349,8 +362,7 @@ impl<'a> Listing<'a> {
         scratch: &Scratch,
     ) -> Self {
         let has_gitignore = scratch.has_gitignore();
-        let rules =
-            if has_gitignore { Some(Rules::within(task.rules.clone(), &task.path)) } else { task.rules.clone() };
+        let judges = task.judges.enter(&task.path, has_gitignore, work.scan.rules_after);
         let known = cached.and_then(|cached| cached.file(b".gitignore"));
         let is_same = task.same_rules
             && match (has_gitignore, known) {
@@ -362,8 +374,8 @@ impl<'a> Listing<'a> {
                 }),
             };
         // What is in scope as an exception is so by what git tracks: ask again each time.
-        let same_rules = is_same && task.within.is_none();
-        Self { work, dir, cached, rules, same_rules, within: task.within }
+        let same_rules = is_same && task.judges.now.within.is_none();
+        Self { work, dir, cached, judges, same_rules }
     }
 
     fn run(self, at: usize, mut node: DirNode, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
@@ -390,7 +402,8 @@ impl<'a> Listing<'a> {
             let name = name_in(&scratch.text, name);
             let is_dir = kind == Some(Kind::Dir);
             let is_known = self.same_rules && cached.is_some() && !is_dir;
-            let decision = if is_known { Decision::In } else { self.decide(&scratch.path, is_dir) };
+            let (decision, judges) =
+                if is_known { (Decision::In, Judges::default()) } else { self.decide(&scratch.path, is_dir) };
             top.count(bytes, decision);
             match decision {
                 Decision::Out(why) => {
@@ -400,8 +413,7 @@ impl<'a> Listing<'a> {
                     found.skipped.push(left_out(&scratch.path, is_dir, why));
                 }
                 Decision::In | Decision::OnlyExceptions(_) if is_dir => {
-                    let within = if let Decision::OnlyExceptions(why) = decision { Some(why) } else { None };
-                    let task = self.task_for(&scratch.path, bytes, within);
+                    let task = self.task_for(&scratch.path, bytes, judges);
                     node.dirs.push(task.at);
                     below.push(task);
                 }
@@ -409,6 +421,7 @@ impl<'a> Listing<'a> {
                     Ok(mut file) => {
                         file.name = node.keep_name(name.to_bytes());
                         agreeing += usize::from(file.id.is_some());
+                        found.has_young |= file.id.is_some() && self.work.is_young(&file.stat);
                         node.modes.count(&file.stat);
                         node.files.push(file);
                     }
@@ -422,28 +435,27 @@ impl<'a> Listing<'a> {
         found.covered |= has_own_rules && top.in_scope == 0 && top.left_out > 0;
         if at == 0 {
             found.unprotected = top.is_unprotected(|| {
-                self.work.scan.scope.leaves_out_everything(self.rules.as_deref(), self.work.scan.root)
+                self.work.scan.scope.leaves_out_everything(self.judges.now.rules.as_deref(), self.work.scan.root)
             });
         }
         found.nodes.push((at, node));
         below
     }
 
-    fn decide(&self, path: &[u8], is_dir: bool) -> Decision {
+    fn decide(&self, path: &[u8], is_dir: bool) -> (Decision, Judges) {
         let scan = self.work.scan;
-        scan.scope.decide(path, is_dir, self.rules.as_deref(), scan.root, self.within)
+        self.judges.decide(scan.scope, path, is_dir, scan.root)
     }
 
-    fn task_for(&self, path: &[u8], name: &[u8], within: Option<SkipReason>) -> Task {
+    fn task_for(&self, path: &[u8], name: &[u8], judges: Judges) -> Task {
         let depth = path.iter().filter(|byte| **byte == b'/').count();
         Task {
             at: self.work.dirs.fetch_add(1, Ordering::Relaxed),
             path: path.to_vec(),
             parent: (depth < KEPT_OPEN_MAX / self.work.scan.threads).then(|| Arc::clone(self.dir)),
-            rules: self.rules.clone(),
+            judges,
             cached: self.cached.and_then(|cached| cached.dir(name)),
             same_rules: self.same_rules,
-            within,
         }
     }
 
@@ -479,7 +491,8 @@ impl<'a> Listing<'a> {
                 Err(_) => return skipped(SkipReason::Unreadable),
             }
         }
-        Ok(FileNode { name: 0..0, stat, id, target })
+        let may_be_known = id.is_none() && cached.is_some_and(|cached| cached.entry.has_size_of(&stat));
+        Ok(FileNode { name: 0..0, stat, id, target, may_be_known })
     }
 }
 

@@ -4,6 +4,7 @@
 //! (the deepest first), the exclude list of the store. A file that the project's own git tracks is in scope even where
 //! a `.gitignore` or the exclude list leaves it out, secrets apart.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +14,7 @@ use super::tracked::Tracked;
 use crate::id::{Checksum, ObjectId};
 use crate::relpath;
 use crate::skipped::SkipReason;
-use crate::sys::Dir;
+use crate::sys::{Dir, Kind};
 
 /// Longer ones hold no rules that a person wrote.
 const GITIGNORE_BYTES_MAX: u64 = 16 << 20;
@@ -41,7 +42,19 @@ pub(crate) struct Scope {
     tracked: Tracked,
     /// Where the base is, if it is inside the project.
     base: Option<Vec<u8>>,
+    /// By what the temporary files of a restore that was cut short are known.
+    tokens: Vec<String>,
+    /// Files and directories that are in scope although a rule leaves them out: an earlier restore made them.
+    outside: BTreeSet<Vec<u8>>,
     sum: ObjectId,
+}
+
+/// The `.gitignore` files as a restore is going to leave them.
+pub(crate) struct RulesAfter<'a> {
+    /// Their text, by directory.
+    pub(crate) texts: HashMap<Vec<u8>, Vec<u8>>,
+    /// Tells whether a `.gitignore` that is there and not among these stays.
+    pub(crate) stays: &'a (dyn Fn(&[u8]) -> bool + Sync),
 }
 
 /// What becomes of a name.
@@ -55,7 +68,8 @@ pub(super) enum Decision {
 
 impl Scope {
     /// The rules for the project in this directory. `base` is where the store is, relative to it, if it is inside.
-    pub(crate) fn new(project: &Path, lists: Lists<'_>, base: Option<Vec<u8>>) -> Self {
+    /// `tokens` are those of a restore that was cut short.
+    pub(crate) fn new(project: &Path, lists: Lists<'_>, base: Option<Vec<u8>>, tokens: Vec<String>) -> Self {
         let tracked = Tracked::of(project);
         let exclude = lists.exclude.join("\n");
         let include = lists.include.join("\n");
@@ -73,8 +87,44 @@ impl Scope {
             include_dirs: lists.include.iter().map(|pattern| fixed_part(pattern.as_bytes())).collect(),
             tracked,
             base,
+            tokens,
+            outside: BTreeSet::new(),
             sum: ObjectId::from_bytes(sum.finish()),
         }
+    }
+
+    /// Adds files and directories that are in scope whatever the rules say. A directory comes without the other things in
+    /// it. The sum of the rules is another one then, so that no later scan relies on what this one found.
+    pub(crate) fn with_outside(mut self, outside: BTreeSet<Vec<u8>>) -> Self {
+        if !outside.is_empty() {
+            self.outside = outside;
+            self.sum = self.sum_with(b"outside");
+        }
+        self
+    }
+
+    /// Makes the sum of the rules another one, for a scan that goes by more rules than these.
+    pub(crate) fn with_other_sum(mut self) -> Self {
+        self.sum = self.sum_with(b"after");
+        self
+    }
+
+    fn sum_with(&self, word: &[u8]) -> ObjectId {
+        let mut sum = Checksum::new();
+        sum.update(self.sum.to_string().as_bytes());
+        sum.update(word);
+        ObjectId::from_bytes(sum.finish())
+    }
+
+    /// Returns whether this very file or directory is in scope although a rule leaves it out.
+    pub(super) fn is_named_outside(&self, path: &[u8]) -> bool {
+        self.outside.contains(path)
+    }
+
+    fn any_named_in(&self, dir: &[u8]) -> bool {
+        let inside = [dir, b"/"].concat();
+        let is_inside = |path: &Vec<u8>| path.starts_with(&inside);
+        self.outside.contains(dir) || self.outside.range(inside.clone()..).next().is_some_and(is_inside)
     }
 
     /// Two equal sums mean the same rules everywhere, `.gitignore` files apart.
@@ -100,12 +150,29 @@ impl Scope {
         if !relpath::is_allowed(name) {
             return Decision::Out(if name == b".git" { SkipReason::GitDir } else { SkipReason::BadName });
         }
-        if !is_dir && name.starts_with(relpath::TEMPORARY) {
+        if !is_dir && relpath::temporary_kind(name, &self.tokens).is_some() {
             return Decision::Out(SkipReason::Temporary);
         }
         if self.base.as_deref() == Some(path) {
             return Decision::Out(SkipReason::Store);
         }
+        match self.by_lists_and_rules(path, is_dir, rules, root, within) {
+            decision if self.outside.is_empty() => decision,
+            Decision::Out(_) if !is_dir && self.outside.contains(path) => Decision::In,
+            Decision::Out(why) if is_dir && self.any_named_in(path) => Decision::OnlyExceptions(why),
+            decision => decision,
+        }
+    }
+
+    fn by_lists_and_rules(
+        &self,
+        path: &[u8],
+        is_dir: bool,
+        rules: Option<&Rules>,
+        root: &Dir,
+        within: Option<SkipReason>,
+    ) -> Decision {
+        let name = relpath::split(path).1;
         if self.is_included(path, is_dir) {
             return Decision::In;
         }
@@ -186,6 +253,137 @@ fn fixed_part(pattern: &[u8]) -> Vec<u8> {
     anchored.split(|byte| *byte == b'/').take_while(plain).fold(Vec::new(), |path, name| relpath::join(&path, name))
 }
 
+/// Decides about the names in one directory.
+#[derive(Clone, Default)]
+pub(super) struct Judge {
+    pub(super) rules: Option<Arc<Rules>>,
+    /// Why the directory is left out, if it is.
+    pub(super) within: Option<SkipReason>,
+}
+
+impl Judge {
+    /// Returns the judge for a directory, from that of the directory around it. The `.gitignore` in it counts.
+    pub(super) fn enter(&self, dir: &[u8], has_gitignore: bool) -> Self {
+        let around = self.rules.clone();
+        let rules = if has_gitignore { Some(Rules::within(around, dir)) } else { around };
+        Self { rules, within: self.within }
+    }
+
+    /// Like [`Self::enter`], with the `.gitignore` that the directory is going to have.
+    pub(super) fn enter_after(&self, dir: &[u8], has_gitignore: bool, after: &RulesAfter<'_>) -> Self {
+        let around = self.rules.clone();
+        let rules = match after.texts.get(dir) {
+            Some(text) => Some(Rules::with_text(around, dir, text)),
+            None if has_gitignore && (after.stays)(&relpath::join(dir, b".gitignore")) => {
+                Some(Rules::within(around, dir))
+            }
+            None => around,
+        };
+        Self { rules, within: self.within }
+    }
+
+    pub(super) fn decide(&self, scope: &Scope, path: &[u8], is_dir: bool, root: &Dir) -> Decision {
+        scope.decide(path, is_dir, self.rules.as_deref(), root, self.within)
+    }
+
+    /// Returns the same judge for what is in a directory about which it decided.
+    pub(super) fn after(mut self, decision: Decision) -> Self {
+        self.within = match decision {
+            Decision::In => None,
+            Decision::Out(why) | Decision::OnlyExceptions(why) => Some(why),
+        };
+        self
+    }
+}
+
+/// Decides by two sets of rules: what either has in scope is in scope.
+#[derive(Clone, Default)]
+pub(super) struct Judges {
+    pub(super) now: Judge,
+    /// By the rules as a restore is going to leave them, where it changes them.
+    pub(super) after: Option<Judge>,
+}
+
+impl Judges {
+    pub(super) fn enter(&self, dir: &[u8], has_gitignore: bool, after: Option<&RulesAfter<'_>>) -> Self {
+        let then = self.after.as_ref().zip(after);
+        let after = then.map(|(judge, after)| judge.enter_after(dir, has_gitignore, after));
+        Self { now: self.now.enter(dir, has_gitignore), after }
+    }
+
+    /// Decides, and returns the judges for what is in it, should it be a directory.
+    pub(super) fn decide(&self, scope: &Scope, path: &[u8], is_dir: bool, root: &Dir) -> (Decision, Self) {
+        let now = self.now.decide(scope, path, is_dir, root);
+        let after = self.after.as_ref().filter(|_| is_dir || matches!(now, Decision::Out(_)));
+        let after = after.map(|judge| judge.decide(scope, path, is_dir, root));
+        let both = match (now, after) {
+            (_, Some(Decision::In)) => Decision::In,
+            (Decision::Out(_), Some(exceptions @ Decision::OnlyExceptions(_))) => exceptions,
+            (now, _) => now,
+        };
+        if !is_dir {
+            return (both, Self::default());
+        }
+        let after = self.after.clone().zip(after).map(|(judge, decision)| judge.after(decision));
+        (both, Self { now: self.now.clone().after(now), after })
+    }
+
+    /// Returns why the directory is left out by all rules, if it is.
+    pub(super) fn within(&self) -> Option<SkipReason> {
+        match &self.after {
+            Some(after) => after.within.and(self.now.within),
+            None => self.now.within,
+        }
+    }
+}
+
+/// Tells whether a path would be in scope if something stood there. For paths that a scan has not met.
+pub(crate) struct Foresight<'a> {
+    scope: &'a Scope,
+    root: &'a Dir,
+    after: Option<&'a RulesAfter<'a>>,
+    /// The judges of directories that were asked about, and whether each is in scope itself.
+    dirs: HashMap<Vec<u8>, (Judges, bool)>,
+}
+
+impl<'a> Foresight<'a> {
+    pub(crate) fn new(scope: &'a Scope, root: &'a Dir, after: Option<&'a RulesAfter<'a>>) -> Self {
+        let first = Judges { now: Judge::default(), after: after.map(|_| Judge::default()) };
+        let first = first.enter(b"", has_gitignore(root, b""), after);
+        Self { scope, root, after, dirs: HashMap::from([(Vec::new(), (first, true))]) }
+    }
+
+    /// Returns whether a file at this path would be in scope by the rules of now or of after the restore.
+    pub(crate) fn covers_file(&mut self, path: &[u8]) -> bool {
+        let (scope, root) = (self.scope, self.root);
+        let (judges, _) = self.dir(relpath::split(path).0);
+        judges.decide(scope, path, false, root).0 == Decision::In
+    }
+
+    /// Like [`Self::covers_file`], for a directory.
+    pub(crate) fn covers_dir(&mut self, path: &[u8]) -> bool {
+        self.dir(path).1
+    }
+
+    fn dir(&mut self, dir: &[u8]) -> &(Judges, bool) {
+        // From the outermost that is not known yet; no recursion, for a path may be long.
+        let unknown = std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0));
+        let unknown: Vec<_> = unknown.take_while(|dir| !self.dirs.contains_key(*dir)).collect();
+        for dir in unknown.into_iter().rev() {
+            let (around, _) = &self.dirs[relpath::split(dir).0];
+            let (decision, judges) = around.decide(self.scope, dir, true, self.root);
+            let judges = judges.enter(dir, has_gitignore(self.root, dir), self.after);
+            self.dirs.insert(dir.to_vec(), (judges, decision == Decision::In));
+        }
+        &self.dirs[dir]
+    }
+}
+
+fn has_gitignore(root: &Dir, dir: &[u8]) -> bool {
+    let stat = root.open_dir(dir).and_then(|dir| dir.stat_at(c".gitignore"));
+    stat.is_ok_and(|stat| stat.kind == Kind::File)
+}
+
 /// The `.gitignore` of one directory, and those of the directories around it. Read when first asked for.
 pub(super) struct Rules {
     around: Option<Arc<Rules>>,
@@ -203,6 +401,13 @@ impl Rules {
             prefix_bytes: if dir.is_empty() { 0 } else { dir.len() + 1 },
             patterns: OnceLock::new(),
         })
+    }
+
+    /// The rules in a directory whose `.gitignore` is going to have this text.
+    fn with_text(around: Option<Arc<Self>>, dir: &[u8], text: &[u8]) -> Arc<Self> {
+        let rules = Self::within(around, dir);
+        let _ = rules.patterns.set(Patterns::parse(text));
+        rules
     }
 
     /// A `.gitignore` that cannot be read has no rules. It is a file like any other: that it cannot be read is reported.

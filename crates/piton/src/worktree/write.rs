@@ -1,22 +1,45 @@
 //! Writing into the user's project. Every change goes through a descriptor of the directory that it is in, opened
 //! without following a link, so that nothing outside the project can be reached.
 //!
-//! - W1. A file that is replaced or removed is the one that was seen before, or it stays: it is moved out of the way in
-//!   one step, looked at where nobody else finds it, and put back if it is not the one.
+//! - W1. A file that is replaced or removed is the one that was seen before, with the contents that it had then, or it
+//!   stays: it is moved out of the way in one step, read where nobody else finds it, and put back if it is not the one.
+//!   Times alone do not tell: a store through a memory mapping may change none, and any can be put back.
 //! - W2. Nothing is written into a `.git`.
 //! - W3. A temporary file that may hold what was the user's has a name that says so (`x`), all others have one that says
-//!   that they never did (`w`).
+//!   that they never did (`w`). Both carry a token that was noted before it was used: a name alone proves nothing.
+//! - W4. Nothing is changed in place that has another name elsewhere: a file with several names is replaced, and the
+//!   other names keep the file that they had.
 
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Write};
 
+use super::manifest::FileNode;
+use super::read::id_of_stream;
+use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::sys::{self, Dir, Kind, Stat, Swapped};
 
 /// What a file is to become.
-#[derive(Debug, Clone, Copy)]
 pub(crate) enum NewContents<'a> {
     File(&'a [u8], u16),
+    /// A file that is written piece by piece.
+    Streamed(&'a mut dyn FnMut(&mut File) -> io::Result<()>, u16),
     Link(&'a [u8]),
+}
+
+/// A file or link as the survey found it: the only one that a restore may replace or remove in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SeenFile {
+    pub(crate) stat: Stat,
+    /// The contents that the safety checkpoint holds.
+    pub(crate) id: ObjectId,
+}
+
+impl SeenFile {
+    /// The file as the survey found it. Every file has an id by then.
+    pub(crate) fn of(file: &FileNode) -> Self {
+        Self { stat: file.stat, id: file.id.expect("files without an id were taken out of the survey") }
+    }
 }
 
 /// Whether a change was made.
@@ -30,7 +53,7 @@ pub(crate) enum Change {
 /// Changes one project. Keeps the directory of the last change open.
 pub(crate) struct Hand<'a> {
     root: &'a Dir,
-    /// Makes the names of temporary files differ from those of other threads.
+    /// Makes the names of temporary files differ from those of other threads and from all that a user would choose.
     token: String,
     count: usize,
     open: Option<(Vec<u8>, Dir)>,
@@ -49,14 +72,20 @@ impl<'a> Hand<'a> {
         Self { root, token, count: 0, open: None, loosened: Vec::new() }
     }
 
-    /// Writes a file or link. `over` is what was seen in its place; nothing, if nothing was.
-    pub(crate) fn put(&mut self, path: &[u8], new: NewContents<'_>, over: Option<&Stat>) -> io::Result<Change> {
+    /// Writes a file or link with the contents `id`. `over` is what was seen in its place; nothing, if nothing was.
+    pub(crate) fn put(
+        &mut self,
+        path: &[u8],
+        mut new: NewContents<'_>,
+        id: ObjectId,
+        over: Option<&SeenFile>,
+    ) -> io::Result<Change> {
         let temp = self.temp_name(b'w');
         let aside = self.temp_name(b'x');
         self.in_dir_of(path, |dir, name| {
-            let put = make(dir, &temp, new).and_then(|()| match over {
+            let put = make(dir, &temp, &mut new).and_then(|()| match over {
                 None => put_new(dir, &temp, name),
-                Some(seen) => put_over(dir, &temp, &aside, name, seen),
+                Some(seen) => Exchange { dir, new: &aside, new_id: id, name, seen }.run(&temp),
             });
             if !matches!(put, Ok(Change::Made)) {
                 let _ = dir.remove(&temp);
@@ -66,24 +95,24 @@ impl<'a> Hand<'a> {
     }
 
     /// Removes the file that was seen.
-    pub(crate) fn remove(&mut self, path: &[u8], seen: &Stat) -> io::Result<Change> {
+    pub(crate) fn remove(&mut self, path: &[u8], seen: &SeenFile) -> io::Result<Change> {
         let aside = self.temp_name(b'x');
         self.in_dir_of(path, |dir, name| {
-            if !is_untouched(dir, name, seen) {
+            if !is_untouched(dir, name, &seen.stat) {
                 return Ok(Change::Left);
             }
-            dir.rename_new(name, &aside)?;
-            if is_there(dir, &aside, seen) {
+            dir.rename_to_unused(name, &aside)?;
+            if is_still(dir, &aside, seen) {
                 return dir.remove(&aside).map(|()| Change::Made);
             }
-            dir.rename_new(&aside, name)?;
+            dir.rename_new(&aside, name).map_err(|error| kept_as(&aside, &error))?;
             Ok(Change::Left)
         })
     }
 
-    /// Removes a temporary file of an earlier restore.
-    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<()> {
-        self.in_dir_of(path, Dir::remove)
+    /// Removes a temporary file of an earlier restore that never held anything of the user's.
+    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<Change> {
+        self.in_dir_of(path, Dir::remove).map(|()| Change::Made)
     }
 
     /// Gives a file another name in its directory, unless something has that name.
@@ -117,10 +146,12 @@ impl<'a> Hand<'a> {
     }
 
     /// Sets permission bits, of the file that was seen or of a directory.
+    ///
+    /// A file that has several names is none that may be changed in place. (W4)
     pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<Change> {
         let is_set = self.in_dir_of(path, |dir, name| {
             let is_it = |now: &Stat| match seen {
-                Some(seen) => is_same_file(now, seen),
+                Some(seen) => is_same_file(now, seen) && now.links == 1,
                 None => now.kind == Kind::Dir,
             };
             dir.set_mode_of(name, mode, is_it)
@@ -190,13 +221,43 @@ fn is_untouched(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
     stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && is_same_time(&now))
 }
 
-fn make(dir: &Dir, name: &[u8], new: NewContents<'_>) -> io::Result<()> {
+/// Whether a file that we have moved is the one that was seen, in all that it holds. (W1)
+fn is_still(dir: &Dir, name: &[u8], seen: &SeenFile) -> bool {
+    is_there(dir, name, &seen.stat) && holds(dir, name, seen.id) && is_there(dir, name, &seen.stat)
+}
+
+/// Whether a file or link has these contents. One that cannot be read has not.
+fn holds(dir: &Dir, name: &[u8], id: ObjectId) -> bool {
+    let read = || -> io::Result<bool> {
+        let stat = stat_in(dir, name)?;
+        let found = match stat.kind {
+            Kind::Link => Some(IdHasher::of(ObjectKind::Blob, &dir.read_link(&std::ffi::CString::new(name)?)?)),
+            Kind::File => id_of_stream(stat.size, &mut dir.open_file(name)?),
+            Kind::Dir | Kind::Special => None,
+        };
+        Ok(found.is_some_and(|found| found == Ok(id)))
+    };
+    read().unwrap_or(false)
+}
+
+/// What was the user's could not be put back: says under which name it is.
+fn kept_as(aside: &[u8], error: &io::Error) -> io::Error {
+    let name = String::from_utf8_lossy(aside);
+    io::Error::other(format!("it changed meanwhile, and could not be put back ({error}): it is in {name}"))
+}
+
+fn make(dir: &Dir, name: &[u8], new: &mut NewContents<'_>) -> io::Result<()> {
     match new {
         NewContents::Link(target) => dir.create_link(name, target),
         NewContents::File(bytes, mode) => {
             let mut file = dir.create(name)?;
             file.write_all(bytes)?;
-            sys::set_file_mode(&file, mode)
+            sys::set_file_mode(&file, *mode)
+        }
+        NewContents::Streamed(write, mode) => {
+            let mut file = dir.create(name)?;
+            write(&mut file)?;
+            sys::set_file_mode(&file, *mode)
         }
     }
 }
@@ -208,22 +269,73 @@ fn put_new(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<Change> {
     }
 }
 
-fn put_over(dir: &Dir, temp: &[u8], aside: &[u8], name: &[u8], seen: &Stat) -> io::Result<Change> {
-    if !is_untouched(dir, name, seen) {
-        return Ok(Change::Left);
+/// A new file takes the place of the one that was seen.
+struct Exchange<'a> {
+    dir: &'a Dir,
+    /// Where the new file waits; then the old one, until it was read once more.
+    new: &'a [u8],
+    new_id: ObjectId,
+    name: &'a [u8],
+    seen: &'a SeenFile,
+}
+
+impl Exchange<'_> {
+    /// Begins with the new file under the name `temp`.
+    fn run(&self, temp: &[u8]) -> io::Result<Change> {
+        let Self { dir, new, name, seen, .. } = *self;
+        if !is_untouched(dir, name, &seen.stat) {
+            return Ok(Change::Left);
+        }
+        dir.rename_new(temp, new)?;
+        match dir.swap(new, name) {
+            Ok(Swapped::Done) if is_still(dir, new, seen) => dir.remove(new).map(|()| Change::Made),
+            Ok(Swapped::Done) => {
+                // An edit came between the two looks: give it back.
+                dir.swap(new, name).map_err(|error| kept_as(new, &error))?;
+                self.remove_new()
+            }
+            Ok(Swapped::Unsupported) => self.run_in_steps(),
+            Err(error) => {
+                let _ = dir.remove(new);
+                Err(error)
+            }
+        }
     }
-    dir.rename_new(temp, aside)?;
-    match dir.swap(aside, name) {
-        Ok(Swapped::Done) if is_there(dir, aside, seen) => dir.remove(aside).map(|()| Change::Made),
-        Ok(Swapped::Done) => {
-            // Somebody wrote between the two looks: give it back. If that fails, it stays under the name `x`.
-            dir.swap(aside, name)?;
-            dir.remove(aside).map(|()| Change::Left)
+
+    /// The same where the file system cannot exchange two names: for a moment nothing stands under the name.
+    fn run_in_steps(&self) -> io::Result<Change> {
+        let Self { dir, new, name, seen, .. } = *self;
+        let old = &[new, b"-old"].concat();
+        if let Err(error) = dir.rename_to_unused(name, old) {
+            let _ = dir.remove(new);
+            return Err(error);
         }
-        Ok(Swapped::Unsupported) => dir.rename_over(aside, name).map(|()| Change::Made),
-        Err(error) => {
-            let _ = dir.remove(aside);
-            Err(error)
+        if !is_still(dir, old, seen) {
+            dir.rename_new(old, name).map_err(|error| kept_as(old, &error))?;
+            return self.remove_new();
         }
+        match dir.rename_new(new, name) {
+            Ok(()) => dir.remove(old).map(|()| Change::Made),
+            // Another program was quicker. The safety checkpoint has what stood there before.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                dir.remove(old)?;
+                self.remove_new()
+            }
+            Err(error) => {
+                dir.rename_new(old, name).map_err(|error| kept_as(old, &error))?;
+                let _ = dir.remove(new);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes the new file again. It may have been in its place for a moment, and may have been edited there.
+    fn remove_new(&self) -> io::Result<Change> {
+        if holds(self.dir, self.new, self.new_id) {
+            self.dir.remove(self.new)?;
+            return Ok(Change::Left);
+        }
+        let name = String::from_utf8_lossy(self.new);
+        Err(io::Error::other(format!("it changed twice meanwhile: the other version is in {name}")))
     }
 }

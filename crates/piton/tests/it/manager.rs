@@ -143,7 +143,7 @@ fn a_lock_that_is_held_costs_the_deadline_and_the_turn_may_try_again() {
         File::create(path).expect("a lock")
     };
     held.lock().expect("a lock");
-    assert_eq!(outcome(&hasty(), &sandbox), Outcome::Skipped(WhySkipped::Deadline));
+    assert_eq!(outcome(&hasty(), &sandbox), Outcome::Skipped(WhySkipped::Busy));
     assert_eq!(hasty().journal().unprotected()[0].turns, 1);
     held.unlock().expect("a lock");
     let mut patient = manager(&sandbox).for_agent("agent");
@@ -162,7 +162,7 @@ fn a_turn_that_ran_out_of_time_again_and_again_is_left_alone() {
     let held = File::create(sandbox.store().join("locks").join(project_id(&sandbox))).expect("a lock");
     held.lock().expect("a lock");
     for _ in 0..3 {
-        assert_eq!(outcome(&hasty, &sandbox), Outcome::Skipped(WhySkipped::Deadline));
+        assert_eq!(outcome(&hasty, &sandbox), Outcome::Skipped(WhySkipped::Busy));
     }
     held.unlock().expect("a lock");
     assert_eq!(outcome(&hasty, &sandbox), Outcome::Skipped(WhySkipped::Deadline));

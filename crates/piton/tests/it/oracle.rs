@@ -185,8 +185,13 @@ fn reasons_of_every_kind_make_valid_commits() {
             turn: Some("a b % \u{7f}".into()),
         };
         let kind = piton::CheckpointKind::Manual;
-        let request =
-            piton::Request { reason: (*reason).to_owned(), kind, origin: origin.clone(), count_left_out: false };
+        let request = piton::Request {
+            reason: (*reason).to_owned(),
+            kind,
+            origin: origin.clone(),
+            count_left_out: false,
+            is_late: false,
+        };
         taken(&take_for(&sandbox, &sandbox.project(), &Settings::default(), &request));
         let newest = crate::kit::newest(&sandbox);
         assert_eq!((newest.facts.origin, newest.facts.kind), (origin, kind), "{reason:?}");

@@ -314,13 +314,13 @@ fn a_path_whose_directories_are_gone_comes_back_and_undo_takes_all_of_it_away() 
 }
 
 #[test]
-fn a_path_that_the_checkpoint_lacks_is_not_found_and_nothing_is_touched() {
+fn a_path_that_is_nowhere_is_not_found_and_nothing_is_touched() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n d/b = 1");
     taken(&take(&sandbox));
     sandbox.tree("a = 2\n typo = 2\n d/typo = 2");
     let (files, store) = (state_of(&sandbox.project()), listed(&sandbox));
-    for paths in [&["typo"][..], &["d/typo"], &["a", "typo"], &["a/b"], &["d*"]] {
+    for paths in [&["nowhere"][..], &["d/nowhere"], &["a", "nowhere"], &["typo", "nowhere"], &["a/b"], &["d*"]] {
         assert_eq!(kind_of(try_restore(&sandbox, FIRST, paths)), ErrorKind::NotFound, "{paths:?}");
         assert_same(&state_of(&sandbox.project()), &files, "after the refusal");
     }

@@ -285,7 +285,7 @@ fn a_fifo_in_the_place_of_a_record_stops_nobody() {
     let made = testkit::clean_command("mkfifo").arg(sandbox.base().join("s.yaml")).status().expect("mkfifo runs");
     assert!(made.success());
     let error = sessions(&sandbox).read(&id("s")).expect_err("no file");
-    assert!(error.to_string().contains("it is no file"), "{error}");
+    assert!(error.to_string().contains("it is not a regular file"), "{error}");
     assert_eq!(sessions(&sandbox).list().expect("a list"), []);
 }
 

@@ -9,7 +9,13 @@ use crate::kit::{now, take, take_for, take_with, taken};
 
 fn auto(session: &str, turn: &str) -> Request {
     let origin = Origin { agent: None, session: Some(session.into()), turn: Some(turn.into()) };
-    Request { reason: "before write_file".into(), kind: CheckpointKind::Auto, origin, count_left_out: false }
+    Request {
+        reason: "before write_file".into(),
+        kind: CheckpointKind::Auto,
+        origin,
+        count_left_out: false,
+        is_late: false,
+    }
 }
 
 fn enabled() -> Settings {

@@ -86,13 +86,13 @@ fn the_two_sides_do_not_see_each_other() {
 #[test]
 fn what_is_below_does_not_see_what_is_above() {
     const ROWS: [&[&str]; 4] = [
-        &["error", "fsx", "id", "relpath", "settings", "skipped", "sys", "threads", "time"],
+        &["error", "fsx", "id", "relpath", "section", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
-            "diff", "history", "project", "prune", "purge", "repair", "restore", "session", "status", "survey", "take",
-            "triggers",
+            "diff", "history", "late", "project", "prune", "purge", "repair", "restore", "session", "status", "survey",
+            "take", "triggers",
         ],
-        &["journal", "manager", "notice"],
+        &["ensured", "journal", "manager", "notice", "unprotected"],
     ];
     for source in sources() {
         let row = ROWS.iter().position(|row| row.iter().any(|module| source.is_in(module)));

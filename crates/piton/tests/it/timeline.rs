@@ -96,7 +96,7 @@ fn only_the_paths_that_are_restored_count() {
     let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
     let first = turn(&sandbox, "claude", "one", "a", "6");
     turn(&sandbox, "codex", "two", "b", "7");
-    let expected = ("two".to_owned(), 1, Vec::new());
+    let expected = ("two".to_owned(), 1, vec!["b".to_owned()]);
     assert_eq!(others(&sandbox, RestoreTo::Named(&first), options), [expected], "no other session has touched it");
 }
 
@@ -107,7 +107,7 @@ fn an_undo_asks_if_another_session_has_worked_since() {
     restore(&sandbox, RestoreTo::Named(&ids[4]), false).expect("a restore");
     assert_eq!(others(&sandbox, RestoreTo::Undo, RestoreOptions::default()), []);
     turn(&sandbox, "codex", "two", "d", "6");
-    let expected = ("two".to_owned(), 1, Vec::new());
+    let expected = ("two".to_owned(), 1, vec!["d".to_owned()]);
     assert_eq!(others(&sandbox, RestoreTo::Undo, RestoreOptions::default()), [expected]);
     assert_eq!(restore(&sandbox, RestoreTo::Undo, false), Err(ErrorKind::NeedsConsent));
     assert_eq!(restore(&sandbox, RestoreTo::Undo, true), Ok(()));

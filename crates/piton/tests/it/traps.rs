@@ -114,7 +114,8 @@ fn what_a_checkpoint_left_out_is_not_removed_as_if_it_were_new() {
     let report = try_restore(&sandbox, RestoreTo::Named("1"), &[]).expect("a restore");
     let left: Vec<_> =
         report.left.iter().map(|left| (left.path.escape_ascii().to_string(), left.why.clone())).collect();
-    assert_eq!(left, [("data/x".to_owned(), WhyLeft::LeftOutThen), ("notes".to_owned(), WhyLeft::LeftOutThen)]);
+    let why = WhyLeft::LeftOutThen(SkipReason::Ignored);
+    assert_eq!(left, [("data/x".to_owned(), why.clone()), ("notes".to_owned(), why)]);
     assert!(sandbox.path("data/x").exists() && sandbox.path("notes").exists());
     assert!(!sandbox.path("made-since").exists());
 }
@@ -136,16 +137,6 @@ fn an_empty_loose_object_is_not_believed() {
     fs::remove_file(sandbox.path("g")).expect("a file");
     restored(&sandbox, RestoreTo::Named("1"), &[]);
     assert_eq!(fs::read(sandbox.path("g")).expect("a file"), b"other contents\n");
-}
-
-#[test]
-fn a_file_that_no_restore_could_hold_is_left_out() {
-    let sandbox = Sandbox::new();
-    sandbox.tree("small");
-    fs::File::create(sandbox.path("huge")).and_then(|file| file.set_len(4 << 30)).expect("a sparse file");
-    let report = take_with(&sandbox, &sandbox.project(), &Settings { max_file_size_mb: 0, ..Settings::default() });
-    taken(&report);
-    assert!(report.skipped.iter().any(|skipped| skipped.path == b"huge" && skipped.why == SkipReason::TooLarge));
 }
 
 #[test]

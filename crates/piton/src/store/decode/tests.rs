@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use gix_odb::pack::data::entry::Header;
 
 use super::super::pack::{IdxEntry, write_idx};
 use super::*;
+use crate::id::Checksum;
 
 const TEXT: &[u8] = b"a text that is long enough for a delta to copy some of it\n";
 /// Where entries begin.
@@ -234,8 +236,12 @@ fn entries_of_every_kind_are_read() {
         assert_eq!(read(&pack, start), Some((kind, TEXT.to_vec())));
         assert_eq!(read(&pack, below), Some((kind, target.clone())));
         assert_eq!((decoder.kind(&pack, start), decoder.kind(&pack, below)), (Some(kind), Some(kind)));
-        assert_eq!(decoder.whole(&pack, start), Ok(Some((kind, TEXT.len() as u64, deflated(TEXT)))));
-        assert_eq!(decoder.whole(&pack, below), Ok(None), "it needs another");
+        let entry = decoder.whole_entry(&pack, start).expect("whole").expect("no delta");
+        assert_eq!((entry.kind, entry.size), (kind, TEXT.len() as u64));
+        let end = decoder.end_of(&pack, start).expect("whole");
+        assert_eq!(pack.crc_of(entry.data..end), Ok(crc32fast::hash(&deflated(TEXT))));
+        assert!(pack.crc_of(entry.data..pack.bytes + 1).is_err());
+        assert!(decoder.whole_entry(&pack, below).expect("whole").is_none(), "it needs another");
         assert_eq!(decoder.identify(&pack, below, &nowhere).ok(), IdHasher::of(kind, &target).ok());
     }
     assert_eq!(read(&pack, by_name), Some((ObjectKind::Commit, target)));
@@ -289,7 +295,11 @@ fn an_entry_is_as_long_as_it_says() {
     let large = Mutex::new(());
     let mut decoder = Decoder::new(&large);
     let (mut given, data) = (0, long + 1);
-    assert!(decoder.inflate(&pack, data, 4, &mut |bytes| given += bytes.len()).is_err());
+    let mut count = |bytes: &[u8]| {
+        given += bytes.len();
+        true
+    };
+    assert!(decoder.inflate(&pack, data, 4, &mut count).is_err());
     assert!(given <= 64 << 10, "no more is read than shows that it is wrong");
 }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 use super::lock::{Exclusive, GcLock};
 use super::pack::{PublishedPacks, SealedPack};
 use super::packs::Pack;
-use super::reach::{Reach, not_whole};
+use super::reach::{Mark, NO_HOME, Reach, not_whole};
 use super::{Objects, Room, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -34,7 +34,7 @@ use crate::time::Moment;
 
 pub(crate) use plan::Aim;
 use plan::{Bounds, Group, PACK_EXTRA_BYTES, PackState};
-use write::Moving;
+use write::{Moving, Places, entry_at};
 
 /// Stock git does not know our locks: what it wrote so recently may be about to be named.
 const YOUNG_SECS: i128 = 60 * 60;
@@ -171,9 +171,9 @@ impl Collection<'_> {
         let packs = self.store.packs()?;
         self.relied = packs.iter().map(|pack| pack.name.clone()).collect();
         let loose = self.store.loose_objects()?;
-        let homes = self.homes(&packs, &loose)?;
+        self.find_homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
-        let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, &homes, at, aim)).collect::<Result<_>>()?;
+        let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, at, aim)).collect::<Result<_>>()?;
         let groups = plan::plan(&states, aim, Bounds::new(self.bytes_max));
         let bytes_of_group = |group: &Group| group.packs.iter().map(|at| packs[*at].bytes).sum::<u64>();
         self.watch.begin(groups.iter().map(bytes_of_group).sum());
@@ -185,7 +185,7 @@ impl Collection<'_> {
                 break;
             }
             let before = self.watch.done.load(Ordering::Relaxed);
-            match self.replace(&packs, &homes, group, &mut done) {
+            match self.replace(&packs, group, &mut done) {
                 Ok(()) => {}
                 // The next one may need less.
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
@@ -194,7 +194,8 @@ impl Collection<'_> {
             // What did not have to be moved is done with, too.
             self.watch.done.store(before + bytes_of_group(group), Ordering::Relaxed);
         }
-        let mut packed: HashSet<ObjectId> = homes.into_keys().collect();
+        // Besides those that have a home.
+        let mut packed: HashSet<ObjectId> = HashSet::new();
         if matches!(aim, Aim::All | Aim::Every) {
             match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
@@ -223,34 +224,40 @@ impl Collection<'_> {
         self.watch.is_stopped() || !self.is_urgent && self.store.somebody_waits()
     }
 
-    /// In which pack each object that must stay is to be found: one that stock git keeps, else the newest.
-    fn homes(&self, packs: &[Pack], loose: &HashMap<ObjectId, PathBuf>) -> Result<HashMap<ObjectId, usize>> {
-        let mut homes = HashMap::with_capacity(self.reach.marks.len());
+    /// Notes in which pack each object that must stay is to be found: one that stock git keeps, else the newest.
+    fn find_homes(&mut self, packs: &[Pack], loose: &HashMap<ObjectId, PathBuf>) -> Result<()> {
         let mut order: Vec<_> = (0..packs.len()).collect();
         order.sort_by_key(|at| !packs[*at].is_kept);
         for at in order {
-            for entry in packs[at].entries.iter().filter(|entry| self.reach.marks.contains_key(&entry.id)) {
-                homes.entry(entry.id).or_insert(at);
+            for entry in &packs[at].entries {
+                if let Some(mark) = self.reach.marks.get_mut(&entry.id).filter(|mark| mark.home == NO_HOME) {
+                    mark.home = narrow(at);
+                }
             }
         }
-        let is_lost = |id: &&ObjectId| !homes.contains_key(id) && !loose.contains_key(id);
-        match self.reach.marks.keys().find(is_lost) {
-            None => Ok(homes),
-            Some(id) => Err(not_whole(format!("the object {id} is not in the store"))),
+        let is_lost = |(id, mark): &(&ObjectId, &Mark)| mark.home == NO_HOME && !loose.contains_key(id);
+        match self.reach.marks.iter().find(is_lost) {
+            None => Ok(()),
+            Some((id, _)) => Err(not_whole(format!("the object {id} is not in the store"))),
         }
     }
 
     /// Whether this pack's copy of the object is the one that stays. What was named only since the collection began has
     /// no home yet: any copy stays then.
-    fn stays(&self, homes: &HashMap<ObjectId, usize>, pack: usize, id: &ObjectId) -> bool {
-        self.reach.marks.contains_key(id) && homes.get(id).is_none_or(|home| *home == pack)
+    fn stays(&self, pack: usize, id: &ObjectId) -> bool {
+        self.reach.marks.get(id).is_some_and(|mark| [NO_HOME, narrow(pack)].contains(&mark.home))
     }
 
-    fn state(&self, packs: &[Pack], homes: &HashMap<ObjectId, usize>, at: usize, aim: Aim) -> Result<PackState> {
+    /// Whether an object that must stay was found in a pack when the collection began.
+    fn has_home(&self, id: &ObjectId) -> bool {
+        self.reach.marks.get(id).is_some_and(|mark| mark.home != NO_HOME)
+    }
+
+    fn state(&self, packs: &[Pack], at: usize, aim: Aim) -> Result<PackState> {
         let pack = &packs[at];
         let mut state = PackState { is_kept: pack.is_kept, ..PackState::default() };
         for entry in &pack.entries {
-            let stays = self.stays(homes, at, &entry.id);
+            let stays = self.stays(at, &entry.id);
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
         }
         if matches!(aim, Aim::All | Aim::Every) {
@@ -262,27 +269,23 @@ impl Collection<'_> {
         Ok(state)
     }
 
+    /// The entries of these packs that a test chooses, each object once.
+    fn places(&self, packs: &[Pack], of: &[usize], is_meant: impl Fn(usize, &ObjectId) -> bool) -> Places {
+        let entries =
+            || of.iter().flat_map(|pack| packs[*pack].entries.iter().enumerate().map(move |one| (*pack, one)));
+        let meant = || entries().filter(|(pack, (_, entry))| is_meant(*pack, &entry.id));
+        let mut places = Vec::with_capacity(meant().count());
+        places.extend(meant().map(|(pack, (at, entry))| (entry.id, (narrow(pack), narrow(at)))));
+        Places::new(places)
+    }
+
     /// Writes what replaces a group, and unlinks the group.
-    fn replace(
-        &mut self,
-        packs: &[Pack],
-        homes: &HashMap<ObjectId, usize>,
-        group: &Group,
-        done: &mut Collected,
-    ) -> Result<()> {
-        let mut places = HashMap::new();
-        for pack in &group.packs {
-            for (at, entry) in packs[*pack].entries.iter().enumerate() {
-                if self.stays(homes, *pack, &entry.id) {
-                    places.entry(entry.id).or_insert((*pack, at));
-                }
-            }
-        }
-        let moved: HashSet<ObjectId> = places.keys().copied().collect();
+    fn replace(&mut self, packs: &[Pack], group: &Group, done: &mut Collected) -> Result<()> {
+        let places = self.places(packs, &group.packs, |pack, id| self.stays(pack, id));
         let mut new = PublishedPacks::default();
-        let bytes = places.values().map(|(pack, at)| packs[*pack].entries[*at].bytes()).sum::<u64>();
-        if !moved.is_empty() {
-            let Some(published) = self.write(packs, places, Vec::new(), bytes, group.tend)? else {
+        if !places.is_empty() {
+            let bytes = places.iter().map(|(_, place)| entry_at(packs, *place).bytes()).sum::<u64>();
+            let Some(published) = self.write(packs, &places, Vec::new(), bytes, group.tend)? else {
                 // What there is no room for may be the next one's turn.
                 done.left_some |= self.is_over();
                 return Ok(());
@@ -293,18 +296,17 @@ impl Collection<'_> {
             done.left_some = true;
             return Ok(());
         };
-        let left: Vec<_> = group.packs.iter().filter(|at| !new.names.contains(&packs[**at].name)).collect();
-        let behind = left
-            .iter()
-            .flat_map(|at| packs[**at].entries.iter().enumerate().map(move |(place, entry)| (entry.id, (**at, place))));
-        let behind =
-            behind.filter(|(id, _)| !moved.contains(id) && homes.get(id).is_none_or(|home| group.packs.contains(home)));
+        let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.names.contains(&packs[*at].name)).collect();
+        // What has a home in the group was moved, and what has another one stays there. The rest may be named since.
+        let is_named_since =
+            |_, id: &ObjectId| self.reach.marks.contains_key(id) && !self.has_home(id) && places.find(id).is_none();
+        let behind = self.places(packs, &left, is_named_since);
         // A pack is named by its contents: one that is rescued whole takes its own place.
-        let rescued = self.rescue(packs, behind.collect())?;
+        let rescued = self.rescue(packs, &behind)?;
         self.store.remove_overviews()?;
-        for pack in left.into_iter().filter(|at| !rescued.names.contains(&packs[**at].name)) {
-            self.relied.remove(&packs[*pack].name);
-            self.store.unlink_pack(&packs[*pack].name)?;
+        for pack in left.into_iter().filter(|at| !rescued.names.contains(&packs[*at].name)) {
+            self.relied.remove(&packs[pack].name);
+            self.store.unlink_pack(&packs[pack].name)?;
         }
         Ok(())
     }
@@ -314,7 +316,7 @@ impl Collection<'_> {
     fn write(
         &self,
         packs: &[Pack],
-        places: HashMap<ObjectId, (usize, usize)>,
+        places: &Places,
         loose: Vec<(ObjectId, u64)>,
         bytes: u64,
         tend: bool,
@@ -367,8 +369,7 @@ impl Collection<'_> {
     }
 
     /// Writes those of the entries anew that came to be named after the collection had begun.
-    fn rescue(&self, packs: &[Pack], behind: HashMap<ObjectId, (usize, usize)>) -> Result<PublishedPacks> {
-        let places: HashMap<_, _> = behind.into_iter().filter(|(id, _)| self.reach.marks.contains_key(id)).collect();
+    fn rescue(&self, packs: &[Pack], places: &Places) -> Result<PublishedPacks> {
         if places.is_empty() {
             return Ok(PublishedPacks::default());
         }
@@ -389,7 +390,7 @@ impl Collection<'_> {
         done: &mut Collected,
     ) -> Result<()> {
         let marks = &self.reach.marks;
-        let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !packed.contains(id)).collect();
+        let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !self.has_home(id)).collect();
         needed.sort_by_key(|id| (marks[id].kind as u8, marks[id].name, marks[id].order));
         let needed: Vec<_> = needed.into_iter().map(|id| (*id, Store::bytes_of(&loose[id]))).collect();
         if !needed.is_empty() {
@@ -407,7 +408,7 @@ impl Collection<'_> {
             .collect();
         for batch in batches {
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
-            let Some(_published) = self.write(packs, HashMap::new(), batch.clone(), bytes, true)? else {
+            let Some(_published) = self.write(packs, &Places::default(), batch.clone(), bytes, true)? else {
                 done.left_some = true;
                 break;
             };
@@ -436,7 +437,8 @@ impl Collection<'_> {
         let is_dead = |id: &ObjectId, path: &Path| {
             !self.reach.marks.contains_key(id) && (self.even_young || is_old(path, self.now))
         };
-        let goes: Vec<_> = loose.iter().filter(|(id, path)| is_dead(id, path) || packed.contains(id)).collect();
+        let is_packed = |id: &ObjectId| self.has_home(id) || packed.contains(id);
+        let goes: Vec<_> = loose.iter().filter(|(id, path)| is_dead(id, path) || is_packed(id)).collect();
         if !goes.is_empty() {
             self.store.remove_overviews()?;
         }
@@ -451,6 +453,11 @@ impl Collection<'_> {
         let dropped: HashSet<_> = self.reach.boundary.iter().filter(is_dropped).copied().collect();
         if dropped.is_empty() { Ok(()) } else { self.store.forget_boundaries(&dropped, self.now) }
     }
+}
+
+/// A place in a list of packs or of entries. Git counts the entries of a pack with as many bits.
+fn narrow(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(NO_HOME - 1)
 }
 
 /// Whether a file was written so long ago that whoever did has ended.

@@ -155,9 +155,10 @@ fn whoever_watches_hears_of_each_object_that_moves() {
             .iter()
             .enumerate()
             .flat_map(|(pack, of)| of.entries.iter().enumerate().map(move |(at, entry)| (entry.id, (pack, at))));
-        let places: HashMap<_, _> = entries.filter(|(id, _)| reach.marks.contains_key(id)).collect();
-        let bytes: u64 = places.values().map(|(pack, at)| packs[*pack].entries[*at].bytes()).sum();
-        let (count, told) = (places.len() as u64, (AtomicU64::new(0), AtomicU64::new(0)));
+        let places = entries.filter(|(id, _)| reach.marks.contains_key(id));
+        let places = &Places::new(places.map(|(id, (pack, at))| (id, (narrow(pack), narrow(at)))).collect());
+        let bytes: u64 = places.iter().map(|(_, place)| entry_at(packs, *place).bytes()).sum();
+        let (count, told) = (places.iter().count() as u64, (AtomicU64::new(0), AtomicU64::new(0)));
         let moved = &|bytes| {
             told.0.fetch_add(1, Ordering::Relaxed);
             told.1.fetch_add(bytes, Ordering::Relaxed);

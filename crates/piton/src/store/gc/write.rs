@@ -7,8 +7,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::super::Objects;
 use super::super::delta::{Base, CHAIN_MAX};
-use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack};
-use super::super::packs::{Pack, StoredForm};
+use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack, hash_stream};
+use super::super::packs::{Pack, PackEntry, StoredForm};
 use super::super::reach::Mark;
 use super::plan::PACK_EXTRA_BYTES;
 use crate::error::{Error, Result};
@@ -27,7 +27,37 @@ const DELTA_BYTES: std::ops::Range<usize> = 50..16 << 20;
 type Heights = HashMap<ObjectId, u32>;
 
 /// An entry by its pack and its place there.
-type Place = (usize, usize);
+pub(super) type Place = (u32, u32);
+
+/// Entries by the ids of their objects, sorted: half of what a hash table of them takes.
+#[derive(Debug, Default)]
+pub(super) struct Places(Vec<(ObjectId, Place)>);
+
+impl Places {
+    /// Each object once, wherever it stands more often.
+    pub(super) fn new(mut places: Vec<(ObjectId, Place)>) -> Self {
+        places.sort_unstable();
+        places.dedup_by_key(|(id, _)| *id);
+        Self(places)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(ObjectId, Place)> {
+        self.0.iter()
+    }
+
+    pub(super) fn find(&self, id: &ObjectId) -> Option<Place> {
+        self.0.binary_search_by_key(id, |(id, _)| *id).ok().map(|at| self.0[at].1)
+    }
+}
+
+/// The entry at a place.
+pub(super) fn entry_at(packs: &[Pack], (pack, at): Place) -> &PackEntry {
+    &packs[pack as usize].entries[at as usize]
+}
 
 /// What is to be written.
 pub(super) struct Moving<'a> {
@@ -35,7 +65,7 @@ pub(super) struct Moving<'a> {
     pub(super) objects: &'a Objects,
     pub(super) marks: &'a HashMap<ObjectId, Mark>,
     /// The entries that move.
-    pub(super) places: HashMap<ObjectId, Place>,
+    pub(super) places: &'a Places,
     /// Objects that stand in files of their own, and what those take.
     pub(super) loose: Vec<(ObjectId, u64)>,
     /// What was set aside for it: rather than grow beyond that, it gives up.
@@ -49,14 +79,29 @@ pub(super) struct Moving<'a> {
 /// An object that is not there as a delta of another one that moves along.
 struct Free {
     id: ObjectId,
-    mark: Mark,
-    place: Option<Place>,
-    /// What it takes where it is.
-    bytes: u64,
+    kind: ObjectKind,
+    name: u32,
+    order: u32,
+    stands: Stands,
+}
+
+/// Where an object stands.
+#[derive(Clone, Copy)]
+enum Stands {
+    InPack(Place),
+    /// In a file of its own, which takes so much.
+    Loose(u64),
+}
+
+impl Free {
+    fn new(id: ObjectId, mark: &Mark, stands: Stands) -> Self {
+        Self { id, kind: mark.kind, name: mark.name, order: mark.order, stands }
+    }
 }
 
 struct Candidate {
-    id: ObjectId,
+    /// Where it stands in the new pack.
+    offset: u64,
     kind: ObjectKind,
     base: Base,
     depth: u32,
@@ -65,7 +110,11 @@ struct Candidate {
 /// The pack that is being written.
 struct Out {
     writer: PackWriter,
+    /// Where those stand that deltas move along with.
     offsets: HashMap<ObjectId, u64>,
+    bases: Heights,
+    /// Where the last one stands.
+    last: u64,
     deflater: Deflater,
     deflated: Vec<u8>,
     buffer: Vec<u8>,
@@ -73,8 +122,10 @@ struct Out {
 
 impl Out {
     fn put(&mut self, id: ObjectId, form: Form, size: u64, deflated: &[u8]) -> Result<()> {
-        let offset = self.writer.add(id, form, size, deflated)?;
-        self.offsets.insert(id, offset);
+        self.last = self.writer.add(id, form, size, deflated)?;
+        if self.bases.contains_key(&id) {
+            self.offsets.insert(id, self.last);
+        }
         Ok(())
     }
 
@@ -97,16 +148,18 @@ impl Out {
 impl Moving<'_> {
     /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped, or got too large.
     pub(super) fn write(&self, dirs: &super::super::pack::PackDirs, tend: bool) -> Result<Option<SealedPack>> {
+        let (mut free, bound, bases) = self.sort_out()?;
         let mut out = Out {
             writer: PackWriter::begin(dirs)?,
             offsets: HashMap::new(),
+            bases,
+            last: 0,
             deflater: Deflater::new(LEVEL_SMALL),
             deflated: Vec::new(),
             buffer: Vec::new(),
         };
-        let (mut free, bound, heights) = self.sort_out()?;
         if tend {
-            free.sort_by_key(|one| (one.mark.kind as u8, one.mark.name, one.mark.order));
+            free.sort_unstable_by_key(|one| (one.kind as u8, one.name, one.order));
         }
         let mut window = VecDeque::new();
         for (count, one) in free.iter().enumerate() {
@@ -114,11 +167,15 @@ impl Moving<'_> {
                 return Ok(None);
             }
             if tend {
-                self.put_tended(one, heights.get(&one.id).copied().unwrap_or(0), &mut window, &mut out)?;
+                let height = out.bases.get(&one.id).copied().unwrap_or(0);
+                self.put_tended(one, height, &mut window, &mut out)?;
             } else {
                 self.put_whole(one, &mut out)?;
             }
-            (self.moved)(one.bytes);
+            (self.moved)(match one.stands {
+                Stands::InPack(place) => self.bytes_at(place),
+                Stands::Loose(bytes) => bytes,
+            });
         }
         drop(window);
         for place in bound {
@@ -139,12 +196,12 @@ impl Moving<'_> {
     /// Those that stand by themselves, those that are deltas of others that move along, and how long the chains are that
     /// hang on each.
     fn sort_out(&self) -> Result<(Vec<Free>, Vec<Place>, Heights)> {
-        let (mut free, mut bound) = (Vec::new(), Vec::new());
+        let mut order: Vec<u32> = (0..).take(self.places.0.len()).collect();
+        order.sort_unstable_by_key(|at| self.places.0[*at as usize].1);
+        let (mut free, mut bound) = (Vec::with_capacity(order.len() + self.loose.len()), Vec::new());
         let mut heights = Heights::new();
-        let mut places: Vec<_> = self.places.iter().map(|(id, place)| (*place, *id)).collect();
-        places.sort_unstable_by_key(|(place, _)| *place);
         // A delta comes after its base, so that going backwards each height is complete when it is passed on.
-        for (place, id) in places.iter().rev() {
+        for (id, place) in order.iter().rev().map(|at| &self.places.0[*at as usize]) {
             match self.base_of(*place)? {
                 Some(base) => {
                     bound.push(*place);
@@ -152,32 +209,25 @@ impl Moving<'_> {
                     let above = heights.entry(base).or_default();
                     *above = height.max(*above);
                 }
-                None => {
-                    free.push(Free {
-                        id: *id,
-                        mark: self.marks[id],
-                        place: Some(*place),
-                        bytes: self.bytes_at(*place),
-                    });
-                }
+                None => free.push(Free::new(*id, &self.marks[id], Stands::InPack(*place))),
             }
         }
         free.reverse();
         bound.reverse();
-        let loose = self.loose.iter().filter(|(id, _)| !self.places.contains_key(id));
-        free.extend(loose.map(|(id, bytes)| Free { id: *id, mark: self.marks[id], place: None, bytes: *bytes }));
+        let loose = self.loose.iter().filter(|(id, _)| self.places.find(id).is_none());
+        free.extend(loose.map(|(id, bytes)| Free::new(*id, &self.marks[id], Stands::Loose(*bytes))));
         Ok((free, bound, heights))
     }
 
-    fn bytes_at(&self, (pack, at): Place) -> u64 {
-        self.packs[pack].entries[at].bytes()
+    fn bytes_at(&self, place: Place) -> u64 {
+        entry_at(self.packs, place).bytes()
     }
 
     /// The base of an entry, if it is a delta and the base moves along.
     fn base_of(&self, (pack, at): Place) -> Result<Option<ObjectId>> {
-        let pack = &self.packs[pack];
-        Ok(match pack.stored(at)?.form {
-            StoredForm::Delta(base) => Some(pack.entries[base].id).filter(|base| self.places.contains_key(base)),
+        let pack = &self.packs[pack as usize];
+        Ok(match pack.stored(at as usize)?.form {
+            StoredForm::Delta(base) => Some(pack.entries[base].id).filter(|base| self.places.find(base).is_some()),
             StoredForm::Whole(_) => None,
         })
     }
@@ -190,8 +240,8 @@ impl Moving<'_> {
 
     /// Copies an object as it is, if it stands there as a whole.
     fn put_copy(&self, one: &Free, out: &mut Out, even_if_hasty: bool) -> Result<bool> {
-        let Some((pack, at)) = one.place else { return Ok(false) };
-        let stored = self.packs[pack].stored(at)?;
+        let Stands::InPack((pack, at)) = one.stands else { return Ok(false) };
+        let stored = self.packs[pack as usize].stored(at as usize)?;
         match stored.form {
             StoredForm::Whole(kind) if even_if_hasty || !stored.is_hasty() => {
                 out.put(one.id, Form::Whole(kind), stored.size, stored.deflated)?;
@@ -201,8 +251,45 @@ impl Moving<'_> {
         }
     }
 
+    /// Writes a file that is too large to be held in memory, as it stands or as it is read. False for all others, and for
+    /// those that stock git stored as deltas.
+    fn put_large(&self, one: &Free, out: &mut Out) -> Result<bool> {
+        if one.kind != ObjectKind::Blob {
+            return Ok(false);
+        }
+        let damaged = || Error::damaged(format!("read the object {}", one.id), "it is not what was written");
+        match one.stands {
+            Stands::InPack((pack, at)) => {
+                let stored = self.packs[pack as usize].stored(at as usize)?;
+                let StoredForm::Whole(kind) = stored.form else { return Ok(false) };
+                if stored.size < DELTA_BYTES.end as u64 {
+                    return Ok(false);
+                }
+                let mut read = flate2::read::ZlibDecoder::new(stored.deflated);
+                if hash_stream(stored.size, &mut read) != Some(Ok(one.id)) {
+                    return Err(damaged());
+                }
+                out.put(one.id, Form::Whole(kind), stored.size, stored.deflated)?;
+            }
+            Stands::Loose(_) => {
+                if self.objects.blob_size(one.id)? < DELTA_BYTES.end as u64 {
+                    return Ok(false);
+                }
+                let Some((size, mut read)) = self.objects.open_loose(one.id)? else { return Ok(false) };
+                out.last = out.writer.bytes_so_far();
+                if out.writer.add_stream(size, &mut read)? != Some(Ok(one.id)) {
+                    return Err(damaged());
+                }
+                if out.bases.contains_key(&one.id) {
+                    out.offsets.insert(one.id, out.last);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     fn put_whole(&self, one: &Free, out: &mut Out) -> Result<()> {
-        if self.put_copy(one, out, true)? {
+        if self.put_copy(one, out, true)? || self.put_large(one, out)? {
             return Ok(());
         }
         let kind = self.read(one.id, out)?;
@@ -214,6 +301,9 @@ impl Moving<'_> {
 
     /// Writes an object as a delta of one that was written before, where that is smaller.
     fn put_tended(&self, one: &Free, height: u32, window: &mut VecDeque<Candidate>, out: &mut Out) -> Result<()> {
+        if self.put_large(one, out)? {
+            return Ok(());
+        }
         let kind = self.read(one.id, out)?;
         let bytes = std::mem::take(&mut out.buffer);
         if !DELTA_BYTES.contains(&bytes.len()) {
@@ -230,8 +320,7 @@ impl Moving<'_> {
             // A delta that is not small by itself must beat the whole after compression.
             let is_smaller = delta.len() < bytes.len() / 4 || out.deflate(&delta)? < out.deflate(&bytes)?;
             if is_smaller {
-                let offset = out.offsets[&base];
-                out.put_plain(one.id, Form::Delta(offset), &delta)?;
+                out.put_plain(one.id, Form::Delta(base), &delta)?;
                 depth = base_depth + 1;
                 is_written = true;
             }
@@ -239,7 +328,7 @@ impl Moving<'_> {
         if !is_written && !self.put_copy(one, out, false)? {
             out.put_plain(one.id, Form::Whole(kind), &bytes)?;
         }
-        window.push_front(Candidate { id: one.id, kind, base: Base::new(bytes), depth });
+        window.push_front(Candidate { offset: out.last, kind, base: Base::new(bytes), depth });
         let mut held = 0;
         let fits = window.iter().take(WINDOW).take_while(|candidate| {
             held += candidate.base.len();
@@ -252,13 +341,15 @@ impl Moving<'_> {
     /// Copies a delta as it is, after its base.
     fn put_bound(&self, place: Place, out: &mut Out) -> Result<()> {
         let mut chain = vec![place];
-        while let Some((pack, at)) = chain.last().copied() {
-            let id = self.packs[pack].entries[at].id;
-            let base = self.base_of((pack, at))?.filter(|_| !out.offsets.contains_key(&id));
+        while let Some(place) = chain.last().copied() {
+            let id = entry_at(self.packs, place).id;
+            let base = self.base_of(place)?.filter(|_| !out.offsets.contains_key(&id));
             match base {
-                Some(base) if !out.offsets.contains_key(&base) => chain.push(self.places[&base]),
+                Some(base) if !out.offsets.contains_key(&base) => {
+                    chain.push(self.places.find(&base).expect("a base that moves along"));
+                }
                 Some(base) => {
-                    let stored = self.packs[pack].stored(at)?;
+                    let stored = self.packs[place.0 as usize].stored(place.1 as usize)?;
                     out.put(id, Form::Delta(out.offsets[&base]), stored.size, stored.deflated)?;
                     chain.pop();
                 }
@@ -272,13 +363,13 @@ impl Moving<'_> {
     }
 }
 
-/// The smallest delta that the window has to offer: its bytes, its base and how deep that one is.
+/// The smallest delta that the window has to offer: its bytes, where its base stands and how deep that one is.
 fn best_delta(
     bytes: &[u8],
     kind: ObjectKind,
     height: u32,
     window: &VecDeque<Candidate>,
-) -> Option<(Vec<u8>, ObjectId, u32)> {
+) -> Option<(Vec<u8>, u64, u32)> {
     let mut bytes_max = bytes.len() / 2;
     let mut best = None;
     for candidate in window {
@@ -290,7 +381,7 @@ fn best_delta(
             && let Some(delta) = candidate.base.delta_to(bytes, bytes_max)
         {
             bytes_max = delta.len().saturating_sub(1);
-            best = Some((delta, candidate.id, candidate.depth));
+            best = Some((delta, candidate.offset, candidate.depth));
         }
     }
     best

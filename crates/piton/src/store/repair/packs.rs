@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use super::super::copies::{Copies, Found, Place};
-use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, Why};
+use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, WholeEntry, Why};
 use super::super::gc::PACK_FILES;
 use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackDirs, PackWriter, SealedPack, write_idx_of};
 use super::super::{commit, tree};
@@ -137,25 +137,25 @@ impl Saving {
             return Ok(true);
         }
         let damaged = |why: Why| Error::damaged(format!("read the object {id}"), why.into_owned());
-        let whole = decoder.whole(pack, start).map_err(damaged)?;
-        let is_file = whole.as_ref().is_some_and(|(kind, ..)| *kind == ObjectKind::Blob);
-        let (kind, size, deflated) = match whole {
-            Some(whole) if is_file => whole,
-            whole => {
-                let (kind, bytes) = decoder.object(pack, start, &|id| spare.find(id)).map_err(damaged)?;
-                // One bit can make a file's contents pass for a checkpoint. Nothing names such a thing, and stock git
-                // minds it.
-                if !makes_sense(kind, &bytes) {
-                    return Ok(false);
-                }
-                let mut deflated = Vec::new();
-                let done = self.deflater.deflate(&bytes, &mut deflated);
-                done.map_err(|error| Error::io("compress for", &self.dirs.packs, error))?;
-                whole.unwrap_or((kind, bytes.len() as u64, deflated))
-            }
-        };
+        let file = decoder.whole_entry(pack, start).map_err(damaged)?.filter(|entry| entry.kind == ObjectKind::Blob);
         let mut writer = self.writer.take().map_or_else(|| PackWriter::begin(&self.dirs), Ok)?;
-        writer.add(id, Form::Whole(kind), size, &deflated)?;
+        if let Some(WholeEntry { kind, size, data }) = file {
+            // As it stands, piece by piece: it may be larger than memory.
+            let end = decoder.end_of(pack, start).map_err(damaged)?;
+            writer.add_copied(id, kind, size, end - data, |into, at| pack.read_at(into, data + at))?;
+        } else {
+            let (kind, bytes) = decoder.object(pack, start, &|id| spare.find(id)).map_err(damaged)?;
+            // One bit can make a file's contents pass for a checkpoint. Nothing names such a thing, and stock git
+            // minds it.
+            if !makes_sense(kind, &bytes) {
+                self.writer = Some(writer);
+                return Ok(false);
+            }
+            let mut deflated = Vec::new();
+            let done = self.deflater.deflate(&bytes, &mut deflated);
+            done.map_err(|error| Error::io("compress for", &self.dirs.packs, error))?;
+            writer.add(id, Form::Whole(kind), bytes.len() as u64, &deflated)?;
+        }
         if writer.is_full() {
             self.full.push(writer.seal()?);
         } else {
@@ -252,8 +252,7 @@ impl Mending<'_> {
         let mut entries = Vec::with_capacity(starts.len());
         for (place, (id, start)) in starts.iter().enumerate() {
             let end = starts.get(place + 1).map_or(pack.end(), |next| next.1);
-            let bytes = pack.slice(*start..end).map_err(damaged)?;
-            entries.push((*id, crc32fast::hash(&bytes), *start));
+            entries.push((*id, pack.crc_of(*start..end).map_err(damaged)?, *start));
         }
         let trailer = pack.trailer().ok_or_else(|| damaged("it ends too early".into()))?;
         write_idx_of(&self.store.layout.pack_dirs(), &pack.name, entries.into_iter(), trailer)

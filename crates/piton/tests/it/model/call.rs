@@ -8,11 +8,13 @@ use std::process::{Child, ChildStdout, Stdio};
 use piton::session::{Author, Changed, SessionId, Sessions};
 use piton::{
     CheckpointKind, Ensured, Error, History, Manager, Outcome, Policy, Progress, Project, ReadData, Report, Request,
-    Restore, RestoreOptions, RestoreTo, Settings, Severity, Store, Watch, clear, diff, maintain, prune, purge, take,
+    Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, Watch, clear, diff, maintain, prune,
+    purge, take,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::files::Scope;
 use crate::kit::{now, settled};
 
 /// What is called, and where.
@@ -22,6 +24,7 @@ pub(super) struct Call {
     pub(super) home: PathBuf,
     pub(super) max_snapshots: u64,
     pub(super) max_total_size_mb: u64,
+    pub(super) excludes: bool,
     pub(super) what: What,
 }
 
@@ -52,6 +55,7 @@ pub(super) enum What {
         dir: PathBuf,
         to: To,
         paths: Vec<RelPath>,
+        moves_aside: bool,
     },
     Prune,
     Maintain,
@@ -98,6 +102,8 @@ pub(super) enum Answer {
     Restored {
         safety: Option<String>,
         left: Vec<RelPath>,
+        /// Where the plan said something else than what was done.
+        unforeseen: Option<String>,
     },
     /// Old ids and new ones.
     Purged(Vec<(String, String)>),
@@ -123,6 +129,7 @@ impl Call {
             max_snapshots: self.max_snapshots,
             max_total_size_mb: self.max_total_size_mb,
             deadline_ms: 60_000,
+            exclude: if self.excludes { vec![Scope::EXCLUDED.to_owned()] } else { Vec::new() },
             ..Settings::default()
         }
     }
@@ -154,7 +161,7 @@ impl Call {
                 let paths = found.files.into_iter().flat_map(|file| [Some(file.path), file.old_path]);
                 Ok(Answer::Differs(paths.flatten().collect()))
             }
-            What::Restore { dir, to, paths } => self.restore(dir, to, paths, &settings),
+            What::Restore { dir, to, paths, moves_aside } => self.restore(dir, to, paths, *moves_aside, &settings),
             What::Prune => {
                 let report = prune(&store()?, &Policy::from(&settings), now(), &watch)?;
                 assert!(report.problems.is_empty() || self.max_total_size_mb > 0, "{report:?}");
@@ -189,7 +196,14 @@ impl Call {
         report.map(|report| taken(&report))
     }
 
-    fn restore(&self, dir: &Path, to: &To, paths: &[RelPath], settings: &Settings) -> Result<Answer, Error> {
+    fn restore(
+        &self,
+        dir: &Path,
+        to: &To,
+        paths: &[RelPath],
+        moves_aside: bool,
+        settings: &Settings,
+    ) -> Result<Answer, Error> {
         let to = match to {
             To::Named(id) => RestoreTo::Named(id),
             To::Undo => RestoreTo::Undo,
@@ -197,12 +211,35 @@ impl Call {
             To::Continue => RestoreTo::Continue,
             To::Abort => RestoreTo::Abort,
         };
-        let options = RestoreOptions { paths, across_sessions: true, ..RestoreOptions::default() };
+        let options = RestoreOptions {
+            paths,
+            across_sessions: true,
+            moves_uncovered_aside: moves_aside,
+            ..RestoreOptions::default()
+        };
         let (store, project) = (Store::open_or_create(&self.base, now())?, self.project(dir)?);
-        let report = Restore::prepare(&store, &project, to, options, settings, now(), &Progress::default())?.apply()?;
-        let left = report.left.into_iter().map(|left| left.path).collect();
-        Ok(Answer::Restored { safety: report.safety.map(|id| id.to_string()), left })
+        let prepare = |options| Restore::prepare(&store, &project, to, options, settings, now(), &Progress::default());
+        let planned = prepare(RestoreOptions { is_dry: true, ..options })?;
+        let foreseen = foreseen(planned.plan());
+        drop(planned);
+        let report = prepare(options)?.apply()?;
+        let written: Vec<_> = report.written.clone();
+        let mut left: Vec<_> = report.left.into_iter().map(|left| left.path).collect();
+        left.sort();
+        let came_to = (written, report.removed, left.clone());
+        let unforeseen = (foreseen != came_to).then(|| format!("{foreseen:?} was planned, and {came_to:?} done"));
+        Ok(Answer::Restored { safety: report.safety.map(|id| id.to_string()), left, unforeseen })
     }
+}
+
+/// What a plan writes, removes and leaves, each sorted.
+fn foreseen(plan: &RestorePlan) -> (Vec<RelPath>, Vec<RelPath>, Vec<RelPath>) {
+    let mut written: Vec<_> = plan.written().map(|(path, _)| path.to_vec()).collect();
+    let removed = plan.removed().map(<[u8]>::to_vec).collect();
+    let mut left: Vec<_> = plan.left().iter().map(|left| left.path.clone()).collect();
+    written.sort();
+    left.sort();
+    (written, removed, left)
 }
 
 /// The record of a session as it is.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
@@ -13,16 +14,38 @@ use crate::kit::Dice;
 use crate::restore_kit::{Node, State, assert_same};
 
 /// Few names, so that they meet: files, directories and links take each other's place.
-pub(super) const NAMES: [&str; 16] = [
-    "a", "b", "c", "a/a", "a/b", "a/c", "b/a", "b/b", "c/a", "a/a/a", "a/b/c", "b/a/b", "c.ig", "a/c.ig", "b/c.ig/a",
+pub(super) const NAMES: [&str; 22] = [
+    "a",
+    "b",
+    "c",
+    "a/a",
+    "a/b",
+    "a/c",
+    "b/a",
+    "b/b",
+    "c/a",
+    "a/a/a",
+    "a/b/c",
+    "b/a/b",
+    "c.ig",
+    "a/c.ig",
+    "b/c.ig/a",
     "-a.b",
+    "tmp",
+    "tmp/ lead",
+    "tmp/x",
+    "tmp/ lead/x",
+    "a.ex",
+    "b.ex/a",
 ];
 const RULES: &str = ".gitignore";
+const NESTED: &str = "tmp/.gitignore";
+const NESTED_TEXT: &[u8] = b"x\n";
 const TARGETS: [&str; 4] = ["a", "../b", "/nowhere", "c/a"];
-const FILE_MODES: [u32; 7] = [0o644, 0o644, 0o644, 0o600, 0o755, 0o700, 0o444];
+const FILE_MODES: [u32; 9] = [0o644, 0o644, 0o644, 0o600, 0o755, 0o700, 0o444, 0o777, 0o400];
 const DIR_MODES: [u32; 3] = [0o755, 0o700, 0o750];
 
-/// What the ignore rules of a project are.
+/// What the ignore rules at the top of a project are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Rules {
     /// Nothing is ignored.
@@ -31,33 +54,68 @@ pub(super) enum Rules {
     Ends,
     /// The same, and all that is called `b`.
     EndsAndB,
+    /// All that is called `tmp`.
+    Tmp,
 }
 
 impl Rules {
+    const ALL: [Self; 4] = [Self::None, Self::Ends, Self::EndsAndB, Self::Tmp];
+
     fn text(self) -> &'static [u8] {
         match self {
             Self::None => b"",
             Self::Ends => b"*.ig\n",
             Self::EndsAndB => b"*.ig\nb\n",
+            Self::Tmp => b"tmp\n",
         }
     }
 
-    /// Those of a state.
-    pub(super) fn of(state: &State) -> Self {
-        match state.get(RULES.as_bytes()) {
-            Some(Node::File(_, bytes)) if bytes == Self::Ends.text() => Self::Ends,
-            Some(Node::File(_, bytes)) if bytes == Self::EndsAndB.text() => Self::EndsAndB,
-            _ => Self::None,
-        }
-    }
-
-    pub(super) fn ignore(self, path: &[u8]) -> bool {
-        let ignores = |name: &[u8]| match self {
+    fn ignores(self, name: &[u8]) -> bool {
+        match self {
             Self::None => false,
             Self::Ends => name.ends_with(b".ig"),
             Self::EndsAndB => name.ends_with(b".ig") || name == b"b",
+            Self::Tmp => name == b"tmp",
+        }
+    }
+}
+
+/// All rules that hold in a project: its `.gitignore` files, and the list in the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Scope {
+    top: Rules,
+    /// The directories that have rules of their own, which ignore all that is called `x`.
+    nested: Vec<Vec<u8>>,
+    /// Whether the settings leave out all that ends in `.ex`.
+    excludes: bool,
+}
+
+impl Scope {
+    pub(super) const EXCLUDED: &str = "*.ex";
+
+    /// Those of a state.
+    pub(super) fn of(state: &State, excludes: bool) -> Self {
+        let text = |path: &[u8]| match state.get(path) {
+            Some(Node::File(_, bytes)) => Some(bytes.as_slice()),
+            _ => None,
         };
-        path.split(|byte| *byte == b'/').any(ignores)
+        let top = Rules::ALL.into_iter().find(|rules| text(RULES.as_bytes()) == Some(rules.text()));
+        let nested = state.keys().filter(|path| path.ends_with(b"/.gitignore") && text(path) == Some(NESTED_TEXT));
+        Self { top: top.unwrap_or(Rules::None), nested: nested.map(|path| parent(path).to_vec()).collect(), excludes }
+    }
+
+    pub(super) fn ignore(&self, path: &[u8]) -> bool {
+        let is_x = |dir: &Vec<u8>| {
+            let rest = path.strip_prefix(dir.as_slice()).and_then(|rest| rest.strip_prefix(b"/"));
+            rest.is_some_and(|rest| rest.split(|byte| *byte == b'/').any(|name| name == b"x"))
+        };
+        let is_nested = self.nested.iter().any(is_x);
+        is_nested || self.excludes(path) || path.split(|byte| *byte == b'/').any(|name| self.top.ignores(name))
+    }
+
+    /// Whether the settings leave it out.
+    pub(super) fn excludes(&self, path: &[u8]) -> bool {
+        self.excludes && path.split(|byte| *byte == b'/').any(|name| name.ends_with(b".ex"))
     }
 }
 
@@ -101,12 +159,43 @@ pub(super) enum Edit {
     Rules {
         rules: Rules,
     },
+    /// The rules in `tmp`, made or removed.
+    Nested {
+        is_there: bool,
+    },
+    /// Other bytes of the same length, with the time of before put back.
+    Disguise {
+        name: usize,
+    },
+    /// A second name of the same file.
+    HardLink {
+        from: usize,
+        to: usize,
+    },
+    /// Other bytes of the same length, stored through a mapping of the file.
+    Map {
+        name: usize,
+        byte: u8,
+    },
+}
+
+/// Whether a class of steps is among the tried ones. `PITON_MODEL_CLASSES` names those that are not by themselves: `links` and
+/// `mmap`.
+fn has_class(name: &str) -> bool {
+    std::env::var("PITON_MODEL_CLASSES").is_ok_and(|classes| classes.split(',').any(|class| class == name))
 }
 
 pub(super) fn edit() -> impl Strategy<Value = Edit> {
     let name = || 0..NAMES.len();
-    let rules = prop_oneof![Just(Rules::None), Just(Rules::Ends), Just(Rules::EndsAndB)];
+    let rules = (0..Rules::ALL.len()).prop_map(|at| Rules::ALL[at]);
+    let disguise = || name().prop_map(|name| Edit::Disguise { name }).boxed();
+    let linked = || (name(), name()).prop_map(|(from, to)| Edit::HardLink { from, to }).boxed();
+    let mapped = || (name(), any::<u8>()).prop_map(|(name, byte)| Edit::Map { name, byte }).boxed();
     prop_oneof![
+        1 => any::<bool>().prop_map(|is_there| Edit::Nested { is_there }),
+        1 => disguise(),
+        1 => if has_class("links") { linked() } else { disguise() },
+        1 => if has_class("mmap") { mapped() } else { disguise() },
         6 => (name(), 0..12u8, 0..FILE_MODES.len()).prop_map(|(name, text, mode)| Edit::Write { name, text, mode }),
         1 => (name(), 1..200usize).prop_map(|(name, kib)| Edit::Noise { name, kib }),
         3 => (name(), 0..DIR_MODES.len()).prop_map(|(name, mode)| Edit::MakeDir { name, mode }),
@@ -156,22 +245,57 @@ impl Edit {
             }
             Self::Append { .. } | Self::Chmod { .. } => Ok(()),
             Self::Rules { rules } => fs::write(dir.join(RULES), rules.text()),
+            // Not through a link: the rules would be another directory's.
+            Self::Nested { .. } if dir.join("tmp").is_symlink() => Ok(()),
+            Self::Nested { is_there: true } => fs::write(dir.join(NESTED), NESTED_TEXT),
+            Self::Nested { is_there: false } => fs::remove_file(dir.join(NESTED)),
+            Self::Disguise { name } => disguise(&at(*name)),
+            Self::HardLink { from, to } => {
+                clear(&at(*to));
+                if at(*from).is_symlink() { Ok(()) } else { fs::hard_link(at(*from), at(*to)) }
+            }
+            Self::Map { name, byte } => {
+                store_through_mapping(&at(*name), *byte);
+                Ok(())
+            }
         };
+    }
+}
+
+/// Writes as many other bytes to a file and puts the time of its last change back.
+fn disguise(path: &Path) -> std::io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_file() || found.len() == 0 {
+        return Ok(());
+    }
+    let mut bytes = fs::read(path)?;
+    bytes[0] = bytes[0].wrapping_add(1);
+    let file = fs::File::options().write(true).open(path)?;
+    (&file).write_all(&bytes)?;
+    file.set_modified(found.modified()?)
+}
+
+/// Stores a byte through a mapping, from a process of its own: this one has no mappings.
+fn store_through_mapping(path: &Path, byte: u8) {
+    let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
+    let script = "import mmap,sys\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\nm[0]=int(sys.argv[2])";
+    if is_file && testkit::has_program("python3") {
+        let _ = testkit::clean_command("python3").args(["-c", script]).arg(path).arg(byte.to_string()).status();
     }
 }
 
 /// Makes room for something: whatever is there goes. Not through a link in the path, which may lead out of the project.
 fn clear(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        fs::remove_dir_all(path).expect("a directory of ours");
+        let _ = fs::remove_dir_all(path);
     } else {
         let _ = fs::remove_file(path);
     }
 }
 
 /// What a checkpoint of this state holds.
-pub(super) fn held(state: &State) -> BTreeMap<Vec<u8>, Held> {
-    let rules = Rules::of(state);
+pub(super) fn held(state: &State, excludes: bool) -> BTreeMap<Vec<u8>, Held> {
+    let rules = Scope::of(state, excludes);
     let in_scope = state.iter().filter(|(path, _)| !rules.ignore(path));
     in_scope.filter_map(|(path, node)| Some((path.clone(), as_held(node)?))).collect()
 }
@@ -206,12 +330,17 @@ pub(super) struct Went<'a> {
     pub(super) before: &'a State,
     pub(super) after: &'a State,
     pub(super) want: &'a State,
+    /// The rules before it, and those of the checkpoint.
+    pub(super) rules: [Scope; 2],
     /// All that was asked for; everything, if there are none.
     pub(super) paths: &'a [Vec<u8>],
     /// Whether nothing was left as it was.
     pub(super) is_all: bool,
-    /// Whether the checkpoint lost some of what it held to a purge.
-    pub(super) is_purged: bool,
+    /// Whether files that no checkpoint covers go aside.
+    pub(super) moves_aside: bool,
+    /// Whether the checkpoint holds what its state has, no more and no less: no purge took some of it out, and no restore
+    /// put files out of scope into it.
+    pub(super) is_plain: bool,
     pub(super) words: &'a str,
 }
 
@@ -222,15 +351,32 @@ impl Went<'_> {
 
     /// It did what it should, and nothing else.
     pub(super) fn check(&self) {
-        let rules = Rules::of(self.before);
-        if rules == Rules::of(self.want) && !self.is_purged {
-            self.check_to_the_last_bit(rules);
+        let [now, then] = &self.rules;
+        if now == then && self.is_plain && !self.moves_aside {
+            self.check_to_the_last_bit(now);
         } else {
             self.check_files();
         }
+        // A restore of any other one may also remove what it made out of scope, which is saved first.
+        if self.is_plain {
+            self.check_nothing_is_lost();
+        }
     }
 
-    fn check_to_the_last_bit(&self, rules: Rules) {
+    /// What no checkpoint covers is where it was, or beside it.
+    fn check_nothing_is_lost(&self) {
+        let [now, then] = &self.rules;
+        // What restored rules bring into scope is in the safety checkpoint.
+        let is_uncovered = |path: &[u8]| now.ignore(path) && (then.ignore(path) || !self.paths.is_empty());
+        let files = self.before.iter().filter(|(path, node)| !is_dir(node) && is_uncovered(path));
+        for (path, node) in files {
+            let is_aside = |(other, found): (&Vec<u8>, &Node)| found == node && without_aside(other) == *path;
+            let is_there = self.after.get(path) == Some(node) || self.moves_aside && self.after.iter().any(is_aside);
+            assert!(is_there, "{} is lost after {}", String::from_utf8_lossy(path), self.words);
+        }
+    }
+
+    fn check_to_the_last_bit(&self, rules: &Scope) {
         let Self { before, after, want, paths, is_all, words, .. } = *self;
         let is_ignored = |path: &[u8]| rules.ignore(path);
         let is_meant = |path: &[u8]| self.is_meant(path);
@@ -263,20 +409,30 @@ impl Went<'_> {
         }
     }
 
-    /// The rules were others then, or some of the checkpoint is gone: files only, and what was in scope at one of the two
-    /// times alone is either as it was or as the checkpoint has it.
+    /// The rules were others then, or the checkpoint holds more or less than its state has: files only, and what was in
+    /// scope at one of the two times alone is as it was or as the checkpoint has it. What restored rules bring into scope is
+    /// as the checkpoint has it.
     pub(super) fn check_files(&self) {
-        let (now, then) = (Rules::of(self.before), Rules::of(self.want));
+        let [now, then] = &self.rules;
         let held = |state: &State, path: &Vec<u8>| state.get(path).and_then(as_held);
         let all = self.before.keys().chain(self.after.keys()).chain(self.want.keys());
+        let is_whole = self.is_all && self.is_plain && self.paths.is_empty();
         for path in all {
             let [before, after, want] = [self.before, self.after, self.want].map(|state| held(state, path));
-            let is_right = if !self.is_meant(path) {
+            let is_kept = after == before || before.is_none() && after == want;
+            let is_right = if without_aside(path) != *path {
+                // It went aside, came back, or was made since.
+                true
+            } else if !self.is_meant(path) {
                 after == before
+            } else if now.excludes(path) || then.excludes(path) {
+                is_kept || self.moves_aside || after == want || after.is_none()
+            } else if now.ignore(path) && then.ignore(path) {
+                is_kept || self.moves_aside || after == want && !self.is_plain
             } else if now.ignore(path) {
-                after == before || before.is_none() && after == want
+                after == want || !is_whole && (is_kept || self.moves_aside || after.is_none())
             } else if then.ignore(path) {
-                after == before || after.is_none()
+                after == before || after.is_none() || after == want
             } else {
                 after == want || !self.is_all
             };
@@ -284,4 +440,13 @@ impl Went<'_> {
             assert!(is_right, "{shown} after {}: was {before:?}, is {after:?}, then {want:?}", self.words);
         }
     }
+}
+
+/// The path that something had before it went aside.
+fn without_aside(path: &[u8]) -> Vec<u8> {
+    let own = |name: &[u8]| {
+        let at = name.windows(11).position(|part| part == b".uncovered-").unwrap_or(name.len());
+        name[..at].to_vec()
+    };
+    path.split(|byte| *byte == b'/').map(own).collect::<Vec<_>>().join(&b'/')
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::call::{Answer, To, What, read_record};
-use super::files::{NAMES, Rules, Went, held};
+use super::files::{NAMES, held};
 use super::world::{Going, Kept, World, name_of, noted, number_in};
 use super::{Ending, PROJECTS, SESSIONS, Verb};
 use crate::kit::next_tick;
@@ -46,6 +46,7 @@ impl World<'_> {
                 Verb::Turn { session, .. } => Some(name_of(*session)),
                 _ => going.as_ref().and_then(|going| going.target.session.clone()),
             };
+            self.projects[number].undoable = None;
             self.adopt(number, states[number].clone(), restored, session);
             if was_stale {
                 self.go_stale(number);
@@ -69,7 +70,17 @@ impl World<'_> {
         let has_limit = self.max_total_size_mb > 0;
         let kept = &mut self.projects[number].kept;
         if let Some(id) = listed.last().filter(|id| kept.last().is_none_or(|newest| newest.id != **id)) {
-            kept.push(Kept { id: id.clone(), state, restored, session, record, is_purged: false });
+            let is_plain = restored.is_none();
+            kept.push(Kept {
+                id: id.clone(),
+                state,
+                restored,
+                session,
+                record,
+                is_plain,
+                excludes: self.excludes,
+                is_purged: false,
+            });
         }
         let gone = kept.len().saturating_sub(listed.len());
         assert!(gone == 0 || listed.len() >= keeps || has_limit, "{gone} are gone, and {} are left", listed.len());
@@ -116,20 +127,22 @@ impl World<'_> {
         let dir = self.projects[number].dir.clone();
         let between = state_of(&dir);
         let to = if ending == Ending::Continue { To::Continue } else { To::Abort };
-        let answer = self.call(What::Restore { dir: dir.clone(), to, paths: Vec::new() }).make();
+        let moves_aside = false;
+        let answer = self.call(What::Restore { dir: dir.clone(), to, paths: Vec::new(), moves_aside }).make();
         let between = between.into_iter().filter(|(path, _)| !is_left_over(path)).collect();
         self.adopt(number, between, None, going.target.session.clone());
         let after = state_of(&dir);
         let words = format!("{ending:?} of a killed {:?} {:?}: {answer:?}", going.verb, going.paths);
-        let (before, want, is_purged) = (&going.before, &going.target.state, going.target.is_purged);
-        let went = |is_all| Went { before, after: &after, want, paths: &going.paths, is_all, is_purged, words: &words };
+        let went = |is_all| self.went(going, &after, is_all, &words);
+        let before = &going.before;
         match (&answer, ending) {
             (Answer::Restored { left, .. }, Ending::Continue) => went(left.is_empty()).check(),
             (Answer::Restored { left, .. }, Ending::Abort) if left.is_empty() => {
-                assert_eq!(held(&after), held(before), "{words}");
+                assert_eq!(held(&after, self.excludes), held(before, self.excludes), "{words}");
             }
             (Answer::Restored { .. }, Ending::Abort) => {
-                assert!(before.keys().any(|path| Rules::of(before).ignore(path)), "{words}");
+                let rules = self.rules_of(before);
+                assert!(before.keys().any(|path| rules.ignore(path)), "{words}");
             }
             // It had not begun, or was over.
             (Answer::Failed { kind, .. }, _) if kind == "not_found" => {

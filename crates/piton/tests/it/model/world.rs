@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use testkit::{Sandbox, space};
 
 use super::call::{Answer, Call, Processes, To, What, read_record};
-use super::files::{NAMES, Rules, Went, held, is_within};
+use super::files::{NAMES, Scope, held, is_within};
 use super::{PROJECTS, SESSIONS, Step, Verb};
 use crate::kit::next_tick;
-use crate::restore_kit::{State, assert_same, state_of};
+use crate::restore_kit::{State, state_of};
 
 /// A session record: who wrote it, and the steps that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub(super) struct Kept {
     pub(super) session: Option<String>,
     pub(super) record: Option<Noted>,
     pub(super) is_purged: bool,
+    /// Whether it holds what its state has in scope: no purge took some of it out, and no restore put more into it.
+    pub(super) is_plain: bool,
+    /// Whether the settings left some names out when it was taken.
+    pub(super) excludes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +47,8 @@ pub(super) struct Project {
     pub(super) turns: BTreeMap<String, (Vec<String>, bool)>,
     /// Whether nobody has used it for longer than it is kept.
     pub(super) is_stale: bool,
+    /// The files before the last restore and after it: as long as they are so, undo gives back the former.
+    pub(super) undoable: Option<(State, State)>,
 }
 
 /// A restore under way: what there was, what there is to be, and of which paths.
@@ -51,6 +57,7 @@ pub(super) struct Going {
     pub(super) target: Kept,
     pub(super) verb: To,
     pub(super) paths: Vec<Vec<u8>>,
+    pub(super) moves_aside: bool,
 }
 
 pub(super) struct World<'a> {
@@ -60,6 +67,7 @@ pub(super) struct World<'a> {
     pub(super) sessions: BTreeMap<String, Noted>,
     pub(super) max_snapshots: u64,
     pub(super) max_total_size_mb: u64,
+    pub(super) excludes: bool,
     pub(super) count: u64,
 }
 
@@ -75,12 +83,14 @@ pub(super) fn noted(record: Option<Value>) -> Option<Noted> {
 
 impl<'a> World<'a> {
     pub(super) fn new(processes: &'a mut Processes) -> Self {
-        let sandbox = Sandbox::new();
+        let sandbox =
+            std::env::var_os("PITON_MODEL_DIR").map_or_else(Sandbox::new, |dir| Sandbox::new_in(dir.as_ref()));
         let project =
             |number| Project { dir: sandbox.other_project(&format!("project-{number}")), ..Project::default() };
         let projects = (0..PROJECTS).map(project).collect();
         let sessions = BTreeMap::new();
-        Self { sandbox, processes, projects, sessions, max_snapshots: 4, max_total_size_mb: 0, count: 0 }
+        let (max_snapshots, max_total_size_mb) = (4, 0);
+        Self { sandbox, processes, projects, sessions, max_snapshots, max_total_size_mb, excludes: false, count: 0 }
     }
 
     /// Makes a step, and compares everything.
@@ -89,6 +99,10 @@ impl<'a> World<'a> {
             Step::Edit { project, edit } => edit.make(&self.projects[*project].dir),
             Step::Limits { max_snapshots, max_total_size_mb } => {
                 (self.max_snapshots, self.max_total_size_mb) = (*max_snapshots, *max_total_size_mb);
+            }
+            Step::Exclude { excludes } => {
+                self.excludes = *excludes;
+                self.projects.iter_mut().for_each(|project| project.undoable = None);
             }
             Step::GoStale { project } => self.go_stale(*project),
             Step::Run { process, verb } => {
@@ -208,7 +222,7 @@ impl<'a> World<'a> {
             Verb::Restore { project, .. } | Verb::Undo { project, .. } => {
                 let going = going.as_ref().expect("made above");
                 let paths = if matches!(going.verb, To::Named(_)) { going.paths.clone() } else { Vec::new() };
-                What::Restore { dir: dir(project), to: going.verb.clone(), paths }
+                What::Restore { dir: dir(project), to: going.verb.clone(), paths, moves_aside: going.moves_aside }
             }
             Verb::Prune { gone } => {
                 if let Some(gone) = gone {
@@ -237,6 +251,7 @@ impl<'a> World<'a> {
             home: self.sandbox.home(),
             max_snapshots: self.max_snapshots,
             max_total_size_mb: self.max_total_size_mb,
+            excludes: self.excludes,
             what,
         }
     }
@@ -244,12 +259,15 @@ impl<'a> World<'a> {
     fn going(&self, verb: &Verb) -> Option<Going> {
         let project = &self.projects[verb.project()?];
         let before = state_of(&project.dir);
+        let moves_aside = matches!(verb, Verb::Restore { moves_aside: true, .. });
         let (target, verb, paths) = match verb {
             Verb::Restore { checkpoint, path, .. } => {
                 let target = &project.kept[checkpoint.checked_rem(project.kept.len())?];
-                let rules = [Rules::of(&before), Rules::of(&target.state)];
-                let can_be_asked_for = |path: &&Vec<u8>| !rules.iter().any(|rules| rules.ignore(path));
-                let paths: Vec<_> = target.state.keys().filter(can_be_asked_for).collect();
+                let (now, then) = (self.rules_of(&before), Scope::of(&target.state, target.excludes));
+                // What the checkpoint has, and what was made since.
+                let held = target.state.keys().filter(|path| !then.ignore(path));
+                let made = before.keys().filter(|path| !now.ignore(path) && !target.state.contains_key(*path));
+                let paths: Vec<_> = held.chain(made.filter(|path| !then.ignore(path))).collect();
                 let at = path.and_then(|path| path.checked_rem(paths.len()));
                 let paths = at.map(|at| paths[at].clone()).into_iter().collect();
                 (target, To::Named(target.id.clone()), paths)
@@ -261,7 +279,7 @@ impl<'a> World<'a> {
             }
             _ => return None,
         };
-        Some(Going { before, target: target.clone(), verb, paths })
+        Some(Going { before, target: target.clone(), verb, paths, moves_aside })
     }
 
     /// Makes the store believe that nobody has used a project for longer than it is kept.
@@ -271,7 +289,7 @@ impl<'a> World<'a> {
         let path = self.sandbox.store().join("projects").join(format!("{id}.json"));
         let Ok(text) = fs::read_to_string(&path) else { return };
         let mut record: Value = serde_json::from_str(&text).expect("JSON");
-        record["last_touch"] = json!(1_000_000_000.5);
+        record["last_touch"] = json!(1_600_000_000.5);
         fs::write(path, record.to_string()).expect("a file");
         project.is_stale = true;
     }
@@ -330,7 +348,18 @@ impl<'a> World<'a> {
             Answer::Taken(id) => {
                 project.is_stale = false;
                 assert!(!project.kept.iter().any(|kept| kept.id == id), "an id that was there before");
-                project.kept.push(Kept { id, state, restored: None, session, record, is_purged: false });
+                let excludes = self.excludes;
+                project.kept.push(Kept {
+                    id,
+                    state,
+                    restored: None,
+                    session,
+                    record,
+                    is_plain: true,
+                    excludes,
+                    is_purged: false,
+                });
+                project.undoable = None;
                 project.kept.drain(..project.kept.len().saturating_sub(keeps));
                 if has_limit {
                     let bytes = space::bytes_below(&self.sandbox.store());
@@ -340,11 +369,14 @@ impl<'a> World<'a> {
             Answer::Unchanged(id) => {
                 project.is_stale = false;
                 let newest = project.kept.last().expect("a checkpoint that is the same");
-                assert_eq!((&id, held(&newest.state)), (&newest.id, held(&state)), "unchanged since");
+                let then =
+                    if newest.is_plain { held(&newest.state, newest.excludes) } else { self.sandbox.held_by(&id) };
+                assert_eq!((&id, then), (&newest.id, held(&state, self.excludes)), "unchanged since");
             }
             Answer::Skipped(why) if why == "empty" => {
                 project.is_stale = false;
-                assert!(project.kept.is_empty() && held(&state).is_empty(), "{} is not empty", project.dir.display());
+                let is_empty = project.kept.is_empty() && held(&state, self.excludes).is_empty();
+                assert!(is_empty, "{} is not empty", project.dir.display());
             }
             Answer::Skipped(why) if why == "store_full" && has_limit => project.is_stale = false,
             other => panic!("a take came to {other:?}"),
@@ -355,8 +387,8 @@ impl<'a> World<'a> {
         let What::Diff { id, .. } = what else { panic!("no diff: {what:?}") };
         let (now, kept) = (state_of(&self.projects[number].dir), &self.projects[number].kept);
         let then = kept.iter().find(|kept| kept.id == *id).expect("it was there");
-        if Rules::of(&now) == Rules::of(&then.state) {
-            let (now, then) = (held(&now), held(&then.state));
+        if self.rules_of(&now) == Scope::of(&then.state, then.excludes) && then.is_plain {
+            let (now, then) = (held(&now, self.excludes), held(&then.state, then.excludes));
             let mut differing: Vec<_> =
                 now.keys().chain(then.keys()).filter(|path| now.get(*path) != then.get(*path)).collect();
             differing.sort();
@@ -365,36 +397,6 @@ impl<'a> World<'a> {
             // Permission bits that git does not have may be told, too.
             assert!(differing.iter().all(|path| found.contains(path)), "{found:?} differ, and not {differing:?}");
             assert!(found.iter().all(|path| now.contains_key(*path) || then.contains_key(*path)), "{found:?}");
-        }
-    }
-
-    fn note_restored(&mut self, number: usize, going: &Going, answer: Answer) {
-        let Going { before, target, verb, paths } = going;
-        let after = state_of(&self.projects[number].dir);
-        let words = format!("{verb:?} of {} {paths:?}: {answer:?}", target.id);
-        let (safety, left) = match answer {
-            Answer::Restored { safety, left } => (safety, left),
-            // A path that a purge has taken out.
-            Answer::Failed { kind, .. } if kind == "not_found" && target.is_purged && !paths.is_empty() => {
-                (None, paths.clone())
-            }
-            _ => panic!("{words}"),
-        };
-        let (is_all, is_purged) = (left.is_empty(), target.is_purged);
-        Went { before, after: &after, want: &target.state, paths, is_all, is_purged, words: &words }.check();
-        let Some(id) = safety else {
-            return assert_same(&after, before, &format!("nothing was to be done: {words}"));
-        };
-        let session = target.session.clone();
-        let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
-        let restored = Some((*verb == To::Undo, paths.clone()));
-        let project = &mut self.projects[number];
-        project.is_stale = false;
-        let state = before.clone();
-        project.kept.push(Kept { id, state, restored, session: session.clone(), record, is_purged: false });
-        // The record follows the files, where all of them went back.
-        if let (Some(session), Some(record), true, true) = (session, &target.record, is_all, paths.is_empty()) {
-            self.sessions.insert(session, record.clone());
         }
     }
 
@@ -432,8 +434,12 @@ impl<'a> World<'a> {
     }
 
     fn note_purged(&mut self, number: usize, path: &[u8], answer: Answer) {
+        self.projects[number].undoable = None;
         let kept = &mut self.projects[number].kept;
-        let holds = |kept: &Kept| held(&kept.state).keys().any(|other| is_within(other, path));
+        let holds = |kept: &Kept| {
+            let held = if kept.is_plain { held(&kept.state, kept.excludes) } else { self.sandbox.held_by(&kept.id) };
+            held.keys().any(|other| is_within(other, path))
+        };
         let first = kept.iter().position(holds);
         match (answer, first) {
             (Answer::Purged(ids), Some(first)) => {
@@ -504,7 +510,12 @@ impl<'a> World<'a> {
             return;
         }
         for kept in self.projects.iter().flat_map(|project| &project.kept) {
-            assert_eq!(self.sandbox.held_by(&kept.id), held(&kept.state), "what {} holds", kept.id);
+            let (found, held) = (self.sandbox.held_by(&kept.id), held(&kept.state, kept.excludes));
+            if kept.is_plain {
+                assert_eq!(found, held, "what {} holds", kept.id);
+            }
+            let is_right = kept.is_purged || held.iter().all(|(path, held)| found.get(path) == Some(held));
+            assert!(is_right, "{} holds less than it should", kept.id);
         }
         self.sandbox.assert_store_is_whole();
     }
@@ -513,8 +524,9 @@ impl<'a> World<'a> {
 impl Kept {
     /// A purge took a path out of it.
     pub(super) fn lose(&mut self, path: &[u8]) {
-        let rules = Rules::of(&self.state);
+        let rules = Scope::of(&self.state, self.excludes);
         self.state.retain(|other, _| !is_within(other, path) || rules.ignore(other));
+        self.is_plain = false;
         self.is_purged = true;
     }
 }

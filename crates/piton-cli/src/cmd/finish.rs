@@ -1,0 +1,111 @@
+//! Completing a checkpoint that ran out of time, beside everything else.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use piton::{Attempt, Completion, Ensured, Event, Level, Moment, Origin, Progress, Project, Store};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::context::Context;
+use crate::output::Output;
+use crate::upkeep;
+
+/// Longer than that a project is not worked on for one prompt.
+const LIMIT: Duration = Duration::from_secs(10 * 60);
+/// After this long an attempt keeps what it has read: a process that is killed loses no more.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// How soon another process that waits is noticed.
+const POLL: Duration = Duration::from_millis(20);
+/// How long the project is left to others between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Complete a checkpoint that ran out of time (run by piton itself, beside everything else)
+#[derive(Debug, Args)]
+pub(crate) struct Finish {}
+
+/// Says nothing: what went wrong shows in `piton status`.
+pub(crate) fn run(global: &Global, output: &Output) -> ExitCode {
+    upkeep::stand_back();
+    let done = Context::careful(global, &mut Vec::new()).and_then(|context| finish(&context));
+    match done {
+        Ok(done) => {
+            output.json(&done);
+            output.done()
+        }
+        Err(error) => output.error(&error),
+    }
+}
+
+fn finish(context: &Context) -> anyhow::Result<Value> {
+    let Some(store) = context.existing_store()? else { return Ok(json!({"done": "nothing"})) };
+    let project = Project::at(&context.dir, context.home.as_deref())?;
+    let Some(completion) = Completion::begin(&store, &project)? else { return Ok(json!({"done": "busy"})) };
+    let began = Instant::now();
+    let note = |origin: &Origin, time: Moment, what: String| {
+        let Origin { agent, session, turn } = origin.clone();
+        let (level, project) = (Level::Unprotected, Some(project.dir().to_owned()));
+        context.journal().note(&Event { time, level, agent, session, turn, project, what });
+    };
+    loop {
+        match attempt(&completion, context, began) {
+            Ok(Attempt::Stopped) if began.elapsed() < LIMIT => thread::sleep(PAUSE),
+            Ok(Attempt::Done { report, origin, since }) => {
+                let ensured = Ensured { dir: project.dir().to_owned(), report: Ok(*report), is_unfinished: false };
+                if ensured.checkpoint().is_some() {
+                    context.journal().note_protected_turn(project.dir(), &origin, Context::now());
+                    drop(completion);
+                    maintain(&store, context);
+                } else if let Some(why) = ensured.missed(&context.settings) {
+                    note(&origin, since, why);
+                }
+                let id = ensured.checkpoint().map(|id| id.to_string());
+                return Ok(json!({"done": "finished", "id": id}));
+            }
+            Ok(Attempt::Stopped) => {
+                let why = "it could not be completed in 10 minutes; the next try goes on from there".to_owned();
+                completion.origin().iter().for_each(|(origin, since)| note(origin, *since, why.clone()));
+                completion.give_up()?;
+                return Ok(json!({"done": "stopped"}));
+            }
+            Ok(_) => return Ok(json!({"done": "nothing"})),
+            Err(error) => {
+                // The request stays: the next hook tries again.
+                completion.origin().iter().for_each(|(origin, since)| note(origin, *since, error.to_string()));
+                return Err(error.into());
+            }
+        }
+    }
+}
+
+/// Works on the checkpoint until its time is up or another process waits.
+fn attempt(completion: &Completion<'_>, context: &Context, began: Instant) -> piton::Result<Attempt> {
+    let (progress, is_over) = (Progress::default(), AtomicBool::new(false));
+    let until = Instant::now() + ATTEMPT.min(LIMIT.saturating_sub(began.elapsed()));
+    thread::scope(|scope| {
+        let watch = || {
+            while !is_over.load(Ordering::Relaxed) {
+                if Instant::now() >= until || completion.must_make_way() {
+                    progress.stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+                thread::park_timeout(POLL);
+            }
+        };
+        // Without a watcher nothing is held up for longer than one attempt at everything.
+        let watcher = thread::Builder::new().spawn_scoped(scope, watch);
+        let done = completion.attempt(&context.settings, &progress);
+        is_over.store(true, Ordering::Relaxed);
+        if let Ok(watcher) = watcher {
+            watcher.thread().unpark();
+        }
+        done
+    })
+}
+
+fn maintain(store: &Store, context: &Context) {
+    upkeep::start_if_due(store, &context.settings, context.config.as_deref());
+}

@@ -1,0 +1,88 @@
+//! What came of making sure of a checkpoint for an agent, and why it goes on without protection.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::id::CheckpointId;
+use crate::settings::Settings;
+use crate::skipped::SkipReason;
+use crate::take::{Outcome, Report, WhySkipped};
+
+/// What came of making sure of a checkpoint.
+#[derive(Debug)]
+pub struct Ensured {
+    /// The project, by its directory; what was asked for, where that is none.
+    pub dir: PathBuf,
+    /// What came of it. An error is in the journal already.
+    pub report: Result<Report>,
+    /// Whether it ran out of time, and waits for [`crate::Completion`].
+    pub is_unfinished: bool,
+}
+
+impl Ensured {
+    pub(crate) fn declined(dir: &Path, why: WhySkipped) -> Self {
+        Self { dir: dir.to_owned(), report: Ok(Report::declined(why)), is_unfinished: false }
+    }
+
+    pub(crate) fn failed(dir: &Path, error: Error) -> Self {
+        Self { dir: dir.to_owned(), report: Err(error), is_unfinished: false }
+    }
+
+    /// The checkpoint that holds the files as they are, if this call made sure of one.
+    pub fn checkpoint(&self) -> Option<CheckpointId> {
+        match self.report.as_ref().ok()?.outcome {
+            Outcome::Taken(id) | Outcome::Unchanged(id) => Some(id),
+            Outcome::Skipped(_) => None,
+        }
+    }
+
+    /// Returns true for a file that exists and that no project stands for.
+    pub(crate) fn is_outside(&self) -> bool {
+        let is_nothing = matches!(&self.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), .. }));
+        is_nothing && self.dir.is_file()
+    }
+
+    /// Why the agent goes on without protection; `None` where it has it, or needs none.
+    pub fn missed(&self, settings: &Settings) -> Option<String> {
+        match &self.report {
+            Err(error) => Some(match error.hint() {
+                Some(hint) => format!("{error} (hint: {hint})"),
+                None => error.to_string(),
+            }),
+            Ok(Report { unprotected: true, .. }) => {
+                Some("the ignore rules of this project leave out all or nearly all of its files".to_owned())
+            }
+            Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), skipped, .. })
+                if skipped.iter().any(|one| one.why == SkipReason::Unreadable) =>
+            {
+                Some("nothing in this project could be read".to_owned())
+            }
+            Ok(Report { held_by: Some(held_by), .. }) => Some(format!("the store was busy: {held_by}")),
+            Ok(Report { outcome: Outcome::Skipped(why), .. }) => explain(*why, settings),
+            Ok(Report { dropped_out, .. }) => dropped_out.first().map(|dir| {
+                let more =
+                    if dropped_out.len() > 1 { format!(" and {} more", dropped_out.len() - 1) } else { String::new() };
+                format!("{}/{more} cannot be read any more, and is in no new checkpoint", String::from_utf8_lossy(dir))
+            }),
+        }
+    }
+}
+
+fn explain(why: WhySkipped, settings: &Settings) -> Option<String> {
+    match why {
+        WhySkipped::Disabled | WhySkipped::AlreadyThisTurn | WhySkipped::Empty => None,
+        WhySkipped::TooBroad => Some("/, the home directory and what is around it are never taken".to_owned()),
+        WhySkipped::TooManyFiles => Some(format!("more files in scope than max_files allows ({})", settings.max_files)),
+        WhySkipped::Deadline => Some(format!(
+            "it would have taken longer than deadline_ms allows ({} ms), and goes on in the background",
+            settings.deadline_ms
+        )),
+        WhySkipped::Busy => Some("the store was busy for longer than deadline_ms allows".to_owned()),
+        WhySkipped::BeingCompleted => {
+            Some("an earlier checkpoint of this project is still being completed in the background".to_owned())
+        }
+        WhySkipped::StoreFull => {
+            Some(format!("the store has reached max_total_size_mb ({} MB)", settings.max_total_size_mb))
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Forgetting one project by name, and finding those that were recorded by mistake.
+
+use std::path::{Path, PathBuf};
+
+use super::{DroppedName, PruneReport, WhyDropped};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx;
+use crate::id::ProjectId;
+use crate::project;
+use crate::status::StatusProblem;
+use crate::store::{Aim, Store, Watch};
+use crate::time::Moment;
+
+/// Forgets the project in exactly this directory, with all its checkpoints, and gives back the space. The files in the
+/// directory are not touched, and neither are projects around or inside it. With `is_dry`, only reports.
+///
+/// Fails with `NotFound` if the store has no record of the directory, and with `Invalid` if a restore of it was cut short.
+pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watch) -> Result<PruneReport> {
+    let dir = fsx::canonical(dir).ok().or_else(|| fsx::canonical_of_missing(dir)).unwrap_or_else(|| dir.to_owned());
+    let id = ProjectId::of(&dir);
+    if !store.known_projects()?.contains(&id) {
+        return Err(Error::new(ErrorKind::NotFound, "forget")
+            .with_path(&dir)
+            .because("the store has no record of it")
+            .with_hint("`piton status --limit 0` lists the projects, each by its own directory"));
+    }
+    let mut report = PruneReport { scanned: 1, ..PruneReport::default() };
+    report.dropped.push(DroppedName { name: dir.display().to_string(), why: WhyDropped::Asked });
+    if is_dry {
+        return Ok(report);
+    }
+    let held = store.lock_gc_after_others(&watch.stop)?;
+    let before = store.base_bytes()?;
+    let last_touch = store.record(&id).last_touch();
+    if !store.forget_project(&id, last_touch, !dir.is_dir(), now, watch)? {
+        return Err(Error::new(ErrorKind::Invalid, "forget")
+            .with_path(&dir)
+            .because("it is in use, or a restore of it was cut short")
+            .with_hint("`piton restore --continue` there finishes a restore; then try again"));
+    }
+    report.problems.extend(store.collect(&held, Aim::All, None, now, watch).err().map(|error| error.to_string()));
+    report.bytes_freed = before.saturating_sub(store.base_bytes()?);
+    Ok(report)
+}
+
+/// The projects on record that should not be: those without any checkpoint, and unmarked directories in which other
+/// projects lie, which stand for everything in them that has no checkpoints of its own.
+pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
+    let known: Vec<(ProjectId, PathBuf)> =
+        store.known_projects()?.into_iter().filter_map(|id| Some((id.clone(), store.dir_of(&id)?))).collect();
+    let mut problems = Vec::new();
+    for (id, dir) in known.iter().filter(|(_, dir)| dir.is_dir()) {
+        let inside = known.iter().filter(|(_, other)| other != dir && other.starts_with(dir)).count();
+        let shown = dir.display();
+        let what = match inside {
+            _ if !store.knows(id) => format!("{shown} is on record as a project, and has no checkpoint"),
+            0 => continue,
+            _ if project::has_marker(dir) => continue,
+            1 => format!("{shown} is on record as a project, and another project lies in it"),
+            count => format!("{shown} is on record as a project, and {count} other projects lie in it"),
+        };
+        let hint = format!("if that is a mistake, `piton prune --forget {shown}` forgets it; no file in it is touched");
+        problems.push(StatusProblem { what, hint });
+    }
+    Ok(problems)
+}

@@ -1,0 +1,263 @@
+//! What stands where no checkpoint looks: files out of scope that are in the way of a restore, those that one moved aside,
+//! and those that one made there.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::CString;
+use std::io;
+
+use super::left::{Left, WhyLeft};
+use super::plan::RestorePlan;
+use super::planner::{Draft, Planner, ancestors};
+use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::relpath;
+use crate::skipped::SkipReason;
+use crate::store::{Checkpoint, EntryMode, TreeEntry};
+use crate::sys::{self, Dir, Kind, Stat};
+use crate::worktree::{Foresight, Reader};
+
+/// What stands in the place of a wanted file.
+enum Outside {
+    Nothing,
+    /// The wanted contents, in a file of this kind.
+    Same(Stat),
+    Differs,
+}
+
+/// What the restore after a checkpoint made out of scope.
+#[derive(Default)]
+pub(super) struct Made {
+    /// What is as that restore made it. A survey that looks at these finds them.
+    pub(super) as_made: BTreeSet<Vec<u8>>,
+    /// The files that changed since. No checkpoint may hold them.
+    pub(super) changed: Vec<Vec<u8>>,
+}
+
+impl Made {
+    /// Looks at what the restore after `target` made out of scope.
+    pub(super) fn after(target: &Checkpoint, root: &Dir) -> Self {
+        let mut made = Self::default();
+        for (path, id) in target.facts.restoring.iter().flat_map(|restoring| &restoring.outside) {
+            let Ok(stat) = stat(root, path) else { continue };
+            let is_as_made = match id {
+                None => stat.kind == Kind::Dir,
+                Some(id) => matches!(stat.kind, Kind::File | Kind::Link) && id_of(root, path, stat.kind) == Some(*id),
+            };
+            if is_as_made {
+                made.as_made.insert(path.clone());
+            } else if id.is_some() {
+                made.changed.push(path.clone());
+            }
+        }
+        made
+    }
+}
+
+fn stat(root: &Dir, path: &[u8]) -> io::Result<Stat> {
+    let (parent, name) = relpath::split(path);
+    root.open_dir(parent)?.stat_at(&CString::new(name)?)
+}
+
+/// The id of what a file or a link holds.
+fn id_of(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId> {
+    if kind != Kind::Link {
+        return Reader::new(root).id_of(path);
+    }
+    let (parent, name) = relpath::split(path);
+    let target = root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
+    IdHasher::of(ObjectKind::Blob, &target).ok()
+}
+
+impl Planner<'_> {
+    /// What a restore after this checkpoint gave another name gets its own back.
+    pub(super) fn find_moves(&self, plan: &mut RestorePlan) {
+        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
+            let (dir, own_name) = relpath::split(path);
+            let aside = relpath::join(dir, name);
+            let is_meant = self.is_meant(path) || self.is_meant(&aside);
+            if is_meant && relpath::is_allowed(name) && self.stat(&aside).is_ok() {
+                plan.backs.push((aside, own_name.to_vec()));
+            }
+        }
+        let first_try = self.safety.and_then(|safety| safety.facts.restoring.as_ref());
+        let set_aside = first_try.into_iter().flat_map(|restoring| &restoring.asides);
+        plan.set_aside.extend(set_aside.map(|(path, name)| relpath::join(relpath::split(path).0, name)));
+    }
+
+    /// Returns whether the restore after the target made this out of scope, where nothing stood.
+    pub(super) fn was_made_outside(&self, path: &[u8]) -> bool {
+        let mut asides = self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides);
+        self.made.is_some_and(|made| made.as_made.contains(path)) && !asides.any(|(aside, _)| aside == path)
+    }
+
+    /// Returns whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or
+    /// what is goes aside.
+    pub(super) fn may_write_outside(
+        &self,
+        path: &[u8],
+        entry: &TreeEntry,
+        why: SkipReason,
+        is_dir_unread: bool,
+        draft: &mut Draft<'_>,
+    ) -> bool {
+        let leave = |draft: &mut Draft<'_>| {
+            draft.plan.left.push(Left { path: path.to_vec(), why: WhyLeft::OutOfScope(why) });
+            false
+        };
+        if draft.plan.moves_from(path) {
+            return true;
+        }
+        match self.look_outside(path, entry) {
+            // No checkpoint could say that it was not there before, and no undo would remove it.
+            Outside::Nothing if is_dir_unread => return leave(draft),
+            Outside::Nothing => return true,
+            Outside::Same(now) if self.has_mode(path, &now, entry, draft) => {
+                draft.touched.insert(path.to_vec());
+                return false;
+            }
+            Outside::Same(_) | Outside::Differs => {}
+        }
+        match self.moves_aside {
+            Some(stamp) => {
+                self.move_aside(path, stamp, draft);
+                true
+            }
+            None => leave(draft),
+        }
+    }
+
+    /// Plans to give something a name that nothing else has.
+    pub(super) fn move_aside(&self, path: &[u8], stamp: &str, draft: &mut Draft<'_>) {
+        let (dir, own_name) = relpath::split(path);
+        let name = |number: usize| {
+            let number = if number == 1 { String::new() } else { format!("-{number}") };
+            [own_name, b".uncovered-", stamp.as_bytes(), number.as_bytes()].concat()
+        };
+        let is_free = |name: &Vec<u8>| {
+            let path = relpath::join(dir, name);
+            let is_planned = draft.plan.writes.iter().any(|write| write.path == path)
+                || draft.plan.make_dirs.iter().any(|(made, _)| *made == path);
+            !is_planned && self.stat(&path).is_err_and(|error| sys::is_gone(&error))
+        };
+        let name = (1..100).map(name).find(is_free).unwrap_or_else(|| name(100));
+        draft.plan.asides.push((path.to_vec(), name));
+    }
+
+    /// Returns whether a file out of scope has the permission bits that the checkpoint wants. A link has none.
+    fn has_mode(&self, path: &[u8], now: &Stat, entry: &TreeEntry, draft: &Draft<'_>) -> bool {
+        entry.mode == EntryMode::Link || now.mode & 0o777 == self.wanted_mode(path, now, entry, draft)
+    }
+
+    /// What stands in the place of a wanted file, where that is out of scope.
+    fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
+        let kind = match entry.mode {
+            EntryMode::Link => Kind::Link,
+            _ => Kind::File,
+        };
+        match self.stat(path) {
+            Ok(stat) if stat.kind == kind && self.id_of(path, kind) == Some(entry.id) => Outside::Same(stat),
+            Err(error) if sys::is_gone(&error) => Outside::Nothing,
+            _ => Outside::Differs,
+        }
+    }
+
+    /// Plans a wanted directory that is out of scope or in a place that is.
+    pub(super) fn want_dir_outside(&self, path: &[u8], draft: &mut Draft<'_>) {
+        let is_in_the_way = match self.stat(path) {
+            Ok(stat) => stat.kind != Kind::Dir,
+            Err(error) if sys::is_gone(&error) => false,
+            // One that cannot be looked at counts as one that is there.
+            Err(_) => return,
+        };
+        match self.moves_aside {
+            _ if !is_in_the_way && self.is_dir(path) => return,
+            _ if !is_in_the_way => {}
+            Some(stamp) => self.move_aside(path, stamp, draft),
+            None => drop(draft.blocked.insert(path.to_vec())),
+        }
+        draft.make_dir(path);
+    }
+
+    pub(super) fn stat(&self, path: &[u8]) -> io::Result<Stat> {
+        stat(self.root, path)
+    }
+
+    pub(super) fn id_of(&self, path: &[u8], kind: Kind) -> Option<ObjectId> {
+        id_of(self.root, path, kind)
+    }
+
+    /// Returns whether a directory stands there that is out of scope. One that cannot be looked at counts.
+    pub(super) fn is_dir(&self, path: &[u8]) -> bool {
+        match self.stat(path) {
+            Ok(stat) => stat.kind == Kind::Dir,
+            Err(error) => !sys::is_gone(&error),
+        }
+    }
+
+    /// Returns whether a wanted file comes with what is moved to its place, so that it need not be written.
+    pub(super) fn arrives(&self, path: &[u8], entry: &TreeEntry, draft: &mut Draft<'_>) -> bool {
+        let Some(source) = draft.plan.source_of(path) else { return false };
+        draft.touched.insert(path.to_vec());
+        !matches!(self.look_outside(&source, entry), Outside::Nothing)
+    }
+
+    /// Takes out of the plan what cannot be done because something stays in its place, and names it.
+    pub(super) fn foresee(&self, draft: &mut Draft<'_>) {
+        let Draft { plan, blocked, .. } = draft;
+        let makes_files = plan.writes.iter().any(|write| write.over.is_none());
+        if !makes_files && blocked.is_empty() && plan.left.is_empty() && plan.backs.is_empty() {
+            return;
+        }
+        let staying: HashSet<Vec<u8>> =
+            plan.left.iter().flat_map(|left| ancestors(&left.path)).map(<[u8]>::to_vec).collect();
+        plan.drop_dirs.retain(|dir| !staying.contains(dir));
+        let dropped: HashSet<&[u8]> = plan.drop_dirs.iter().map(Vec::as_slice).collect();
+        let dirs_now: HashSet<&[u8]> = self.survey.manifest.dirs.iter().map(|dir| &*dir.path).collect();
+        let sources: HashSet<&[u8]> = plan.backs.iter().map(|(from, _)| from.as_slice()).collect();
+        let stays = |path: &[u8]| dirs_now.contains(path) && !dropped.contains(path) && !sources.contains(path);
+        blocked.extend(
+            plan.writes
+                .iter()
+                .filter(|write| write.over.is_none() && stays(&write.path))
+                .map(|write| write.path.clone()),
+        );
+        let mut left = Vec::new();
+        if !blocked.is_empty() {
+            let is_blocked = |path: &[u8]| ancestors(path).any(|around| blocked.contains(around));
+            left.extend(plan.writes.extract_if(.., |write| is_blocked(&write.path)).map(|write| write.path));
+            left.extend(plan.make_dirs.extract_if(.., |(dir, _)| is_blocked(dir)).map(|(dir, _)| dir));
+            left.sort();
+            left.dedup();
+            left.retain(|path| !plan.left.iter().any(|left| left.path == *path));
+        }
+        plan.left.extend(left.into_iter().map(|path| Left { path, why: WhyLeft::InTheWay }));
+        self.foresee_moves(plan);
+    }
+
+    /// A move to a place where something stays is not made.
+    fn foresee_moves(&self, plan: &mut RestorePlan) {
+        let RestorePlan { backs, removes, drop_dirs, left, .. } = plan;
+        let sources: HashSet<Vec<u8>> = backs.iter().map(|(from, _)| from.clone()).collect();
+        backs.retain(|(from, name)| {
+            let place = relpath::join(relpath::split(from).0, name);
+            let goes = sources.contains(&place)
+                || removes.iter().any(|remove| remove.path == place)
+                || drop_dirs.contains(&place);
+            let is_free = goes || self.stat(&place).is_err_and(|error| sys::is_gone(&error));
+            if !is_free && !left.iter().any(|left| left.path == place) {
+                left.push(Left { path: place, why: WhyLeft::Changed });
+            }
+            is_free
+        });
+    }
+
+    /// Finds what the plan makes where no later scan looks: the safety checkpoint names it, so that undo finds it.
+    pub(super) fn find_outside(&self, plan: &mut RestorePlan) {
+        let mut foresight = Foresight::new(&self.survey.scope, self.root, self.rules_after);
+        let made = plan.writes.iter().filter(|write| write.over.is_none());
+        let files = made.filter(|write| !foresight.covers_file(&write.path));
+        let mut outside: Vec<_> = files.map(|write| (write.path.clone(), Some(write.id))).collect();
+        let dirs = plan.make_dirs.iter().filter(|(dir, _)| !foresight.covers_dir(dir));
+        outside.extend(dirs.map(|(dir, _)| (dir.clone(), None)));
+        plan.outside = outside;
+    }
+}

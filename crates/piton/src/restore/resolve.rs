@@ -1,0 +1,149 @@
+//! Which checkpoint a restore goes back to, and what of it.
+
+use super::RestoreTo;
+use super::left::{Left, WhyLeft};
+use super::plan::RestorePlan;
+use super::planner::Planner;
+use crate::error::{Error, ErrorKind, Result};
+use crate::history;
+use crate::id::CheckpointId;
+use crate::relpath;
+use crate::skipped::{Extent, SkipReason, Skipped};
+use crate::store::{Checkpoint, CheckpointKind, Intent, Readable, RestoreVerb};
+
+/// What a restore is about.
+pub(super) struct Resolved {
+    pub(super) target: Checkpoint,
+    pub(super) verb: Option<RestoreVerb>,
+    pub(super) paths: Vec<Vec<u8>>,
+    /// What the first try saved, where there was one.
+    pub(super) safety: Option<Checkpoint>,
+}
+
+/// Finds out what a restore is about. Fails where it is not found, and where another one has to be ended first.
+pub(super) fn resolve(
+    to: RestoreTo<'_>,
+    paths: &[Vec<u8>],
+    history: &Readable,
+    intent: Option<&Intent>,
+) -> Result<Resolved> {
+    let nothing = |what: &str, why: &str| Error::new(ErrorKind::NotFound, what.to_owned()).because(why.to_owned());
+    let by_id = |id: CheckpointId| history::find(history, &id.to_string()).cloned();
+    match (to, intent) {
+        (RestoreTo::Continue, Some(intent)) => {
+            let safety = by_id(intent.safety).ok();
+            Ok(Resolved { target: by_id(intent.target)?, verb: None, paths: intent.paths.clone(), safety })
+        }
+        (RestoreTo::Abort, Some(intent)) => {
+            Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone(), safety: None })
+        }
+        (RestoreTo::Continue | RestoreTo::Abort, None) => {
+            Err(nothing("go on with a restore", "none was cut short in this project")
+                .with_hint("`piton restore N` begins one, `piton undo` takes the last one back"))
+        }
+        (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
+            .because("an earlier one was cut short")
+            .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it")),
+        (RestoreTo::Named(name), None) => {
+            let target = history::find(history, name)?.clone();
+            Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths: paths.to_vec(), safety: None })
+        }
+        (RestoreTo::Undo | RestoreTo::Redo, None) => {
+            let last = history.checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
+            let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
+            let last = last.ok_or_else(|| {
+                nothing(verb, "nothing was restored in this project")
+                    .with_hint("`piton rollback` lists the checkpoints, `piton restore N` goes back to one")
+            })?;
+            let restoring = last.facts.restoring.as_ref();
+            if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
+                return Err(nothing("redo", "the last restore was no undo").with_hint("`piton undo` takes it back"));
+            }
+            let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
+            let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
+            Ok(Resolved { target: last.clone(), verb: Some(verb), paths, safety: None })
+        }
+    }
+}
+
+/// What is known of a path that somebody asked for.
+enum Asked {
+    /// The checkpoint holds it.
+    Held,
+    /// The checkpoint does not know it, and it is in scope: it goes.
+    New,
+    /// The checkpoint left it out for this reason.
+    LeftOut(SkipReason),
+    /// Neither; with why it is out of scope, if it is there.
+    Unknown(Option<SkipReason>),
+}
+
+impl Planner<'_> {
+    /// Checks the paths that were asked for by name, and adds to the plan what has to be said about them. Fails with
+    /// `NotFound` for one that neither the checkpoint nor the project knows.
+    pub(super) fn check_paths(&self, plan: &mut RestorePlan) -> Result<()> {
+        for path in self.paths {
+            match self.look_up(path)? {
+                Asked::Held => {}
+                Asked::New => self.name_what_stays(path, plan),
+                Asked::LeftOut(why) => {
+                    if !plan.left.iter().any(|left| relpath::is_within(&left.path, path)) {
+                        plan.left.push(Left { path: path.clone(), why: WhyLeft::left_out_then(why) });
+                    }
+                }
+                Asked::Unknown(why) => return Err(self.not_found(path, why)),
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(&self, path: &[u8]) -> Result<Asked> {
+        let target = &self.target.facts;
+        let is_known_dir =
+            |dir: &[u8]| target.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
+        if self.objects.entry_at(self.target.tree, path)?.is_some() || is_known_dir(path) {
+            return Ok(Asked::Held);
+        }
+        let (parent, name) = relpath::split(path);
+        let dirs = &self.survey.manifest.dirs;
+        let is_file = || {
+            let mut around = dirs.iter().filter(|dir| *dir.path == *parent);
+            around.any(|dir| dir.files.iter().any(|file| dir.name_of(file) == name))
+        };
+        if dirs.iter().any(|dir| *dir.path == *path && !dir.exceptional) || is_file() {
+            return Ok(Asked::New);
+        }
+        let is_there = || self.stat(path).is_ok();
+        let is_named = |skipped: &&Skipped| match skipped.extent {
+            Extent::File => skipped.path == path,
+            Extent::Dir(_) => relpath::is_within(path, &skipped.path),
+            Extent::Some(_) => relpath::is_within(path, &skipped.path) && is_there(),
+        };
+        if let Some(then) = target.skipped.iter().find(is_named) {
+            return Ok(Asked::LeftOut(then.why));
+        }
+        let mut now = self.survey.skipped.iter().filter(|now| relpath::is_within(path, &now.path));
+        Ok(Asked::Unknown(now.find(|_| is_there()).map(|now| now.why)))
+    }
+
+    /// A directory that was made since stays if it holds something out of scope. Whoever asked for it hears of that.
+    fn name_what_stays(&self, path: &[u8], plan: &mut RestorePlan) {
+        let is_told = plan.drop_dirs.iter().any(|dir| dir == path)
+            || plan.left.iter().any(|left| relpath::is_within(&left.path, path));
+        let mut staying = self.survey.skipped.iter().filter(|skipped| relpath::is_within(&skipped.path, path));
+        if let Some(skipped) = staying.next().filter(|_| !is_told) {
+            plan.left.push(Left { path: skipped.path.clone(), why: WhyLeft::OutOfScope(skipped.why) });
+        }
+    }
+
+    fn not_found(&self, path: &[u8], why: Option<SkipReason>) -> Error {
+        let shown = String::from_utf8_lossy(path);
+        let because = match why {
+            None => "it held no such file or directory, and there is none now".to_owned(),
+            Some(why) => format!("it held no such file or directory, and the one there now is out of scope ({why})"),
+        };
+        Error::new(ErrorKind::NotFound, format!("find {shown} in the checkpoint {}", self.target.id.short()))
+            .because(because)
+            .with_hint("`piton show --verbose` lists what a checkpoint holds")
+    }
+}

@@ -1,0 +1,158 @@
+//! The survey and the plan of a restore that may change ignore rules. What the restored rules bring into scope is surveyed,
+//! too, so that the safety checkpoint holds it and one run is enough.
+
+use std::collections::{HashMap, HashSet};
+
+use super::left::{Left, WhyLeft};
+use super::outside::Made;
+use super::plan::RestorePlan;
+use super::planner::Planner;
+use super::{RulesChanged, unsafe_to_restore};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ObjectKind;
+use crate::relpath;
+use crate::skipped::SkipReason;
+use crate::store::{Checkpoint, EntryMode, NewObjects};
+use crate::survey::{Extra, Ground, Survey, SurveyEnd, survey_with};
+use crate::sys::Dir;
+use crate::worktree::RulesAfter;
+
+/// How many bytes may have to be read for what restored rules bring into scope.
+const RESCOPED_BYTES_MAX: u64 = 512 << 20;
+
+/// Input of a plan.
+pub(super) struct Planning<'a> {
+    pub(super) ground: &'a Ground<'a>,
+    pub(super) new_objects: &'a NewObjects,
+    pub(super) root: &'a Dir,
+    pub(super) target: &'a Checkpoint,
+    pub(super) paths: &'a [Vec<u8>],
+    pub(super) moves_aside: Option<&'a str>,
+    pub(super) safety: Option<&'a Checkpoint>,
+    pub(super) made: &'a Made,
+    pub(super) checks_paths: bool,
+}
+
+/// A plan, and the survey that it was made from.
+pub(super) struct Planned {
+    pub(super) plan: RestorePlan,
+    pub(super) survey: Survey,
+    pub(super) rules: RulesChanged,
+}
+
+impl Planning<'_> {
+    pub(super) fn run(&self) -> Result<Planned> {
+        let extra = Extra { outside: Some(&self.made.as_made), ..Extra::default() };
+        let survey = match survey_with(self.ground, extra, self.new_objects)? {
+            SurveyEnd::Done(survey) => survey,
+            SurveyEnd::TooManyFiles => {
+                return Err(unsafe_to_restore("there are more files in scope than max_files allows"));
+            }
+            SurveyEnd::Stopped(_) => return Err(stopped()),
+        };
+        let plan = self.plan(&survey, None)?;
+        let files = plan.changed_rules();
+        let only_rules = !self.paths.is_empty() && self.paths.iter().all(|path| files.contains(path));
+        if files.is_empty() || only_rules {
+            return self.planned(plan, survey, RulesChanged { files, ..RulesChanged::default() });
+        }
+        self.run_with_rules(plan, survey, files)
+    }
+
+    /// Surveys and plans once more, with what the restored rules bring into scope.
+    fn run_with_rules(&self, plan: RestorePlan, survey: Survey, files: Vec<Vec<u8>>) -> Result<Planned> {
+        let kept: HashSet<Vec<u8>> = plan.left.iter().map(|left| left.path.clone()).collect();
+        let planner = self.planner(&survey, None);
+        let texts = self.texts_after(&planner, &kept)?;
+        let skipped_then = &self.target.facts.skipped;
+        let stays = |path: &[u8]| {
+            let is_left_out = || skipped_then.iter().any(|skipped| relpath::is_within(path, &skipped.path));
+            !is_meant(path, self.paths) || kept.contains(path) || is_left_out()
+        };
+        let rules_after = RulesAfter { texts, stays: &stays };
+        let outside = Some(&self.made.as_made);
+        let extra = Extra { outside, rules_after: Some(&rules_after), bytes_max: Some(RESCOPED_BYTES_MAX) };
+        let all = match survey_with(self.ground, extra, self.new_objects)? {
+            SurveyEnd::Done(all) => all,
+            SurveyEnd::TooManyFiles => {
+                let rules = RulesChanged { files, is_cut_short: true, ..RulesChanged::default() };
+                return self.planned(plan, survey, rules);
+            }
+            SurveyEnd::Stopped(_) => return Err(stopped()),
+        };
+        let still: HashSet<&[u8]> = all.skipped.iter().map(|skipped| skipped.path.as_slice()).collect();
+        let ignored = survey.skipped.iter().filter(|skipped| skipped.why == SkipReason::Ignored);
+        let rescoped = ignored.filter(|skipped| !still.contains(skipped.path.as_slice()));
+        let rescoped = rescoped.map(|skipped| skipped.path.clone()).filter(|path| is_meant(path, self.paths));
+        let mut rescoped: Vec<_> = rescoped.collect();
+        rescoped.sort();
+        let mut plan = self.plan(&all, Some(&rules_after))?;
+        self.planner(&all, Some(&rules_after)).find_outside(&mut plan);
+        self.name_changed(&all, &mut plan);
+        Ok(Planned { plan, survey: all, rules: RulesChanged { files, rescoped, is_cut_short: false } })
+    }
+
+    fn planned(&self, mut plan: RestorePlan, survey: Survey, rules: RulesChanged) -> Result<Planned> {
+        self.planner(&survey, None).find_outside(&mut plan);
+        self.name_changed(&survey, &mut plan);
+        Ok(Planned { plan, survey, rules })
+    }
+
+    fn plan(&self, survey: &Survey, rules_after: Option<&RulesAfter<'_>>) -> Result<RestorePlan> {
+        let planner = self.planner(survey, rules_after);
+        let mut plan = planner.plan()?;
+        if self.checks_paths {
+            planner.check_paths(&mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    fn planner<'b>(&'b self, survey: &'b Survey, rules_after: Option<&'b RulesAfter<'b>>) -> Planner<'b> {
+        Planner {
+            survey,
+            target: self.target,
+            objects: self.ground.objects,
+            root: self.root,
+            paths: self.paths,
+            moves_aside: self.moves_aside,
+            safety: self.safety,
+            made: Some(self.made),
+            rules_after,
+        }
+    }
+
+    /// The `.gitignore` files that the checkpoint holds and that will be there, by directory.
+    fn texts_after(&self, planner: &Planner<'_>, kept: &HashSet<Vec<u8>>) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
+        let mut texts = HashMap::new();
+        for file in planner.objects.compare_trees(None, Some(self.target.tree))? {
+            let (dir, name) = relpath::split(&file.path);
+            let is_rules = name == b".gitignore" && is_meant(&file.path, self.paths) && !kept.contains(&file.path);
+            if let Some((EntryMode::File | EntryMode::Executable, id)) = file.new.filter(|_| is_rules) {
+                texts.insert(dir.to_vec(), planner.objects.read(id, ObjectKind::Blob)?);
+            }
+        }
+        Ok(texts)
+    }
+
+    /// What the restore after the target made out of scope, and what changed since, stays.
+    fn name_changed(&self, survey: &Survey, plan: &mut RestorePlan) {
+        for path in &self.made.changed {
+            let is_in_scope = survey.manifest.dirs.iter().any(|dir| {
+                let mut files = dir.files.iter();
+                *dir.path == *relpath::split(path).0 && files.any(|file| dir.path_of(file) == *path)
+            });
+            let is_told = plan.left.iter().any(|left| left.path == *path);
+            if is_meant(path, self.paths) && !is_in_scope && !is_told {
+                plan.left.push(Left { path: path.clone(), why: WhyLeft::Changed });
+            }
+        }
+    }
+}
+
+fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {
+    paths.is_empty() || paths.iter().any(|wanted| relpath::is_within(path, wanted))
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched")
+}

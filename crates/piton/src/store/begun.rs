@@ -1,0 +1,146 @@
+//! Turns whose checkpoint is being taken: `local/begun/<name>`, one file an attempt, locked by the process that makes it and
+//! removed at its end. A file that is not locked was left by a process that was killed.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::{Origin, Store};
+use crate::error::Result;
+use crate::fsx;
+use crate::relpath::{escape, unescape};
+use crate::time::Moment;
+
+const BEGUN_BYTES_MAX: u64 = 64 << 10;
+
+/// An attempt to take a checkpoint for an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BegunHook {
+    pub(crate) origin: Origin,
+    pub(crate) project: PathBuf,
+    pub(crate) time: Moment,
+}
+
+/// Removes the file of an attempt when it is dropped.
+#[derive(Debug)]
+pub(crate) struct BegunMark {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Drop for BegunMark {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl BegunHook {
+    fn encode(&self) -> Vec<u8> {
+        let Origin { agent, session, turn } = &self.origin;
+        let Moment { secs, nanos, offset_secs } = self.time;
+        let value = json!({
+            "agent": agent, "session": session, "turn": turn, "project": escape(self.project.as_os_str().as_bytes()),
+            "secs": secs, "nanos": nanos, "offset_secs": offset_secs,
+        });
+        value.to_string().into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let project = unescape(value["project"].as_str()?.as_bytes())?;
+        let time = Moment {
+            secs: value["secs"].as_i64()?,
+            nanos: value["nanos"].as_u64()?.try_into().ok().filter(|nanos| *nanos < 1_000_000_000)?,
+            offset_secs: value["offset_secs"].as_i64()?.try_into().ok()?,
+        };
+        let origin = Origin { agent: text("agent"), session: text("session"), turn: text("turn") };
+        Some(Self { origin, project: std::ffi::OsString::from_vec(project).into(), time })
+    }
+}
+
+impl Store {
+    /// Notes that an attempt begins. The note goes when the returned mark is dropped, and stays where the process is killed.
+    pub(crate) fn mark_begun(&self, begun: &BegunHook) -> Result<BegunMark> {
+        let dir = self.layout.begun();
+        let mut temp = match fsx::temp_file(&dir) {
+            Ok(temp) => temp,
+            Err(_) => {
+                fsx::ensure_dir(&dir)?;
+                fsx::temp_file(&dir)?
+            }
+        };
+        let failed = |error| crate::error::Error::io("write", &dir, error);
+        // Locked before it has a name that readers look at.
+        temp.as_file().lock().and_then(|()| temp.write_all(&begun.encode())).map_err(failed)?;
+        let name = temp.path().file_name().unwrap_or_default().to_string_lossy().replacen(fsx::TEMP_PREFIX, "hook_", 1);
+        let path = dir.join(name);
+        let (file, temp) = temp.into_parts();
+        fsx::persist(temp, &path)?;
+        Ok(BegunMark { path, _locked: file })
+    }
+
+    /// Removes the notes of attempts whose process was killed, and hands each to `note` before. One that `note` could not
+    /// put on record stays.
+    pub(crate) fn take_killed(&self, mut note: impl FnMut(BegunHook) -> bool) {
+        let dir = self.layout.begun();
+        for name in fsx::names_in(&dir).unwrap_or_default() {
+            let path = dir.join(&name);
+            let is_temporary = name.as_encoded_bytes().starts_with(fsx::TEMP_PREFIX.as_bytes());
+            let Some(file) = File::open(&path).ok().filter(|file| !is_temporary && file.try_lock().is_ok()) else {
+                continue;
+            };
+            // Another process may have dealt with it in between.
+            if file.metadata().is_ok_and(|found| found.nlink() == 0) {
+                continue;
+            }
+            let begun = fsx::read_small(&path, BEGUN_BYTES_MAX).ok().flatten();
+            if begun.and_then(|bytes| BegunHook::decode(&bytes)).is_none_or(&mut note) {
+                let _ = fsx::remove_file(&path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::kit::{NOW, store};
+
+    fn begun() -> BegunHook {
+        let origin = Origin { agent: Some("claude".to_owned()), session: Some("s".to_owned()), turn: None };
+        let project = PathBuf::from(std::ffi::OsString::from_vec(b"/p/\xff x".to_vec()));
+        BegunHook { origin, project, time: NOW }
+    }
+
+    #[test]
+    fn an_attempt_that_ended_leaves_nothing_and_one_that_was_killed_is_told_once() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let mut told = Vec::new();
+        let mark = store.mark_begun(&begun()).expect("a file");
+        store.take_killed(|begun| {
+            told.push(begun);
+            true
+        });
+        assert_eq!(told, [], "it is still at work");
+        drop(mark);
+        assert_eq!(fsx::names_in(&store.layout.begun()).expect("names").len(), 0);
+        // The lock goes with the process, and the file stays.
+        let BegunMark { path, _locked: file } = &store.mark_begun(&begun()).expect("a file");
+        file.unlock().expect("unlocked");
+        store.take_killed(|_| false);
+        assert!(path.exists(), "it is not on record");
+        for _ in 0..2 {
+            store.take_killed(|begun| {
+                told.push(begun);
+                true
+            });
+        }
+        assert_eq!(told, [begun()]);
+    }
+}

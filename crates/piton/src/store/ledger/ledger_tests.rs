@@ -1,0 +1,302 @@
+//! K1 to K4, and the rows that turns are shown at.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use super::*;
+use crate::settings::PromptText;
+use crate::store::kit::{NOW, store};
+use crate::time::Moment;
+use crate::{CheckpointKind, History, Manager, Outcome, Progress, Project, Request, RestoreTo, Settings, TurnStart};
+
+fn id(byte: u8) -> ObjectId {
+    ObjectId::from_bytes([byte; 20])
+}
+
+fn record(turn: &str, before: u8) -> TurnRecord {
+    TurnRecord {
+        agent: Some("claude".to_owned()),
+        session: "s".to_owned(),
+        turn: turn.to_owned(),
+        time: Some(NOW),
+        prompted: true,
+        prompt: Some(format!("words of {turn}")),
+        before: Some(id(before)),
+        tree: Some(id(before + 100)),
+        mark: RewindMark {
+            transcript: Some(PathBuf::from("/t/ä b.jsonl")),
+            transcript_bytes: Some(7),
+            ordinal: Some(2),
+            ..RewindMark::default()
+        },
+        ..TurnRecord::default()
+    }
+}
+
+fn project() -> ProjectId {
+    ProjectId::of(Path::new("/p"))
+}
+
+fn turns(store: &Store) -> Vec<String> {
+    store.turn_records(&project()).into_iter().map(|record| record.turn).collect()
+}
+
+fn put(store: &Store, record: &TurnRecord) {
+    store.append_turn(&project(), record, || None).expect("a line");
+}
+
+/// K1.
+#[test]
+fn a_torn_line_costs_itself_alone() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    put(&store, &record("one", 1));
+    assert_eq!(store.turn_records(&project()), [record("one", 1)], "it comes back as it was");
+    let path = store.layout.ledger(&project());
+    let whole = fs::read(&path).expect("a ledger");
+    for length in 1..whole.len() {
+        fs::write(&path, [&whole[..], &whole[..length]].concat()).expect("a ledger");
+        put(&store, &record("two", 2));
+        assert_eq!(turns(&store), ["one", "two"], "torn after {length} bytes");
+    }
+    fs::write(&path, [b"\xff\xfe\n7\n[]\n{}\n{\"turn\":7}\n\n", &whole[..]].concat()).expect("a ledger");
+    assert_eq!(turns(&store), ["one"]);
+}
+
+/// K1.
+#[test]
+fn the_ledger_is_the_owners_alone_and_follows_no_link() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    put(&store, &record("one", 1));
+    let path = store.layout.ledger(&project());
+    let mode = |path: &Path| fs::metadata(path).expect("a file").permissions().mode() & 0o777;
+    assert_eq!([&store.layout.local(), &store.layout.ledgers(), &path].map(|path| mode(path)), [0o700, 0o700, 0o600]);
+    let other = temp.path().join("other");
+    fs::write(&other, "theirs").expect("a file");
+    fs::remove_file(&path).and_then(|()| std::os::unix::fs::symlink(&other, &path)).expect("a link");
+    store.append_turn(&project(), &record("two", 2), || None).expect_err("a link is in the way");
+    assert_eq!(fs::read(&other).expect("a file"), b"theirs");
+}
+
+/// K1.
+#[test]
+fn many_writers_at_once_lose_no_line() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            let store = &store;
+            scope.spawn(move || (0..50).for_each(|n| put(store, &record(&format!("{writer}-{n}"), 1))));
+        }
+        // K4: a rewrite in between.
+        let renamed = HashMap::from([(id(1), (id(2), id(3)))]);
+        (0..20).for_each(|_| store.rename_in_ledger(&project(), &renamed).expect("renamed"));
+    });
+    let found: HashSet<_> = turns(&store).into_iter().collect();
+    assert_eq!(found.len(), 200);
+}
+
+/// K2.
+#[test]
+fn a_later_line_adds_to_a_turn_and_unknown_keys_survive_a_rewrite() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    put(&store, &TurnRecord { before: None, tree: None, missed: Some("deadline".to_owned()), ..record("one", 1) });
+    let path = store.layout.ledger(&project());
+    let later = "{\"agent\":\"claude\",\"session\":\"s\",\"turn\":\"one\",\"ended\":\"soon\",\"before\":\"0101010101010101010101010101010101010101\"}\n{\"kind\":\"of another version\"}\n";
+    fs::write(&path, fs::read_to_string(&path).expect("a ledger") + later).expect("a ledger");
+    let found = store.turn_records(&project());
+    assert_eq!((found.len(), found[0].before, found[0].prompt.as_deref()), (1, Some(id(1)), Some("words of one")));
+    assert_eq!(store.forget_prompt("s", "one").expect("forgotten"), 1);
+    let text = fs::read_to_string(&path).expect("a ledger");
+    assert!(text.ends_with(later), "{text}");
+    assert!(!text.contains("words"), "{text}");
+    assert_eq!(store.forget_prompt("s", "one").expect("nothing"), 0);
+}
+
+/// K3.
+#[test]
+fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    let long = |turn: String, before| TurnRecord { prompt: Some("x".repeat(10_000)), ..record(&turn, before) };
+    put(&store, &record("first", 1));
+    let mut largest = 0;
+    for n in 0..400 {
+        let existing = || Some(HashSet::from([id(1), id(9)]));
+        store.append_turn(&project(), &long(format!("t{n}"), 2), existing).expect("a line");
+        largest = largest.max(fs::metadata(store.layout.ledger(&project())).expect("a ledger").len());
+    }
+    assert!(largest <= LEDGER_BYTES_MAX, "{largest}");
+    let kept = turns(&store);
+    assert_eq!((kept[0].as_str(), kept.last().map(String::as_str)), ("first", Some("t399")));
+    assert!(kept.len() > 50, "{}", kept.len());
+    // One state with very many prompts does not crowd out the others.
+    for n in 0..400 {
+        store
+            .append_turn(&project(), &long(format!("u{n}"), 9), || Some(HashSet::from([id(1), id(9)])))
+            .expect("a line");
+    }
+    assert_eq!(turns(&store)[0], "first");
+}
+
+/// A project with a file, and a manager that has begun a turn with these words.
+struct Played {
+    store: Store,
+    project: Project,
+    manager: Manager,
+    dir: PathBuf,
+    secs: i64,
+}
+
+impl Played {
+    fn new(temp: &tempfile::TempDir) -> Self {
+        let (store, dir) = (store(temp), temp.path().join("project"));
+        fs::create_dir(&dir).and_then(|()| fs::write(dir.join("file"), "1")).expect("a file");
+        let project = Project::at(&dir, None).expect("a project");
+        let settings =
+            Settings { enabled: true, deadline_ms: 60_000, prompt_text: PromptText::Short, ..Settings::default() };
+        let manager = Manager::new(store.base(), None, settings).for_agent("claude");
+        Self { store, project, manager, dir, secs: NOW.secs }
+    }
+
+    fn now(&mut self) -> Moment {
+        self.secs += 1;
+        Moment { secs: self.secs, ..NOW }
+    }
+
+    fn prompt(&mut self, session: &str, turn: &str, prompt: &str) {
+        let now = self.now();
+        let start = TurnStart { name: Some(turn.into()), prompt: Some(prompt.into()), ..TurnStart::default() };
+        self.manager.start_turn(session, start, now);
+        let ensured = self.manager.ensure_checkpoint(&self.dir, "prompt", now);
+        assert!(ensured.checkpoint().is_some(), "{ensured:?}");
+    }
+
+    fn take(&mut self, reason: &str) {
+        let request = Request { kind: CheckpointKind::Manual, reason: reason.into(), ..Request::default() };
+        let now = self.now();
+        crate::take(&self.store, &self.project, &request, &Settings::default(), now, &Progress::default())
+            .expect("taken");
+    }
+
+    fn headlines(&self) -> Vec<String> {
+        let history = History::of(&self.store, &self.project).expect("a history");
+        let shown = |one: &Checkpoint| match one.earlier_prompts() {
+            0 => one.headline(),
+            more => format!("{}  (+{more})", one.headline()),
+        };
+        history.checkpoints().iter().map(shown).collect()
+    }
+}
+
+#[test]
+fn every_prompt_that_began_from_a_state_is_at_its_row() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    for (turn, words) in [("t1", "what is this?"), ("t2", "and that?"), ("t3", "why?"), ("t4", "delete it all\nnow")] {
+        played.prompt("s", turn, words);
+    }
+    fs::write(played.dir.join("file"), "2").expect("a file");
+    played.take("by hand");
+    played.prompt("s", "t5", "again");
+    assert_eq!(played.headlines(), ["by hand; prompt: again", "prompt: delete it all  (+3)"]);
+    let history = History::of(&played.store, &played.project).expect("a history");
+    let row = history.find("2").expect("a row");
+    let turns: Vec<_> = row.turns.iter().map(|turn| turn.turn.as_str()).collect();
+    assert_eq!(turns, ["t4", "t3", "t2", "t1"]);
+    assert_eq!(row.reason, "prompt", "the words are not in the commit");
+    played.prompt("other", "u1", "from another session");
+    let history = History::of(&played.store, &played.project).expect("a history");
+    let row = history.find("1").expect("a row");
+    assert_eq!(row.turn_of(Some("s")).map(|turn| turn.turn.as_str()), Some("t5"));
+    assert_eq!(row.turn_of(Some("none")).map(|turn| turn.turn.as_str()), Some("u1"));
+}
+
+#[test]
+fn a_row_without_a_line_has_the_prompt_of_its_commit() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    let now = played.now();
+    played.manager.begin_turn("s", Some("old"), None, now);
+    played.manager.ensure_checkpoint(&played.dir, "prompt: old words", now);
+    fs::remove_file(played.store.layout.ledger(played.project.id())).expect("no ledger");
+    assert_eq!(played.headlines(), ["prompt: old words"]);
+    played.prompt("s", "new", "new words");
+    assert_eq!(played.headlines(), ["prompt: new words  (+1)"]);
+}
+
+#[test]
+fn a_commit_that_another_program_rewrote_is_found_by_its_tree() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    played.prompt("s", "t1", "words");
+    let mut checkpoints = {
+        let history = History::of(&played.store, &played.project).expect("a history");
+        history.checkpoints().to_vec()
+    };
+    (checkpoints[0].id, checkpoints[0].turns) = (id(77), Vec::new());
+    checkpoints[0].facts.origin = crate::Origin::default();
+    played.store.assign_turns(played.project.id(), &mut checkpoints);
+    assert_eq!(checkpoints[0].headline(), "prompt: words");
+}
+
+#[test]
+fn a_purge_a_forgotten_project_and_a_clear_reach_the_ledger() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    fs::write(played.dir.join("secret"), "s").expect("a file");
+    played.prompt("s", "turn-1", "words");
+    let (store, project) = (played.store.clone(), played.project.clone());
+    let report = crate::purge(&store, &project, &[b"secret".to_vec()], NOW, &crate::Watch::default()).expect("purged");
+    assert_eq!(played.headlines(), ["prompt: words"]);
+    let found = store.turn_records(project.id());
+    assert_eq!((found[0].before, found[0].formerly), (Some(report.rewritten[0].1), Some(report.rewritten[0].0)));
+    assert_eq!(crate::purge_prompt(&store, &project, "tur").expect_err("too short").kind(), ErrorKind::NotFound);
+    assert_eq!(crate::purge_prompt(&store, &project, "turn").expect("gone").turn, "turn-1");
+    assert_eq!(played.headlines(), ["prompt"]);
+    let stranger = ProjectId::of(Path::new("/nobody"));
+    store.append_turn(&stranger, &record("x", 1), || None).expect("a line");
+    store.remove_unknown_ledgers().expect("removed");
+    assert_eq!(store.projects_with_ledger().expect("ledgers"), [project.id().clone()]);
+    let touched = store.record(project.id()).last_touch();
+    assert!(store.forget_project(project.id(), touched, true, NOW, &crate::Watch::default()).expect("forgotten"));
+    assert!(store.projects_with_ledger().expect("ledgers").is_empty());
+    played.prompt("s", "turn-2", "words");
+    crate::clear(&store).expect("cleared");
+    assert!(!store.layout.local().exists());
+}
+
+#[test]
+fn a_turn_that_could_not_be_protected_is_in_the_ledger_with_the_reason() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    let settings = Settings { enabled: true, max_files: 1, ..Settings::default() };
+    fs::write(played.dir.join("another"), "2").expect("a file");
+    let mut manager = Manager::new(played.store.base(), None, settings);
+    let now = played.now();
+    manager.start_turn("s", TurnStart { prompt: Some("words".into()), ..TurnStart::default() }, now);
+    let ensured = manager.ensure_checkpoint(&played.dir, "prompt", now);
+    assert!(matches!(ensured.report.expect("an outcome").outcome, Outcome::Skipped(_)));
+    let found = played.store.turn_records(played.project.id());
+    assert_eq!((found[0].before, found[0].missed.as_deref()), (None, Some("too_many_files")));
+    assert_eq!(found[0].prompt.as_deref(), Some("words"));
+}
+
+#[test]
+fn an_undo_after_a_restore_keeps_the_rows_of_the_turns() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    played.prompt("s", "t1", "words");
+    fs::write(played.dir.join("file"), "2").expect("a file");
+    let now = played.now();
+    played
+        .manager
+        .restore(&played.dir, RestoreTo::Named("1"), crate::RestoreOptions::default(), now)
+        .expect("restored");
+    let headlines = played.headlines();
+    assert_eq!(headlines[1], "prompt: words");
+    assert!(headlines[0].starts_with("before restore to "), "{headlines:?}");
+}

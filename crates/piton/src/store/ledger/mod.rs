@@ -1,0 +1,284 @@
+//! The ledger: a line for every turn that began in a project, in `local/ledger/<project>.jsonl`.
+//!
+//! It lives beside the store, because prompts are words of the user and never part of a commit.
+//!
+//! - K1. A line is appended by one write. A torn or unreadable line is skipped, and the line after it is read.
+//! - K2. Lines of a later version and keys that this version does not know survive a rewrite.
+//! - K3. The file is bounded. At its limit the oldest lines go, those of checkpoints that still exist last.
+//! - K4. A rewrite replaces the whole file, and a writer that waited for it appends to the new one.
+//!
+//! Appends are not synced: a power cut may cost the words of the last prompts, never a checkpoint. Several lines about one
+//! turn are one record: keys of a later line replace those of an earlier one, so that the end of a turn can be added.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::{Checkpoint, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx::{self, Durability};
+use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::sys;
+
+mod rows;
+mod text;
+mod turn;
+
+pub(crate) use text::stored_prompt;
+pub use turn::{RewindMark, TurnRecord};
+
+/// The size at which a ledger is compacted.
+const LEDGER_BYTES_MAX: u64 = 1 << 20;
+/// The size at which it is compacted even if the checkpoints that still exist cannot be told.
+const POSTPONED_BYTES_MAX: u64 = 4 << 20;
+/// The size that a compaction leaves at most: so far below the limit that it is rare.
+const COMPACTED_BYTES_MAX: usize = 3 << 18;
+/// The largest ledger that is read, whoever wrote it.
+const READ_BYTES_MAX: u64 = 64 << 20;
+/// Lines of one checkpoint that a compaction keeps before all others.
+const TURNS_KEPT_OF_CHECKPOINT: usize = 50;
+/// Attempts to lock a ledger. A rewrite takes milliseconds.
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
+
+impl Store {
+    /// Appends a line about a turn. `existing` returns ids and trees of the project's checkpoints and is called only if
+    /// the ledger has reached its limit. Where it cannot tell, the ledger is compacted another time.
+    pub(crate) fn append_turn(
+        &self,
+        project: &ProjectId,
+        record: &TurnRecord,
+        existing: impl FnOnce() -> Option<HashSet<ObjectId>>,
+    ) -> Result<()> {
+        let path = self.layout.ledger(project);
+        let line = record.encode();
+        let mut file = match open_locked(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fsx::ensure_dir(&self.layout.ledgers())?;
+                open_locked(&path)
+            }
+            opened => opened,
+        }
+        .map_err(|error| Error::io("open", &path, error))?;
+        let size = file.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
+        if size + line.len() as u64 > LEDGER_BYTES_MAX {
+            let existing = existing();
+            if existing.is_some() || size > POSTPONED_BYTES_MAX {
+                let kept = compacted(&read_lines(&path)?, &existing.unwrap_or_default()).join("\n");
+                return fsx::replace(&path, format!("{kept}\n{line}").as_bytes(), Durability::Synced);
+            }
+        }
+        append(&mut file, size, &line).map_err(|error| Error::io("write", &path, error))
+    }
+
+    /// The turns of a project in the order in which they began. A ledger that cannot be read is an empty one: the
+    /// checkpoints do not depend on it.
+    pub(crate) fn turn_records(&self, project: &ProjectId) -> Vec<TurnRecord> {
+        merged(&read_lines(&self.layout.ledger(project)).unwrap_or_default())
+    }
+
+    /// Gives each checkpoint the turns that began from it.
+    pub(crate) fn assign_turns(&self, project: &ProjectId, checkpoints: &mut [Checkpoint]) {
+        rows::assign(checkpoints, self.turn_records(project));
+    }
+
+    /// Notes the new id and tree of checkpoints that are about to be replaced. The old id stays as `formerly`, so that
+    /// the ledger is right both before and after the ref moves.
+    pub(crate) fn rename_in_ledger(
+        &self,
+        project: &ProjectId,
+        new: &HashMap<CheckpointId, (CheckpointId, ObjectId)>,
+    ) -> Result<()> {
+        let id = |line: &Map<String, Value>, key: &str| ObjectId::from_hex(line.get(key)?.as_str()?.as_bytes());
+        self.rewrite_ledger(project, |line| {
+            let Some((id, tree)) = id(line, "before").and_then(|before| new.get(&before)) else { return false };
+            let before = line.insert("before".to_owned(), id.to_string().into());
+            line.insert("tree".to_owned(), tree.to_string().into());
+            line.insert("formerly".to_owned(), before.unwrap_or_default());
+            true
+        })?;
+        Ok(())
+    }
+
+    /// Removes the words of a turn from the ledger of every project. Returns how many lines held some.
+    pub(crate) fn forget_prompt(&self, session: &str, turn: &str) -> Result<usize> {
+        let is_meant = |line: &Map<String, Value>| {
+            let is = |key: &str, value: &str| line.get(key).and_then(Value::as_str) == Some(value);
+            is("session", session) && is("turn", turn)
+        };
+        let mut forgotten = 0;
+        for project in self.projects_with_ledger()? {
+            forgotten += self.rewrite_ledger(&project, |line| is_meant(line) && line.remove("prompt").is_some())?;
+        }
+        Ok(forgotten)
+    }
+
+    /// Changes lines in their place. Returns how many `change` has changed; without any, nothing is written.
+    fn rewrite_ledger(
+        &self,
+        project: &ProjectId,
+        mut change: impl FnMut(&mut Map<String, Value>) -> bool,
+    ) -> Result<usize> {
+        let path = self.layout.ledger(project);
+        if !fsx::is_there(&path)? {
+            return Ok(0);
+        }
+        let _held = open_locked(&path).map_err(|error| Error::io("open", &path, error))?;
+        let (mut changed, mut text) = (0, String::new());
+        for line in read_lines(&path)? {
+            let new = decode(&line).and_then(|mut keys| change(&mut keys).then(|| Value::Object(keys).to_string()));
+            changed += usize::from(new.is_some());
+            text.push_str(&new.unwrap_or(line));
+            text.push('\n');
+        }
+        if changed > 0 {
+            fsx::replace(&path, text.as_bytes(), Durability::Synced)?;
+        }
+        Ok(changed)
+    }
+
+    pub(super) fn remove_ledger(&self, project: &ProjectId) -> Result<()> {
+        fsx::remove_file(&self.layout.ledger(project))
+    }
+
+    /// Removes the ledgers of projects that the store does not know.
+    pub(crate) fn remove_unknown_ledgers(&self) -> Result<()> {
+        // In this order: a project has its record before its ledger.
+        let with_ledger = self.projects_with_ledger()?;
+        let known = self.known_projects()?;
+        let mut unknown = with_ledger.iter().filter(|project| !known.contains(*project));
+        unknown.try_for_each(|project| self.remove_ledger(project))
+    }
+
+    /// Removes all ledgers. Other files in the directory stay.
+    pub(super) fn remove_ledgers(&self) -> Result<()> {
+        self.projects_with_ledger()?.iter().try_for_each(|project| self.remove_ledger(project))?;
+        fsx::remove_beginning_with(fsx::TEMP_PREFIX, &self.layout.ledgers())?;
+        // Directories that hold other files stay.
+        let _ = fs::remove_dir(self.layout.ledgers());
+        let _ = fs::remove_dir(self.layout.local());
+        Ok(())
+    }
+
+    fn projects_with_ledger(&self) -> Result<Vec<ProjectId>> {
+        let names = fsx::names_in(&self.layout.ledgers())?;
+        Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".jsonl")?)).collect())
+    }
+}
+
+/// Opens a ledger to append to it and locks it. The file under the name may be replaced while this waits: then the new
+/// one is opened. A lock that stays taken is passed over, because a line that may be lost is better than none.
+fn open_locked(path: &Path) -> io::Result<File> {
+    let mut file = sys::open_to_append(path)?;
+    for _ in 0..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => {
+                let (opened, named) = (file.metadata()?, fs::symlink_metadata(path));
+                if !opened.is_file() {
+                    return Err(io::Error::other("it is not a regular file"));
+                }
+                if named.is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+                    return Ok(file);
+                }
+                file = sys::open_to_append(path)?;
+            }
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            // A file system without locks.
+            Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+    Ok(file)
+}
+
+fn append(file: &mut File, size: u64, line: &str) -> io::Result<()> {
+    let mut last = [b'\n'];
+    if size > 0 {
+        file.read_exact_at(&mut last, size - 1)?;
+    }
+    // A full disk may have torn the line before.
+    let bytes = if last == *b"\n" { line.to_owned() } else { format!("\n{line}") };
+    let written = file.write(bytes.as_bytes())?;
+    if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// The lines of a ledger, without those that are torn or are not text.
+fn read_lines(path: &Path) -> Result<Vec<String>> {
+    let bytes = match fsx::read_small(path, READ_BYTES_MAX) {
+        Err(error) if error.kind() == ErrorKind::Damaged => None,
+        read => read?,
+    };
+    let bytes = bytes.unwrap_or_default();
+    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    Ok(lines.filter(|line| decode(line).is_some()).map(str::to_owned).collect())
+}
+
+fn decode(line: &str) -> Option<Map<String, Value>> {
+    match serde_json::from_str(line) {
+        Ok(Value::Object(keys)) => Some(keys),
+        _ => None,
+    }
+}
+
+/// The name of the turn that a line is about.
+fn name_of(line: &Map<String, Value>) -> Option<[String; 3]> {
+    let text = |key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
+    Some([text("agent").unwrap_or_default(), text("session")?, text("turn")?])
+}
+
+/// One record for each turn, in the order of their first lines.
+fn merged(lines: &[String]) -> Vec<TurnRecord> {
+    let mut places: HashMap<[String; 3], usize> = HashMap::new();
+    let mut records: Vec<Map<String, Value>> = Vec::new();
+    for mut line in lines.iter().filter_map(|line| decode(line)) {
+        let Some(name) = name_of(&line) else { continue };
+        line.retain(|_, value| !value.is_null());
+        match places.get(&name) {
+            Some(at) => records[*at].extend(line),
+            None => {
+                places.insert(name, records.len());
+                records.push(line);
+            }
+        }
+    }
+    records.into_iter().filter_map(|keys| serde_json::from_value(Value::Object(keys)).ok()).collect()
+}
+
+/// The lines that stay, in their order: those of existing checkpoints first, the newest first.
+fn compacted(lines: &[String], existing: &HashSet<ObjectId>) -> Vec<String> {
+    let mut of_checkpoint: HashMap<ObjectId, usize> = HashMap::new();
+    let mut needed_turns: HashSet<[String; 3]> = HashSet::new();
+    let mut is_needed = vec![false; lines.len()];
+    for (at, keys) in lines.iter().enumerate().rev().filter_map(|(at, line)| Some((at, decode(line)?))) {
+        let name = name_of(&keys);
+        let id = |key: &str| ObjectId::from_hex(keys.get(key)?.as_str()?.as_bytes());
+        let before = ["before", "formerly", "tree"].into_iter().filter_map(id).find(|id| existing.contains(id));
+        if let Some(before) = before {
+            let count = of_checkpoint.entry(before).or_default();
+            *count += 1;
+            is_needed[at] = *count <= TURNS_KEPT_OF_CHECKPOINT;
+        }
+        is_needed[at] |= name.as_ref().is_some_and(|name| needed_turns.contains(name));
+        if is_needed[at] {
+            needed_turns.extend(name);
+        }
+    }
+    let mut room = COMPACTED_BYTES_MAX;
+    let mut stays = vec![false; lines.len()];
+    for wanted in [true, false] {
+        for at in (0..lines.len()).rev().filter(|at| is_needed[*at] == wanted) {
+            let Some(left) = room.checked_sub(lines[at].len() + 1) else { break };
+            (room, stays[at]) = (left, true);
+        }
+    }
+    lines.iter().zip(stays).filter(|(_, stays)| *stays).map(|(line, _)| line.clone()).collect()
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

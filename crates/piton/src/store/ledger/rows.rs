@@ -1,0 +1,97 @@
+//! From the ledger to the checkpoints: the turns that began from each.
+
+use super::TurnRecord;
+use crate::store::{Checkpoint, CheckpointKind, Origin};
+
+/// The reason of a checkpoint that was taken for a prompt, and what stands before the words of the prompt.
+const PROMPT: &str = "prompt";
+const PROMPT_PREFIX: &str = "prompt: ";
+
+/// Gives each of a project's checkpoints, newest first, the turns that began from it, newest first.
+pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
+    for turn in turns.into_iter().rev() {
+        if let Some(at) = place_of(checkpoints, &turn) {
+            checkpoints[at].turns.push(turn);
+        }
+    }
+    for checkpoint in checkpoints {
+        if let Some(own) = own_turn(checkpoint)
+            && !checkpoint.turns.iter().any(|turn| turn.is_same_turn(&own))
+        {
+            checkpoint.turns.push(own);
+        }
+    }
+}
+
+/// By id, by the id before a purge, and else by tree: another program may have rewritten the commits.
+fn place_of(checkpoints: &[Checkpoint], turn: &TurnRecord) -> Option<usize> {
+    let by_id = [turn.before?].into_iter().chain(turn.formerly);
+    let mut by_id = by_id.filter_map(|id| checkpoints.iter().position(|checkpoint| checkpoint.id == id));
+    by_id.next().or_else(|| {
+        let tree = turn.tree?;
+        let same = || (0..checkpoints.len()).filter(|at| checkpoints[*at].tree == tree);
+        let is_before = |at: &usize| turn.time.is_some_and(|time| checkpoints[*at].time.secs <= time.secs);
+        same().find(is_before).or_else(|| same().next_back())
+    })
+}
+
+/// The turn that the commit itself names, as versions without a ledger wrote it.
+fn own_turn(checkpoint: &Checkpoint) -> Option<TurnRecord> {
+    let origin = (checkpoint.facts.kind == CheckpointKind::Auto).then_some(&checkpoint.facts.origin)?;
+    let is_prompted = checkpoint.reason == PROMPT || checkpoint.reason.starts_with(PROMPT_PREFIX);
+    Some(TurnRecord {
+        agent: origin.agent.clone(),
+        session: origin.session.clone()?,
+        turn: origin.turn.clone()?,
+        time: Some(checkpoint.time),
+        prompted: is_prompted,
+        prompt: checkpoint.reason.strip_prefix(PROMPT_PREFIX).map(str::to_owned),
+        reason: (!is_prompted).then(|| checkpoint.reason.clone()),
+        before: Some(checkpoint.id),
+        tree: Some(checkpoint.tree),
+        ..TurnRecord::default()
+    })
+}
+
+impl TurnRecord {
+    /// The agent, the session and the turn.
+    pub fn origin(&self) -> Origin {
+        Origin { agent: self.agent.clone(), session: Some(self.session.clone()), turn: Some(self.turn.clone()) }
+    }
+
+    /// The turn in one line: the prompt's first line, or the reason of a turn without a prompt.
+    pub fn headline(&self) -> String {
+        match (&self.prompt, &self.reason) {
+            (Some(prompt), _) => format!("{PROMPT_PREFIX}{}", prompt.lines().next().unwrap_or_default()),
+            (None, Some(reason)) if !self.prompted => reason.clone(),
+            (None, _) => PROMPT.to_owned(),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Why it was taken, and the newest prompt that began from it.
+    pub fn headline(&self) -> String {
+        match (self.turns.first(), self.facts.kind) {
+            (None, _) => self.reason.clone(),
+            (Some(newest), CheckpointKind::Auto) => newest.headline(),
+            (Some(newest), _) => format!("{}; {}", self.reason, newest.headline()),
+        }
+    }
+
+    /// The number of prompts that began from it before the newest turn.
+    pub fn earlier_prompts(&self) -> usize {
+        self.turns.iter().skip(1).filter(|turn| turn.prompted).count()
+    }
+
+    /// The agent, the session and the turn that began from it last.
+    pub fn newest_origin(&self) -> Origin {
+        self.turns.first().map_or_else(|| self.facts.origin.clone(), TurnRecord::origin)
+    }
+
+    /// The newest turn that began from it, of `session` if that one has a turn here.
+    pub fn turn_of(&self, session: Option<&str>) -> Option<&TurnRecord> {
+        let own = session.and_then(|session| self.turns.iter().find(|turn| turn.session == session));
+        own.or_else(|| self.turns.first())
+    }
+}

@@ -1,0 +1,131 @@
+//! One record of the ledger.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{CheckpointId, ObjectId};
+use crate::relpath::{escape, unescape};
+use crate::time::Moment;
+
+/// A turn: one prompt and everything that the agent does for it. Keys of a later version are not read here: a rewrite of the
+/// ledger works on its lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct TurnRecord {
+    /// The agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The version of the agent, where it tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// The agent's name for the session.
+    pub session: String,
+    /// The agent's name for the turn, or the one that piton made for it.
+    pub turn: String,
+    /// The time at which the turn began.
+    #[serde(with = "moment", skip_serializing_if = "Option::is_none")]
+    pub time: Option<Moment>,
+    /// Whether it began with a prompt that the agent told of.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prompted: bool,
+    /// The words of the prompt, as far as they are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The reason of the checkpoint, where that is not the prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The checkpoint from which it began. None of a turn that has no checkpoint.
+    #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
+    pub before: Option<CheckpointId>,
+    /// The tree of that checkpoint: it still names the state if another program has rewritten the commit.
+    #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
+    pub tree: Option<ObjectId>,
+    /// The id that the checkpoint had before a purge.
+    #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
+    pub formerly: Option<CheckpointId>,
+    /// The reason why the turn has no checkpoint, as a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
+    /// The place of the turn in the agent's conversation.
+    #[serde(flatten)]
+    pub mark: RewindMark,
+}
+
+impl TurnRecord {
+    /// The line, with its end.
+    pub(super) fn encode(&self) -> String {
+        serde_json::to_string(self).expect("plain data") + "\n"
+    }
+
+    /// Whether both are about the same turn.
+    pub(super) fn is_same_turn(&self, other: &Self) -> bool {
+        (&self.agent, &self.session, &self.turn) == (&other.agent, &other.session, &other.turn)
+    }
+}
+
+/// Where a turn began in the conversation that the agent keeps: enough to cut the conversation there later.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RewindMark {
+    /// The file that holds the conversation.
+    #[serde(with = "path", skip_serializing_if = "Option::is_none")]
+    pub transcript: Option<PathBuf>,
+    /// The length of that file in bytes when the prompt came. None where there was no such file yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transcript_bytes: Option<u64>,
+    /// The agent's id of the prompt, the turn or the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The number of the prompt in the conversation, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ordinal: Option<u64>,
+    /// The time that the agent gave with the prompt, in its own form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stamp: Option<String>,
+}
+
+mod moment {
+    use super::{Deserialize, Moment};
+
+    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+    pub(super) fn serialize<S: serde::Serializer>(value: &Option<Moment>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value.as_ref().expect("skipped where there is none"))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Moment>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.and_then(|text| Moment::parse(&text)))
+    }
+}
+
+mod hex {
+    use super::{Deserialize, ObjectId};
+
+    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+    pub(super) fn serialize<S: serde::Serializer>(value: &Option<ObjectId>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value.as_ref().expect("skipped where there is none"))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ObjectId>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.and_then(|text| ObjectId::from_hex(text.as_bytes())))
+    }
+}
+
+mod path {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+    use super::{Deserialize, PathBuf, escape, unescape};
+
+    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+    pub(super) fn serialize<S: serde::Serializer>(value: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+        let path = value.as_ref().expect("skipped where there is none");
+        to.serialize_str(&escape(path.as_os_str().as_bytes()))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        Ok(text.and_then(|text| unescape(text.as_bytes())).map(|bytes| OsString::from_vec(bytes).into()))
+    }
+}

@@ -1,0 +1,158 @@
+//! Checkpoints that ran out of time and are completed later, by another process: `local/unfinished/<project>.json` is the
+//! request, `local/unfinished/<project>.index` and the key `unfinished` of the project's record are its progress, and the ref
+//! `refs/unfinished/<project>` keeps what was read from being collected.
+//!
+//! All of it may be lost, which costs time and no checkpoint. The index is believed no more than one that is not the newest
+//! checkpoint's: each object that it names is looked up in the store first.
+
+use std::fs::{File, TryLockError};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::layout::Layout;
+use super::{Origin, ProjectLock, Store};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fsx::{self, Durability};
+use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::time::Moment;
+
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// What follows the project's name in the lock of the process that completes its checkpoint.
+const FINISH: &str = ".finish";
+
+/// A checkpoint that ran out of time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnfinishedRequest {
+    pub(crate) reason: String,
+    pub(crate) origin: Origin,
+    /// The time as of which it is taken: that of the prompt.
+    pub(crate) since: Moment,
+    /// The newest checkpoint at that time: with another one, the request is out of date.
+    pub(crate) after: Option<CheckpointId>,
+    /// Whether the user was told of it.
+    pub(crate) is_told: bool,
+}
+
+/// No other process completes this project's checkpoint while this is held.
+#[derive(Debug)]
+pub(crate) struct FinishLock {
+    _file: File,
+}
+
+impl UnfinishedRequest {
+    fn encode(&self) -> Vec<u8> {
+        let Origin { agent, session, turn } = &self.origin;
+        let Moment { secs, nanos, offset_secs } = self.since;
+        let value = json!({
+            "reason": self.reason, "agent": agent, "session": session, "turn": turn,
+            "secs": secs, "nanos": nanos, "offset_secs": offset_secs, "told": self.is_told,
+            "after": self.after.map(|id| id.to_string()),
+        });
+        value.to_string().into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let since = Moment {
+            secs: value["secs"].as_i64()?,
+            nanos: value["nanos"].as_u64()?.try_into().ok().filter(|nanos| *nanos < 1_000_000_000)?,
+            offset_secs: value["offset_secs"].as_i64()?.try_into().ok()?,
+        };
+        let origin = Origin { agent: text("agent"), session: text("session"), turn: text("turn") };
+        let after = value["after"].as_str().and_then(|id| ObjectId::from_hex(id.as_bytes()));
+        Some(Self { reason: text("reason")?, origin, since, after, is_told: value["told"] == true })
+    }
+}
+
+impl Store {
+    /// Returns the request of a project's unfinished checkpoint.
+    pub(crate) fn unfinished(&self, project: &ProjectId) -> Option<UnfinishedRequest> {
+        let bytes = fsx::read_small(&self.layout.unfinished_request(project), REQUEST_BYTES_MAX).ok()??;
+        UnfinishedRequest::decode(&bytes)
+    }
+
+    pub(crate) fn save_unfinished(&self, project: &ProjectId, request: &UnfinishedRequest) -> Result<()> {
+        fsx::ensure_dir(&self.layout.unfinished())?;
+        fsx::replace(&self.layout.unfinished_request(project), &request.encode(), Durability::Rebuildable)
+    }
+
+    /// Makes the directory of the index that goes with the progress in a record, and returns its path.
+    pub(crate) fn unfinished_index_path(&self, project: &ProjectId) -> Result<PathBuf> {
+        fsx::ensure_dir(&self.layout.unfinished())?;
+        Ok(self.layout.unfinished_index(project))
+    }
+
+    /// Keeps the files of this tree, which are in the store, from being collected.
+    pub(crate) fn keep_unfinished(
+        &self,
+        _held: &ProjectLock,
+        project: &ProjectId,
+        tree: ObjectId,
+        now: Moment,
+    ) -> Result<()> {
+        self.set_ref(project.as_str(), &Layout::unfinished_ref(project), Some(tree), now)
+    }
+
+    /// Forgets the request and all progress. The caller takes the progress out of the project's record.
+    pub(crate) fn drop_unfinished(&self, held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+        self.withdraw_unfinished(project)?;
+        self.drop_progress(held, project, now)
+    }
+
+    /// Forgets the progress alone. The caller takes it out of the project's record.
+    pub(crate) fn drop_progress(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+        fsx::remove_file(&self.layout.unfinished_index(project))?;
+        let name = Layout::unfinished_ref(project);
+        if fsx::is_there(&self.layout.store().join(&name))? {
+            self.set_ref(project.as_str(), &name, None, now)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the request alone.
+    pub(crate) fn withdraw_unfinished(&self, project: &ProjectId) -> Result<()> {
+        fsx::remove_file(&self.layout.unfinished_request(project))
+    }
+
+    /// Becomes the process that completes the project's checkpoint; `None` where another one is.
+    pub(crate) fn try_lock_finish(&self, project: &ProjectId) -> Result<Option<FinishLock>> {
+        let file = self.lock_file(&format!("{project}{FINISH}"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(FinishLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => {
+                Err(Error::new(ErrorKind::Io, "lock the unfinished checkpoint").because(error))
+            }
+        }
+    }
+
+    /// Returns whether a process completes the project's checkpoint.
+    pub(crate) fn is_being_finished(&self, project: &ProjectId) -> bool {
+        let file = File::open(self.layout.lock(&format!("{project}{FINISH}")));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Returns whether another process waits for what the completion of this project's checkpoint holds.
+    pub(crate) fn must_make_way(&self, project: &ProjectId) -> bool {
+        self.is_wanted(project)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_comes_back_as_it_was() {
+        let origin = Origin { agent: Some("claude".to_owned()), session: Some("s ä".to_owned()), turn: None };
+        let since = Moment { secs: 1_800_000_000, nanos: 7, offset_secs: -3600 };
+        let after = Some(ObjectId::from_bytes([7; 20]));
+        let request = UnfinishedRequest { reason: "prompt: x".to_owned(), origin, since, after, is_told: true };
+        assert_eq!(UnfinishedRequest::decode(&request.encode()), Some(request));
+        for bytes in [&b""[..], b"{}", b"[]", b"{\"reason\":\"x\",\"secs\":1,\"nanos\":1000000000,\"offset_secs\":0}"] {
+            assert_eq!(UnfinishedRequest::decode(bytes), None);
+        }
+    }
+}

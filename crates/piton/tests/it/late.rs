@@ -1,0 +1,97 @@
+//! A checkpoint that is completed in several attempts.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use piton::{Attempt, Completion, Manager, Outcome, Progress, Project, Settings, Store, WhySkipped};
+use testkit::{Sandbox, files_in};
+
+use crate::kit::{Dice, next_tick, now, settled};
+use crate::upkeep::{collect, ids_of, store_of};
+
+/// A project whose first checkpoint ran out of time.
+fn unfinished() -> (Sandbox, Settings) {
+    let sandbox = Sandbox::new();
+    let mut dice = Dice::new(5);
+    for number in 0..24 {
+        sandbox.write(format!("dir-{}/noise-{number}", number % 3), dice.noise(1_000_000));
+    }
+    sandbox.tree("dir-0/small = one\n empty/");
+    next_tick(&sandbox);
+    let settings = Settings { enabled: true, deadline_ms: 1, ..Settings::default() };
+    // Later than all that was written: nothing has changed since.
+    let mut manager = Manager::new(&sandbox.base(), None, settings.clone()).for_agent("mine");
+    manager.begin_turn("s", Some("t"), None, settled());
+    let ensured = manager.ensure_checkpoint(&sandbox.project(), "prompt: x", settled());
+    let outcome = ensured.report.as_ref().expect("a report").outcome;
+    assert_eq!((outcome, ensured.is_unfinished), (Outcome::Skipped(WhySkipped::Deadline), true));
+    (sandbox, settings)
+}
+
+/// Works on it until something was read. How much was to be read, and what came of it.
+fn attempt_until_something_is_read(store: &Store, project: &Project, settings: &Settings) -> (u64, Attempt) {
+    let (progress, completion) =
+        (Progress::default(), Completion::begin(store, project).expect("a lock").expect("free"));
+    assert!(Completion::begin(store, project).expect("a lock").is_none(), "one process at a time");
+    let attempt = thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.bytes_read.load(Ordering::Relaxed) == 0 {}
+            progress.stop.store(true, Ordering::Relaxed);
+        });
+        completion.attempt(settings, &progress).expect("an attempt")
+    });
+    (progress.bytes_to_read.load(Ordering::Relaxed), attempt)
+}
+
+#[test]
+fn an_attempt_that_is_stopped_keeps_what_it_has_read_and_no_collection_takes_it() {
+    let (sandbox, settings) = unfinished();
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let mut to_read = Vec::new();
+    loop {
+        let (bytes, attempt) = attempt_until_something_is_read(&store_of(&sandbox), &project, &settings);
+        to_read.push(bytes);
+        match attempt {
+            Attempt::Stopped => {}
+            Attempt::Done { report, .. } => {
+                assert!(matches!(report.outcome, Outcome::Taken(_)), "{report:?}");
+                break;
+            }
+            _ => panic!("there is a request"),
+        }
+        assert_eq!(ids_of(&sandbox, &sandbox.project()), [""; 0], "half a checkpoint is none");
+        sandbox.assert_store_is_whole();
+        collect(&sandbox);
+        sandbox.store_git(&["gc", "--quiet", "--prune=now"]);
+    }
+    assert!(
+        to_read.len() > 2 && to_read.is_sorted_by(|one, next| one > next),
+        "no attempt begins from the start: {to_read:?}"
+    );
+    let ids = ids_of(&sandbox, &sandbox.project());
+    assert_eq!(sandbox.held_by(&ids[0]), files_in(&sandbox.project()));
+    sandbox.assert_store_is_whole();
+    let again = crate::kit::take(&sandbox);
+    assert!(matches!(again.outcome, Outcome::Unchanged(_)), "the whole of it is known: {again:?}");
+    assert!(!sandbox.store().join("refs/unfinished").read_dir().expect("a directory").any(|_| true));
+    collect(&sandbox);
+    assert_eq!(sandbox.held_by(&ids[0]), files_in(&sandbox.project()));
+}
+
+#[test]
+fn a_take_by_hand_goes_on_from_what_was_read() {
+    let (sandbox, settings) = unfinished();
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let store = store_of(&sandbox);
+    let (all, attempt) = attempt_until_something_is_read(&store, &project, &settings);
+    assert!(matches!(attempt, Attempt::Stopped), "{attempt:?}");
+    let progress = Progress::default();
+    let request = piton::Request { kind: piton::CheckpointKind::Manual, ..piton::Request::default() };
+    let report = piton::take(&store, &project, &request, &settings, now(), &progress).expect("a take");
+    assert!(progress.bytes_to_read.load(Ordering::Relaxed) < all);
+    let Outcome::Taken(id) = report.outcome else { panic!("{report:?}") };
+    assert_eq!(sandbox.held_by(&id.to_string()), files_in(&sandbox.project()));
+    let completion = Completion::begin(&store, &project).expect("a lock").expect("free");
+    let attempt = completion.attempt(&settings, &Progress::default()).expect("an attempt");
+    assert!(matches!(attempt, Attempt::Nothing), "{attempt:?}");
+}

@@ -1,0 +1,77 @@
+//! What a restore came to: what was planned, what was asked for, and, where nothing happened since, every bit of what there was
+//! before.
+
+use super::call::{Answer, To};
+use super::files::{Scope, Went, held};
+use super::world::{Going, Kept, World};
+use crate::restore_kit::{State, assert_same, state_of};
+
+impl World<'_> {
+    /// The rules of a state, with the settings as they are.
+    pub(super) fn rules_of(&self, state: &State) -> Scope {
+        Scope::of(state, self.excludes)
+    }
+
+    pub(super) fn went<'b>(&self, going: &'b Going, after: &'b State, is_all: bool, words: &'b str) -> Went<'b> {
+        let Going { before, target, paths, moves_aside, .. } = going;
+        let rules = [self.rules_of(before), Scope::of(&target.state, target.excludes)];
+        let (want, moves_aside, is_plain) = (&target.state, *moves_aside, target.is_plain);
+        Went { before, after, want, rules, paths, is_all, moves_aside, is_plain, words }
+    }
+
+    /// Notes a restore, which must have done what it said, and no more.
+    pub(super) fn note_restored(&mut self, number: usize, going: &Going, answer: Answer) {
+        let Going { before, target, verb, paths, .. } = going;
+        let after = state_of(&self.projects[number].dir);
+        let words = format!("{verb:?} of {} {paths:?}: {answer:?}", target.id);
+        let (safety, left, unforeseen) = match answer {
+            Answer::Restored { safety, left, unforeseen } => (safety, left, unforeseen),
+            // A path that a purge has taken out.
+            Answer::Failed { kind, .. } if kind == "not_found" && !target.is_plain && !paths.is_empty() => {
+                (None, paths.clone(), None)
+            }
+            _ => panic!("{words}"),
+        };
+        assert_eq!(unforeseen, None, "{words}");
+        let is_all = left.is_empty();
+        self.went(going, &after, is_all, &words).check();
+        let undoable = self.projects[number].undoable.take().filter(|_| matches!(verb, To::Undo | To::Redo));
+        if let Some((want, _)) = undoable.filter(|(_, was)| was == before && !target.is_purged) {
+            // Nothing happened since the restore: undo gives back every bit, in scope or not.
+            assert_same(&after, &want, &format!("undone: {words}"));
+            assert!(is_all, "{words}");
+        }
+        let Some(id) = safety else {
+            return assert_same(&after, before, &format!("nothing was to be done: {words}"));
+        };
+        let session = target.session.clone();
+        let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
+        let restored = Some((*verb == To::Undo, paths.clone()));
+        let excludes = self.excludes;
+        // What the restore made out of scope goes with a restore of its safety checkpoint.
+        let rules = [self.rules_of(before), self.rules_of(&after)];
+        let is_made = |path: &Vec<u8>| !before.contains_key(path) && rules.iter().any(|rules| rules.ignore(path));
+        let makes_outside = going.moves_aside || after.keys().any(is_made);
+        // And a safety checkpoint also holds what the restore before it made there, and what restored rules bring into scope.
+        let is_usual = target.is_plain && rules[0] == rules[1] && !makes_outside;
+        let is_plain = is_usual && self.sandbox.held_by(&id) == held(before, excludes);
+        let project = &mut self.projects[number];
+        project.is_stale = false;
+        project.undoable = Some((before.clone(), after));
+        let state = before.clone();
+        project.kept.push(Kept {
+            id,
+            state,
+            restored,
+            session: session.clone(),
+            record,
+            is_plain,
+            excludes,
+            is_purged: false,
+        });
+        // The record follows the files, where all of them went back.
+        if let (Some(session), Some(record), true, true) = (session, &target.record, is_all, paths.is_empty()) {
+            self.sessions.insert(session, record.clone());
+        }
+    }
+}

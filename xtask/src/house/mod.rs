@@ -1,0 +1,120 @@
+//! `cargo xtask house`: measures how hard the sources are to enter, beside their state at an older revision.
+//!
+//! The numbers are those that a reviewer would count: prose that opens with an interrogative, words of the house dialect,
+//! methods per type, cycles between modules, files that one concept is spread over, JSON written by hand, sizes.
+//! Tests are left out of all counts but the lines of `tests`.
+
+mod concepts;
+mod graph;
+mod prose;
+mod source;
+mod types;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::source::Source;
+use crate::args::workspace_root;
+
+/// The revision that a table compares with if the caller names none: the last one before the sources were reviewed.
+const BASELINE: &str = "d79d49d";
+/// The crates that are measured.
+const CRATES: [&str; 2] = ["piton", "piton-cli"];
+
+/// One line of the table.
+struct Row {
+    name: String,
+    value: String,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, value: impl fmt::Display) -> Self {
+        Self { name: name.into(), value: format!("{value}") }
+    }
+}
+
+/// Prints the table. `--against REV` names another revision, `--cycles`, `--dialect` and `--openings` list the places.
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let mut against = BASELINE.to_owned();
+    let mut lists = Vec::new();
+    let mut arguments = arguments.iter().map(|argument| argument.to_str().unwrap_or_default());
+    while let Some(argument) = arguments.next() {
+        match argument {
+            "--against" => against = arguments.next().context("--against needs a revision")?.to_owned(),
+            "--cycles" | "--dialect" | "--openings" | "--names" => lists.push(argument.to_owned()),
+            other => bail!("house has no option {other:?}: --against REV, --cycles, --dialect, --openings, --names"),
+        }
+    }
+    let root = workspace_root();
+    let sources = source::read_crates(&root, &CRATES)?;
+    if !lists.is_empty() {
+        for list in lists {
+            print_places(&list, &sources);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = measure(&root, &sources);
+    let then = measure_revision(&root, &against).map_err(|error| eprintln!("cannot measure {against}: {error:#}")).ok();
+    print_table(&now, then.as_deref(), &against);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_places(list: &str, sources: &[Source]) {
+    let places = match list {
+        "--cycles" => CRATES.iter().flat_map(|name| graph::cycles(sources, name)).collect(),
+        "--dialect" => prose::dialect(sources),
+        "--openings" => prose::openings(sources),
+        _ => types::repeated_names(sources),
+    };
+    for place in places {
+        println!("{place}");
+    }
+}
+
+fn measure(root: &Path, sources: &[Source]) -> Vec<Row> {
+    let mut rows = prose::rows(sources);
+    rows.extend(types::rows(sources));
+    for name in CRATES {
+        rows.push(Row::new(format!("{name}: module cycles"), graph::cycles(sources, name).len()));
+    }
+    rows.extend(concepts::rows(sources));
+    rows.extend(source::sizes(root, sources, &CRATES));
+    rows
+}
+
+/// The same numbers for another revision, read from git without touching the working tree.
+fn measure_revision(root: &Path, revision: &str) -> Result<Vec<Row>> {
+    let temp = temp_dir(root)?;
+    let mut archive = Command::new("git")
+        .args(["archive", "--format=tar", revision, "crates", "docs", "README.md"])
+        .current_dir(root)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("git does not start")?;
+    let stdout = archive.stdout.take().context("git has no output")?;
+    let unpacked = Command::new("tar").arg("-x").arg("-C").arg(&temp).stdin(stdout).status().context("tar")?;
+    let is_there = archive.wait()?.success() && unpacked.success();
+    let measured = is_there.then(|| source::read_crates(&temp, &CRATES).map(|sources| measure(&temp, &sources)));
+    std::fs::remove_dir_all(&temp).context("cannot remove the unpacked revision")?;
+    ensure!(is_there, "git does not know it");
+    measured.context("not measured")?
+}
+
+fn temp_dir(root: &Path) -> Result<PathBuf> {
+    let dir = root.join("target").join(format!("house-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir)
+}
+
+fn print_table(now: &[Row], then: Option<&[Row]>, against: &str) {
+    println!("| count | {against} | now |\n|---|---:|---:|");
+    for row in now {
+        let before = then.and_then(|rows| rows.iter().find(|other| other.name == row.name));
+        println!("| {} | {} | {} |", row.name, before.map_or("", |row| row.value.as_str()), row.value);
+    }
+}

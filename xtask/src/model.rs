@@ -1,0 +1,222 @@
+//! `model`: the random work of the test of the same name, for longer, on several file systems, as this user and as another.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::measure;
+use crate::powercut::disk::{self, FileSystem, Mounted};
+
+const STEPS: u64 = 10_000;
+/// How many steps one case of both tests comes to, on average.
+const STEPS_OF_A_CASE: u64 = 50;
+/// A user who owns nothing else.
+const OTHER_USER: u32 = 65_534;
+const TESTS: [&str; 2] = [
+    "model::whatever_is_done_by_whomever_the_library_does_what_the_model_does",
+    "model::long_work_is_brought_back_to_the_last_bit",
+];
+const HELP: &str = "\
+cargo xtask model [--steps N] [--fs LIST] [--user] [--classes LIST] [--work DIR]
+  --steps N        about so many steps on each file system (default: 10000)
+  --fs LIST        ext4, xfs, btrfs, tmpfs, overlay, or here, which is DIR itself (default: ext4,xfs,btrfs,tmpfs,overlay)
+  --user           as a user without rights, too; needs setpriv
+  --classes LIST   classes of edits besides the usual ones: links, mmap
+  --work DIR       where disks and mounts go (default: target/model)
+";
+
+struct Options {
+    steps: u64,
+    places: Vec<Place>,
+    with_user: bool,
+    classes: String,
+    work: PathBuf,
+}
+
+/// Where a run takes place.
+#[derive(Clone, Copy)]
+enum Place {
+    Disk(FileSystem),
+    Tmpfs,
+    Overlay,
+    Here,
+}
+
+impl Place {
+    fn parse(name: &str) -> Option<Self> {
+        match name {
+            "tmpfs" => Some(Self::Tmpfs),
+            "overlay" => Some(Self::Overlay),
+            "here" => Some(Self::Here),
+            _ => FileSystem::ALL.into_iter().find(|known| known.name() == name).map(Self::Disk),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Disk(file_system) => file_system.name(),
+            Self::Tmpfs => "tmpfs",
+            Self::Overlay => "overlay",
+            Self::Here => "here",
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let Some(options) = parse(arguments)? else {
+        print!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let program = build()?;
+    fs::create_dir_all(&options.work)?;
+    let (mut failed, mut skipped) = (0, 0);
+    for place in &options.places {
+        let dir = options.work.join(place.name());
+        fs::create_dir_all(&dir)?;
+        let mounted = match mount(*place, &dir) {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                println!("{:<8} skipped: it cannot be mounted here: {error:#}", place.name());
+                skipped += 1;
+                continue;
+            }
+        };
+        let users: &[bool] = if options.with_user { &[false, true] } else { &[false] };
+        for is_other in users {
+            failed += usize::from(!try_place(&options, *place, &program, mounted.at(&dir), *is_other)?);
+        }
+        mounted.unmount()?;
+    }
+    println!("{failed} runs with differences, {skipped} file systems skipped");
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
+    let mut options = Options {
+        steps: STEPS,
+        places: ["ext4", "xfs", "btrfs", "tmpfs", "overlay"].into_iter().filter_map(Place::parse).collect(),
+        with_user: false,
+        classes: String::new(),
+        work: PathBuf::from("target/model"),
+    };
+    let mut rest = arguments.iter().map(|argument| argument.to_string_lossy());
+    while let Some(name) = rest.next() {
+        let mut value = || rest.next().with_context(|| format!("{name} needs a value"));
+        match &*name {
+            "--help" | "-h" => return Ok(None),
+            "--steps" => options.steps = value()?.parse().context("--steps needs a number")?,
+            "--fs" => {
+                let parse = |name: &str| Place::parse(name).with_context(|| format!("no such file system: {name}"));
+                options.places = value()?.split(',').map(parse).collect::<Result<_>>()?;
+            }
+            "--user" => options.with_user = true,
+            "--classes" => options.classes = value()?.into_owned(),
+            "--work" => options.work = PathBuf::from(&*value()?),
+            _ => bail!("no such option: {name}\n\n{HELP}"),
+        }
+    }
+    options.work = std::path::absolute(&options.work)?;
+    Ok(Some(options))
+}
+
+/// Builds the tests of the library; the program that runs them.
+fn build() -> Result<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "-p", "piton", "--test", "it", "--no-run", "--message-format=json"]);
+    let output = cargo.stderr(std::process::Stdio::inherit()).output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the tests do not build");
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let executable = |line: &str| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == "it" && message["profile"]["test"] == true;
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    };
+    text.lines().find_map(executable).context("cargo names no program")
+}
+
+/// What is mounted, innermost last.
+struct Mounts {
+    all: Vec<Mounted>,
+    /// The place to work in, where that is not the place of the mount itself.
+    inner: Option<PathBuf>,
+}
+
+impl Mounts {
+    fn at<'a>(&'a self, dir: &'a Path) -> &'a Path {
+        self.inner.as_deref().unwrap_or(dir)
+    }
+
+    fn unmount(mut self) -> Result<()> {
+        while let Some(mounted) = self.all.pop() {
+            mounted.unmount()?;
+        }
+        Ok(())
+    }
+}
+
+fn mount(place: Place, dir: &Path) -> Result<Mounts> {
+    let all = match place {
+        Place::Here => Vec::new(),
+        Place::Tmpfs => vec![Mounted::mount_with("tmpfs", "size=512m", Path::new("tmpfs"), dir)?],
+        Place::Disk(file_system) => {
+            let image = dir.with_extension("img");
+            disk::make(file_system, &image)?;
+            vec![Mounted::mount(file_system, &image, dir)?]
+        }
+        Place::Overlay => {
+            // The upper directory must not be on an overlay itself, as all of a container's root is.
+            let mut all = vec![Mounted::mount_with("tmpfs", "size=512m", Path::new("tmpfs"), dir)?];
+            let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| dir.join(name));
+            for dir in [&lower, &upper, &work, &merged] {
+                fs::create_dir_all(dir)?;
+            }
+            let options =
+                format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+            all.push(Mounted::mount_with("overlay", &options, Path::new("overlay"), &merged)?);
+            return Ok(Mounts { all, inner: Some(merged) });
+        }
+    };
+    Ok(Mounts { all, inner: None })
+}
+
+/// Runs both tests; whether nothing differed.
+fn try_place(options: &Options, place: Place, program: &Path, dir: &Path, is_other: bool) -> Result<bool> {
+    let dir = dir.join(if is_other { "other-user" } else { "this-user" });
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir)?;
+    let copy = dir.join("it");
+    fs::copy(program, &copy)?;
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
+    let mut command = if is_other {
+        chown(&dir, Some(OTHER_USER), Some(OTHER_USER)).context("cannot give the directory to another user")?;
+        let mut command = Command::new("setpriv");
+        let id = OTHER_USER.to_string();
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(&copy);
+        command
+    } else {
+        Command::new(&copy)
+    };
+    let cases = options.steps.div_ceil(STEPS_OF_A_CASE);
+    command.args(TESTS).args(["--exact", "--test-threads", "2"]).current_dir(&dir);
+    command.env("PITON_MODEL_DIR", &dir).env("TMPDIR", &dir).env("HOME", &dir);
+    command.env("PITON_MODEL_CASES", cases.to_string()).env("PITON_MODEL_CLASSES", &options.classes);
+    let who = if is_other { "another user" } else { "this user" };
+    let begun = Instant::now();
+    let output = measure::output(&mut command)?;
+    let is_right = output.status.success();
+    let verdict = if is_right { "0 differences" } else { "DIFFERENCES" };
+    let seconds = begun.elapsed().as_secs();
+    println!("{:<8} {who:<13} about {} steps, {cases} cases, {seconds} s: {verdict}", place.name(), options.steps);
+    if !is_right {
+        println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    let _ = fs::remove_dir_all(&dir);
+    Ok(is_right)
+}
