@@ -38,6 +38,7 @@ pub mod fuzz;
 mod history;
 mod id;
 mod journal;
+mod keep;
 mod late;
 mod manager;
 mod notice;

@@ -10,6 +10,7 @@
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::id::CheckpointId;
+use crate::keep::{Keep, Kept};
 use crate::project::Project;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
@@ -19,7 +20,7 @@ use crate::store::{
 };
 use crate::survey::{Ground, Survey};
 use crate::sys::Dir;
-use crate::take::{Keep, Kept, Outcome, Progress, Request};
+use crate::take::{Outcome, Progress, Request};
 use crate::time::Moment;
 
 mod apply;

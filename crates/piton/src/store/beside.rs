@@ -12,8 +12,9 @@
 
 use std::collections::HashSet;
 
+use super::keeps::PublishedPacks;
 use super::objects::{Objects, Published};
-use super::pack::{Deflater, Form, LEVEL_FAST, PackWriter, PublishedPacks, SealedPack};
+use super::pack::{Deflater, Form, LEVEL_FAST, PackWriter, SealedPack};
 use super::{Readable, Store, StoreLock};
 use crate::error::{Error, Result};
 use crate::fsx;
@@ -25,6 +26,9 @@ use crate::time::Moment;
 const GC_STALE_AFTER_SECS: i128 = 12 * 60 * 60;
 /// A process number and the name of a machine.
 const GC_PID_BYTES_MAX: u64 = 1024;
+
+/// Larger blobs are copied piece by piece.
+const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 impl Store {
     /// Returns true while stock git collects in this store, as far as its `gc.pid` tells.
@@ -81,11 +85,14 @@ impl Store {
         let (mut open, mut sealed) = (None, Vec::new());
         let (mut deflater, mut bytes, mut deflated) = (Deflater::new(LEVEL_FAST), Vec::new(), Vec::new());
         for id in ids {
-            let Ok(Some(kind)) = objects.read_any(*id, &mut bytes) else { return Ok(None) };
-            let done = deflater.deflate(&bytes, &mut deflated);
-            done.map_err(|error| Error::io("compress for", &dirs.packs, error))?;
             let mut writer = open.take().map_or_else(|| PackWriter::begin(&dirs), Ok)?;
-            writer.add(*id, Form::Whole(kind), bytes.len() as u64, &deflated)?;
+            let is_large = objects.blob_size(*id).is_ok_and(|size| size > IN_MEMORY_BYTES_MAX);
+            if !is_large || !objects.copy_blob(*id, &mut writer)? {
+                let Ok(Some(kind)) = objects.read_any(*id, &mut bytes) else { return Ok(None) };
+                let done = deflater.deflate(&bytes, &mut deflated);
+                done.map_err(|error| Error::io("compress for", &dirs.packs, error))?;
+                writer.add(*id, Form::Whole(kind), bytes.len() as u64, &deflated)?;
+            }
             if writer.is_full() { sealed.push(writer.seal()?) } else { open = Some(writer) }
         }
         sealed.extend(open.map(PackWriter::seal).transpose()?);

@@ -32,6 +32,7 @@ pub(crate) mod fuzz;
 mod gc;
 mod holdings;
 mod intents;
+mod keeps;
 mod layout;
 mod ledger;
 mod lineage;

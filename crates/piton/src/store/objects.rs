@@ -8,7 +8,8 @@ use gix_hash::Kind;
 use gix_object::{Exists as _, Find as _};
 
 use super::copies::Found;
-use super::pack::{Deflater, Form, LEVEL_FAST, PackDirs, PackWriter, PublishedPacks, SealedPack};
+use super::keeps::PublishedPacks;
+use super::pack::{Deflater, Form, LEVEL_FAST, PackDirs, PackWriter, SealedPack};
 use super::{Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -90,6 +91,11 @@ impl Objects {
         &self.handle
     }
 
+    /// A handle that lists the packs again where an object is not found.
+    pub(super) fn fresh_handle(&self) -> gix_odb::HandleArc {
+        self.store.to_cache_arc()
+    }
+
     /// The directory that all of them are in.
     pub(super) fn dir(&self) -> &std::path::Path {
         self.store.path()
@@ -130,8 +136,7 @@ impl Objects {
         if let Ok(Some(found)) = self.handle.try_find(&gix_id(id), buffer) {
             return Ok(Some(found.kind));
         }
-        let fresh = self.store.to_cache_arc();
-        match fresh.try_find(&gix_id(id), buffer) {
+        match self.fresh_handle().try_find(&gix_id(id), buffer) {
             Ok(found) => Ok(found.map(|found| found.kind)),
             Err(error) => self.find_whole_copy(id, buffer).map(Some).ok_or_else(|| error.to_string()),
         }

@@ -7,7 +7,8 @@ use gix_hash::Kind;
 use gix_odb::pack;
 
 use super::Store;
-use super::pack::{IDX_ENTRY_BYTES, is_own_keep};
+use super::keeps::is_own_keep;
+use super::pack::IDX_ENTRY_BYTES;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{ObjectId, ObjectKind};

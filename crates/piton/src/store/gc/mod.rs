@@ -21,8 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
-use super::pack::{PublishedPacks, SealedPack};
+use super::pack::SealedPack;
 use super::packs::Pack;
 use super::reach::{Mark, NO_HOME, Reach, not_whole};
 use super::{Objects, Room, Store, StoreLock, size};

@@ -15,9 +15,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::copies::{Checked, Copies, ReadData};
+use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
 use super::objects::Published;
-use super::pack::PublishedPacks;
 use super::verify::{Finding, FindingKind, VerifyReport, walk};
 use super::whole::Wholeness;
 use super::{Objects, ProjectRecord, Store, StoreLock, Watch, create};
