@@ -11,6 +11,7 @@ pub(crate) const HELP: &str = "\
 cargo xtask bench [OPTIONS]    measure piton beside other tools
 cargo xtask agents [NAME...]   run real agents with piton's hooks against a scripted model (--help)
 cargo xtask soak [--minutes N] all commands at once, killing them at random (default: 10 minutes; --piton as below)
+cargo xtask beside-hermes [--minutes N] two versions of Hermes from PyPI and piton in one store (default: 30 minutes; --piton as below)
 cargo xtask model [OPTIONS]    random work against a model, on ext4, xfs, btrfs, tmpfs and overlay (--help)
 cargo xtask scaling            draw what a checkpoint costs by the size of the tree and of the change (docs/cost-*.svg)
 cargo xtask instructions       count the instructions of a take and a hook call, compare with instructions.toml (--write)

@@ -1,10 +1,11 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
 //! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `model` runs
-//! random work on several file systems, `soak` and `space` try its maintenance for longer than a test may take, `fuzz` gives it
-//! what nobody would think of, `powercut` cuts its power and looks what is left, `agents` runs it inside real agents, `coverage`
-//! tells which lines the tests reach, `picture` draws the picker, `deps` checks what piton is made of, `house` counts what makes
-//! the sources hard to read. `statwalk` is one of the tools to measure with: it lives here so that it can be timed as a process
+//! random work on several file systems, `soak` and `space` try its maintenance for longer than a test may take,
+//! `beside-hermes` shares a store with Hermes, `fuzz` feeds it random input, `powercut` cuts its power and looks what is left,
+//! `agents` runs it inside real agents, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
+//! what piton is made of, `house` counts what makes the sources hard to read. `statwalk` is one of the tools to measure with:
+//! it lives here so that it can be timed as a process
 //! of its own.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
@@ -12,6 +13,7 @@ mod agents;
 mod args;
 mod bars;
 mod bench;
+mod beside_hermes;
 mod contestants;
 mod coverage;
 mod deps;
@@ -63,6 +65,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         },
         (Some("agents"), _) => agents::run(rest),
         (Some("soak"), _) => soak::run(rest),
+        (Some("beside-hermes"), _) => beside_hermes::run(rest),
         (Some("model"), _) => model::run(rest),
         (Some("space"), _) => space::run(rest),
         (Some("scaling"), _) => scaling::run(rest),

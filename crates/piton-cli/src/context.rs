@@ -186,6 +186,11 @@ impl Context {
         Ok(Store::open_existing(&self.base)?.map(|store| self.telling(store)))
     }
 
+    /// The base, if there is one, for what lies in it besides a store.
+    pub(crate) fn base_without_store(&self) -> piton::Result<Option<Store>> {
+        Store::open_base(&self.base)
+    }
+
     /// The store, where only one that is there makes sense.
     pub(crate) fn store_with_checkpoints(&self) -> piton::Result<Store> {
         self.existing_store()?.ok_or_else(|| {
@@ -406,7 +411,7 @@ impl Surroundings {
     /// How long a hook may take, before any file was opened: whatever the environment says comes before what is in files.
     pub(crate) fn deadline_ms() -> u64 {
         let named = env::var("PITON_DEADLINE_MS").ok().and_then(|text| text.trim().parse().ok());
-        named.unwrap_or(Settings::default().deadline_ms)
+        named.or_else(hermes_timeout_ms).unwrap_or(Settings::default().deadline_ms)
     }
 }
 
@@ -458,6 +463,14 @@ fn told(output: &Output) -> Option<fn(&Waiting)> {
     (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting))
 }
 
+/// The variable by which Hermes limits each of its git commands, in seconds and within the same bounds.
+const HERMES_TIMEOUT: &str = "HERMES_CHECKPOINT_TIMEOUT";
+
+fn hermes_timeout_ms() -> Option<u64> {
+    let secs: i64 = env::var(HERMES_TIMEOUT).ok()?.trim().parse().ok()?;
+    Some(secs.clamp(10, 60).unsigned_abs() * 1000)
+}
+
 /// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
 fn read_settings(global: &Global, config: Option<&Path>) -> ReadSettings {
     read_settings_over(Settings::default(), global, config)
@@ -481,6 +494,7 @@ type ReadSettings = (Settings, Vec<(String, SettingsProblem)>, Option<Error>);
 
 fn read_settings_over(mut settings: Settings, global: &Global, config: Option<&Path>) -> ReadSettings {
     let (mut problems, mut unread) = (Vec::new(), None);
+    settings.deadline_ms = hermes_timeout_ms().unwrap_or(settings.deadline_ms);
     // The usual way to say that there is none.
     if let Some(path) = config.filter(|path| *path != Path::new("/dev/null")) {
         match files::read(path) {

@@ -59,7 +59,11 @@ impl Ensured {
             }
             Ok(Report { held_by: Some(held_by), .. }) => Some(format!("the store was busy: {held_by}")),
             Ok(Report { outcome: Outcome::Skipped(why), .. }) => explain(*why, settings),
-            Ok(_) => None,
+            Ok(Report { dropped_out, .. }) => dropped_out.first().map(|dir| {
+                let more =
+                    if dropped_out.len() > 1 { format!(" and {} more", dropped_out.len() - 1) } else { String::new() };
+                format!("{}/{more} cannot be read any more, and is in no new checkpoint", String::from_utf8_lossy(dir))
+            }),
         }
     }
 }

@@ -38,6 +38,7 @@ pub mod fuzz;
 mod history;
 mod id;
 mod journal;
+mod keep;
 mod late;
 mod manager;
 mod notice;
@@ -74,7 +75,8 @@ pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Dropped, DroppedName, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan,
-    PruneReport, WhyDropped, clear, clear_legacy, forget, is_due, maintain, mistaken_projects, plan_prune, prune,
+    PruneReport, WhyDropped, clear, clear_base, clear_legacy, forget, is_due, maintain, mistaken_projects, plan_prune,
+    plan_prune_base, prune, prune_base,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};

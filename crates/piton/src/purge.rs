@@ -13,7 +13,9 @@ use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, Watch, push_entry};
+use crate::store::{
+    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, Watch, moved_meanwhile, push_entry,
+};
 use crate::time::Moment;
 
 /// The shortest beginning of a turn's name that is enough to name it.
@@ -120,50 +122,73 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
     // What cannot be collected afterwards must not be rewritten before.
     store.newest_of_all()?;
     let before = store.count_bytes()?;
-    let mut report = PurgeReport::default();
-    let contents: HashSet<ObjectId>;
-    {
-        let held = store.share()?;
-        let locked = store.lock_project(&held, project.id())?;
-        refuse_while_restoring(store, project)?;
-        let objects = store.objects(&held)?;
-        let newest = store.newest(project.id())?;
-        let history = store.history(&objects, newest)?.whole()?;
-        let purge = Purge { objects: &objects, paths };
-        let (found, first) = purge.find(&history)?;
-        let Some(first) = first else {
-            return Err(Error::new(ErrorKind::NotFound, "purge")
-                .because("no checkpoint of this project holds it")
-                .with_hint("`piton show N --verbose` lists what a checkpoint holds"));
-        };
-        contents = found.iter().map(|(_, id)| *id).collect();
-        report.paths = paths_of(found);
-        let new_objects = store.new_objects(&objects, false);
-        let boundary = store.boundary()?;
-        let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
-        let mut renamed = HashMap::new();
-        for checkpoint in history[..=first].iter().rev() {
-            let parent = checkpoint.parent.filter(|_| !boundary.contains(&checkpoint.id));
-            let parent = parent.map(|parent| ids.get(&parent).copied().unwrap_or(parent));
-            let (new, tree) = purge.rewrite(checkpoint, parent, &ids, &new_objects)?;
-            ids.insert(checkpoint.id, new);
-            renamed.insert(checkpoint.id, (new, tree));
-            report.rewritten.push((checkpoint.id, new));
+    let mut tries = 0..MOVES_MAX;
+    let (mut report, contents) = loop {
+        match rewrite_history(store, project, paths, now)? {
+            Some(rewritten) => break rewritten,
+            // Another program took a checkpoint meanwhile, which has to be rewritten, too.
+            None if tries.next().is_some() => {}
+            None => return Err(moved_meanwhile("purge")),
         }
-        new_objects.publish()?;
-        // Before the ref moves: the ledger names both ids from here on, so that it is right whatever comes next.
-        store.rename_in_ledger(project.id(), &renamed)?;
-        let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
-        store.advance(&locked, project.id(), newest, new, now)?;
-        store.forget_index(&locked, project.id())?;
-        store.drop_unfinished(&locked, project.id(), now)?;
-    }
+    };
     store.collect_every(&collecting, now, watch)?;
     report.still_held = store.where_held(&contents)?;
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
     report.gone = (contents.len() - still_there.len()) as u64;
     report.bytes_freed = before.saturating_sub(store.count_bytes()?);
     Ok(report)
+}
+
+/// How often a history is rewritten again because another program moved the ref meanwhile.
+const MOVES_MAX: u32 = 8;
+
+/// Writes the checkpoints without the paths, and moves the ref to them. Returns what was done and the contents that are to
+/// go; `None` if another program moved the ref meanwhile.
+fn rewrite_history(
+    store: &Store,
+    project: &Project,
+    paths: &[Vec<u8>],
+    now: Moment,
+) -> Result<Option<(PurgeReport, HashSet<ObjectId>)>> {
+    let mut report = PurgeReport::default();
+    let held = store.share()?;
+    let locked = store.lock_project(&held, project.id())?;
+    refuse_while_restoring(store, project)?;
+    let objects = store.objects(&held)?;
+    let newest = store.newest(project.id())?;
+    let history = store.history(&objects, newest)?.whole()?;
+    let purge = Purge { objects: &objects, paths };
+    let (found, first) = purge.find(&history)?;
+    let Some(first) = first else {
+        return Err(Error::new(ErrorKind::NotFound, "purge")
+            .because("no checkpoint of this project holds it")
+            .with_hint("`piton show N --verbose` lists what a checkpoint holds"));
+    };
+    let contents = found.iter().map(|(_, id)| *id).collect();
+    report.paths = paths_of(found);
+    let new_objects = store.new_objects(&objects, false);
+    let boundary = store.boundary()?;
+    let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
+    let mut renamed = HashMap::new();
+    for checkpoint in history[..=first].iter().rev() {
+        let parent = checkpoint.parent.filter(|_| !boundary.contains(&checkpoint.id));
+        let parent = parent.map(|parent| ids.get(&parent).copied().unwrap_or(parent));
+        let (new, tree) = purge.rewrite(checkpoint, parent, &ids, &new_objects)?;
+        ids.insert(checkpoint.id, new);
+        renamed.insert(checkpoint.id, (new, tree));
+        report.rewritten.push((checkpoint.id, new));
+    }
+    // Held until the ref has moved: stock git's collection would delete the packs.
+    let _published = new_objects.publish()?;
+    // Before the ref moves: the ledger names both ids from here on, so that it is right whatever comes next.
+    store.rename_in_ledger(project.id(), &renamed)?;
+    let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
+    if !store.advance(&locked, project.id(), newest, new, now)? {
+        return Ok(None);
+    }
+    store.forget_index(&locked, project.id())?;
+    store.drop_unfinished(&locked, project.id(), now)?;
+    Ok(Some((report, contents)))
 }
 
 struct Purge<'a> {

@@ -13,7 +13,7 @@ use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
 use crate::store::{Finding, Loss, Mending, ProjectRecord, RepairStep, Store, Watch};
-use crate::survey::{Ground, Survey, SurveyEnd, survey};
+use crate::survey::{Ground, SurveyEnd, survey};
 use crate::take::Progress;
 use crate::time::Moment;
 
@@ -139,10 +139,10 @@ fn look_for(
         let read = survey(&ground, &new_objects).and_then(|end| match end {
             SurveyEnd::Done(survey) => {
                 unread = survey.skipped.iter().filter(|skipped| skipped.why == SkipReason::Unreadable).count();
-                let ids: HashSet<_> = ids_of(&survey).filter(|id| missing.contains(id)).collect();
+                let ids: HashSet<_> = survey.ids().filter(|id| missing.contains(id)).collect();
                 // What nobody misses is no business of the store.
                 if !ids.is_empty() && !options.is_dry {
-                    new_objects.publish()?;
+                    mending.hold(new_objects.publish()?);
                 }
                 Ok(ids)
             }
@@ -166,10 +166,4 @@ fn look_for(
         }
     }
     Ok(found)
-}
-
-/// The contents and directories that a survey found.
-fn ids_of(survey: &Survey) -> impl Iterator<Item = ObjectId> {
-    let files = survey.manifest.dirs.iter().flat_map(|dir| &dir.files).filter_map(|file| file.id);
-    files.chain(survey.trees.iter().flatten().copied())
 }

@@ -333,7 +333,9 @@ impl Settings {
             "session_idle_minutes" => &mut self.session_idle_minutes,
             _ => return Err((false, "unknown key".to_owned())),
         };
-        let Some(value) = value.as_i64() else {
+        // Hermes accepts a number in quotes, too.
+        let quoted = value.as_str().and_then(|text| text.trim().parse().ok());
+        let Some(value) = value.as_i64().or(quoted) else {
             return expected("a whole number");
         };
         // Out of range is brought into it, as ever: -1 is the least there is.
@@ -410,6 +412,13 @@ mod tests {
             include: vec!["dist/keep".to_owned()],
         };
         assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn a_number_in_quotes_is_a_number() {
+        let (settings, problems) = read("checkpoints:\n  max_snapshots: '7'\n  retention_days: \" 3 \"\n");
+        assert_eq!((settings.max_snapshots, settings.retention_days, problems), (7, 3, vec![]));
+        assert_eq!(read("checkpoints:\n  max_snapshots: 'many'\n").1.len(), 1);
     }
 
     #[test]

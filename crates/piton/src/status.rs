@@ -69,6 +69,19 @@ pub struct Status {
 }
 
 impl Status {
+    /// Looks at a base in which there is no store.
+    pub fn of_base(base: &Store) -> Result<Self> {
+        Ok(Self {
+            base: base.base().to_owned(),
+            store_bytes: 0,
+            legacy_bytes: base.legacy_bytes()?,
+            reclaimable_bytes: 0,
+            projects: Vec::new(),
+            archives: base.archives()?,
+            problems: Vec::new(),
+        })
+    }
+
     /// Looks at everything.
     pub fn of(store: &Store, total_bytes_max: Option<u64>) -> Result<Self> {
         let mut problems = Vec::new();
@@ -131,7 +144,7 @@ impl Status {
         Ok(Self {
             base: store.base().to_owned(),
             store_bytes,
-            legacy_bytes: inventory.archives.iter().map(|archive| archive.bytes).sum(),
+            legacy_bytes: store.legacy_bytes()?,
             reclaimable_bytes: holdings.dead_bytes,
             projects,
             archives: inventory.archives,

@@ -136,7 +136,7 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     };
     if !known.is_held {
         known.cache = None;
-        forget_missing(&mut manifest, ground.objects);
+        forget_missing(&mut manifest, ground.objects, new_objects);
     }
     if has_young {
         manifest.forget_young(young_from(record));
@@ -316,10 +316,11 @@ fn believed_before_nanos(record: &ProjectRecord) -> i128 {
     }
 }
 
-fn forget_missing(manifest: &mut Manifest, objects: &Objects) {
+fn forget_missing(manifest: &mut Manifest, objects: &Objects, new_objects: &NewObjects) {
     for dir in &mut manifest.dirs {
         for file in &mut dir.files {
             file.id = file.id.filter(|id| objects.has(*id));
+            file.id.into_iter().for_each(|id| new_objects.rely_on(id));
         }
         dir.same_files &= dir.files.iter().all(|file| file.id.is_some());
     }
@@ -397,6 +398,12 @@ impl Survey {
     /// The tree of the whole project.
     pub(crate) fn tree(&self) -> ObjectId {
         self.trees[0].expect("the project itself always has a tree")
+    }
+
+    /// The contents and directories that it found.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ObjectId> {
+        let files = self.manifest.dirs.iter().flat_map(|dir| &dir.files).filter_map(|file| file.id);
+        files.chain(self.trees.iter().flatten().copied())
     }
 
     /// Whether the index has to be written anew.

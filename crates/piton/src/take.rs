@@ -5,37 +5,22 @@
 //! - T3. A file that cannot be taken does not spoil the rest: it is left out and reported.
 //! - T4. What is declined by rule is an outcome, not an error, and leaves the store as it was.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
-use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ObjectId};
+use crate::keep::{Keep, Kept, is_contended};
 use crate::project::Project;
-use crate::session;
 use crate::settings::Settings;
-use crate::skipped::{self, Skipped};
-use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, Intent, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, ProjectRecord,
-    Restoring, Room, RoomMade, Store, Watch, on_disk,
-};
-use crate::survey::{Ground, IndexAfter, Survey, SurveyEnd, survey};
-use crate::sys;
-use crate::threads;
+use crate::skipped::Skipped;
+use crate::store::{CheckpointKind, GcLock, Origin, ProjectLock, RoomMade, Store, StoreLock, Watch};
+use crate::survey::{Ground, survey};
 use crate::time::Moment;
-use crate::worktree::{IndexSums, index_bytes_max, write_index};
-
-/// How many lines about what was left out go into a checkpoint.
-const SKIPPED_LINES_MAX: usize = 200;
 
 /// How often a take makes room, should others use it up at once.
 const TRIES_MAX: u32 = 4;
-/// Up to so many checkpoints are read to find the oldest that stays. For more, their order is kept in a file.
-const WALK_MAX: u64 = 64;
-/// What a take writes besides objects and the index: the record, the ref, the size, each in a block of its own.
-const SMALL_FILES_BYTES: u64 = 8 * 4096;
-
 /// What to take, and why.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -117,6 +102,8 @@ pub struct Report {
     /// The index of the project's own git, where it is there and cannot be read: what git tracks and a rule leaves out is
     /// then left out, too.
     pub unread_index: Option<PathBuf>,
+    /// Directories that the checkpoint before held and that cannot be read any more.
+    pub dropped_out: Vec<Vec<u8>>,
     /// The tree of the files as they are, where all of them were looked at.
     pub tree: Option<ObjectId>,
     /// The lock that was not to be had, and the process that held it, in words.
@@ -157,19 +144,17 @@ impl Report {
             skipped: Vec::new(),
             unprotected: false,
             unread_index: None,
+            dropped_out: Vec::new(),
             tree: None,
             held_by: None,
         }
     }
 
     /// Reports that a lock was waited for in vain.
-    fn busy(error: &Error) -> Self {
+    pub(crate) fn busy(error: &Error) -> Self {
         Self { held_by: Some(error.to_string()), ..Self::declined(WhySkipped::Busy) }
     }
 }
-
-/// What was found of more files than this is large.
-const FILES_FREED_HERE_MAX: u64 = 10_000;
 
 /// Takes a checkpoint of a project.
 ///
@@ -223,6 +208,7 @@ pub fn take(
         let bytes = match taking.attempt(collecting.as_ref())? {
             Kept::Done(report) => return Ok(report),
             Kept::NoRoom { bytes } => bytes,
+            Kept::Lost => continue,
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
         let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
@@ -254,10 +240,7 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn attempt(&self, collecting: Option<&GcLock>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
-        let stop = Some(&*progress.stop);
-        let locks =
-            store.share_until(stop).and_then(|held| Ok((store.lock_project_until(&held, project.id(), stop)?, held)));
-        let (locked, held) = match locks {
+        let (locked, held) = match self.locks() {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Kept::Done(Report::busy(&error))),
             locks => locks?,
         };
@@ -279,6 +262,7 @@ impl Taking<'_> {
         let ground = Ground { unfinished: unfinished.as_ref(), late: request.is_late.then_some(now), ..ground };
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
+        let is_contended = is_contended(newest, &record, now);
         record.touch(project.dir(), now);
         let keep = Keep {
             store,
@@ -292,6 +276,8 @@ impl Taking<'_> {
             keep_max: settings.max_snapshots,
             bytes_max: settings.total_bytes_max(),
             collecting,
+            is_contended,
+            stop: Some(&*progress.stop),
             now,
         };
         let taken = surveyed.and_then(|end| keep.keep_end(end, project, new_objects, &mut record));
@@ -317,6 +303,13 @@ impl Taking<'_> {
         taken
     }
 
+    /// Locks the store and the project.
+    fn locks(&self) -> Result<(ProjectLock, StoreLock)> {
+        let stop = Some(&*self.progress.stop);
+        let held = self.store.share_until(stop)?;
+        Ok((self.store.lock_project_until(&held, self.project.id(), stop)?, held))
+    }
+
     /// The turn has had its try.
     fn note_turn(&self) -> Result<()> {
         if let Some((session, turn)) = self.request.turn() {
@@ -337,7 +330,7 @@ impl Taking<'_> {
 fn has_had_its_try(taken: &Result<Kept>) -> bool {
     match taken {
         Ok(Kept::Done(report)) => !matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)),
-        Ok(Kept::NoRoom { .. }) => false,
+        Ok(Kept::NoRoom { .. } | Kept::Lost) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
     }
 }
@@ -348,224 +341,4 @@ impl Request {
         let origin = (self.kind == CheckpointKind::Auto).then_some(&self.origin)?;
         Some((origin.session.as_deref()?, origin.turn.as_deref()?))
     }
-}
-
-/// Makes a checkpoint of what a survey found.
-pub(crate) struct Keep<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) locked: &'a ProjectLock,
-    pub(crate) project: &'a ProjectId,
-    pub(crate) newest: Option<&'a Checkpoint>,
-    pub(crate) request: &'a Request,
-    /// What the checkpoint is the safety checkpoint of. Such a one is taken even if nothing changed: it says what undo
-    /// goes back to.
-    pub(crate) restoring: Option<Restoring>,
-    /// The record of the session, which the checkpoint carries. It alone does not make a checkpoint another one.
-    pub(crate) session_record: Option<Vec<u8>>,
-    pub(crate) objects: &'a Objects,
-    /// How many checkpoints the project keeps.
-    pub(crate) keep_max: u64,
-    /// How large the store may get.
-    pub(crate) bytes_max: Option<u64>,
-    /// Whether room was made for it, so that all that is there is its own.
-    pub(crate) collecting: Option<&'a GcLock>,
-    pub(crate) now: Moment,
-}
-
-/// What came of keeping.
-pub(crate) enum Kept {
-    Done(Report),
-    /// The store would pass its limit with so many bytes more. Nothing was written.
-    NoRoom {
-        bytes: u64,
-    },
-}
-
-impl Keep<'_> {
-    /// Makes a checkpoint of what a survey came to, if it came to its end.
-    fn keep_end(
-        mut self,
-        end: SurveyEnd,
-        project: &Project,
-        new_objects: NewObjects,
-        record: &mut ProjectRecord,
-    ) -> Result<Kept> {
-        match end {
-            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
-            SurveyEnd::Stopped(None) => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
-            SurveyEnd::Stopped(Some(survey)) => self.keep_progress(&survey, new_objects, record),
-            SurveyEnd::Done(mut survey) => {
-                if self.request.count_left_out {
-                    survey.count_left_out(project);
-                }
-                self.session_record = session::version_of(self.store, &self.request.origin);
-                let kept = self.keep(&survey, new_objects, record);
-                let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
-                threads::free_aside(survey, is_large);
-                kept
-            }
-        }
-    }
-
-    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
-        let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
-        let report = |outcome, files, skipped| {
-            let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
-            let tree = Some(survey.tree());
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, tree, held_by: None })
-        };
-        let files = survey.manifest.files();
-        if files == 0 && self.newest.is_none() && self.restoring.is_none() {
-            return Ok(report(Outcome::Skipped(WhySkipped::Empty), files, skipped));
-        }
-        let mut facts = survey.facts(skipped::summarise(skipped.clone(), SKIPPED_LINES_MAX));
-        facts.kind = self.request.kind;
-        facts.origin = self.request.origin.clone();
-        facts.restoring = self.restoring.clone();
-        facts.record = self.session_record.clone();
-        facts.is_incomplete = survey.is_incomplete && self.request.is_late;
-        // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
-        let is_same = |newest: &Checkpoint| {
-            newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
-        };
-        if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_same(newest)) {
-            let path = self.store.index_path(self.project);
-            let index = survey.writes_index().then(|| write_index_of(survey, &path, self.now));
-            self.note_index(index.as_ref(), survey, record);
-            self.store.sync_newest(self.project)?;
-            return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
-        }
-        let commit = NewCheckpoint {
-            tree: survey.tree(),
-            parent: self.newest.map(|newest| newest.id),
-            time: self.now,
-            reason: &self.request.reason,
-            facts: &facts,
-            project: self.project,
-        };
-        let added = new_objects.writer().add(ObjectKind::Commit, &commit.encode())?;
-        let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
-        if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
-            return Ok(Kept::NoRoom { bytes });
-        }
-        if self.newest.is_none() {
-            // Before there is a ref: a process that is killed must not leave checkpoints of an unknown directory.
-            let _ = self.store.save_record(self.locked, self.project, record);
-        }
-        let (index_path, now) = (self.store.index_path(self.project), self.now);
-        let publish = || {
-            new_objects.publish()?;
-            self.store.advance(self.locked, self.project, commit.parent, id, now)?;
-            // What could not be dropped now is dropped next time; the checkpoint is there either way.
-            let _ = self.drop_oldest(id);
-            Ok(())
-        };
-        // The index can be made again, so it may go out while the disk is busy with what cannot.
-        let (index, published) = if survey.writes_index() {
-            let (index, published) = threads::beside(|| write_index_of(survey, &index_path, now), publish);
-            (Some(index), published)
-        } else {
-            (None, publish())
-        };
-        published?;
-        self.note_index(index.as_ref(), survey, record);
-        Ok(report(Outcome::Taken(id), files, skipped))
-    }
-
-    /// Keeps what a survey that was stopped has read, for the next attempt.
-    fn keep_progress(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
-        if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
-            return Ok(Kept::NoRoom { bytes });
-        }
-        let path = self.store.unfinished_index_path(self.project)?;
-        new_objects.publish()?;
-        self.store.keep_unfinished(self.locked, self.project, survey.tree(), self.now)?;
-        let written = write_index_of(survey, &path, self.now);
-        let mut progress = ProjectRecord::default();
-        self.note_index(Some(&written), survey, &mut progress);
-        record.set_progress(written.is_ok().then_some(progress), self.newest.map(|newest| newest.id));
-        Ok(Kept::Done(Report::declined(WhySkipped::Deadline)))
-    }
-
-    /// Sets aside what this checkpoint takes; or says how much it is, where there is no room for it.
-    fn lacks_room(&self, survey: &Survey, new_objects: &NewObjects) -> Result<Option<u64>> {
-        // Without a limit it is noted all the same: there may be one for the next take.
-        let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
-        let index = || on_disk(index_bytes_max(&survey.manifest)).saturating_sub(self.store.index_bytes(self.project));
-        let index = if survey.writes_index() { index() } else { 0 };
-        let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
-        let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
-        Ok((room == Room::Lacking).then_some(bytes))
-    }
-
-    /// Drops what is above the limit. A safety checkpoint drops nothing: a user who goes back and forth among the
-    /// checkpoints of a list finds all of them there until the next take.
-    fn drop_oldest(&self, new: CheckpointId) -> Result<()> {
-        let keep = self.keep_max.max(1);
-        if self.restoring.is_some() {
-            let parent = self.newest.map(|newest| newest.id);
-            let add = || self.store.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
-            return if keep > WALK_MAX { add() } else { Ok(()) };
-        }
-        // A restore that was cut short needs both of its checkpoints to be finished or taken back.
-        let intent = self.store.interrupted_restore(self.project)?;
-        let end = match intent {
-            None if keep > WALK_MAX => self.oldest_by_place(new, keep)?,
-            intent => self.oldest_by_walk(new, keep, intent.as_ref())?,
-        };
-        end.map_or(Ok(()), |end| self.store.cut_before(self.locked, self.project, end, self.now))
-    }
-
-    /// The checkpoint that the history is to end at, if it is longer than that. Takes the same time however long it is.
-    fn oldest_by_place(&self, new: CheckpointId, keep: u64) -> Result<Option<CheckpointId>> {
-        let parent = self.newest.map(|newest| newest.id);
-        let lineage = self.store.lineage(self.locked, self.project, parent, new, self.objects)?;
-        if lineage.count() <= keep {
-            return Ok(None);
-        }
-        let Some(end) = lineage.oldest_of(keep, self.objects) else {
-            self.store.forget_lineage(self.project);
-            return self.oldest_by_walk(new, keep, None);
-        };
-        lineage.shrink(keep)?;
-        Ok(Some(end))
-    }
-
-    /// The same, found by reading one checkpoint after the other, no more than are kept.
-    fn oldest_by_walk(&self, new: CheckpointId, keep: u64, intent: Option<&Intent>) -> Result<Option<CheckpointId>> {
-        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-        let most = if intent.is_some() { usize::MAX } else { keep };
-        let older = self.store.history_to(self.objects, self.newest.map(|newest| newest.id), most)?;
-        let is_needed = |id: CheckpointId| intent.is_some_and(|intent| [intent.target, intent.safety].contains(&id));
-        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
-        let keep = keep.max(needed);
-        if older.len() < keep {
-            return Ok(None);
-        }
-        Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
-    }
-
-    /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
-    fn note_index(&self, written: Option<&Result<IndexSums>>, survey: &Survey, record: &mut ProjectRecord) {
-        if let IndexAfter::Behind(paths) = &survey.index {
-            record.set_index_behind(survey.tree(), paths);
-        }
-        if survey.reread_young && written.is_none() {
-            record.set_index_reread(self.now);
-        }
-        if let Some(Ok(sums)) = written {
-            let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
-            record.set_index_and_rules(sums.checksum.to_string(), survey.rules.to_string(), hidden);
-            record.set_index_crc(sums.crc);
-            record.set_index_boot(sys::boot_id().unwrap_or_default(), self.now);
-        }
-    }
-}
-
-fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<IndexSums> {
-    let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
-    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
-    let sums = written.map_err(|error| Error::io("write", path, error))?;
-    fsx::persist_large(temp.into_temp_path(), path)?;
-    Ok(sums)
 }

@@ -1,7 +1,7 @@
 //! `piton clear` and `piton clear-legacy`
 
 use clap::Args;
-use piton::{Status, clear, clear_legacy};
+use piton::{Status, clear, clear_base, clear_legacy};
 use serde_json::json;
 
 use crate::cli::EXIT_CODES;
@@ -36,7 +36,7 @@ pub(crate) struct ClearLegacy {
 }
 
 pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let (Some(store), _) = context.store_or_its_rest()? else { return nothing(context, output) };
+    let (Some(store), _) = context.store_or_its_rest()? else { return run_without_store(args, context, output) };
     let status = Status::of(&store, None)?;
     let checkpoints: usize = status.projects.iter().map(|project| project.checkpoints).sum();
     output.text(&format!(
@@ -51,9 +51,29 @@ pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::R
     report(clear(&store), output)
 }
 
+/// Removes what older layouts left where no store was ever made.
+fn run_without_store(args: &Clear, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let Some(base) = context.base_without_store()? else { return nothing(context, output) };
+    let status = Status::of_base(&base)?;
+    if status.legacy_bytes == 0 && status.archives.is_empty() {
+        return nothing(context, output);
+    }
+    let place = context.base.display();
+    output.text(&format!("This removes what older layouts left ({}) from {place}", bytes(status.legacy_bytes)));
+    confirm(args.force, output)?;
+    report(clear_base(&base), output)
+}
+
 pub(crate) fn run_legacy(args: &ClearLegacy, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let (Some(store), _) = context.store_or_its_rest()? else { return nothing(context, output) };
-    let archives = Status::of(&store, None)?.archives;
+    let (Some(store), archives) = (match context.store_or_its_rest()?.0 {
+        Some(store) => (Some(store.clone()), Status::of(&store, None)?.archives),
+        None => match context.base_without_store()? {
+            Some(base) => (Some(base.clone()), Status::of_base(&base)?.archives),
+            None => (None, Vec::new()),
+        },
+    }) else {
+        return nothing(context, output);
+    };
     if archives.is_empty() {
         return nothing(context, output);
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use piton::{
     Dropped, Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, Store, WhyDropped, forget, maintain,
-    plan_prune, prune,
+    plan_prune, plan_prune_base, prune, prune_base,
 };
 use serde_json::{Value, json};
 
@@ -57,9 +57,7 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     };
     let policy = Policy::from(&settings);
     let Some(store) = context.existing_store()? else {
-        output.json(&report_json(&PruneReport::default()));
-        output.text(&format!("There is no store in {}", context.base.display()));
-        return Ok(());
+        return run_without_store(args, &policy, context, output);
     };
     if let Some(dir) = &args.forget {
         return run_forget(&store, &context.dir.join(dir), args.dry_run, output);
@@ -80,6 +78,27 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
         output.warn("stopped; what was done so far is kept");
         return Err(Said(interrupt::exit_code()).into());
     }
+    if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+/// What older layouts left is pruned without a store, too.
+fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &Output) -> anyhow::Result<()> {
+    let base = context.base_without_store()?;
+    let plan = base.as_ref().map(|base| plan_prune_base(base, policy, Context::now())).transpose()?;
+    let Some((base, plan)) = base.zip(plan).filter(|(_, plan)| !plan.inventory.is_empty()) else {
+        output.json(&report_json(&PruneReport::default()));
+        output.text(&format!("There is no store in {}", context.base.display()));
+        return Ok(());
+    };
+    if args.dry_run {
+        output.json(&plan_json(&plan));
+        output.text(&plan_text(&plan));
+        return Ok(());
+    }
+    let report = prune_base(&base, policy, Context::now())?;
+    output.json(&report_json(&report));
+    output.text(&report_text(&report));
+    report.problems.iter().for_each(|problem| output.warn(problem));
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 

@@ -49,14 +49,17 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     let (store, damage) = context.store_or_its_rest()?;
     let status = match &store {
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,
-        None => Status {
-            base: context.base.clone(),
-            store_bytes: 0,
-            legacy_bytes: 0,
-            reclaimable_bytes: 0,
-            projects: Vec::new(),
-            archives: Vec::new(),
-            problems: Vec::new(),
+        None => match context.base_without_store()? {
+            Some(base) => Status::of_base(&base)?,
+            None => Status {
+                base: context.base.clone(),
+                store_bytes: 0,
+                legacy_bytes: 0,
+                reclaimable_bytes: 0,
+                projects: Vec::new(),
+                archives: Vec::new(),
+                problems: Vec::new(),
+            },
         },
     };
     let hint = |error: &piton::Error| error.hint().unwrap_or_default().to_owned();

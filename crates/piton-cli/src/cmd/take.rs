@@ -82,6 +82,11 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
         output.hint("name what you want kept under `include:` in the configuration, or mend .gitignore");
     }
+    for dir in &report.dropped_out {
+        let dir = plain(&String::from_utf8_lossy(dir));
+        output.warn(&format!("UNPROTECTED: {dir}/ cannot be read any more, and is not in this checkpoint"));
+        output.hint("let your user read it, then take again; the checkpoint before still holds it");
+    }
     if let Some(index) = &report.unread_index {
         output.warn(&format!("{} cannot be read: what git tracks and a rule leaves out was left out", index.display()));
         output.hint("let your user read it, then take again; `--verbose` shows what was left out");

@@ -1,6 +1,8 @@
 //! The command's tests: the real program in real processes, each in a place of its own, with stock git as the oracle.
 
 mod away;
+mod beside_git;
+mod beside_hermes;
 mod commands;
 mod completions;
 mod concurrency;

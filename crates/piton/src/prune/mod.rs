@@ -1,8 +1,8 @@
 //! Pruning: projects whose directory is gone, projects that nobody uses, what older layouts left; then the size of the
 //! store, then the space of all that nothing refers to.
 //!
-//! - P1. A project is an orphan only by evidence: its directory is gone while the one around it is there, on the same
-//!   device as when the project was last seen. An unmounted disk is not a deleted project.
+//! - P1. A project is an orphan only by evidence: its directory is gone while the one around it is there, with the device
+//!   and inode that it had when the project was last seen. An unmounted disk is not a deleted project.
 //! - P2. Nothing outside the base is touched, and in it only what is piton's.
 //!   An automatic prune drops it only once it was also unused for `retention_days`: its user may come back tomorrow.
 //! - P3. A clock that jumps costs nothing at once: the first automatic prune after a gap drops nothing for its age.
@@ -78,7 +78,7 @@ impl Store {
         let mut projects = Vec::new();
         for id in ids {
             let record = self.record(&id);
-            let presence = record.dir().map_or(Presence::Unknown, |dir| presence(&dir, record.parent_device()));
+            let presence = record.dir().map_or(Presence::Unknown, |dir| presence(&dir, &Around::noted_in(&record)));
             projects.push(KnownProject {
                 presence,
                 dir: record.dir(),
@@ -91,7 +91,7 @@ impl Store {
             });
         }
         let old = self.old_repositories()?.into_iter().map(|(name, dir, last_touch)| OldRepository {
-            presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, None)),
+            presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, &Around::OldLayout)),
             name,
             last_touch,
         });
@@ -109,18 +109,48 @@ impl Store {
     }
 }
 
+/// What was noted of the directory around a project.
+enum Around {
+    /// Its device and inode, and the device of the project itself, where a disk may have been mounted.
+    Identity {
+        device: u64,
+        inode: u64,
+        own_device: Option<u64>,
+    },
+    /// The device that it must be on.
+    Device(u64),
+    /// Nothing: no layout before this one did.
+    OldLayout,
+    Unknown,
+}
+
+impl Around {
+    fn noted_in(record: &ProjectRecord) -> Self {
+        match (record.parent_identity(), record.parent_device()) {
+            (Some((device, inode)), own_device) => Self::Identity { device, inode, own_device },
+            (None, Some(device)) => Self::Device(device),
+            (None, None) => Self::Unknown,
+        }
+    }
+}
+
 /// Whether a project's directory is there, as far as can be told.
-fn presence(dir: &Path, parent_device: Option<u64>) -> Presence {
+fn presence(dir: &Path, noted: &Around) -> Presence {
     if dir.is_dir() {
         return Presence::There;
     }
     // A link that leads nowhere, or a place that may not be looked at, says nothing.
     let is_gone = matches!(fs::symlink_metadata(dir), Err(error) if crate::sys::is_gone(&error));
     let around = dir.parent().and_then(|parent| Some((parent, parent.metadata().ok()?)));
-    let evidence = around.is_some_and(|(parent, found)| match parent_device {
-        Some(device) => found.dev() == device,
-        // Nobody noted the device. A place to mount a disk at is empty while none is mounted.
-        None => fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some()),
+    // A place to mount a disk at is empty while none is mounted.
+    let is_in_use = |parent: &Path| fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some());
+    let evidence = around.is_some_and(|(parent, found)| match noted {
+        Around::Identity { device, inode, own_device } => {
+            (found.dev(), found.ino()) == (*device, *inode) && own_device.is_none_or(|own| own == found.dev())
+        }
+        Around::Device(device) => found.dev() == *device && is_in_use(parent),
+        Around::OldLayout => is_in_use(parent),
+        Around::Unknown => false,
     });
     if is_gone && evidence { Presence::Gone } else { Presence::Unknown }
 }
@@ -307,8 +337,38 @@ pub fn clear(store: &Store) -> Result<u64> {
     let held = store.lock_gc()?;
     let bytes = store.base_bytes()?;
     store.remove_all(&held)?;
+    remove_older_layouts(store)?;
+    Ok(bytes.saturating_sub(store.base_bytes()?))
+}
+
+/// Removes what older layouts left in a base without a store; what came free.
+pub fn clear_base(base: &Store) -> Result<u64> {
+    let bytes = base.base_bytes()?;
+    remove_older_layouts(base)?;
+    Ok(bytes.saturating_sub(base.base_bytes()?))
+}
+
+fn remove_older_layouts(store: &Store) -> Result<()> {
     clear_legacy(store)?;
-    Ok(bytes)
+    store.old_repositories()?.iter().try_for_each(|(name, ..)| store.remove_old_repository(name))
+}
+
+/// Prunes what older layouts left in a base without a store.
+pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneReport> {
+    let before = base.base_bytes()?;
+    let inventory = base.inventory_of([])?;
+    let mut report = PruneReport { scanned: inventory.old_repositories.len() as u64, ..PruneReport::default() };
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    drop_by_rule(base, drops, &inventory, &mut report, now, &Watch::default());
+    report.bytes_freed = before.saturating_sub(base.base_bytes()?);
+    Ok(report)
+}
+
+/// Returns what a prune of a base without a store would do.
+pub fn plan_prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
+    let inventory = base.inventory_of([])?;
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
 
 /// Removes what older layouts left; what came free.

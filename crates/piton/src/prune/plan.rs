@@ -93,6 +93,11 @@ pub struct Inventory {
 }
 
 impl Inventory {
+    /// Returns true if there is nothing to prune by rule.
+    pub fn is_empty(&self) -> bool {
+        self.projects.is_empty() && self.archives.is_empty() && self.old_repositories.is_empty()
+    }
+
     /// The directory of a project, or its id where that is unknown; the name of anything else.
     pub fn name_of(&self, what: &Goes) -> String {
         match what {

@@ -10,6 +10,7 @@
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::id::CheckpointId;
+use crate::keep::{Keep, Kept};
 use crate::project::Project;
 use crate::session::{self, Rewound, Sessions};
 use crate::settings::Settings;
@@ -19,7 +20,7 @@ use crate::store::{
 };
 use crate::survey::{Ground, Survey};
 use crate::sys::Dir;
-use crate::take::{Keep, Kept, Outcome, Progress, Request};
+use crate::take::{Outcome, Progress, Request};
 use crate::time::Moment;
 
 mod apply;
@@ -113,7 +114,10 @@ pub struct Restore<'a> {
     paths: Vec<Vec<u8>>,
     others: Vec<OtherWork>,
     across_sessions: bool,
-    keep_max: u64,
+    moves_uncovered_aside: bool,
+    /// The safety checkpoint of the restore that is undone.
+    safety: Option<Checkpoint>,
+    settings: Settings,
     survey: Survey,
     newest: Option<Checkpoint>,
     record: ProjectRecord,
@@ -194,6 +198,9 @@ pub struct RestoreReport {
     pub record: Option<Rewound>,
 }
 
+/// How often the safety checkpoint is tried, should another program's collections remove what it relies upon.
+const SAVES_MAX: u32 = 4;
+
 impl<'a> Restore<'a> {
     /// Makes the plan of a restore. Fails, with nothing touched, where the target is not found or not whole, and where
     /// the files as they are could not be saved first.
@@ -207,6 +214,9 @@ impl<'a> Restore<'a> {
         progress: &Progress,
     ) -> Result<Self> {
         let stop = Some(&*progress.stop);
+        if !options.is_dry {
+            store.ensure_lockable()?;
+        }
         let held = store.share_until(stop)?;
         let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
         let objects = store.objects(&held)?;
@@ -255,7 +265,9 @@ impl<'a> Restore<'a> {
             paths,
             others,
             across_sessions: options.across_sessions,
-            keep_max: settings.max_snapshots,
+            moves_uncovered_aside: options.moves_uncovered_aside,
+            safety,
+            settings: settings.clone(),
             survey,
             newest,
             record,
@@ -298,8 +310,47 @@ impl<'a> Restore<'a> {
             .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
     }
 
-    /// Takes the safety checkpoint: its id, and the session's record that it carries.
+    /// Takes the safety checkpoint: its id, and the session's record that it carries. Where another program's collection
+    /// removed contents that it relied upon, the files are read again.
     fn save_first(&mut self, locked: &ProjectLock) -> Result<(CheckpointId, Option<Vec<u8>>)> {
+        for _ in 0..SAVES_MAX {
+            if let Some(saved) = self.try_to_save(locked)? {
+                return Ok(saved);
+            }
+            let objects = self.store.objects(&self._held)?;
+            let new_objects = self.store.new_objects(&objects, false);
+            if self.survey_again(&objects, &new_objects)?.tree() != self.survey.tree() {
+                return Err(unsafe_to_restore("the files changed meanwhile"));
+            }
+            (self.objects, self.new_objects) = (objects, Some(new_objects));
+        }
+        Err(Error::new(ErrorKind::Busy, "take a safety checkpoint")
+            .because("another program's collections remove objects all the time")
+            .with_hint("nothing was touched; try again"))
+    }
+
+    /// Reads every file again, and covers the same as the survey that the plan was made from.
+    fn survey_again(&self, objects: &Objects, new_objects: &NewObjects) -> Result<Survey> {
+        let (record, progress) = (ProjectRecord::default(), Progress::default());
+        let newest = self.newest.as_ref();
+        let ground = Ground::new(self.store, objects, self.project, &record, newest, &self.settings, &progress);
+        let stamp = self.now.stamp();
+        let planning = Planning {
+            ground: &ground,
+            new_objects,
+            root: &self.root,
+            target: &self.target,
+            paths: &self.paths,
+            moves_aside: self.moves_uncovered_aside.then_some(stamp.as_str()),
+            safety: self.safety.as_ref(),
+            made: &Made::after(&self.target, &self.root),
+            checks_paths: self.verb == Some(RestoreVerb::Restore),
+        };
+        Ok(planning.run()?.survey)
+    }
+
+    /// Returns `None` if contents that it relied upon are gone.
+    fn try_to_save(&mut self, locked: &ProjectLock) -> Result<Option<(CheckpointId, Option<Vec<u8>>)>> {
         let asides = self.plan.asides.iter().chain(&self.plan.backs).cloned().collect();
         let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
         let restoring = self.verb.map(|verb| Restoring { verb, target: self.target.id, paths, asides, outside });
@@ -321,17 +372,23 @@ impl<'a> Restore<'a> {
             restoring,
             session_record: session_record.clone(),
             objects: &self.objects,
-            keep_max: self.keep_max,
+            keep_max: self.settings.max_snapshots,
             // Nothing may go while a restore is about to need it. The next take makes up for it.
             bytes_max: None,
             collecting: None,
+            is_contended: false,
+            stop: None,
             now: self.now,
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");
-        let Kept::Done(kept) = keep.keep(&self.survey, new_objects, &mut record)? else {
-            return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
-                .because("the store has reached its limit")
-                .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
+        let kept = match keep.keep(&self.survey, new_objects, &mut record)? {
+            Kept::Done(kept) => kept,
+            Kept::Lost => return Ok(None),
+            Kept::NoRoom { .. } => {
+                return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
+                    .because("the store has reached its limit")
+                    .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
+            }
         };
         let saved = match kept.outcome {
             Outcome::Taken(id) => (id, session_record),
@@ -341,7 +398,7 @@ impl<'a> Restore<'a> {
         record.touch(self.project.dir(), self.now);
         // The record can be made again.
         let _ = self.store.save_record(locked, self.project.id(), &record);
-        Ok(saved)
+        Ok(Some(saved))
     }
 
     /// Does it. Declines where it takes back another session's work and that was not agreed to.

@@ -47,10 +47,15 @@ impl Store {
 
     /// What the store and everything that older layouts left take.
     pub(crate) fn base_bytes(&self) -> Result<u64> {
+        Ok(self.count_bytes()? + self.legacy_bytes()?)
+    }
+
+    /// What older layouts left takes, moved aside or not.
+    pub(crate) fn legacy_bytes(&self) -> Result<u64> {
         let archives: u64 = self.archives()?.iter().map(|archive| archive.bytes).sum();
         let old = self.old_repositories()?;
         let old: u64 = old.iter().map(|(name, ..)| bytes_below(&self.layout.base().join(name))).sum::<Result<u64>>()?;
-        Ok(self.count_bytes()? + archives + old)
+        Ok(archives + old)
     }
 
     /// What older layouts left, moved aside.

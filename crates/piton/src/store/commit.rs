@@ -35,6 +35,7 @@ pub struct Checkpoint {
 }
 
 /// What a checkpoint is made from.
+#[derive(Clone, Copy)]
 pub(crate) struct NewCheckpoint<'a> {
     pub(crate) tree: ObjectId,
     pub(crate) parent: Option<CheckpointId>,

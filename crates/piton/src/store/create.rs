@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::EXCLUDE_BYTES_MAX;
 use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, LOCAL, Layout, STORE};
 use super::lock;
 use crate::error::{Error, ErrorKind, Result};
@@ -85,6 +86,13 @@ pub(super) fn exclude_list() -> String {
     EXCLUDES.join("\n") + "\n"
 }
 
+/// Returns true for the file that `git init` puts there: comments alone. Without a list, secrets and dependencies would be
+/// taken.
+pub(super) fn is_template_of_git(list: &[u8]) -> bool {
+    let mut lines = list.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    list.starts_with(b"# git ls-files --others --exclude-from=") && lines.all(|line| line.is_empty() || line[0] == b'#')
+}
+
 /// For people who use stock git on the store: without this, their checkouts and adds would convert line ends.
 const ATTRIBUTES: &str = "* -text !eol -crlf -ident !filter !working-tree-encoding\n";
 
@@ -157,9 +165,10 @@ fn is_whole(layout: &Layout) -> Result<bool> {
     let files = [layout.lock(lock::GATE), layout.config(), layout.exclude(), layout.attributes()];
     let is_dir = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
     let is_link = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_symlink());
-    let is_private = |dir: &Path| dir.metadata().is_ok_and(|found| found.permissions().mode() & 0o022 == 0);
+    let is_closed = |dir: &Path, bits: u32| dir.metadata().is_ok_and(|found| found.permissions().mode() & bits == 0);
     Ok(is_there(layout)?
-        && [layout.base(), layout.store()].into_iter().all(is_private)
+        && is_closed(layout.base(), 0o077)
+        && is_closed(layout.store(), 0o022)
         && layout.directories().all(is_dir)
         && !layout.directories_made_later().any(is_link)
         && files.iter().all(|file| file.symlink_metadata().is_ok()))
@@ -228,8 +237,23 @@ fn make_base_private(layout: &Layout) -> Result<()> {
     fs::set_permissions(base, Permissions::from_mode(0o700)).map_err(|error| Error::io("make private", base, error))
 }
 
-/// Makes every piece that is not there.
+/// Makes what stock git's stores lack, before the first command that changes something. Modes of files that are there stay
+/// as they are.
+pub(super) fn ensure_lockable(layout: &Layout) -> Result<()> {
+    if fsx::is_there(&layout.lock(lock::GATE))? || !is_there(layout)? {
+        return Ok(());
+    }
+    let _locked = lock::lock_base(layout.base(), "the making of the store")?;
+    make_missing(layout)
+}
+
+/// Makes every piece that is not there, and the store its owner's alone.
 pub(super) fn fill_in(layout: &Layout) -> Result<()> {
+    make_missing(layout)?;
+    make_private(layout.store())
+}
+
+fn make_missing(layout: &Layout) -> Result<()> {
     for dir in layout.directories() {
         fsx::ensure_dir(&dir)?;
         refuse_link(&dir)?;
@@ -247,7 +271,10 @@ pub(super) fn fill_in(layout: &Layout) -> Result<()> {
             fsx::replace(&path, text.as_bytes(), Durability::Synced)?;
         }
     }
-    make_private(layout.store())?;
+    let list = fsx::read_small(&layout.exclude(), EXCLUDE_BYTES_MAX)?;
+    if list.is_some_and(|list| is_template_of_git(&list)) {
+        fsx::replace(&layout.exclude(), exclude_list().as_bytes(), Durability::Synced)?;
+    }
     for name in [lock::GC, lock::STORE, lock::GATE] {
         let path = layout.lock(name);
         sys::open_lock(&path).map_err(|error| Error::io("make", &path, error))?;

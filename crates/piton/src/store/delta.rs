@@ -14,6 +14,8 @@ const COPY_MAX: usize = 0x1_0000;
 const INSERT_MAX: usize = 0x7f;
 /// No block.
 const NONE: u32 = u32::MAX;
+/// In how many places a target is looked at before it is compared as a whole.
+const SAMPLES: usize = 8;
 
 /// A base, ready to be compared with many targets.
 pub(super) struct Base {
@@ -65,6 +67,19 @@ impl Base {
             block = self.before[block as usize];
         }
         best
+    }
+
+    /// Returns false if the target very likely shares too little with the base for a delta, by a few samples of it. Most
+    /// files have nothing in common with their neighbours, and to find that out by a full search takes longer than all else
+    /// that a collection does.
+    pub(super) fn may_share(&self, target: &[u8]) -> bool {
+        if target.len() < SAMPLES * 4 * BLOCK {
+            return true;
+        }
+        // A match of two blocks holds a whole block of the base at one of so many offsets.
+        let last = target.len() - 2 * BLOCK;
+        let mut starts = (0..SAMPLES).map(|sample| last * sample / (SAMPLES - 1));
+        starts.any(|start| (start..start + BLOCK).any(|at| self.longest_at(target, at).is_some()))
     }
 
     /// The target as a difference from the base; `None` where that would be longer than `bytes_max`.
@@ -196,6 +211,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn contents_that_have_little_in_common_are_told_by_samples() {
+        let noise = |seed: u32| -> Vec<u8> {
+            let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+            std::iter::successors(Some(seed), next).map(|state| state.to_be_bytes()[0]).take(4_000).collect()
+        };
+        let (one, other) = (noise(1), noise(2));
+        let base = Base::new(one.clone());
+        assert!(!base.may_share(&other));
+        // One half is the same, at whichever end, and moved by a few bytes.
+        let (front, back) = ([&one[..2_000], &other[..2_000]].concat(), [&other[..2_003], &one[2_000..]].concat());
+        assert!(base.may_share(&front) && base.may_share(&back) && base.may_share(&one));
+        // What is short is compared at once.
+        assert!(base.may_share(&other[..100]));
+    }
 
     fn assert_comes_back(base: &[u8], target: &[u8]) {
         let delta = Base::new(base.to_vec()).delta_to(target, usize::MAX).expect("no limit");

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::pack::PackDirs;
 use crate::fsx;
 use crate::id::ProjectId;
 
@@ -112,6 +113,17 @@ impl Layout {
 
     pub(super) fn packs(&self) -> PathBuf {
         self.store.join("objects/pack")
+    }
+
+    /// Where packs go. They are written in the directory of the store itself: stock git's collection removes every file in
+    /// `objects/pack` whose name begins with `tmp_`, whether or not it is in use.
+    pub(super) fn pack_dirs(&self) -> PackDirs {
+        PackDirs { packs: self.packs(), temporary: self.store.clone() }
+    }
+
+    /// The file in which stock git's collection names its process, as long as it runs.
+    pub(super) fn git_gc_pid(&self) -> PathBuf {
+        self.store.join("gc.pid")
     }
 
     pub(super) fn object_info(&self) -> PathBuf {

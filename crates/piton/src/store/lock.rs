@@ -277,7 +277,14 @@ impl Store {
 
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.layout.lock(name);
-        sys::open_lock(&path).map_err(|error| Error::io("open the lock", &path, error))
+        match sys::open_lock(&path) {
+            // Only stock git has used the store so far.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.ensure_lockable()?;
+                sys::open_lock(&path).map_err(|error| Error::io("open the lock", &path, error))
+            }
+            opened => opened.map_err(|error| Error::io("open the lock", &path, error)),
+        }
     }
 
     fn open_lock(&self, name: &str) -> Result<Option<File>> {

@@ -21,6 +21,7 @@ use crate::time::Moment;
 mod activity;
 mod base;
 mod begun;
+mod beside;
 mod commit;
 mod copies;
 mod create;
@@ -32,6 +33,7 @@ pub(crate) mod fuzz;
 mod gc;
 mod holdings;
 mod intents;
+mod keeps;
 mod layout;
 mod ledger;
 mod lineage;
@@ -72,11 +74,12 @@ pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
 pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
+pub(crate) use refs::moved_meanwhile;
 pub(crate) use repair::Mending;
 pub use repair::{Loss, RepairStep};
 pub(crate) use rewrite::Rewrite;
 pub(crate) use room::RoomMade;
-pub(crate) use size::{Room, on_disk};
+pub(crate) use size::Room;
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
@@ -136,6 +139,21 @@ impl Store {
         Ok(is_there.then_some(store))
     }
 
+    /// Opens a base, whether or not there is a store in it, for what lies beside the store. `None` where there is no base.
+    pub fn open_base(base: &Path) -> Result<Option<Self>> {
+        if !base.is_absolute() || !fsx::is_dir(base)? {
+            return Ok(None);
+        }
+        let layout = Layout::new(fsx::canonical(base)?);
+        create::is_there(&layout)?;
+        Ok(Some(Self { layout, told: lock::Told::default() }))
+    }
+
+    /// Makes what a store that only stock git has written lacks, so that it can be locked.
+    pub(crate) fn ensure_lockable(&self) -> Result<()> {
+        create::ensure_lockable(&self.layout)
+    }
+
     /// The directory that holds everything.
     pub fn base(&self) -> &Path {
         self.layout.base()
@@ -154,6 +172,7 @@ impl Store {
     /// The exclude list as it stands in the store, in gitignore syntax.
     pub(crate) fn exclude_list(&self) -> Result<Vec<u8>> {
         let list = fsx::read_small(&self.layout.exclude(), EXCLUDE_BYTES_MAX)?;
+        let list = list.filter(|list| !create::is_template_of_git(list));
         Ok(list.unwrap_or_else(|| create::exclude_list().into_bytes()))
     }
 

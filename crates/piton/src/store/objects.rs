@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 use std::io::Read;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use gix_hash::Kind;
 use gix_object::{Exists as _, Find as _};
 
-use super::pack::{Deflater, Form, LEVEL_FAST, PackWriter, SealedPack};
-use super::{Store, StoreLock, size};
+use super::copies::Found;
+use super::keeps::PublishedPacks;
+use super::pack::{Deflater, Form, LEVEL_FAST, PackDirs, PackWriter, SealedPack};
+use super::{Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
@@ -22,6 +23,7 @@ pub(crate) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged
 
 /// The objects of a store, as they were when it was locked.
 pub(crate) struct Objects {
+    of: Store,
     store: Arc<gix_odb::Store>,
     loose: Option<gix_odb::loose::Store>,
     handle: gix_odb::HandleArc,
@@ -40,7 +42,7 @@ impl Store {
         let store = gix_odb::Store::at_opts(self.layout.objects(), Kind::Sha1, &mut std::iter::empty(), options)
             .map_err(|error| Error::io("open", self.layout.objects(), error))?;
         let has_loose = fsx::names_in(&self.layout.objects())?.iter().any(|name| name.len() == 2);
-        Ok(Objects::new(Arc::new(store), has_loose))
+        Ok(Objects::new(self.clone(), Arc::new(store), has_loose))
     }
 
     /// Stock git lets a repository lean on another. A checkpoint must not: it would be gone with the other one.
@@ -60,9 +62,14 @@ impl Store {
     pub(crate) fn new_objects(&self, objects: &Objects, is_dry: bool) -> NewObjects {
         NewObjects {
             is_dry,
-            dir: self.layout.packs(),
+            dirs: self.layout.pack_dirs(),
             known: objects.shared(),
-            gathered: Mutex::new(Gathered { seen: HashSet::new(), pack: None, full: Vec::new() }),
+            gathered: Mutex::new(Gathered {
+                seen: HashSet::new(),
+                relied: HashSet::new(),
+                pack: None,
+                full: Vec::new(),
+            }),
         }
     }
 }
@@ -72,16 +79,21 @@ pub(super) fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
 }
 
 impl Objects {
-    fn new(store: Arc<gix_odb::Store>, has_loose: bool) -> Self {
+    fn new(of: Store, store: Arc<gix_odb::Store>, has_loose: bool) -> Self {
         let loose = has_loose.then(|| gix_odb::loose::Store::at(store.path(), Kind::Sha1));
         let mut handle = store.to_cache_arc();
         // Looking for an object that is not there must not list the packs again: that is how every new file looks.
         handle.refresh_never();
-        Self { store, loose, handle }
+        Self { of, store, loose, handle }
     }
 
     pub(super) fn handle(&self) -> &gix_odb::HandleArc {
         &self.handle
+    }
+
+    /// A handle that lists the packs again where an object is not found.
+    pub(super) fn fresh_handle(&self) -> gix_odb::HandleArc {
+        self.store.to_cache_arc()
     }
 
     /// The directory that all of them are in.
@@ -91,7 +103,7 @@ impl Objects {
 
     /// What other threads need to read the same objects.
     pub(crate) fn shared(&self) -> SharedObjects {
-        SharedObjects(Arc::clone(&self.store), self.loose.is_some())
+        SharedObjects(self.of.clone(), Arc::clone(&self.store), self.loose.is_some())
     }
 
     /// Whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
@@ -103,16 +115,49 @@ impl Objects {
         }
     }
 
+    /// Returns true if an object of these bytes is there and can be read. One that is damaged is not: it must be written
+    /// again.
+    pub(crate) fn holds(&self, id: ObjectId, bytes: &[u8]) -> bool {
+        if !self.handle.exists(&gix_id(id)) {
+            return false;
+        }
+        let mut buffer = Vec::new();
+        matches!(self.handle.try_find(&gix_id(id), &mut buffer), Ok(Some(_))) && buffer == bytes
+    }
+
+    /// Like [`Self::holds`], for a blob that may be larger than memory.
+    fn holds_large(&self, id: ObjectId) -> bool {
+        self.handle.exists(&gix_id(id)) && self.stream_blob(id, &mut |_| true).is_ok()
+    }
+
+    /// Looks an object up. Stock git's collection may have moved it to another pack since the packs were listed: if it is
+    /// not found, they are listed again. One that is damaged may have been written again: then every copy is tried.
+    fn find(&self, id: ObjectId, buffer: &mut Vec<u8>) -> std::result::Result<Option<gix_object::Kind>, String> {
+        if let Ok(Some(found)) = self.handle.try_find(&gix_id(id), buffer) {
+            return Ok(Some(found.kind));
+        }
+        match self.fresh_handle().try_find(&gix_id(id), buffer) {
+            Ok(found) => Ok(found.map(|found| found.kind)),
+            Err(error) => self.find_whole_copy(id, buffer).map(Some).ok_or_else(|| error.to_string()),
+        }
+    }
+
+    fn find_whole_copy(&self, id: ObjectId, buffer: &mut Vec<u8>) -> Option<gix_object::Kind> {
+        let copies = self.of.copies().ok()?;
+        let Found::Whole((kind, bytes)) = copies.read(&mut copies.decoder(), id) else { return None };
+        buffer.clear();
+        buffer.extend_from_slice(&bytes);
+        Some(gix_kind(kind))
+    }
+
     /// The bytes of an object, which must be there and of this kind. Trees and commits, by which everything else is
     /// found, are checked against their name; whoever hands contents to a user checks those.
     pub(crate) fn read(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
         let what = || format!("read the object {id}");
         let mut buffer = Vec::new();
-        let found = self
-            .handle
-            .try_find(&gix_id(id), &mut buffer)
-            .map_err(|error| Error::damaged(what(), error.to_string()).with_hint(DAMAGED_HINT))?;
-        match found.map(|data| data.kind) {
+        let found =
+            self.find(id, &mut buffer).map_err(|error| Error::damaged(what(), error).with_hint(DAMAGED_HINT))?;
+        match found {
             Some(found) if found == gix_kind(kind) => {
                 if kind != ObjectKind::Blob && IdHasher::of(kind, &buffer) != Ok(id) {
                     return Err(
@@ -132,11 +177,10 @@ impl Objects {
     /// is damaged.
     pub(super) fn read_any(&self, id: ObjectId, buffer: &mut Vec<u8>) -> Result<Option<ObjectKind>> {
         let what = || format!("read the object {id}");
-        let found = self.handle.try_find(&gix_id(id), buffer);
-        let Some(found) = found.map_err(|error| Error::damaged(what(), error.to_string()))? else {
+        let Some(found) = self.find(id, buffer).map_err(|error| Error::damaged(what(), error))? else {
             return Ok(None);
         };
-        let kind = our_kind(found.kind);
+        let kind = our_kind(found);
         if IdHasher::of(kind, buffer) != Ok(id) {
             return Err(Error::damaged(what(), "it is not what was written under this name"));
         }
@@ -145,11 +189,11 @@ impl Objects {
 }
 
 /// Objects that any thread can open.
-pub(crate) struct SharedObjects(Arc<gix_odb::Store>, bool);
+pub(crate) struct SharedObjects(Store, Arc<gix_odb::Store>, bool);
 
 impl SharedObjects {
     pub(crate) fn objects(&self) -> Objects {
-        Objects::new(Arc::clone(&self.0), self.1)
+        Objects::new(self.0.clone(), Arc::clone(&self.1), self.2)
     }
 }
 
@@ -175,13 +219,15 @@ fn our_kind(kind: gix_object::Kind) -> ObjectKind {
 /// seen before [`Self::publish`]; dropped, they leave nothing.
 pub(crate) struct NewObjects {
     is_dry: bool,
-    dir: PathBuf,
+    dirs: PackDirs,
     known: SharedObjects,
     gathered: Mutex<Gathered>,
 }
 
 struct Gathered {
     seen: HashSet<ObjectId>,
+    /// Those that were in the store and were not written again.
+    relied: HashSet<ObjectId>,
     /// Made with the first new object: a checkpoint of nothing new writes nothing.
     pack: Option<PackWriter>,
     /// Those that have reached their size.
@@ -194,28 +240,36 @@ impl NewObjects {
         Writer { to: self, known: self.known.objects(), deflater: Deflater::new(LEVEL_FAST), deflated: Vec::new() }
     }
 
+    /// Notes that an object was found in the store and is not written again.
+    pub(crate) fn rely_on(&self, id: ObjectId) {
+        self.lock().relied.insert(id);
+    }
+
     /// How much all that was added will take on the disk.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let gathered = self.lock();
         let open = gathered.pack.as_ref().map(PackWriter::bytes_with_idx);
-        open.into_iter().chain(gathered.full.iter().map(SealedPack::bytes_with_idx)).map(size::on_disk).sum()
+        open.into_iter().chain(gathered.full.iter().map(SealedPack::bytes_with_idx)).sum()
     }
 
     /// How much of it is there already, in temporary files.
     pub(crate) fn bytes_written(&self) -> u64 {
         let gathered = self.lock();
         let open = gathered.pack.as_ref().map(PackWriter::bytes_written);
-        let sealed = gathered.full.iter().map(|sealed| size::on_disk(sealed.bytes_with_idx()));
+        let sealed = gathered.full.iter().map(SealedPack::bytes_with_idx);
         open.into_iter().chain(sealed).sum()
     }
 
     /// Makes all that was added visible and durable; and what was found, too: a process that was killed may have put
     /// it in place without the sync that belongs to it.
-    pub(crate) fn publish(self) -> Result<()> {
+    ///
+    /// The packs stay as long as the result is held; once a ref leads to what is in them, it may go.
+    pub(crate) fn publish(self) -> Result<Published> {
         let gathered = self.gathered.into_inner().expect("no thread panicked while it held the pack");
         let mut sealed = gathered.full;
         sealed.extend(gathered.pack.map(PackWriter::seal).transpose()?);
-        SealedPack::publish(sealed, &self.dir).map(drop)
+        let packs = SealedPack::publish(sealed, &self.dirs.packs)?;
+        Ok(Published { relied: gathered.relied, packs })
     }
 
     /// Puts a pack that has reached its size away. Completing it takes a while, in which the other threads go on.
@@ -233,10 +287,17 @@ impl NewObjects {
     }
 }
 
+/// Objects that were published, and those that were found and relied upon instead of being written.
+#[must_use = "the packs are not protected from stock git's collection once this is dropped"]
+pub(crate) struct Published {
+    pub(super) relied: HashSet<ObjectId>,
+    pub(super) packs: PublishedPacks,
+}
+
 impl Gathered {
-    fn pack(&mut self, dir: &std::path::Path) -> Result<&mut PackWriter> {
+    fn pack(&mut self, dirs: &PackDirs) -> Result<&mut PackWriter> {
         if self.pack.is_none() {
-            self.pack = Some(PackWriter::begin(dir)?);
+            self.pack = Some(PackWriter::begin(dirs)?);
         }
         Ok(self.pack.as_mut().expect("made above"))
     }
@@ -256,13 +317,13 @@ impl Writer<'_> {
         let Ok(id) = IdHasher::of(kind, bytes) else {
             return Ok(Err(Collision));
         };
-        if self.to.is_dry || self.known.has(id) || !self.to.lock().seen.insert(id) {
+        if self.to.is_dry || self.relies_on(id, Some(bytes)) || !self.to.lock().seen.insert(id) {
             return Ok(Ok(id));
         }
         let deflated = self.deflater.deflate(bytes, &mut self.deflated);
-        deflated.map_err(|error| Error::io("compress for", &self.to.dir, error))?;
+        deflated.map_err(|error| Error::io("compress for", &self.to.dirs.packs, error))?;
         let mut gathered = self.to.lock();
-        gathered.pack(&self.to.dir)?.add(id, Form::Whole(kind), bytes.len() as u64, &self.deflated)?;
+        gathered.pack(&self.to.dirs)?.add(id, Form::Whole(kind), bytes.len() as u64, &self.deflated)?;
         drop(gathered);
         self.to.seal_if_full()?;
         Ok(Ok(id))
@@ -270,7 +331,20 @@ impl Writer<'_> {
 
     /// Whether the object is in the store or among the new ones.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
-        self.to.is_dry || self.known.has(id) || self.to.lock().seen.contains(&id)
+        self.to.is_dry || self.relies_on(id, None) || self.to.lock().seen.contains(&id)
+    }
+
+    /// Returns true if the object is in the store, and notes that it was not written again: it may be one that no ref
+    /// leads to yet.
+    fn relies_on(&self, id: ObjectId, bytes: Option<&[u8]>) -> bool {
+        let is_there = match bytes {
+            Some(bytes) => self.known.holds(id, bytes),
+            None => self.known.has(id),
+        };
+        if is_there {
+            self.to.rely_on(id);
+        }
+        is_there
     }
 
     /// Adds a file that is too large for memory while it is read. `None` where fewer than `size` bytes were to be had, or
@@ -287,13 +361,15 @@ impl Writer<'_> {
             let hashed = super::pack::hash_stream(size, read);
             return Ok(hashed.filter(|_| is_unmoved()));
         }
-        let mut pack = PackWriter::begin_single(&self.to.dir)?;
+        let mut pack = PackWriter::begin_single(&self.to.dirs)?;
         let id = match pack.add_stream(size, read)? {
             Some(Ok(id)) if is_unmoved() => id,
             Some(Err(Collision)) => return Ok(Some(Err(Collision))),
             _ => return Ok(None),
         };
-        if !self.known.has(id) && self.to.lock().seen.insert(id) {
+        if self.known.holds_large(id) {
+            self.to.rely_on(id);
+        } else if self.to.lock().seen.insert(id) {
             let sealed = pack.seal()?;
             self.to.lock().full.push(sealed);
         }
@@ -324,7 +400,7 @@ mod tests {
                 assert!(writer.has(id));
             }
             assert!(!writer.has(ObjectId::from_bytes([7; 20])));
-            new.publish().expect("a pack");
+            drop(new.publish().expect("a pack"));
         }
         let packs = store.packs().expect("packs");
         assert_eq!(packs.iter().map(|pack| pack.entries.len()).collect::<Vec<_>>(), [1]);
@@ -335,7 +411,7 @@ mod tests {
         }
         let new = store.new_objects(&objects, false);
         let tree = new.writer().add(ObjectKind::Tree, b"").expect("room").expect("no collision");
-        new.publish().expect("a pack");
+        drop(new.publish().expect("a pack"));
         let objects = store.objects(&held).expect("objects");
         assert!(objects.read(tree, ObjectKind::Tree).is_ok() && objects.read(tree, kind).is_err());
     }

@@ -2,6 +2,9 @@
 //!
 //! A pack is invisible until its idx is in place, and both are synced before: that is the first half of invariant S1.
 //! What is not published is removed, or has a name that no reader looks at.
+//!
+//! Stock git's collection deletes every pack whose objects no ref leads to, except those with a `.keep` file. A pack is
+//! therefore published under one, which is held until the ref has moved (see [`PublishedPacks`]).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -15,7 +18,7 @@ use tempfile::TempPath;
 
 use gix_odb::pack::data::entry::Header;
 
-use super::size;
+use super::keeps::PublishedPacks;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{Checksum, Collision, ID_BYTES, IdHasher, ObjectId, ObjectKind};
@@ -48,9 +51,16 @@ pub(super) struct IdxEntry {
     pub(super) offset: u64,
 }
 
+/// The directory that packs are published in, and the one that they are written in. Both are on one file system.
+#[derive(Debug, Clone)]
+pub(super) struct PackDirs {
+    pub(super) packs: PathBuf,
+    pub(super) temporary: PathBuf,
+}
+
 /// A pack that is being written. Dropped, it leaves nothing.
 pub(super) struct PackWriter {
-    dir: PathBuf,
+    dirs: PackDirs,
     path: TempPath,
     out: BufWriter<File>,
     offset: u64,
@@ -77,19 +87,19 @@ pub(super) enum Form {
 }
 
 impl PackWriter {
-    pub(super) fn begin(dir: &Path) -> Result<Self> {
-        let (file, path) = fsx::temp_file(dir)?.into_parts();
+    pub(super) fn begin(dirs: &PackDirs) -> Result<Self> {
+        let (file, path) = fsx::temp_file(&dirs.temporary)?.into_parts();
         let mut out = BufWriter::with_capacity(1 << 20, file);
         // The number of objects comes last: it is not known before.
         out.write_all(&[0; HEADER_BYTES]).map_err(|error| Error::io("write", &path, error))?;
-        Ok(Self { dir: dir.to_owned(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new(), sum: None })
+        Ok(Self { dirs: dirs.clone(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new(), sum: None })
     }
 
     /// Begins a pack of one large object, which need not be read once more for the checksum of the pack.
-    pub(super) fn begin_single(dir: &Path) -> Result<Self> {
+    pub(super) fn begin_single(dirs: &PackDirs) -> Result<Self> {
         let mut sum = Checksum::new();
         sum.update(&pack_header(1));
-        Ok(Self { sum: Some(sum), ..Self::begin(dir)? })
+        Ok(Self { sum: Some(sum), ..Self::begin(dirs)? })
     }
 
     /// Adds one entry whose bytes, `size` of them, were compressed elsewhere. The offset that it got.
@@ -123,7 +133,7 @@ impl PackWriter {
 
     /// How much of it is on the disk.
     pub(super) fn bytes_written(&self) -> u64 {
-        self.out.get_ref().metadata().map_or(0, |found| size::on_disk(found.len()))
+        self.out.get_ref().metadata().map_or(0, |found| found.len())
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -204,8 +214,8 @@ impl PackWriter {
     /// Completes the pack and its idx, and syncs both.
     pub(super) fn seal(mut self) -> Result<SealedPack> {
         let checksum = self.finish_pack().map_err(|error| Error::io("write", &self.path, error))?;
-        let name = self.dir.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
-        let idx = synced_idx(&self.dir, &mut self.entries, checksum)?;
+        let name = self.dirs.packs.join(format!("pack-{}", ObjectId::from_bytes(checksum)));
+        let idx = synced_idx(&self.dirs.temporary, &mut self.entries, checksum)?;
         Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx })
     }
 
@@ -251,34 +261,35 @@ impl SealedPack {
         self.bytes
     }
 
-    /// Makes the packs visible, in this order: packs, idxs, directory. Their names without an ending.
-    pub(super) fn publish(all: Vec<Self>, dir: &Path) -> Result<Vec<PathBuf>> {
+    /// Makes the packs visible, in this order: `.keep` files, packs, idxs, directory.
+    pub(super) fn publish(all: Vec<Self>, dir: &Path) -> Result<PublishedPacks> {
+        let mut published = PublishedPacks::default();
         let mut idxs = Vec::new();
         for sealed in all {
+            published.keep(&sealed.name)?;
             fsx::persist(sealed.pack, &sealed.name.with_added_extension("pack"))?;
             idxs.push((sealed.idx, sealed.name));
         }
-        let mut names = Vec::new();
         for (idx, name) in idxs {
             fsx::persist(idx, &name.with_added_extension("idx"))?;
-            names.push(name);
+            published.names.push(name);
         }
         fsx::sync_dir(dir)?;
-        Ok(names)
+        Ok(published)
     }
 }
 
 /// Writes the idx of a pack that is in place, from what was found in the pack: ids, checksums of the entries, offsets. On
 /// return it outlives a power cut.
 pub(super) fn write_idx_of(
+    dirs: &PackDirs,
     name: &Path,
     found: impl Iterator<Item = (ObjectId, u32, u64)>,
     checksum: [u8; ID_BYTES],
 ) -> Result<()> {
     let mut entries: Vec<_> = found.map(|(id, crc, offset)| IdxEntry { id, crc, offset }).collect();
-    let dir = name.parent().expect("a pack is in a directory");
-    fsx::persist(synced_idx(dir, &mut entries, checksum)?, &name.with_added_extension("idx"))?;
-    fsx::sync_dir(dir)
+    fsx::persist(synced_idx(&dirs.temporary, &mut entries, checksum)?, &name.with_added_extension("idx"))?;
+    fsx::sync_dir(&dirs.packs)
 }
 
 /// An idx of these entries, complete and synced, under a name that no reader looks at.
@@ -460,6 +471,10 @@ impl<W: Write> Write for Counted<'_, W> {
 mod tests {
     use super::*;
 
+    fn in_one(dir: &Path) -> PackDirs {
+        PackDirs { packs: dir.to_owned(), temporary: dir.to_owned() }
+    }
+
     /// Nobody writes packs of 2 GiB in a test, but a single large file makes one.
     #[test]
     fn offsets_beyond_two_gigabytes_stand_in_a_table_of_their_own() {
@@ -477,7 +492,7 @@ mod tests {
     #[test]
     fn a_pack_is_full_at_its_limit_and_knows_what_it_takes() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut pack = PackWriter::begin(dir.path()).expect("a pack");
+        let mut pack = PackWriter::begin(&in_one(dir.path())).expect("a pack");
         let id = |number: u8| ObjectId::from_bytes([number; ID_BYTES]);
         pack.add(id(1), Form::Whole(ObjectKind::Blob), 3, b"not compressed").expect("room");
         pack.add(id(2), Form::Whole(ObjectKind::Blob), 3, b"nor this").expect("room");
@@ -509,7 +524,7 @@ mod tests {
     #[test]
     fn a_stream_that_is_not_what_it_was_leaves_the_pack_as_before() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut pack = PackWriter::begin(dir.path()).expect("a pack");
+        let mut pack = PackWriter::begin(&in_one(dir.path())).expect("a pack");
         let id = |text: &[u8]| IdHasher::of(ObjectKind::Blob, text).expect("no collision");
         let fault = |kind: io::ErrorKind| Err(io::Error::from(kind));
         for (number, pieces, size, added) in [
@@ -524,7 +539,7 @@ mod tests {
             assert_eq!((found, pack.bytes_with_idx() > before), (added, added.is_some()), "{number}");
         }
         let sealed = vec![pack.seal().expect("a pack")];
-        let name = SealedPack::publish(sealed, dir.path()).expect("a pack").remove(0);
+        let name = SealedPack::publish(sealed, dir.path()).expect("a pack").names.remove(0);
         let read = super::super::decode::RawPack::open(&name, 0).expect("a pack");
         assert_eq!((&read.fault, &read.idx_fault, read.is_summed_right(drop)), (&None, &None, Ok(true)));
         let large = Mutex::new(());

@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use gix_hash::Kind;
 use gix_odb::pack;
 
+use super::Store;
+use super::keeps::is_own_keep;
 use super::pack::IDX_ENTRY_BYTES;
-use super::{Store, size};
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{ObjectId, ObjectKind};
 use crate::sys;
+
+/// How often the packs are listed again because stock git's collection deleted some of them.
+const PACK_CHANGES_MAX: u32 = 16;
 
 /// A pack and its idx.
 pub(super) struct Pack {
@@ -77,12 +81,35 @@ impl Store {
         Ok(names.filter(is_pack).map(|path| path.with_extension("")).collect())
     }
 
+    /// The `.keep` files that piton made, under which packs are published.
+    pub(super) fn own_keeps(&self) -> Result<Vec<PathBuf>> {
+        let dir = self.layout.packs();
+        let keeps = fsx::names_in(&dir)?.into_iter().map(|name| dir.join(name));
+        Ok(keeps.filter(|path| path.extension().is_some_and(|end| end == "keep") && is_own_keep(path)).collect())
+    }
+
     /// All packs, the newest first.
     pub(super) fn packs(&self) -> Result<Vec<Pack>> {
-        let mut packs = self.pack_names()?.iter().map(|name| Pack::open(name)).collect::<Result<Vec<_>>>()?;
-        packs.sort_by_key(|pack| std::cmp::Reverse(pack.mtime_nanos));
-        Ok(packs)
+        let mut changes = 0;
+        loop {
+            let names = self.pack_names()?;
+            match names.iter().map(|name| Pack::open(name)).collect::<Result<Vec<_>>>() {
+                Ok(mut packs) => {
+                    packs.sort_by_key(|pack| std::cmp::Reverse(pack.mtime_nanos));
+                    return Ok(packs);
+                }
+                // Stock git's collection deleted one meanwhile, and what was needed in it is in another.
+                Err(_) if changes < PACK_CHANGES_MAX && self.pack_names()? != names => changes += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
+}
+
+/// Returns true if a user told git to keep the pack. What cannot be looked at may be there.
+fn is_kept(name: &Path) -> bool {
+    let keep = name.with_added_extension("keep");
+    fsx::is_there(&keep).unwrap_or(true) && !is_own_keep(&keep)
 }
 
 impl Pack {
@@ -119,10 +146,9 @@ impl Pack {
         Ok(Self {
             name: name.to_owned(),
             entries,
-            bytes: size::on_disk(idx_stat.size) + size::on_disk(data_stat.size),
+            bytes: idx_stat.size + data_stat.size,
             mtime_nanos: data_stat.mtime.as_nanos(),
-            // What cannot be looked at may be there.
-            is_kept: name.with_added_extension("keep").try_exists().unwrap_or(true),
+            is_kept: is_kept(name),
             idx,
             data,
         })
@@ -164,19 +190,20 @@ impl Pack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pack::{Form, PackWriter, SealedPack, write_idx_of};
+    use super::super::pack::{Form, PackDirs, PackWriter, SealedPack, write_idx_of};
     use super::*;
 
     #[test]
     fn a_pack_is_opened_with_its_own_idx_alone_and_no_entry_lies_outside_of_it() {
         let temp = tempfile::tempdir().expect("a directory");
-        let mut writer = PackWriter::begin(temp.path()).expect("a pack");
+        let dirs = PackDirs { packs: temp.path().to_owned(), temporary: temp.path().to_owned() };
+        let mut writer = PackWriter::begin(&dirs).expect("a pack");
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
         let starts =
             [1, 2].map(|number| writer.add(id(number), Form::Whole(ObjectKind::Blob), 3, b"entry").expect("room"));
         let end = writer.bytes() - 20;
         let sealed = writer.seal().expect("a pack");
-        let name = SealedPack::publish(vec![sealed], temp.path()).expect("a pack").remove(0);
+        let name = SealedPack::publish(vec![sealed], temp.path()).expect("a pack").names.remove(0);
         let sum: [u8; 20] =
             *Pack::open(&name).expect("a pack").data.checksum().as_bytes().first_chunk().expect("a sum");
         for (starts, sum, is_right) in [
@@ -186,7 +213,8 @@ mod tests {
             ([starts[0], end], sum, false),
             ([starts[0], starts[0]], sum, false),
         ] {
-            write_idx_of(&name, (1..).zip(starts).map(|(number, start)| (id(number), 0, start)), sum).expect("an idx");
+            write_idx_of(&dirs, &name, (1..).zip(starts).map(|(number, start)| (id(number), 0, start)), sum)
+                .expect("an idx");
             assert_eq!(Pack::open(&name).is_ok(), is_right, "{starts:?}");
         }
     }

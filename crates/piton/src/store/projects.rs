@@ -53,6 +53,8 @@ impl ProjectRecord {
             // Where a disk is mounted right here, the place may vanish with it: then no device is the right one.
             let device = dir.metadata().map_or(around.dev(), |own| own.dev());
             set.insert("parent_device".to_owned(), device.into());
+            set.insert("workdir_parent_dev".to_owned(), around.dev().into());
+            set.insert("workdir_parent_ino".to_owned(), around.ino().into());
         }
     }
 
@@ -75,6 +77,17 @@ impl ProjectRecord {
     /// The device that the directory around it must be on for a missing directory to be a deleted one.
     pub(crate) fn parent_device(&self) -> Option<u64> {
         self.keys.get("parent_device")?.as_u64()
+    }
+
+    /// The device and inode of the directory around the project, as Hermes notes them, too.
+    pub(crate) fn parent_identity(&self) -> Option<(u64, u64)> {
+        let number = |key: &str| self.keys.get(key)?.as_u64();
+        Some((number("workdir_parent_dev")?, number("workdir_parent_ino")?))
+    }
+
+    /// Returns true if Hermes wrote the record and piton never has.
+    pub(crate) fn is_of_hermes_alone(&self) -> bool {
+        !self.keys.is_empty() && !self.keys.contains_key("parent_device")
     }
 
     /// When it was first seen, in seconds since 1970 began.

@@ -38,6 +38,9 @@ pub(super) struct Mark {
     pub(super) home: u32,
 }
 
+/// How often the refs are read again because stock git packed some of them meanwhile.
+const PACKED_REFS_CHANGES_MAX: u32 = 100;
+
 /// Not found in any pack so far.
 pub(super) const NO_HOME: u32 = u32::MAX;
 
@@ -147,7 +150,7 @@ impl Store {
 
     /// Every ref by its name. Those in files of their own come before the packed ones.
     pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
-        let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_with(&self.whole_packed_refs()?)?;
+        let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_beside_git(|| self.whole_packed_refs())?;
         match garbage.into_iter().next() {
             None => Ok(refs),
             Some(name) => {
@@ -160,7 +163,23 @@ impl Store {
 
     /// Every ref, and what stands in the place of one and is none.
     pub(super) fn refs_as_they_stand(&self) -> Result<RefsAsTheyStand> {
-        self.refs_with(&fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default())
+        let packed = || Ok(fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default());
+        self.refs_beside_git(packed)
+    }
+
+    /// Every ref, while stock git may be moving some from files of their own to the packed ones. It replaces `packed-refs`
+    /// before it removes those files, so that a ref is overlooked only if `packed-refs` changed meanwhile.
+    fn refs_beside_git(&self, packed_refs: impl Fn() -> Result<Vec<u8>>) -> Result<RefsAsTheyStand> {
+        let mut packed = packed_refs()?;
+        for _ in 0..PACKED_REFS_CHANGES_MAX {
+            let refs = self.refs_with(&packed)?;
+            let after = packed_refs()?;
+            if after == packed {
+                return Ok(refs);
+            }
+            packed = after;
+        }
+        Err(Error::new(ErrorKind::Busy, "read the refs").because("another program changes them all the time"))
     }
 
     /// The same with these packed refs.

@@ -30,6 +30,8 @@ const REFS_BYTES_MAX: u64 = 64 << 20;
 const SHALLOW: &str = "shallow";
 /// The lock for the file that holds many refs.
 const PACKED_REFS: &str = "packed-refs";
+/// How often the ends of histories are read again because stock git changed them meanwhile.
+const BOUNDARY_CHANGES_MAX: u32 = 16;
 const STALE_AFTER_SECS: i128 = 10 * 60;
 
 impl Store {
@@ -68,7 +70,8 @@ impl Store {
         }
     }
 
-    /// Makes `new` the newest checkpoint, if `expected` still is. On return it outlives a power cut.
+    /// Makes `new` the newest checkpoint, if `expected` still is. Returns false if another program has moved the ref. On
+    /// return it outlives a power cut.
     pub(crate) fn advance(
         &self,
         _held: &ProjectLock,
@@ -76,15 +79,32 @@ impl Store {
         expected: Option<CheckpointId>,
         new: CheckpointId,
         now: Moment,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let path = self.layout.reference(project);
         let lock = self.put_lock(project.as_str(), &path, format!("{new}\n").as_bytes(), now)?;
         if self.newest(project)? != expected {
             fsx::remove_file(&lock)?;
-            return Err(moved_meanwhile("move the project's ref"));
+            return Ok(false);
         }
         fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
-        fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
+        fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))?;
+        Ok(true)
+    }
+
+    /// Takes the newest checkpoint back, if `new` still is. Returns false if another program has moved the ref.
+    pub(crate) fn retreat(
+        &self,
+        held: &ProjectLock,
+        project: &ProjectId,
+        new: CheckpointId,
+        before: Option<CheckpointId>,
+        now: Moment,
+    ) -> Result<bool> {
+        match before {
+            Some(before) => self.advance(held, project, Some(new), before, now),
+            None if self.newest(project)? == Some(new) => self.delete_ref(held, project, now).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Makes the newest checkpoint outlive a power cut, if the process that moved the ref was killed before it did so.
@@ -179,9 +199,24 @@ impl Store {
     }
 
     /// Replaces the file that says where histories end. `by` names who does it, for the temporary file.
-    fn rewrite_boundary(&self, by: &str, now: Moment, change: impl FnOnce(&mut BTreeSet<CheckpointId>)) -> Result<()> {
+    fn rewrite_boundary(&self, by: &str, now: Moment, change: impl Fn(&mut BTreeSet<CheckpointId>)) -> Result<()> {
         let guard = self.lock_file(SHALLOW)?;
         self.wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
+        for _ in 0..BOUNDARY_CHANGES_MAX {
+            if self.try_rewrite_boundary(by, now, &change)? {
+                return Ok(());
+            }
+        }
+        Err(moved_meanwhile("cut the history"))
+    }
+
+    /// Returns false if stock git changed the file meanwhile: its collection does.
+    fn try_rewrite_boundary(
+        &self,
+        by: &str,
+        now: Moment,
+        change: &impl Fn(&mut BTreeSet<CheckpointId>),
+    ) -> Result<bool> {
         let before = self.boundary()?;
         let mut ends: BTreeSet<_> = before.iter().copied().collect();
         change(&mut ends);
@@ -190,7 +225,7 @@ impl Store {
         let lock = self.put_lock(by, &path, text.as_bytes(), now)?;
         if self.boundary()? != before {
             fsx::remove_file(&lock)?;
-            return Err(moved_meanwhile("cut the history"));
+            return Ok(false);
         }
         self.remove_commit_graph()?;
         // An empty one means to stock git that there is none.
@@ -201,7 +236,8 @@ impl Store {
             fs::rename(&lock, &path)
         };
         moved.map_err(|error| Error::io("replace", &path, error))?;
-        fsx::sync_dir(self.layout.store())
+        fsx::sync_dir(self.layout.store())?;
+        Ok(true)
     }
 
     /// Forgets a project's checkpoints: its ref goes, from a file of its own and from among the packed ones.
@@ -250,6 +286,12 @@ impl Store {
             match temp.persist_noclobber(&lock) {
                 Ok(()) => return Ok(lock),
                 Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => temp = error.path,
+                // Stock git removes directories of refs that it has emptied.
+                Err(error) if error.error.kind() == io::ErrorKind::NotFound && error.path.exists() => {
+                    fsx::ensure_dir(path.parent().expect("a ref is in a directory"))?;
+                    temp = error.path;
+                    continue;
+                }
                 Err(error) => return Err(Error::io("make", &lock, error.error)),
             }
             if is_stale(&lock, now) {
@@ -280,7 +322,7 @@ impl Store {
     }
 }
 
-fn moved_meanwhile(action: &str) -> Error {
+pub(crate) fn moved_meanwhile(action: &str) -> Error {
     Error::new(ErrorKind::Busy, action).because("another program did so at the same moment").with_hint("try again")
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - G5. The newest checkpoint of a project never goes, nor any while a restore of the project waits to be finished.
 //! - G6. No checkpoint goes that need not: what each alone holds is known before the first is dropped, and dead entries and
-//!   left-over files go first.
+//!   left-over files go first, after loose objects were packed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -51,9 +51,20 @@ impl Store {
         watch: &Watch,
     ) -> Result<RoomMade> {
         let collect = |reach, aim| {
-            Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: true, even_young: false }.run(aim)
+            Collection {
+                store: self,
+                held,
+                reach,
+                now,
+                watch,
+                bytes_max,
+                is_urgent: true,
+                even_young: false,
+                relied: std::collections::HashSet::new(),
+            }
+            .run(aim)
         };
-        let (mut dropped, mut has_merged) = (0, false);
+        let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
         // Room for collections stays where it can. No checkpoint is refused for it.
         let mut limit = bytes_max_of_takes(bytes_max);
         for _ in 0..ROUNDS_MAX {
@@ -67,6 +78,12 @@ impl Store {
             if !has_merged && self.has_too_many_packs(bytes_max) {
                 has_merged = true;
                 collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::Merge)?;
+                continue;
+            }
+            // Objects in files of their own, as Hermes leaves them, take more than in a pack.
+            if !has_packed && !self.loose_objects()?.is_empty() {
+                has_packed = true;
+                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::All)?;
                 continue;
             }
             let roots = self.roots()?;

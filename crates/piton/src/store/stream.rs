@@ -9,17 +9,26 @@ use gix_object::FindHeader as _;
 use gix_odb::pack;
 
 use super::copies;
-use super::decode::{Decoder, RawPack};
+use super::decode::{Decoder, RawPack, WholeEntry, Why};
 use super::objects::{DAMAGED_HINT, Objects, gix_id};
+use super::pack::PackWriter;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
+
+/// How often the packs are listed again because another program's collection replaced them meanwhile.
+const LISTINGS_MAX: u32 = 8;
 
 impl Objects {
     /// The number of bytes in a blob. Fails if there is no such blob.
     pub(crate) fn blob_size(&self, id: ObjectId) -> Result<u64> {
         let damaged = |why: String| Error::damaged(format!("read the object {id}"), why).with_hint(DAMAGED_HINT);
-        let found = self.handle().try_header(&gix_id(id)).map_err(|error| damaged(error.to_string()))?;
+        let found = match self.handle().try_header(&gix_id(id)) {
+            Ok(Some(header)) => Ok(Some(header)),
+            // Stock git's collection may have moved it to another pack since the packs were listed.
+            _ => self.fresh_handle().try_header(&gix_id(id)),
+        };
+        let found = found.map_err(|error| damaged(error.to_string()))?;
         match found {
             Some(header) if header.kind == gix_object::Kind::Blob => Ok(header.size),
             Some(header) => Err(damaged(format!("it is a {}", header.kind))),
@@ -52,34 +61,64 @@ impl Objects {
         }
     }
 
-    /// False if no pack holds it, or only as a delta.
+    /// False if no pack holds it, or only as a delta. Where several do, one that is whole is taken: a copy that is damaged may
+    /// have been written again.
     fn stream_packed(&self, id: ObjectId, take: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool) -> Result<bool> {
-        let Some((name, start)) = self.find_packed(id)? else { return Ok(false) };
-        let damaged = |why: super::decode::Why| {
-            Error::damaged(format!("read the object {id} in {}", name.display()), why.into_owned())
+        let mut found = self.open_packed(id)?;
+        if found.len() > 1 {
+            let at = found.iter().position(|(pack, start)| is_whole(id, pack, *start)).unwrap_or(0);
+            found.swap(0, at);
+        }
+        let Some((pack, start)) = found.first() else { return Ok(false) };
+        let streamed = stream_entry(pack, *start, take);
+        streamed.map_err(|why| {
+            Error::damaged(format!("read the object {id} in {}", pack.name.display()), why.into_owned())
                 .with_hint(DAMAGED_HINT)
-        };
-        let pack = RawPack::without_idx(&name)?;
-        let large = Mutex::new(());
-        let mut decoder = Decoder::new(&large);
-        let Some(entry) = decoder.whole_entry(&pack, start).map_err(damaged)? else { return Ok(false) };
-        if entry.size == 0 {
-            take(entry.kind, 0, &[]);
-        }
-        let mut goes_on = true;
-        let inflated = decoder.inflate(&pack, entry.data, entry.size, &mut |bytes| {
-            goes_on = take(entry.kind, entry.size, bytes);
-            goes_on
-        });
-        match inflated {
-            Err(why) if goes_on => Err(damaged(why)),
-            _ => Ok(true),
-        }
+        })
     }
 
-    /// The first pack that has an object, without its ending, and the place of the object there.
-    fn find_packed(&self, id: ObjectId) -> Result<Option<(PathBuf, u64)>> {
+    /// Adds a copy of a blob to a pack, piece by piece. Returns false where it is not whole, or only there as a delta.
+    pub(super) fn copy_blob(&self, id: ObjectId, into: &mut PackWriter) -> Result<bool> {
+        let large = Mutex::new(());
+        let mut decoder = Decoder::new(&large);
+        for (pack, start) in self.open_packed(id)? {
+            if !is_whole(id, &pack, start) {
+                continue;
+            }
+            let (Ok(Some(entry)), Ok(end)) = (decoder.whole_entry(&pack, start), decoder.end_of(&pack, start)) else {
+                continue;
+            };
+            let WholeEntry { kind, size, data } = entry;
+            into.add_copied(id, kind, size, end - data, |buffer, at| pack.read_at(buffer, data + at))?;
+            return Ok(true);
+        }
+        let Some((size, mut read)) = self.open_loose(id)? else { return Ok(false) };
+        Ok(into.add_stream(size, &mut read)? == Some(Ok(id)))
+    }
+
+    /// The packs that have an object, and its place in each. Stock git's collection may delete one after it was listed, and
+    /// has written another one by then.
+    fn open_packed(&self, id: ObjectId) -> Result<Vec<(RawPack, u64)>> {
+        for attempt in 0..LISTINGS_MAX {
+            let (mut opened, mut is_moved) = (Vec::new(), false);
+            for (name, start) in self.find_packed(id)? {
+                match RawPack::without_idx(&name) {
+                    Ok(pack) => opened.push((pack, start)),
+                    Err(_) if !fsx::is_there(&name.with_added_extension("pack"))? => is_moved = true,
+                    Err(error) => return Err(error),
+                }
+            }
+            if !opened.is_empty() || !is_moved || attempt + 1 == LISTINGS_MAX {
+                return Ok(opened);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The packs that have an object, without their endings, and the place of the object there.
+    fn find_packed(&self, id: ObjectId) -> Result<Vec<(PathBuf, u64)>> {
         let dir = self.dir().join("pack");
+        let mut found = Vec::new();
         for name in fsx::names_in(&dir)? {
             let path = dir.join(&name);
             if path.extension().is_none_or(|end| end != "idx") {
@@ -88,10 +127,10 @@ impl Objects {
             // One that cannot be read says nothing of the others.
             let Ok(idx) = pack::index::File::at(&path, Kind::Sha1) else { continue };
             if let Some(at) = idx.lookup(gix_id(id)) {
-                return Ok(Some((path.with_extension(""), idx.pack_offset_at_index(at))));
+                found.push((path.with_extension(""), idx.pack_offset_at_index(at)));
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// Opens a blob that stands in a file of its own: its size, and a reader of its contents. `None` where there is none.
@@ -132,4 +171,37 @@ impl Objects {
             _ => Ok(true),
         }
     }
+}
+
+/// Gives the bytes of an entry to `take`, until it returns false. False for a delta.
+fn stream_entry(
+    pack: &RawPack,
+    start: u64,
+    take: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool,
+) -> std::result::Result<bool, Why> {
+    let large = Mutex::new(());
+    let mut decoder = Decoder::new(&large);
+    let Some(entry) = decoder.whole_entry(pack, start)? else { return Ok(false) };
+    if entry.size == 0 {
+        take(entry.kind, 0, &[]);
+    }
+    let mut goes_on = true;
+    let inflated = decoder.inflate(pack, entry.data, entry.size, &mut |bytes| {
+        goes_on = take(entry.kind, entry.size, bytes);
+        goes_on
+    });
+    match inflated {
+        Err(why) if goes_on => Err(why),
+        _ => Ok(true),
+    }
+}
+
+/// Returns true for an entry that is all of this object.
+fn is_whole(id: ObjectId, pack: &RawPack, start: u64) -> bool {
+    let mut hasher = None;
+    let streamed = stream_entry(pack, start, &mut |kind, size, bytes| {
+        hasher.get_or_insert_with(|| IdHasher::new(kind, size)).update(bytes);
+        true
+    });
+    streamed == Ok(true) && hasher.is_some_and(|hasher| hasher.finish() == Ok(id))
 }

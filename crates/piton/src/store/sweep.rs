@@ -21,6 +21,11 @@ impl Store {
         for dir in self.layout.with_temporaries().into_iter().chain([self.layout.ledgers()]) {
             remove_older(&dir, fsx::TEMP_PREFIX, ABANDONED_AFTER_SECS, now);
         }
+        for keep in self.own_keeps().unwrap_or_default() {
+            if fsx::is_older(&keep, ABANDONED_AFTER_SECS, now) {
+                let _ = fsx::remove_file(&keep);
+            }
+        }
         for dir in [self.layout.turns(), self.layout.notices(), self.layout.begun()] {
             remove_older(&dir, "", SESSION_FORGOTTEN_AFTER_SECS, now);
         }

@@ -96,8 +96,13 @@ impl Store {
     }
 
     /// Forgets the request and all progress. The caller takes the progress out of the project's record.
-    pub(crate) fn drop_unfinished(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
-        fsx::remove_file(&self.layout.unfinished_request(project))?;
+    pub(crate) fn drop_unfinished(&self, held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+        self.withdraw_unfinished(project)?;
+        self.drop_progress(held, project, now)
+    }
+
+    /// Forgets the progress alone. The caller takes it out of the project's record.
+    pub(crate) fn drop_progress(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
         fsx::remove_file(&self.layout.unfinished_index(project))?;
         let name = Layout::unfinished_ref(project);
         if fsx::is_there(&self.layout.store().join(&name))? {

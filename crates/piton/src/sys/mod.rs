@@ -19,7 +19,7 @@ mod change;
 mod process;
 
 pub(crate) use change::{Swapped, set_file_mode, set_mtime, swap_paths};
-pub(crate) use process::{boot_id, effective_uid, is_open_anywhere, lock_holders};
+pub(crate) use process::{boot_id, effective_uid, host_name, is_open_anywhere, is_running, lock_holders};
 
 /// What stands under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

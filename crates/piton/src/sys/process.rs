@@ -13,6 +13,18 @@ pub(crate) fn boot_id() -> Option<String> {
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
+/// The name of this machine.
+pub(crate) fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// Returns false if there is certainly no process of this number.
+pub(crate) fn is_running(process: u32) -> bool {
+    let processes = Path::new("/proc");
+    processes.join(process.to_string()).exists() || !processes.join("self").exists()
+}
+
 /// Who this process acts as.
 pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -128,6 +128,11 @@ fn setting_is_plain(word: &Word) -> bool {
     pager || SETTINGS.iter().any(|start| text.starts_with(start))
 }
 
+/// Returns true if all that follows the option is the name of a branch.
+fn names_one_branch(args: &[Word]) -> bool {
+    matches!(args, [_, name] if !name.splits && !name.maybe_option() && name.known().is_some())
+}
+
 /// Whether a verb with these arguments leaves files alone.
 fn reads(verb: &str, args: &[Word]) -> bool {
     let first = args.first().and_then(Word::known).unwrap_or("");
@@ -155,6 +160,9 @@ fn reads(verb: &str, args: &[Word]) -> bool {
             let writes = has(&["--unset", "--add", "--replace", "--remove", "--rename", "-e", "--edit", "--file"]);
             !writes && args.iter().all(|word| !word.splits) && (asks || (operands == 1 && args.len() == 1))
         }
+        // A new branch at the same commit: no file changes.
+        _ if verb == concat!("check", "out") => first == "-b" && names_one_branch(args),
+        "switch" => matches!(first, "-c" | "--create") && names_one_branch(args),
         "stash" => matches!(first, "list" | "show") && avoids("", WRITES),
         "worktree" | "sparse-checkout" => first == "list",
         "submodule" => matches!(first, "status" | "summary"),

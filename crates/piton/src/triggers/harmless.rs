@@ -253,6 +253,12 @@ const UNLESS: &[Unless] = &[
     ),
 ];
 
+/// Programs that change files, unless all they are asked for is a word about themselves.
+const PROGRAMS_WITH_HELP: &[&str] = &[
+    "cp", "mv", "rm", "ln", "mkdir", "rmdir", "touch", "chmod", "chown", "chgrp", "install", "dd", "tee", "truncate",
+    "shred", "split", "csplit", "mktemp", "mkfifo", "rsync", "patch",
+];
+
 /// Whether `name` with these arguments changes no file.
 pub(super) fn is_harmless(name: &str, args: &[Word]) -> bool {
     if ALWAYS.contains(&name) {
@@ -260,6 +266,9 @@ pub(super) fn is_harmless(name: &str, args: &[Word]) -> bool {
     }
     if let Some(rule) = UNLESS.iter().find(|rule| rule.name == name) {
         return rule.allows(args) && !(name == "less" && args.iter().any(|word| word.text.starts_with('+')));
+    }
+    if PROGRAMS_WITH_HELP.contains(&name) {
+        return matches!(args, [only] if matches!(only.known(), Some("--help" | "--version")));
     }
     match name {
         "curl" => curl(args),

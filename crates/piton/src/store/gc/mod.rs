@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
 use super::pack::SealedPack;
 use super::packs::Pack;
@@ -93,6 +94,8 @@ pub(super) struct Collection<'a> {
     pub(super) is_urgent: bool,
     /// Whether what stock git wrote a moment ago may go, too.
     pub(super) even_young: bool,
+    /// The packs by which it was planned and that it has not unlinked itself.
+    pub(super) relied: HashSet<PathBuf>,
 }
 
 impl Store {
@@ -118,7 +121,18 @@ impl Store {
         let reach = self.reach_all(&objects)?;
         drop(objects);
         let bytes_max = bytes_max.unwrap_or(u64::MAX);
-        Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: false, even_young: false }.run(aim)
+        Collection {
+            store: self,
+            held,
+            reach,
+            now,
+            watch,
+            bytes_max,
+            is_urgent: false,
+            even_young: false,
+            relied: HashSet::new(),
+        }
+        .run(aim)
     }
 }
 
@@ -127,8 +141,17 @@ impl Store {
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
         let bytes_max = u64::MAX;
-        let collection =
-            Collection { store: self, held, reach, now, watch, bytes_max, is_urgent: true, even_young: true };
+        let collection = Collection {
+            store: self,
+            held,
+            reach,
+            now,
+            watch,
+            bytes_max,
+            is_urgent: true,
+            even_young: true,
+            relied: HashSet::new(),
+        };
         if collection.run(Aim::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
@@ -147,6 +170,7 @@ impl Collection<'_> {
             return Ok(Collected { left_some: true, ..done });
         }
         let packs = self.store.packs()?;
+        self.relied = packs.iter().map(|pack| pack.name.clone()).collect();
         let loose = self.store.loose_objects()?;
         self.find_homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
@@ -259,21 +283,21 @@ impl Collection<'_> {
     /// Writes what replaces a group, and unlinks the group.
     fn replace(&mut self, packs: &[Pack], group: &Group, done: &mut Collected) -> Result<()> {
         let places = self.places(packs, &group.packs, |pack, id| self.stays(pack, id));
-        let mut new = Vec::new();
+        let mut new = PublishedPacks::default();
         if !places.is_empty() {
             let bytes = places.iter().map(|(_, place)| entry_at(packs, *place).bytes()).sum::<u64>();
-            let Some(name) = self.write(packs, &places, Vec::new(), bytes, group.tend)? else {
+            let Some(published) = self.write(packs, &places, Vec::new(), bytes, group.tend)? else {
                 // What there is no room for may be the next one's turn.
                 done.left_some |= self.is_over();
                 return Ok(());
             };
-            new = name;
+            new = published;
         }
         let Some(_alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());
         };
-        let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.contains(&packs[*at].name)).collect();
+        let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.names.contains(&packs[*at].name)).collect();
         // What has a home in the group was moved, and what has another one stays there. The rest may be named since.
         let is_named_since =
             |_, id: &ObjectId| self.reach.marks.contains_key(id) && !self.has_home(id) && places.find(id).is_none();
@@ -281,7 +305,8 @@ impl Collection<'_> {
         // A pack is named by its contents: one that is rescued whole takes its own place.
         let rescued = self.rescue(packs, &behind)?;
         self.store.remove_overviews()?;
-        for pack in left.into_iter().filter(|at| !rescued.contains(&packs[*at].name)) {
+        for pack in left.into_iter().filter(|at| !rescued.names.contains(&packs[*at].name)) {
+            self.relied.remove(&packs[pack].name);
             self.store.unlink_pack(&packs[pack].name)?;
         }
         Ok(())
@@ -296,7 +321,7 @@ impl Collection<'_> {
         loose: Vec<(ObjectId, u64)>,
         bytes: u64,
         tend: bool,
-    ) -> Result<Option<Vec<PathBuf>>> {
+    ) -> Result<Option<PublishedPacks>> {
         let bytes = (bytes + PACK_EXTRA_BYTES).max(size::collection_bytes(self.bytes_max));
         if self.store.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
             return Ok(None);
@@ -307,15 +332,22 @@ impl Collection<'_> {
         let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
         let (is_over, moved) = (&|| self.is_over(), &|bytes| self.watch.advance(bytes));
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
-        let sealed = moving.write(&self.store.layout.packs(), tend)?;
+        let sealed = moving.write(&self.store.layout.pack_dirs(), tend)?;
         let new = sealed.map(|sealed| SealedPack::publish(vec![sealed], &self.store.layout.packs())).transpose()?;
         self.store.give_back(bytes, self.bytes_max)?;
         Ok(new)
     }
 
     /// Waits until nobody else reads or writes objects, and reads the names once more.
+    ///
+    /// Stock git knows none of these locks. While it collects, and where it has deleted packs that the plan relies upon,
+    /// nothing may be unlinked: the copy that is to stay may be the one that it deletes.
     fn alone(&mut self) -> Result<Option<Exclusive>> {
         let Some(alone) = self.exclude()? else { return Ok(None) };
+        let there: HashSet<_> = self.store.pack_names()?.into_iter().collect();
+        if !self.relied.iter().all(|pack| there.contains(pack)) {
+            return Ok(None);
+        }
         let fresh = self.store.objects(&StoreLock::none())?;
         self.reach.all_roots(&fresh, &self.store.roots()?);
         self.reach.check_whole()?;
@@ -324,7 +356,9 @@ impl Collection<'_> {
 
     fn exclude(&self) -> Result<Option<Exclusive>> {
         for attempt in 0..TRIES_MAX {
-            if let Some(alone) = self.store.exclude(self.held)? {
+            if let Some(alone) = self.store.exclude(self.held)?
+                && !self.store.git_collects(self.now)
+            {
                 return Ok(Some(alone));
             }
             if self.is_over() {
@@ -336,15 +370,15 @@ impl Collection<'_> {
     }
 
     /// Writes those of the entries anew that came to be named after the collection had begun.
-    fn rescue(&self, packs: &[Pack], places: &Places) -> Result<Vec<PathBuf>> {
+    fn rescue(&self, packs: &[Pack], places: &Places) -> Result<PublishedPacks> {
         if places.is_empty() {
-            return Ok(Vec::new());
+            return Ok(PublishedPacks::default());
         }
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
         let (loose, bytes_max, moved) = (Vec::new(), u64::MAX, &|_| {});
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over: &|| false, moved };
-        let sealed = moving.write(&self.store.layout.packs(), false)?.expect("nobody stops this one");
+        let sealed = moving.write(&self.store.layout.pack_dirs(), false)?.expect("nobody stops this one");
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
 
@@ -375,10 +409,10 @@ impl Collection<'_> {
             .collect();
         for batch in batches {
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
-            if self.write(packs, &Places::default(), batch.clone(), bytes, true)?.is_none() {
+            let Some(_published) = self.write(packs, &Places::default(), batch.clone(), bytes, true)? else {
                 done.left_some = true;
                 break;
-            }
+            };
             packed.extend(batch.iter().map(|(id, _)| *id));
             let Some(_alone) = self.alone()? else {
                 done.left_some = true;
@@ -490,6 +524,7 @@ impl Store {
 
     /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
     pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
+        self.own_keeps()?.iter().try_for_each(|keep| fsx::remove_file(keep))?;
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
         for dir in self.layout.with_temporaries_of_lockers() {
             for name in fsx::names_in(&dir)? {
@@ -510,7 +545,7 @@ impl Store {
 
     /// What a file takes; 0 where there is none.
     pub(super) fn bytes_of(path: &Path) -> u64 {
-        sys::stat_path(path).map_or(0, |stat| size::on_disk(stat.size))
+        sys::stat_path(path).map_or(0, |stat| stat.size)
     }
 }
 

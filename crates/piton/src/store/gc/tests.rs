@@ -23,7 +23,17 @@ fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
 
 /// One that knows what `reach` knew.
 fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
-    Collection { store, held, reach, now: NOW, watch, bytes_max: u64::MAX, is_urgent: true, even_young: true }
+    Collection {
+        store,
+        held,
+        reach,
+        now: NOW,
+        watch,
+        bytes_max: u64::MAX,
+        is_urgent: true,
+        even_young: true,
+        relied: HashSet::new(),
+    }
 }
 
 #[test]
@@ -156,7 +166,7 @@ fn whoever_watches_hears_of_each_object_that_moves() {
         let (marks, loose) = (&reach.marks, Vec::new());
         let (bytes_max, is_over) = (u64::MAX, &|| false);
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
-        moving.write(&store.layout.packs(), tend).expect("a pack").expect("nobody stopped it");
+        moving.write(&store.layout.pack_dirs(), tend).expect("a pack").expect("nobody stopped it");
         assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
     }
     // All that there was to do is done, also the second time.

@@ -147,10 +147,10 @@ impl Out {
 
 impl Moving<'_> {
     /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped, or got too large.
-    pub(super) fn write(&self, dir: &std::path::Path, tend: bool) -> Result<Option<SealedPack>> {
+    pub(super) fn write(&self, dirs: &super::super::pack::PackDirs, tend: bool) -> Result<Option<SealedPack>> {
         let (mut free, bound, bases) = self.sort_out()?;
         let mut out = Out {
-            writer: PackWriter::begin(dir)?,
+            writer: PackWriter::begin(dirs)?,
             offsets: HashMap::new(),
             bases,
             last: 0,
@@ -377,7 +377,9 @@ fn best_delta(
         if candidate.kind != kind || is_deep || candidate.base.len() < bytes.len() / 16 {
             continue;
         }
-        if let Some(delta) = candidate.base.delta_to(bytes, bytes_max) {
+        if candidate.base.may_share(bytes)
+            && let Some(delta) = candidate.base.delta_to(bytes, bytes_max)
+        {
             bytes_max = delta.len().saturating_sub(1);
             best = Some((delta, candidate.offset, candidate.depth));
         }

@@ -15,7 +15,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::copies::{Checked, Copies, ReadData};
+use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
+use super::objects::Published;
 use super::verify::{Finding, FindingKind, VerifyReport, walk};
 use super::whole::Wholeness;
 use super::{Objects, ProjectRecord, Store, StoreLock, Watch, create};
@@ -58,6 +60,8 @@ pub(crate) struct Mending<'a> {
     pub(crate) steps: Vec<RepairStep>,
     pub(crate) moved: Vec<PathBuf>,
     pub(crate) lost: Vec<Loss>,
+    /// Packs whose objects no ref may lead to before the repair has ended.
+    published: Vec<PublishedPacks>,
     alone: Exclusive,
     _held: GcLock,
 }
@@ -102,6 +106,7 @@ impl Store {
             steps: Vec::new(),
             moved: Vec::new(),
             lost: Vec::new(),
+            published: Vec::new(),
             alone,
             _held: held,
         })
@@ -125,6 +130,11 @@ impl Mending<'_> {
             return Err(Error::new(ErrorKind::Stopped, "mend the store").because("it was stopped; nothing was changed"));
         }
         Ok(Diagnosis { report, copies, checked })
+    }
+
+    /// Holds on to objects until the refs lead to them.
+    pub(crate) fn hold(&mut self, published: Published) {
+        self.published.push(published.packs);
     }
 
     /// The objects that are there now.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::super::copies::{Copies, Found, Place};
 use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, WholeEntry, Why};
 use super::super::gc::PACK_FILES;
-use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackWriter, SealedPack, write_idx_of};
+use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackDirs, PackWriter, SealedPack, write_idx_of};
 use super::super::{commit, tree};
 use super::{Diagnosis, Mending};
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ fn makes_sense(kind: ObjectKind, bytes: &[u8]) -> bool {
 
 /// New packs for what is saved.
 struct Saving {
-    dir: PathBuf,
+    dirs: PackDirs,
     is_dry: bool,
     seen: HashSet<ObjectId>,
     writer: Option<PackWriter>,
@@ -117,8 +117,8 @@ struct Saving {
 impl Saving {
     fn new(mending: &Mending<'_>) -> Self {
         let deflater = Deflater::new(LEVEL_SMALL);
-        let dir = mending.store.layout.packs();
-        Self { dir, is_dry: mending.is_dry, seen: HashSet::new(), writer: None, full: Vec::new(), deflater }
+        let dirs = mending.store.layout.pack_dirs();
+        Self { dirs, is_dry: mending.is_dry, seen: HashSet::new(), writer: None, full: Vec::new(), deflater }
     }
 
     /// Saves an object that can be read in this place; whether it was not saved before.
@@ -138,7 +138,7 @@ impl Saving {
         }
         let damaged = |why: Why| Error::damaged(format!("read the object {id}"), why.into_owned());
         let file = decoder.whole_entry(pack, start).map_err(damaged)?.filter(|entry| entry.kind == ObjectKind::Blob);
-        let mut writer = self.writer.take().map_or_else(|| PackWriter::begin(&self.dir), Ok)?;
+        let mut writer = self.writer.take().map_or_else(|| PackWriter::begin(&self.dirs), Ok)?;
         if let Some(WholeEntry { kind, size, data }) = file {
             // As it stands, piece by piece: it may be larger than memory.
             let end = decoder.end_of(pack, start).map_err(damaged)?;
@@ -153,7 +153,7 @@ impl Saving {
             }
             let mut deflated = Vec::new();
             let done = self.deflater.deflate(&bytes, &mut deflated);
-            done.map_err(|error| Error::io("compress for", &self.dir, error))?;
+            done.map_err(|error| Error::io("compress for", &self.dirs.packs, error))?;
             writer.add(id, Form::Whole(kind), bytes.len() as u64, &deflated)?;
         }
         if writer.is_full() {
@@ -255,7 +255,7 @@ impl Mending<'_> {
             entries.push((*id, pack.crc_of(*start..end).map_err(damaged)?, *start));
         }
         let trailer = pack.trailer().ok_or_else(|| damaged("it ends too early".into()))?;
-        write_idx_of(&pack.name, entries.into_iter(), trailer)
+        write_idx_of(&self.store.layout.pack_dirs(), &pack.name, entries.into_iter(), trailer)
     }
 
     /// Writes everything that can be read in these packs, and is in no other, into new ones. Their names.
@@ -281,7 +281,10 @@ impl Mending<'_> {
             self.copy_aside(&name.with_added_extension("pack"))?;
             self.copy_aside(&name.with_added_extension("idx"))?;
         }
-        SealedPack::publish(sealed, &self.store.layout.packs())
+        let published = SealedPack::publish(sealed, &self.store.layout.packs())?;
+        let names = published.names.clone();
+        self.published.push(published);
+        Ok(names)
     }
 
     /// What could not be read because its base was damaged can be read if the base has come back meanwhile.
@@ -306,6 +309,7 @@ impl Mending<'_> {
             let detail = format!("{saved} more objects, made from what came back");
             self.say("saved_objects", self.shown(&self.store.layout.packs()), detail);
         }
-        SealedPack::publish(saving.seal()?, &self.store.layout.packs()).map(drop)
+        self.published.push(SealedPack::publish(saving.seal()?, &self.store.layout.packs())?);
+        Ok(())
     }
 }

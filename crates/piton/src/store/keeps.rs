@@ -1,0 +1,66 @@
+//! The `.keep` files under which packs are published: stock git's collection leaves such packs alone.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::fsx;
+
+/// Packs that readers see, each with a `.keep` file that is removed when this is dropped.
+///
+/// The file is a symbolic link to the pack: one system call makes it, a power cut leaves no empty one, and it is told
+/// from a `.keep` file of a user's. One that a killed process left is removed by the next process that is alone in the
+/// store, or after an hour.
+#[derive(Debug, Default)]
+#[must_use = "stock git's collection deletes unreferenced packs once this is dropped"]
+pub(crate) struct PublishedPacks {
+    /// Their names without an ending.
+    pub(super) names: Vec<PathBuf>,
+    keeps: Vec<PathBuf>,
+}
+
+impl PublishedPacks {
+    pub(super) fn keep(&mut self, name: &Path) -> Result<()> {
+        let keep = name.with_added_extension("keep");
+        let made = match std::os::unix::fs::symlink(keep_target(name), &keep) {
+            // Some file systems have no links.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                File::create_new(&keep).and_then(|mut file| file.write_all(KEPT_BY_PITON))
+            }
+            made => made,
+        };
+        match made {
+            Ok(()) => self.keeps.push(keep),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("make", &keep, error)),
+            // A killed process left it. A user's own is respected, and serves as well.
+            Err(_) if is_own_keep(&keep) => self.keeps.push(keep),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PublishedPacks {
+    fn drop(&mut self) {
+        for keep in &self.keeps {
+            // One that stays is removed by a later collection.
+            let _ = fs::remove_file(keep);
+        }
+    }
+}
+
+/// Contents of a `.keep` file on file systems without links.
+const KEPT_BY_PITON: &[u8] = b"piton\n";
+
+fn keep_target(name: &Path) -> PathBuf {
+    PathBuf::from(name.file_name().unwrap_or_default()).with_added_extension("pack")
+}
+
+/// Returns true for a `.keep` file that [`PublishedPacks`] made.
+pub(super) fn is_own_keep(keep: &Path) -> bool {
+    match fs::read_link(keep) {
+        Ok(target) => target == keep_target(&keep.with_extension("")),
+        Err(_) => matches!(fsx::read_small(keep, 64), Ok(Some(bytes)) if bytes == KEPT_BY_PITON),
+    }
+}

@@ -1,0 +1,264 @@
+//! `beside-hermes`: the oldest and the newest Hermes with this layout, and piton, all in one store, each at its limit and
+//! with collections on all sides. No checkpoint that piton reported as taken may be missing, and no project may be stuck.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use testkit::{Dice, Sandbox, clean_command, files_in, git};
+
+use crate::bench::build_piton;
+
+/// The oldest release with this layout of the store, and the newest.
+const VERSIONS: [&str; 2] = ["0.13.0", "0.19.0"];
+const MINUTES: u64 = 30;
+/// The limit of both programs: low, so that every checkpoint of Hermes' ends with a collection.
+const MAX_SNAPSHOTS: usize = 5;
+/// After how many takes piton collects, too.
+const TAKES_PER_PRUNE: u64 = 15;
+const DRIVER: &str = include_str!("drive.py");
+
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let (mut minutes, mut program) = (MINUTES, None);
+    for pair in arguments.chunks(2) {
+        match pair {
+            [name, value] if name == "--minutes" => {
+                minutes = value.to_str().and_then(|value| value.parse().ok()).context("--minutes needs a number")?;
+            }
+            [name, value] if name == "--piton" => {
+                let found = Path::new(value).canonicalize();
+                program = Some(found.with_context(|| format!("there is no {}", value.display()))?);
+            }
+            _ => bail!("beside-hermes takes --minutes N and --piton PATH, and nothing else"),
+        }
+    }
+    let wheels = VERSIONS.iter().map(|version| wheel(version)).collect::<Result<Vec<_>>>()?;
+    let program = program.map_or_else(build_piton, Ok)?;
+    println!("{minutes} minutes: Hermes {} and {}, and piton, in one store", VERSIONS[0], VERSIONS[1]);
+    let beside = Beside::new(program)?;
+    let failed = beside.run(&wheels, Duration::from_secs(minutes * 60))?;
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The unpacked wheel of a version, downloaded once.
+fn wheel(version: &str) -> Result<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/hermes").join(version);
+    let unpacked = dir.join("unpacked");
+    if !unpacked.join("tools/checkpoint_manager.py").exists() {
+        fs::create_dir_all(&dir)?;
+        let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest"];
+        done(Command::new("python3").args(pip).arg(&dir).arg(format!("hermes-agent=={version}")))?;
+        let wheel = fs::read_dir(&dir)?.flatten().map(|entry| entry.path());
+        let wheel = wheel.into_iter().find(|path| path.extension().is_some_and(|end| end == "whl"));
+        let wheel = wheel.with_context(|| format!("pip left no wheel of {version}"))?;
+        done(Command::new("python3").args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]))?;
+    }
+    Ok(unpacked)
+}
+
+fn done(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("{} does not start", command.get_program().display()))?;
+    ensure!(status.success(), "{} failed", command.get_program().display());
+    Ok(())
+}
+
+/// What happened, from all threads.
+#[derive(Default)]
+struct Tally {
+    taken: AtomicU64,
+    pruned: AtomicU64,
+    restored: AtomicU64,
+    missing: AtomicU64,
+    stuck: AtomicU64,
+    is_over: AtomicBool,
+}
+
+struct Beside {
+    program: PathBuf,
+    sandbox: Sandbox,
+    tally: Tally,
+}
+
+impl Beside {
+    fn new(program: PathBuf) -> Result<Self> {
+        let sandbox = Sandbox::new();
+        for name in ["old", "new", "ours", "alone", "shared"] {
+            let dir = sandbox.other_project(name);
+            fs::write(dir.join("README"), name)?;
+        }
+        Ok(Self { program, sandbox, tally: Tally::default() })
+    }
+
+    fn run(&self, wheels: &[PathBuf], length: Duration) -> Result<bool> {
+        let stop = self.sandbox.root().join("stop");
+        let driver = self.sandbox.root().join("drive.py");
+        fs::write(&driver, DRIVER)?;
+        let dirs: Vec<_> =
+            ["old", "new", "ours", "alone", "shared"].map(|name| self.sandbox.other_project(name)).into();
+        let hermes: Vec<Child> = (0..2)
+            .map(|at| {
+                let mut command = clean_command("python3");
+                command.arg(&driver).arg(&wheels[at]).arg(&stop).arg(MAX_SNAPSHOTS.to_string()).arg(at.to_string());
+                command.args([&dirs[at], &dirs[4]][..=at].iter());
+                command.env("HOME", self.sandbox.home()).env("HERMES_HOME", self.sandbox.home().join(".hermes"));
+                Ok(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
+            })
+            .collect::<Result<_>>()?;
+        let until = Instant::now() + length;
+        std::thread::scope(|scope| {
+            for (seed, dir) in (1..).zip(&dirs[2..4]) {
+                scope.spawn(move || self.work(dir, seed, until));
+            }
+            scope.spawn(|| self.work_in_shared(&dirs[4], until));
+        });
+        self.tally.is_over.store(true, Ordering::Relaxed);
+        fs::write(&stop, "")?;
+        let mut of_hermes = Vec::new();
+        for child in hermes {
+            let output = child.wait_with_output()?;
+            of_hermes.push(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        }
+        testkit::wait_for_maintenance(&self.sandbox.root());
+        let last = dirs[2..].iter().filter(|dir| !self.can_take(dir)).count();
+        self.tally.stuck.fetch_add(last as u64, Ordering::Relaxed);
+        self.tell(&of_hermes)
+    }
+
+    fn tell(&self, of_hermes: &[String]) -> Result<bool> {
+        let count = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let git_dir = format!("--git-dir={}", self.sandbox.store().display());
+        let fsck = git().arg(git_dir).args(["fsck", "--full", "--no-dangling"]).output()?;
+        for (version, done) in VERSIONS.iter().zip(of_hermes) {
+            println!("  Hermes {version}: {done} (checkpoints taken, tried)");
+        }
+        let Tally { taken, pruned, restored, missing, stuck, .. } = &self.tally;
+        println!("  piton: {} taken, {} prunes, {} restores undone", count(taken), count(pruned), count(restored));
+        println!("  {} acknowledged checkpoints missing, {} times stuck", count(missing), count(stuck));
+        println!("  git fsck: {}", if fsck.status.success() { "clean" } else { "NOT CLEAN" });
+        if !fsck.status.success() {
+            print!("{}{}", String::from_utf8_lossy(&fsck.stderr), String::from_utf8_lossy(&fsck.stdout));
+        }
+        Ok(count(missing) + count(stuck) > 0 || !fsck.status.success() || count(taken) == 0)
+    }
+
+    fn piton(&self, dir: &Path, args: &[&str]) -> Result<Value> {
+        let mut command = clean_command(&self.program);
+        command.args(args).arg("--json").env("HOME", self.sandbox.home()).current_dir(dir);
+        let output = command.env("PITON_MAX_SNAPSHOTS", MAX_SNAPSHOTS.to_string()).output()?;
+        let answer = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{args:?}: {answer}{}", String::from_utf8_lossy(&output.stderr));
+        Ok(serde_json::from_str(&answer)?)
+    }
+
+    /// Takes a checkpoint, with an error counted as a project that is stuck.
+    fn take(&self, dir: &Path) -> Option<String> {
+        match self.piton(dir, &["take"]) {
+            Ok(answer) => {
+                self.tally.taken.fetch_add(u64::from(answer["outcome"] == "taken"), Ordering::Relaxed);
+                answer["id"].as_str().map(str::to_owned)
+            }
+            Err(error) => {
+                println!("  stuck: {}: {error}", dir.display());
+                self.tally.stuck.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    fn can_take(&self, dir: &Path) -> bool {
+        fs::write(dir.join("last"), "last").is_ok() && self.take(dir).is_some()
+    }
+
+    fn miss(&self, dir: &Path, what: &str) {
+        println!("  MISSING: {}: {what}", dir.display());
+        self.tally.missing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes in a project that is piton's alone. The newest checkpoints must be listed, with every byte.
+    fn work(&self, dir: &Path, seed: u64, until: Instant) {
+        let mut dice = Dice::new(seed);
+        let contents: Vec<_> = (0..12).map(|_| dice.noise(4_000)).collect();
+        let mut held = Vec::<(String, BTreeMap<Vec<u8>, testkit::Held>)>::new();
+        for round in 1_u64.. {
+            if Instant::now() >= until {
+                return;
+            }
+            // Contents come back that no checkpoint holds any more: they may be found, and be about to be deleted.
+            for name in ["a", "b/c", "b/d"] {
+                let path = dir.join(name);
+                let _ = fs::create_dir_all(path.parent().expect("below the project"));
+                let bytes = if dice.roll(2) == 0 { contents[dice.roll(12)].clone() } else { dice.noise(3_000) };
+                let _ = fs::write(path, bytes);
+            }
+            let _ = fs::write(dir.join("round"), round.to_string());
+            if let Some(id) = self.take(dir) {
+                held.push((id, files_in(dir)));
+            }
+            if held.len() > MAX_SNAPSHOTS {
+                held.remove(0);
+            }
+            self.check(dir, &held);
+            if round % TAKES_PER_PRUNE == seed % TAKES_PER_PRUNE {
+                match self.piton(dir, &["prune"]) {
+                    Ok(_) => drop(self.tally.pruned.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => println!("  prune: {error}"),
+                }
+                self.check(dir, &held);
+            }
+            if round % 7 == 0 && self.goes_back(dir) {
+                // Safety checkpoints have come on top.
+                held.clear();
+            }
+        }
+    }
+
+    /// Goes back and forth. Returns true if it was tried.
+    fn goes_back(&self, dir: &Path) -> bool {
+        let before = files_in(dir);
+        match self.piton(dir, &["restore", "3", "--yes"]).and_then(|_| self.piton(dir, &["undo", "--yes"])) {
+            Ok(_) if files_in(dir) == before => drop(self.tally.restored.fetch_add(1, Ordering::Relaxed)),
+            Ok(_) => self.miss(dir, "undo did not bring the files back"),
+            Err(error) => {
+                println!("  restore: {error}");
+                self.tally.stuck.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        true
+    }
+
+    fn check(&self, dir: &Path, held: &[(String, BTreeMap<Vec<u8>, testkit::Held>)]) {
+        let listed = match self.piton(dir, &["rollback"]) {
+            Ok(list) => list.to_string(),
+            Err(error) => return self.miss(dir, &error.to_string()),
+        };
+        for (id, files) in held {
+            let is_whole = || std::panic::catch_unwind(|| self.sandbox.held_by(id) == *files).unwrap_or(false);
+            if !listed.contains(id.as_str()) || !is_whole() {
+                self.miss(dir, id);
+            }
+        }
+    }
+
+    /// Takes in a project in which Hermes takes, too, and rewrites the history at its limit: ids change then, trees stay.
+    fn work_in_shared(&self, dir: &Path, until: Instant) {
+        let project = self.piton(dir, &["take"]).ok();
+        let mut dice = Dice::new(99);
+        while Instant::now() < until && project.is_some() {
+            let _ = fs::write(dir.join("piton.txt"), dice.noise(2_000));
+            let Some(id) = self.take(dir) else { continue };
+            let git_dir = format!("--git-dir={}", self.sandbox.store().display());
+            let tree = git().arg(git_dir).args(["rev-parse", &format!("{id}^{{tree}}")]).output();
+            let is_there = tree.is_ok_and(|output| output.status.success());
+            // Hermes may have rewritten it and collected meanwhile: then it is listed under another id.
+            if !is_there && self.piton(dir, &["rollback"]).is_err() {
+                self.miss(dir, &id);
+            }
+        }
+    }
+}
