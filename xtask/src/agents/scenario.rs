@@ -1,6 +1,8 @@
 //! Scenarios: what a user does with an agent, and the checks that are made on the way.
 
+mod beside;
 mod headless;
+mod late;
 mod losses;
 mod typed;
 mod uninstall;
@@ -39,7 +41,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 }
 
 /// The shortest first.
-pub(super) const ALL: [Scenario; 8] = [
+pub(super) const ALL: [Scenario; 11] = [
     Scenario {
         name: "uninstall",
         mode: Mode::Headless,
@@ -71,6 +73,30 @@ pub(super) const ALL: [Scenario; 8] = [
         fits: always,
         is_quick: false,
         run: headless::second_run,
+    },
+    Scenario {
+        name: "manual",
+        mode: Mode::Headless,
+        checks: &["manual"],
+        fits: always,
+        is_quick: false,
+        run: beside::manual_take,
+    },
+    Scenario {
+        name: "pair",
+        mode: Mode::Headless,
+        checks: &["one-row", "guarded"],
+        fits: beside::is_first_of_pair,
+        is_quick: false,
+        run: beside::two_agents,
+    },
+    Scenario {
+        name: "late",
+        mode: Mode::Headless,
+        checks: &["late", "late-next"],
+        fits: late::is_the_one,
+        is_quick: false,
+        run: late::large_project,
     },
     Scenario {
         name: "killed",

@@ -93,6 +93,22 @@ impl Scratch {
         Ok(scratch)
     }
 
+    /// Adds another agent in the same home and project, protects it, and goes on with it.
+    pub(super) fn add_agent(&mut self, agent: &'static dyn Agent, cache: &Cache) -> Result<()> {
+        let mut path = cache.programs(agent);
+        path.extend(std::env::split_paths(&self.path));
+        self.path = std::env::join_paths(path)?.to_string_lossy().into_owned();
+        self.switch_to(agent);
+        agent.configure(self)?;
+        self.install()?;
+        agent.approve_hooks(self)
+    }
+
+    /// Goes on with another agent, in a new session.
+    pub(super) fn switch_to(&mut self, agent: &'static dyn Agent) {
+        (self.agent, self.session) = (agent, None);
+    }
+
     /// Files of all kinds: modes, links, empty directories, bytes, names, ignored and not committed.
     fn make_project(&self) -> Result<()> {
         let files: [(&str, &[u8]); 9] = [

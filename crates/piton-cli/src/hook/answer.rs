@@ -41,8 +41,9 @@ pub(super) fn with_context(event: &HookEvent, text: &str) -> Option<String> {
             json!({"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}})
         }
         Agent::Copilot => json!({"additionalContext": text}),
-        Agent::Hermes => json!({"context": text}),
-        Agent::Cursor | Agent::Opencode | Agent::Crush | Agent::Plain => return None,
+        // The plugin for opencode adds it to the prompt.
+        Agent::Hermes | Agent::Opencode => json!({"context": text}),
+        Agent::Cursor | Agent::Crush | Agent::Plain => return None,
     };
     Some(line(&answer))
 }
@@ -147,8 +148,10 @@ mod tests {
         }
         assert_eq!(told(Agent::Gemini, "BeforeAgent"), Some(claude.replace("UserPromptSubmit", "BeforeAgent") + "\n"));
         assert_eq!(told(Agent::Copilot, "userPromptSubmitted"), Some("{\"additionalContext\":\"x\"}\n".to_owned()));
-        assert_eq!(told(Agent::Hermes, "pre_llm_call"), Some("{\"context\":\"x\"}\n".to_owned()));
-        for agent in [Agent::Cursor, Agent::Opencode, Agent::Crush, Agent::Plain] {
+        for (agent, name) in [(Agent::Hermes, "pre_llm_call"), (Agent::Opencode, "chat.message")] {
+            assert_eq!(told(agent, name), Some("{\"context\":\"x\"}\n".to_owned()));
+        }
+        for agent in [Agent::Cursor, Agent::Crush, Agent::Plain] {
             assert_eq!(told(agent, "prompt"), None);
         }
     }

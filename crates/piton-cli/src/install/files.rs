@@ -117,6 +117,24 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
+/// Removes the bytecode that Python made of a source file which is gone: `__pycache__/NAME.*.pyc` beside it.
+pub(crate) fn remove_bytecode(source: &Path) {
+    let Some(name) = source.file_name().and_then(|name| name.to_str()?.strip_suffix(".py")) else { return };
+    let cache = source.with_file_name("__pycache__");
+    if source.exists() || !fs::symlink_metadata(&cache).is_ok_and(|stat| stat.is_dir()) {
+        return;
+    }
+    for entry in fs::read_dir(&cache).into_iter().flatten().flatten() {
+        let made = entry.file_name();
+        let made = made.to_str().and_then(|made| made.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".pyc"));
+        if made.is_some() {
+            // A file that stays keeps its directory, and nothing else.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let _ = fs::remove_dir(cache);
+}
+
 /// Removes those directories that hold nothing, the innermost first.
 pub(crate) fn remove_empty(mut dirs: Vec<PathBuf>) {
     dirs.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));

@@ -304,6 +304,10 @@ pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, 
     if !is_install {
         let dirs = record.files.iter().filter(|known| plan.forget.contains(&known.path)).flat_map(|known| &known.dirs);
         let dirs: Vec<_> = dirs.cloned().collect();
+        plan.changes
+            .iter()
+            .filter(|change| change.after.is_none())
+            .for_each(|change| files::remove_bytecode(&change.path));
         files::remove_empty(dirs.clone());
         record.files.retain(|known| !plan.forget.contains(&known.path));
         records.put(plan.agent, &record)?;

@@ -229,10 +229,41 @@ class Context:
     def register_command(self, name, handler, description="", args_hint=""): self.command = (name, handler)
 context = Context()
 module.register(context)
-assert context.hook(session_id="s", turn_id="t", unknown=1) is None
+for session, platform in [used.split("@") for used in sys.argv[3:]]:
+    assert context.hook(session_id=session, platform=platform, turn_id="t", unknown=1) is None
 assert context.command[0] == "piton"
 print(context.command[1](sys.argv[2]))
 "#;
+
+/// Runs the command of the plugin after these sessions were used, each `SESSION@PLATFORM`.
+fn type_in_hermes(sandbox: &Sandbox, arguments: &str, used: &[&str]) -> String {
+    let plugin = sandbox.home().join(".hermes/plugins/piton/__init__.py");
+    let mut python = clean_command("python3");
+    python.env("HOME", sandbox.home()).env("TZ", "UTC").env("PYTHONDONTWRITEBYTECODE", "1");
+    python.current_dir(sandbox.project()).args(["-c", HERMES_DRIVER]).arg(plugin).arg(arguments).args(used);
+    run(&mut python).done().stdout
+}
+
+#[test]
+fn the_plugin_for_hermes_names_the_session_that_was_used_last() {
+    if !has_program("python3") {
+        return;
+    }
+    let (sandbox, text) = installed("hermes", ".hermes/plugins/piton/__init__.py");
+    let echo = json!(["python3", "-c", "import json, sys; print(json.dumps({'text': sys.stdin.read()}))"]);
+    let line = text.lines().find(|line| line.starts_with("COMMAND = ")).expect("a command");
+    let plugin = sandbox.home().join(".hermes/plugins/piton/__init__.py");
+    fs::write(plugin, text.replace(line, &format!("COMMAND = {echo}"))).expect("a file");
+    let session = |used: &[&str]| {
+        let event: Value = serde_json::from_str(&type_in_hermes(&sandbox, "1", used)).expect("an event");
+        event["session_id"].as_str().map(str::to_owned)
+    };
+    assert_eq!(session(&[]), None);
+    assert_eq!(session(&["a@cli", "b@cli"]).as_deref(), Some("b"), "after /new");
+    assert_eq!(session(&["a@tui", "b@subagent"]).as_deref(), Some("a"), "a subagent does not type");
+    assert_eq!(session(&["a@telegram"]).as_deref(), Some("a"));
+    assert_eq!(session(&["a@telegram", "b@telegram"]), None, "a gateway serves several");
+}
 
 #[test]
 fn the_plugin_passes_on_what_is_typed_in_hermes() {
@@ -244,16 +275,32 @@ fn the_plugin_passes_on_what_is_typed_in_hermes() {
     piton(&sandbox, ["take"]).done();
     sandbox.write("a.txt", "2");
     let plugin = sandbox.home().join(".hermes/plugins/piton/__init__.py");
-    let call = |arguments: &str| {
-        let mut python = clean_command("python3");
-        python.env("HOME", sandbox.home()).env("TZ", "UTC").env("PYTHONDONTWRITEBYTECODE", "1");
-        run(python.current_dir(sandbox.project()).args(["-c", HERMES_DRIVER]).arg(&plugin).arg(arguments)).done().stdout
-    };
+    let call = |arguments: &str| type_in_hermes(&sandbox, arguments, &["s@cli"]);
     assert!(call("").contains("\n  /piton N        restore to checkpoint N\n"), "{}", call(""));
     assert!(call("1 a.txt").starts_with("Restored to "));
     assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "1");
     fs::write(&plugin, fs::read_to_string(&plugin).expect("a file").replace(PITON, "/nowhere/piton")).expect("a file");
     assert!(call("").contains("run `piton rollback` in a shell"), "{}", call(""));
+}
+
+#[test]
+fn bytecode_that_python_made_of_the_plugin_is_removed_with_it() {
+    for (kept, is_gone) in [(None, true), (Some("notes.txt"), false), (Some("__pycache__/mine.cpython-311.pyc"), false)]
+    {
+        let (sandbox, _) = installed("hermes", ".hermes/plugins/piton/__init__.py");
+        let plugin = sandbox.home().join(".hermes/plugins/piton");
+        fs::create_dir(plugin.join("__pycache__")).expect("a directory");
+        for name in ["__init__.cpython-311.pyc", "__init__.cpython-313.opt-1.pyc"] {
+            fs::write(plugin.join("__pycache__").join(name), "bytes").expect("a file");
+        }
+        if let Some(kept) = kept {
+            fs::write(plugin.join(kept), "mine").expect("a file");
+        }
+        piton(&sandbox, ["uninstall", "hermes"]).done();
+        assert_eq!(!sandbox.home().join(".hermes/plugins").exists(), is_gone, "{kept:?}");
+        assert!(kept.is_none_or(|kept| plugin.join(kept).exists()), "{kept:?}");
+        assert!(!plugin.join("__pycache__/__init__.cpython-311.pyc").exists());
+    }
 }
 
 /// A node program that loads the plugin as opencode does, and calls what it returns.
@@ -267,17 +314,26 @@ await hooks.event({ event: { type: "session.created", properties: { sessionID: "
 await hooks.event({ event: { type: "session.idle", properties: { sessionID: "child" } } });
 await hooks.event();
 await hooks.event({ event: { type: "session.created", properties: loop } });
-await hooks["chat.message"]({ sessionID: "s" }, { message: { id: "m" }, parts: [{ type: "text", text: "ü" }] });
+const parts = [{ type: "text", text: "ü" }];
+await hooks["chat.message"]({ sessionID: "s" }, { message: { id: "msg_1" }, parts });
+const answered = parts.slice(1);
 await hooks["tool.execute.before"]({ tool: "write", sessionID: "s", callID: "c" }, { args: { filePath: "/x" } });
 await hooks["tool.execute.before"](loop, loop);
 await hooks["tool.execute.before"](undefined, 1n);
 const others = await Object.values(module)[0](undefined);
 await others["chat.message"]();
-console.log("went on");
+console.log(`went on${answered.length ? " " + JSON.stringify(answered) : ""}`);
 "#;
 
 /// Runs the plugin under node with this shell script in place of piton; what the script was told, one event a line.
 fn drive(script: &str, deadline_ms: u32) -> Vec<Value> {
+    let (told, said) = drive_and_read(script, deadline_ms);
+    assert_eq!(said, "went on\n");
+    told
+}
+
+/// The same, with what node printed.
+fn drive_and_read(script: &str, deadline_ms: u32) -> (Vec<Value>, String) {
     let (sandbox, text) = installed("opencode", ".config/opencode/plugins/piton.js");
     let fake = sandbox.root().join("fake");
     fs::write(&fake, format!("#!/bin/sh\n{script}\n")).expect("a file");
@@ -291,9 +347,26 @@ fn drive(script: &str, deadline_ms: u32) -> Vec<Value> {
     let driver = sandbox.root().join("driver.mjs");
     fs::write(&driver, DRIVER).expect("a file");
     let ran = run(clean_command("node").arg(driver).arg(plugin).arg("/the/project")).done();
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("went on\n", ""));
+    assert_eq!(ran.stderr, "");
     let told = fs::read_to_string(told).unwrap_or_default();
-    told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    (told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect(), ran.stdout)
+}
+
+#[test]
+fn the_plugin_for_opencode_adds_the_answer_to_the_prompt() {
+    if !has_program("node") {
+        return;
+    }
+    let added = |script: &str| drive_and_read(script, 60_000).1;
+    let part = json!([{
+        "id": "prt_1piton", "messageID": "msg_1", "sessionID": "s", "type": "text", "text": "a\nb", "synthetic": true,
+    }]);
+    let said = added(r#"cat > /dev/null; printf '{"context":"a\\nb"}\n'"#);
+    let said: Value = serde_json::from_str(said.trim().strip_prefix("went on ").expect("a part")).expect("JSON");
+    assert_eq!(said, part);
+    for silent in ["{}", r#"{"context":""}"#, r#"{"context":7}"#, "null", "noise", ""] {
+        assert_eq!(added(&format!("cat > /dev/null; printf '%s' '{silent}'")), "went on\n", "{silent}");
+    }
 }
 
 #[test]
@@ -308,7 +381,7 @@ fn the_plugin_for_opencode_tells_piton_and_never_throws() {
     });
     let first = json!({
         "hook_event_name": "chat.message", "directory": "/the/project", "worktree": "/", "input": {"sessionID": "s"},
-        "output": {"message": {"id": "m"}, "parts": [{"type": "text", "text": "ü"}]},
+        "output": {"message": {"id": "msg_1"}, "parts": [{"type": "text", "text": "ü"}]},
     });
     let second = json!({
         "hook_event_name": "tool.execute.before", "directory": "/the/project", "worktree": "/",

@@ -19,6 +19,16 @@ fn tell(sandbox: &Sandbox, agent: &str, session: &str, name: &str) {
     hook(sandbox, &[agent], event(sandbox, session, "", name, &json!({"prompt_id": null})));
 }
 
+/// Sets the beginning of the sessions that are known a minute back: times are in seconds.
+fn began_earlier(sandbox: &Sandbox) {
+    testkit::walk(&sandbox.store().join("turns"), &mut |path| {
+        let text = std::fs::read_to_string(path).expect("a note");
+        let mut note: Value = serde_json::from_str(&text).expect("a note");
+        note["started"] = json!(note["started"].as_i64().expect("a time") - 60);
+        std::fs::write(path, note.to_string()).expect("a note");
+    });
+}
+
 /// `/rollback N` typed in a session of Claude.
 fn typed(sandbox: &Sandbox, session: &str, words: &str) -> Value {
     let said = hook(sandbox, &["claude"], prompt(sandbox, session, "typed", &format!("/rollback {words}")));
@@ -83,6 +93,62 @@ fn a_session_whose_turn_is_done_is_not_at_work_once_a_newer_one_has_begun() {
     tell(&sandbox, "claude", "one", "Stop");
     turn(&sandbox, "claude", "two", "p2", "b.txt");
     assert_eq!(others(&sandbox, &["2", "--session=two"]), Vec::<Value>::new());
+}
+
+#[test]
+fn the_only_session_that_followed_the_restored_one_is_taken_back_from_a_shell() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt = 1");
+    turn(&sandbox, "codex", "one", "t1", "a.txt");
+    began_earlier(&sandbox);
+    turn(&sandbox, "codex", "two", "t2", "b.txt");
+    assert_eq!(others(&sandbox, &["2"]), Vec::<Value>::new(), "a second run, without an end event of the first");
+    piton(&sandbox, ["restore", "2", "-y"]).done();
+    assert!(!sandbox.path("a.txt").exists() && !sandbox.path("b.txt").exists());
+    turn(&sandbox, "codex", "two", "t3", "c.txt");
+    let undo = piton(&sandbox, ["undo", "--dry-run", "--json"]).done().json();
+    assert_eq!(undo["other_sessions"], json!([]), "an undo means the same sessions");
+}
+
+#[test]
+fn the_session_after_a_clear_is_taken_back_from_a_shell_while_its_turn_is_open() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt = 1");
+    piton(&sandbox, ["take", "-m", "before it all"]).done();
+    turn(&sandbox, "claude", "one", "p1", "a.txt");
+    tell(&sandbox, "claude", "one", "SessionEnd");
+    tell(&sandbox, "claude", "two", "SessionStart");
+    turn(&sandbox, "claude", "two", "p2", "b.txt");
+    tell(&sandbox, "claude", "two", "SessionEnd");
+    turn(&sandbox, "claude", "three", "p3", "c.txt");
+    for row in ["1", "2", "3"] {
+        assert_eq!(others(&sandbox, &[row]), Vec::<Value>::new(), "row {row}");
+    }
+}
+
+#[test]
+fn a_session_that_followed_is_another_one_while_the_first_or_a_third_is_at_work() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt = 1");
+    turn(&sandbox, "claude", "one", "p1", "a.txt");
+    turn(&sandbox, "claude", "two", "p2", "b.txt");
+    assert_eq!(others(&sandbox, &["2"]).len(), 1, "two terminals");
+    tell(&sandbox, "claude", "one", "SessionEnd");
+    assert_eq!(others(&sandbox, &["2"]).len(), 0, "one of them is closed");
+    turn(&sandbox, "claude", "three", "p3", "c.txt");
+    assert_eq!(others(&sandbox, &["3"]).len(), 2, "two sessions at work, and neither is known to have followed");
+}
+
+#[test]
+fn another_agent_does_not_follow_a_session_that_is_over() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.txt = 1");
+    turn(&sandbox, "claude", "one", "p1", "a.txt");
+    tell(&sandbox, "claude", "one", "SessionEnd");
+    turn(&sandbox, "codex", "two", "t1", "b.txt");
+    turn(&sandbox, "claude", "three", "p3", "c.txt");
+    let found = others(&sandbox, &["3"]);
+    assert_eq!((found.len(), &found[0]["agent"]), (1, &json!("codex")), "{found:?}");
 }
 
 #[test]

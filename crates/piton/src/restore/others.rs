@@ -36,7 +36,7 @@ impl OtherWork {
 pub(super) struct Others<'a> {
     /// The checkpoint that is restored, and those after it in the order of time.
     since: Vec<&'a Checkpoint>,
-    /// The sessions whose work may be taken back.
+    /// The sessions whose work is taken back without consent.
     own: BTreeSet<String>,
     activity: &'a Activity,
     now: Moment,
@@ -63,15 +63,38 @@ impl<'a> Others<'a> {
     ) -> Self {
         let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
         let since = checkpoints.iter().take(place + 1).rev().collect();
-        let own = session.map(|session| [session.to_owned()].into());
-        Self { since, own: own.unwrap_or_else(|| meant_by(target, checkpoints)), activity, now }
+        let own = session.map(|session| [session.to_owned()].into()).unwrap_or_default();
+        let mut others = Self { since, own, activity, now };
+        if session.is_none() {
+            others.own = others.with_successors(&meant_by(target, checkpoints));
+        }
+        others
+    }
+
+    /// Returns these sessions and the successors of those that are over: if no session of an agent among them is at work any
+    /// more, and exactly one other session of that agent is, then the user went on in that one.
+    fn with_successors(&self, meant: &[Worker]) -> BTreeSet<String> {
+        let mut own: BTreeSet<_> = meant.iter().map(|worker| worker.session.clone()).collect();
+        let known: Vec<_> = meant.iter().cloned().chain(self.since.iter().flat_map(|one| workers(one))).collect();
+        let agents: BTreeSet<_> = meant.iter().filter_map(|worker| worker.agent.as_deref()).collect();
+        for agent in agents {
+            let of_agent = known.iter().filter(|worker| worker.agent.as_deref() == Some(agent));
+            let at_work =
+                self.activity.all_at_work(agent, of_agent.map(|worker| (&*worker.session, worker.known_secs)));
+            let mut at_work = at_work.into_iter();
+            if let (Some(only), None) = (at_work.next(), at_work.next()) {
+                // One of those that are meant is at work itself, or it has a successor.
+                own.insert(only);
+            }
+        }
+        own
     }
 
     /// Returns the work of others. `planner` compares the newest checkpoint with the files as they are; paths in `rescoped`
     /// are in scope by rules that the restore brings back.
     ///
-    /// If no work may be taken back, the first is meant that came after the checkpoint: the user who goes back to before it
-    /// knows of it.
+    /// If no session is meant by the checkpoint, the first that changed something after it is: the user who goes back to before
+    /// that knows of it.
     pub(super) fn find(&self, planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<OtherWork>> {
         let mut own = self.own.clone();
         let mut found: BTreeMap<String, OtherWork> = BTreeMap::new();
@@ -95,7 +118,7 @@ impl<'a> Others<'a> {
                 continue;
             }
             if own.is_empty() {
-                own.extend(workers.iter().map(|worker| worker.session.clone()));
+                own = self.with_successors(&workers);
             }
             for worker in workers.into_iter().filter(|worker| !own.contains(&worker.session)) {
                 let agent = worker.agent.as_deref();
@@ -133,10 +156,10 @@ fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<
 
 /// The sessions whose work a restore of `target` takes back by its meaning: those whose turns began from it, or, of a safety
 /// checkpoint, from the checkpoint that was restored then.
-fn meant_by(target: &Checkpoint, checkpoints: &[Checkpoint]) -> BTreeSet<String> {
+fn meant_by(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Worker> {
     let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
     let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
-    workers(restored.unwrap_or(target)).into_iter().map(|worker| worker.session).collect()
+    workers(restored.unwrap_or(target))
 }
 
 /// The sessions whose turns began from a checkpoint, each once.

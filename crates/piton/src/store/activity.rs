@@ -3,6 +3,8 @@
 //! A session is not at work any more once its agent said that it is over, once a newer session of the same agent has begun
 //! in the same project and this one has neither an open turn nor an event since, or after some time without an event.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{ProjectRecord, SessionKey, Store, TurnNote};
 use crate::id::ProjectId;
 use crate::time::Moment;
@@ -49,6 +51,24 @@ impl Activity {
         };
         let is_open = note.is_some_and(|note| note.is_open);
         (is_open || !self.sessions.iter().any(is_newer)).then_some(seen)
+    }
+
+    /// The sessions of an agent that are at work. `known` are sessions of it and the last that checkpoints or the ledger tell
+    /// of them, in seconds.
+    pub(crate) fn all_at_work<'a>(
+        &'a self,
+        agent: &str,
+        known: impl Iterator<Item = (&'a str, i64)>,
+    ) -> BTreeSet<String> {
+        let noted =
+            self.sessions.iter().filter(|(key, _)| key.agent == agent).map(|(key, _)| (&*key.session, i64::MIN));
+        let mut last: BTreeMap<&str, i64> = BTreeMap::new();
+        for (session, secs) in noted.chain(known) {
+            let known = last.entry(session).or_insert(secs);
+            *known = secs.max(*known);
+        }
+        let at_work = last.into_iter().filter(|(session, secs)| self.at_work(Some(agent), session, *secs).is_some());
+        at_work.map(|(session, _)| session.to_owned()).collect()
     }
 }
 

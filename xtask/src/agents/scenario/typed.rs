@@ -112,11 +112,10 @@ pub(super) fn clear(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Restores a checkpoint of an earlier session: by a command typed in the session that followed it, or from a shell once that
-/// has ended where an agent has no such command.
+/// Restores a checkpoint of an earlier session while the session that followed it is open: by a command typed in that, or from a
+/// shell where an agent has no such command.
 fn go_back(scratch: &Scratch, mut terminal: Terminal, id: &str, want: &State) -> Result<()> {
     let Some(command) = scratch.agent.rollback() else {
-        drop(terminal);
         return restore_to(scratch, id, want);
     };
     terminal.send(&format!("{command} {id}"))?;

@@ -8,19 +8,25 @@ import subprocess
 COMMAND = @COMMAND@
 TIMEOUT_SECS = @TIMEOUT_SECS@
 
-_sessions = set()
+# The session that was used last, and whether it is one of several that a gateway serves in this process.
+_session = None
+_is_one_of_many = False
 
 
-def _note_session(session_id=None, **_):
-    if session_id:
-        _sessions.add(session_id)
+def _note_session(session_id=None, platform=None, **_):
+    global _session, _is_one_of_many
+    if not session_id or platform == "subagent":
+        return
+    if _session not in (None, session_id) and platform not in (None, "", "cli", "tui"):
+        _is_one_of_many = True
+    _session = session_id
 
 
 def _answer(arguments):
     event = {"hook_event_name": "piton_command", "prompt": arguments or "", "cwd": os.getcwd()}
-    # A gateway serves many sessions in one process, and does not say which of them asks.
-    if len(_sessions) == 1:
-        event["session_id"] = next(iter(_sessions))
+    # Hermes does not say which session asks. In a terminal it is the one that was used last; in a gateway it may be any.
+    if _session and not _is_one_of_many:
+        event["session_id"] = _session
     try:
         done = subprocess.run(
             COMMAND, input=json.dumps(event), capture_output=True, text=True, timeout=TIMEOUT_SECS, check=False
