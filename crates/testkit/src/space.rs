@@ -23,12 +23,12 @@ impl Space {
     }
 }
 
-/// What all files below a directory take, in blocks.
+/// The length of all files below a directory, which is what the limit on the size counts.
 pub fn bytes_below(dir: &Path) -> u64 {
     let mut bytes = 0;
     crate::walk(dir, &mut |path| {
         let found = path.symlink_metadata();
-        bytes += found.map_or(0, |found| if found.is_dir() { 0 } else { found.len().next_multiple_of(4096) });
+        bytes += found.map_or(0, |found| if found.is_dir() { 0 } else { found.len() });
     });
     bytes
 }
