@@ -26,6 +26,7 @@ impl World<'_> {
                 let (turns, is_certain) = self.projects[*project].turns.entry(name_of(*session)).or_default();
                 turns.push(format!("turn-{turn}"));
                 *is_certain = false;
+                self.leave_turn(*project, &name_of(*session), &format!("turn-{turn}"));
             }
             Verb::Take { is_trusted: true, .. } => next_tick(&self.sandbox),
             _ => {}

@@ -3,8 +3,8 @@
 //!
 //! What fails is made as short as it gets, printed as a line that can be run again, and kept in `regressions.jsonl`, whose
 //! lines are tried from then on. `PITON_MODEL_CASES` says how many cases are tried, `PITON_MODEL_STEPS` gives the steps of
-//! one. `PITON_MODEL_DIR` is where the projects and stores go, on whatever file system that is, and `PITON_MODEL_CLASSES` adds
-//! classes of edits (`links`, `mmap`). `cargo xtask model` runs it on several file systems.
+//! one. `PITON_MODEL_DIR` is where the projects and stores go, on whatever file system that is, and `PITON_MODEL_CLASSES`
+//! chooses among two classes of edits (`links`, `mmap`), which are both tried without it. `cargo xtask model` runs it on several file systems.
 
 mod call;
 mod files;
@@ -208,7 +208,9 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
     seed[..8].copy_from_slice(&count.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     let (processes, tries) = (RefCell::new(Processes::default()), Cell::new(1));
+    let made = Cell::new(0);
     let ran = runner.run(&steps, |steps| {
+        made.set(made.get() + steps.len());
         // What depends on who is faster is tried more than once before it counts as right, when it is made shorter.
         for _ in 0..tries.get() {
             // A failure may leave a process with an answer that nobody has read.
@@ -230,6 +232,8 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
         panic!("{why}\n{steps:#?}\nrun it again with\nPITON_MODEL_STEPS='{line}'");
     }
     assert!(ran.is_ok(), "{ran:?}");
+    // `cargo xtask model` adds them up.
+    println!("\nsteps made: {}", made.get());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What there must be: the projects with their files and checkpoints, and the session records. Every step is made for real
 //! and noted here, and then both must say the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -45,6 +45,8 @@ pub(super) struct Project {
     pub(super) kept: Vec<Kept>,
     /// The last turn of each session that had its try here, and whether that is certain; else it is one of them, or none.
     pub(super) turns: BTreeMap<String, (Vec<String>, bool)>,
+    /// The sessions whose last turn had its try when there was no checkpoint yet, and made none.
+    refused: BTreeSet<String>,
     /// Whether nobody has used it for longer than it is kept.
     pub(super) is_stale: bool,
     /// The files before the last restore and after it: as long as they are so, undo gives back the former.
@@ -310,8 +312,13 @@ impl<'a> World<'a> {
                 match (&answer, had) {
                     (Answer::Skipped(why), Some(_)) if why == "already_this_turn" => {}
                     (_, Some((_, true))) => wrong(&answer),
-                    _ => self.note_taken(*project, Some(name.clone()), answer),
+                    _ => {
+                        self.note_taken(*project, Some(name.clone()), answer);
+                        let Project { kept, refused, .. } = &mut self.projects[*project];
+                        if kept.is_empty() { refused.insert(name.clone()) } else { refused.remove(&name) };
+                    }
                 }
+                self.leave_turn(*project, &name, &turn);
                 self.projects[*project].turns.insert(name, (vec![turn], true));
             }
             (Verb::List { project }, Answer::Listed(list)) => assert_eq!(list, self.ids(*project), "the list"),
@@ -335,6 +342,16 @@ impl<'a> World<'a> {
             }
             (Verb::Verify, Answer::Found(found)) => assert_eq!(found, [""; 0]),
             (_, answer) => wrong(&answer),
+        }
+    }
+
+    /// A session has begun a turn in a project. Elsewhere, a try that came to nothing is known until then: a project without
+    /// any checkpoint has no record of its own.
+    pub(super) fn leave_turn(&mut self, number: usize, name: &str, turn: &str) {
+        for (_, project) in self.projects.iter_mut().enumerate().filter(|(other, _)| *other != number) {
+            if let Some((turns, is_certain)) = project.turns.get_mut(name) {
+                *is_certain &= turns.iter().all(|had| had == turn) || !project.refused.contains(name);
+            }
         }
     }
 
