@@ -215,6 +215,9 @@ fn try_place(options: &Options, place: Place, program: &Path, dir: &Path, is_oth
     command.args(TESTS).args(["--exact", "--nocapture", "--test-threads", "2"]).current_dir(&dir);
     command.env("PITON_MODEL_DIR", &dir).env("TMPDIR", &dir).env("HOME", &dir);
     let classes = options.classes.as_deref().unwrap_or(place.classes());
+    // Other cases for each file system and user.
+    let seed = place.name().bytes().fold(u64::from(is_other), |seed, byte| seed * 31 + u64::from(byte));
+    command.env("PITON_MODEL_SEED", seed.to_string());
     command.env("PITON_MODEL_CASES", cases.to_string()).env("PITON_MODEL_CLASSES", classes);
     let who = if is_other { "another user" } else { "this user" };
     let begun = Instant::now();

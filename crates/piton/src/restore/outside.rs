@@ -70,7 +70,8 @@ fn id_of(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId> {
 impl Planner<'_> {
     /// What a restore after this checkpoint gave another name gets its own back.
     pub(super) fn find_moves(&self, plan: &mut RestorePlan) {
-        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides) {
+        // The last move is taken back first: it may have used the name that an earlier one left.
+        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| restoring.asides.iter().rev()) {
             let (dir, own_name) = relpath::split(path);
             let aside = relpath::join(dir, name);
             let is_meant = self.is_meant(path) || self.is_meant(&aside);

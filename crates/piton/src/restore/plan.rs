@@ -75,6 +75,16 @@ impl RestorePlan {
         moved.any(|from| relpath::is_within(path, from))
     }
 
+    /// Returns whether this goes back to a name that it had, or is in a directory that does.
+    pub(super) fn goes_back(&self, path: &[u8]) -> bool {
+        self.backs.iter().any(|(from, _)| relpath::is_within(path, from))
+    }
+
+    /// Returns whether something in this directory goes back to a name that it had.
+    pub(super) fn has_moves_in(&self, dir: &[u8]) -> bool {
+        self.backs.iter().any(|(from, _)| relpath::is_within(from, dir))
+    }
+
     /// Returns where the thing is that a move brings to this path, if one does.
     pub(super) fn source_of(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.backs.iter().find_map(|(from, name)| {

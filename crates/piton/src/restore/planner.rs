@@ -176,7 +176,8 @@ impl<'a> Planner<'a> {
             // What is there goes away as it is.
             (pair.now, pair.now_tree) = (None, None);
         }
-        if !self.leads_to_meant(dir) || (pair.want.is_some() && pair.want == pair.now_tree) {
+        let is_same = pair.want.is_some() && pair.want == pair.now_tree;
+        if !self.leads_to_meant(dir) || is_same && !draft.plan.has_moves_in(dir) {
             return Ok(());
         }
         let wanted = pair.want.map_or_else(|| Ok(Vec::new()), |tree| self.objects.tree(tree))?;
@@ -318,6 +319,8 @@ impl<'a> Planner<'a> {
         if !self.is_meant(&path) {
             return;
         }
+        // What moves away leaves its place to the wanted file.
+        let now = now.filter(|_| !draft.plan.goes_back(&path));
         if entry.mode == EntryMode::Commit {
             draft.plan.left.push(Left { path, why: WhyLeft::NoContents });
             return;

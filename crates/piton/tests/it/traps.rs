@@ -11,7 +11,7 @@ use piton::{
 use testkit::{Sandbox, files_in};
 
 use crate::kit::{left_out, now, settled, take, take_at, take_with, taken, without_roots_powers};
-use crate::restore_kit::{restore_between, restored, try_restore};
+use crate::restore_kit::{assert_same, restore_between, restored, state_of, try_restore};
 
 fn id_of(sandbox: &Sandbox) -> String {
     Project::at(&sandbox.project(), None).expect("a project").id().to_string()
@@ -223,4 +223,26 @@ fn undo_brings_back_what_was_moved_aside() {
     assert_eq!(undone.expect("a restore").left, []);
     assert_eq!(fs::read(sandbox.path("dir/f")).expect("a file"), large);
     assert_eq!(fs::read_dir(sandbox.path("dir")).expect("a directory").count(), 1);
+}
+
+/// R5.
+#[test]
+fn redo_writes_where_undo_had_put_a_file_back_that_the_settings_cover_by_then() {
+    let sandbox = Sandbox::new();
+    let restore = |to, moves_uncovered_aside, settings: &Settings| {
+        let options = RestoreOptions { moves_uncovered_aside, ..RestoreOptions::default() };
+        let report = restore_between(&sandbox, to, options, settings, |_| {}).expect("a restore");
+        assert_eq!(report.left, [], "{report:?}");
+    };
+    let (all, some) = (Settings::default(), Settings { exclude: vec!["*.ex".into()], ..Settings::default() });
+    sandbox.tree("a.ex = old\n b = 1");
+    taken(&take_with(&sandbox, &sandbox.project(), &all));
+    sandbox.tree("a.ex = mine\n b = 1");
+    let before = state_of(&sandbox.project());
+    restore(RestoreTo::Named("1"), true, &some);
+    let after = state_of(&sandbox.project());
+    restore(RestoreTo::Undo, false, &all);
+    assert_same(&state_of(&sandbox.project()), &before, "undone");
+    restore(RestoreTo::Redo, false, &all);
+    assert_same(&state_of(&sandbox.project()), &after, "redone");
 }

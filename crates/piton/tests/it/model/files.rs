@@ -340,6 +340,8 @@ pub(super) struct Went<'a> {
     /// Whether the checkpoint holds what its state has, no more and no less: no purge took some of it out, and no restore
     /// put files out of scope into it.
     pub(super) is_plain: bool,
+    /// What the checkpoint taken before it holds.
+    pub(super) saved: &'a BTreeMap<Vec<u8>, Held>,
     pub(super) words: &'a str,
 }
 
@@ -356,23 +358,28 @@ impl Went<'_> {
         } else {
             self.check_files();
         }
-        // A restore of any other one may also remove what it made out of scope, which is saved first.
-        if self.is_plain {
-            self.check_nothing_is_lost();
-        }
+        self.check_nothing_is_lost();
     }
 
-    /// What no checkpoint covers is where it was, or beside it.
+    /// Each file is where it was, or beside it, or in the checkpoint that was taken first. What no checkpoint covers is not
+    /// touched at all, except by a restore of a checkpoint that names what a restore made out of scope.
     fn check_nothing_is_lost(&self) {
         let [now, then] = &self.rules;
         // What restored rules bring into scope is in the safety checkpoint.
         let is_uncovered = |path: &[u8]| now.ignore(path) && (then.ignore(path) || !self.paths.is_empty());
-        let files = self.before.iter().filter(|(path, node)| !is_dir(node) && is_uncovered(path));
-        for (path, node) in files {
+        for (path, node) in self.before.iter().filter(|(_, node)| !is_dir(node)) {
             let is_aside = |(other, found): (&Vec<u8>, &Node)| found == node && without_aside(other) == *path;
             let is_there = self.after.get(path) == Some(node) || self.moves_aside && self.after.iter().any(is_aside);
-            assert!(is_there, "{} is lost after {}", String::from_utf8_lossy(path), self.words);
+            let may_go = !self.is_plain || !is_uncovered(path);
+            let is_safe = is_there || may_go && self.is_saved(path, node);
+            assert!(is_safe, "{} is lost after {}", String::from_utf8_lossy(path), self.words);
         }
+    }
+
+    /// Whether its contents are in the checkpoint taken first; permissions alone are compared elsewhere.
+    fn is_saved(&self, path: &[u8], node: &Node) -> bool {
+        let held = as_held(node);
+        self.saved.get(path) == held.as_ref() || self.after.get(path).and_then(as_held) == held
     }
 
     fn check_to_the_last_bit(&self, rules: &Scope) {

@@ -134,7 +134,10 @@ impl World<'_> {
         self.adopt(number, between, None, going.target.session.clone());
         let after = state_of(&dir);
         let words = format!("{ending:?} of a killed {:?} {:?}: {answer:?}", going.verb, going.paths);
-        let went = |is_all| self.went(going, &after, is_all, &words);
+        // Those that the restore and its end have taken are the newest, if they came that far.
+        let newest = self.projects[number].kept.iter().rev().take(2).rev();
+        let saved = newest.flat_map(|kept| self.sandbox.held_by(&kept.id)).collect();
+        let went = |is_all| self.went(going, &after, &saved, is_all, &words);
         let before = &going.before;
         match (&answer, ending) {
             (Answer::Restored { left, .. }, Ending::Continue) => went(left.is_empty()).check(),

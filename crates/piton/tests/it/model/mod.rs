@@ -2,9 +2,10 @@
 //! same time, some of it killed.
 //!
 //! What fails is made as short as it gets, printed as a line that can be run again, and kept in `regressions.jsonl`, whose
-//! lines are tried from then on. `PITON_MODEL_CASES` says how many cases are tried, `PITON_MODEL_STEPS` gives the steps of
-//! one. `PITON_MODEL_DIR` is where the projects and stores go, on whatever file system that is, and `PITON_MODEL_CLASSES`
-//! chooses among two classes of edits (`links`, `mmap`), which are both tried without it. `cargo xtask model` runs it on several file systems.
+//! lines are tried from then on. `PITON_MODEL_CASES` says how many cases are tried, `PITON_MODEL_SEED` chooses others,
+//! `PITON_MODEL_STEPS` gives the steps of one. `PITON_MODEL_DIR` is where the projects and stores go, on whatever file
+//! system that is, and `PITON_MODEL_CLASSES` chooses among two classes of edits (`links`, `mmap`), which are both tried
+//! without it. `cargo xtask model` runs it on several file systems.
 
 mod call;
 mod files;
@@ -201,11 +202,13 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
         cases: u32::try_from(count).unwrap_or(u32::MAX),
         failure_persistence: None,
         max_shrink_iters: 600,
+        max_shrink_time: 180_000,
         ..ProptestConfig::default()
     };
     // More cases are other cases; the usual ones are the same each time.
     let mut seed = [11; 32];
     seed[..8].copy_from_slice(&count.to_le_bytes());
+    seed[8..16].copy_from_slice(&cases("PITON_MODEL_SEED", 0).to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     let (processes, tries) = (RefCell::new(Processes::default()), Cell::new(1));
     let made = Cell::new(0);

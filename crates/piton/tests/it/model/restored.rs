@@ -1,6 +1,10 @@
 //! What a restore came to: what was planned, what was asked for, and, where nothing happened since, every bit of what there was
 //! before.
 
+use std::collections::BTreeMap;
+
+use testkit::Held;
+
 use super::call::{Answer, To};
 use super::files::{Scope, Went, held};
 use super::world::{Going, Kept, World};
@@ -12,11 +16,18 @@ impl World<'_> {
         Scope::of(state, self.excludes)
     }
 
-    pub(super) fn went<'b>(&self, going: &'b Going, after: &'b State, is_all: bool, words: &'b str) -> Went<'b> {
+    pub(super) fn went<'b>(
+        &self,
+        going: &'b Going,
+        after: &'b State,
+        saved: &'b BTreeMap<Vec<u8>, Held>,
+        is_all: bool,
+        words: &'b str,
+    ) -> Went<'b> {
         let Going { before, target, paths, moves_aside, .. } = going;
         let rules = [self.rules_of(before), Scope::of(&target.state, target.excludes)];
         let (want, moves_aside, is_plain) = (&target.state, *moves_aside, target.is_plain);
-        Went { before, after, want, rules, paths, is_all, moves_aside, is_plain, words }
+        Went { before, after, want, rules, paths, is_all, moves_aside, is_plain, saved, words }
     }
 
     /// Notes a restore, which must have done what it said, and no more.
@@ -34,7 +45,8 @@ impl World<'_> {
         };
         assert_eq!(unforeseen, None, "{words}");
         let is_all = left.is_empty();
-        self.went(going, &after, is_all, &words).check();
+        let saved = safety.as_ref().map(|id| self.sandbox.held_by(id)).unwrap_or_default();
+        self.went(going, &after, &saved, is_all, &words).check();
         let undoable = self.projects[number].undoable.take().filter(|_| matches!(verb, To::Undo | To::Redo));
         if let Some((want, _)) = undoable.filter(|(_, was)| was == before && !target.is_purged) {
             // Nothing happened since the restore: undo gives back every bit, in scope or not.
@@ -54,7 +66,7 @@ impl World<'_> {
         let makes_outside = going.moves_aside || after.keys().any(is_made);
         // And a safety checkpoint also holds what the restore before it made there, and what restored rules bring into scope.
         let is_usual = target.is_plain && rules[0] == rules[1] && !makes_outside;
-        let is_plain = is_usual && self.sandbox.held_by(&id) == held(before, excludes);
+        let is_plain = is_usual && saved == held(before, excludes);
         let project = &mut self.projects[number];
         project.is_stale = false;
         project.undoable = Some((before.clone(), after));

@@ -160,6 +160,12 @@ impl<'a> World<'a> {
                 (Verb::List { project }, Answer::Listed(list)) => listed.push((*project, list)),
                 (_, answer) => self.note(verb, &call.what, answer, going),
             }
+            // A try that came to nothing is noted afterwards, so that the same turn may have two at the same time.
+            if let Verb::Turn { project, session, .. } = verb {
+                let (project, name) = (&mut self.projects[*project], name_of(*session));
+                let is_refused = project.refused.contains(&name);
+                project.turns.entry(name).and_modify(|(_, is_certain)| *is_certain &= !is_refused);
+            }
         }
         // Whoever looks meanwhile sees the list as it was or as it is, or with what is new and with what is about to go.
         for (project, list) in listed {
@@ -315,7 +321,11 @@ impl<'a> World<'a> {
                     _ => {
                         self.note_taken(*project, Some(name.clone()), answer);
                         let Project { kept, refused, .. } = &mut self.projects[*project];
-                        if kept.is_empty() { refused.insert(name.clone()) } else { refused.remove(&name) };
+                        if kept.is_empty() {
+                            refused.insert(name.clone())
+                        } else {
+                            refused.remove(&name)
+                        };
                     }
                 }
                 self.leave_turn(*project, &name, &turn);
