@@ -203,7 +203,9 @@ impl Context {
     /// The store in whatever state it is.
     pub(crate) fn store_as_it_is(&self) -> piton::Result<Store> {
         Store::open_damaged(&self.base)?.map(|store| self.telling(store)).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "find a store").because(format!("there is none in {}", self.base.display()))
+            Error::new(ErrorKind::NotFound, "find a store")
+                .because(format!("there is none in {}", self.base.display()))
+                .with_hint("`piton take` makes one; `--base DIR` or PITON_BASE names another place")
         })
     }
 

@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::id::Collision;
+
 /// The result of everything in this library that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -124,9 +126,33 @@ impl Error {
         self.kind
     }
 
-    /// What to do about it, if there is something better than reading the message.
+    /// Returns the next step: the one that was given with the error, else the usual one for its kind and cause.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.hint.as_deref().or_else(|| self.usual_hint())
+    }
+
+    fn usual_hint(&self) -> Option<&'static str> {
+        let cause = self.source.as_ref().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
+        let is_collision = self.source.as_ref().is_some_and(|source| source.is::<Collision>());
+        match self.kind {
+            ErrorKind::Damaged if is_collision => Some("remove or rename the files that were added last"),
+            ErrorKind::Damaged => Some("`piton verify` shows what is damaged, `piton repair` saves what is whole"),
+            ErrorKind::Busy => Some("try again when the other process has ended"),
+            ErrorKind::Full => Some("free some disk space, then try again"),
+            ErrorKind::Stopped => Some("run the command again to finish it"),
+            ErrorKind::Io => match cause? {
+                io::ErrorKind::PermissionDenied => {
+                    Some("check the owner and the permissions of it and of the directories around it")
+                }
+                io::ErrorKind::Unsupported => Some("move it to a file system that supports this, such as ext4 or xfs"),
+                _ => None,
+            },
+            ErrorKind::NotFound
+            | ErrorKind::Ambiguous
+            | ErrorKind::Invalid
+            | ErrorKind::NotOurs
+            | ErrorKind::NeedsConsent => None,
+        }
     }
 }
 
@@ -159,5 +185,28 @@ fn plain(message: &str) -> String {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_hint_of_its_own_names_the_usual_next_step() {
+        let io = |kind: io::ErrorKind| Error::io("write", "/a/file", io::Error::from(kind));
+        for (error, words) in [
+            (Error::damaged("read the tree", "it is cut short"), "`piton repair`"),
+            (Error::damaged("make a tree", Collision), "files that were added last"),
+            (Error::new(ErrorKind::Busy, "lock the store"), "when the other process has ended"),
+            (Error::new(ErrorKind::Stopped, "restore"), "run the command again"),
+            (io(io::ErrorKind::PermissionDenied), "the owner and the permissions"),
+            (io(io::ErrorKind::StorageFull), "inodes"),
+            (io(io::ErrorKind::QuotaExceeded), "free some disk space"),
+            (io(io::ErrorKind::ReadOnlyFilesystem), "read-only"),
+            (Error::new(ErrorKind::Busy, "restore").with_hint("look at the list again"), "look at the list again"),
+        ] {
+            assert!(error.hint().is_some_and(|hint| hint.contains(words)), "{error}: {:?}", error.hint());
+        }
     }
 }

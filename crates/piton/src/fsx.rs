@@ -141,6 +141,7 @@ fn open_at_most(path: &Path, bytes_max: u64) -> Result<Option<(File, u64)>> {
 
 fn too_long(path: &Path, bytes_max: u64) -> Error {
     Error::damaged(format!("read {}", path.display()), format!("it is longer than {bytes_max} bytes"))
+        .with_hint("piton writes no such file; move it away, then try again")
 }
 
 /// Removes a file; one that is not there is fine.

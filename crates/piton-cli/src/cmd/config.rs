@@ -141,7 +141,10 @@ fn get(key: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
 fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
     let mut settings = Settings::default();
     if let Err(problem) = settings.set_text(key, text) {
-        return Err(Error::new(ErrorKind::Invalid, format!("set {key}")).because(problem.what).into());
+        return Err(Error::new(ErrorKind::Invalid, format!("set {key}"))
+            .because(problem.what)
+            .with_hint("`piton config` shows each setting with its value and its meaning; nothing was changed")
+            .into());
     }
     let value = settings.get(key);
     let path = path_of(context)?;
@@ -202,13 +205,19 @@ fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
     for (key, meaning) in MEANINGS {
         text.push_str(&format!("  # {meaning}\n  {key}: {}\n", settings.get(key)));
     }
-    check(&text, "enabled", &json!(true))
-        .map_err(|why| Error::new(ErrorKind::Invalid, "extend").with_path(&path).because(why))?;
+    check(&text, "enabled", &json!(true)).map_err(|why| not_extended(&path, why))?;
     files::write(&path, text.as_bytes(), MODE)?;
     output.json(&json!({"file": path.to_string_lossy()}));
     output
         .text(&format!("Wrote the defaults to {}, with automatic checkpoints on", plain(&path.display().to_string())));
     Ok(())
+}
+
+fn not_extended(path: &std::path::Path, why: String) -> Error {
+    Error::new(ErrorKind::Invalid, "extend")
+        .with_path(path)
+        .because(why)
+        .with_hint("correct the file, or add a `checkpoints:` section by hand; nothing was changed")
 }
 
 fn path_of(context: &Context) -> anyhow::Result<std::path::PathBuf> {

@@ -158,8 +158,10 @@ impl Job<'_> {
     }
 
     fn setups(&self, whose: &Whose, is_trusting: bool, context: &Context) -> anyhow::Result<Vec<(Agent, Setup)>> {
-        let home =
-            context.home.as_deref().context("cannot find the configuration of agents: there is no home directory")?;
+        let home = context
+            .home
+            .as_deref()
+            .context("cannot find the configuration of agents: there is no home directory\nhint: set HOME")?;
         let homes = Homes::new(home, Context::variable);
         let caller = caller(home, context)?;
         let is_first = |(at, agent): &(usize, &Agent)| !self.agents[..*at].contains(agent);
@@ -290,7 +292,11 @@ impl Job<'_> {
 fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
     let text = |path: &Path| match path.to_str() {
         Some(path) => Ok(path.to_owned()),
-        None => bail!("cannot write a path into a configuration that is not UTF-8: {}", path.display()),
+        None => bail!(
+            "cannot write the path {} into a configuration: it is not UTF-8\nhint: put piton and its store at a path \
+             that is UTF-8, or name another one with `--base`",
+            path.display()
+        ),
     };
     let mut caller = Caller { program: text(&Context::program()?)?, options: Vec::new() };
     let usual = home.join(".hermes");

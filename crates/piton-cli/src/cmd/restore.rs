@@ -197,7 +197,9 @@ impl<'a> Job<'a> {
             }
             // From here on it goes on to its end.
             if progress.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; nothing was touched"));
+                return Err(Error::new(ErrorKind::Stopped, "restore")
+                    .because("it was stopped; no file was touched")
+                    .with_hint("run the command again to restore"));
             }
             restore.apply_watched(progress)
         })

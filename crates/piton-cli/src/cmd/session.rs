@@ -195,7 +195,9 @@ fn read(args: &Read, sessions: &Sessions, output: &Output) -> anyhow::Result<()>
     })?;
     if args.resume {
         let block = record.resume(&id).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("go on with the session {id}")).because("its task is completed")
+            Error::new(ErrorKind::NotFound, format!("go on with the session {id}"))
+                .because("its task is completed")
+                .with_hint(format!("`piton session read {id}` shows the record; `piton session list` shows the others"))
         })?;
         output.json(&json!({"id": id.as_str(), "resume": block}));
         output.text(block.trim_end());

@@ -62,7 +62,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
         upkeep::start_if_due(&ground.store, &context.settings, context.config.as_deref());
     }
     if let Some(why) = &state.gone {
-        bail!("cannot go on: {why}");
+        bail!("cannot go on: {why}\nhint: `piton rollback` starts again from the list");
     }
     if let Some(signal) = state.signal {
         // Whoever sent it sees that the process ended by it.

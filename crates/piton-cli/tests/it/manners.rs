@@ -56,6 +56,19 @@ fn wrong_usage_says_what_cannot_be_done_and_what_was_meant() {
 }
 
 #[test]
+fn an_error_names_its_cause_and_the_next_step() {
+    let sandbox = Sandbox::new();
+    for (args, cause, hint) in [
+        (&["verify"][..], "there is none in ", "`piton take` makes one; `--base DIR`"),
+        (&["config", "set", "max_files", "many"], "cannot set max_files: ", "`piton config` shows each setting"),
+    ] {
+        let ran = piton(&sandbox, args);
+        assert!(ran.code() != 0 && ran.stderr.contains(cause), "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(&format!("\nhint: {hint}")), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
 fn numbers_of_the_system_are_no_reasons() {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.home().join(".hermes/config.yaml")).expect("a directory");

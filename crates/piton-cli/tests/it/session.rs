@@ -87,7 +87,7 @@ fn the_block_to_go_on_with_is_printed_unless_the_task_is_completed() {
     assert_eq!((&block["id"], block["resume"].as_str()), (&json!("s"), Some(said.as_str())));
     session(&sandbox, &["update", "s"], "status: completed").done();
     let ran = session(&sandbox, &["read", "s", "--resume"], "").failed(4);
-    assert!(ran.stderr.contains("its task is completed"), "{ran:?}");
+    assert!(ran.stderr.contains("its task is completed\nhint: `piton session read s` shows the record"), "{ran:?}");
     session(&sandbox, &["read", "s"], "").done();
 }
 

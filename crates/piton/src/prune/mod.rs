@@ -213,10 +213,8 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
             match made {
                 RoomMade::Enough { .. } | RoomMade::Stopped { .. } => Ok(()),
                 RoomMade::Impossible { .. } => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
-                    .because(
-                        "the newest checkpoint of each project alone takes more; raise max_total_size_mb, or forget a \
-                         project with `piton prune --forget DIR`",
-                    )),
+                    .because("the newest checkpoint of each project alone takes more")
+                    .with_hint("raise max_total_size_mb, or forget a project with `piton prune --forget DIR`")),
             }
         }));
     }

@@ -409,7 +409,9 @@ impl<'a> Restore<'a> {
     /// The same for whoever watches how far it has come. It goes on to its end: half a restore helps nobody.
     pub fn apply_watched(mut self, progress: &Progress) -> Result<RestoreReport> {
         let Some(locked) = self.locked.take() else {
-            return Err(Error::new(ErrorKind::Invalid, "apply a plan that was made only to be looked at"));
+            return Err(Error::new(ErrorKind::Invalid, "apply the plan of a restore")
+                .because("it was made only to be shown")
+                .with_hint("prepare the restore again, without the request to show it only"));
         };
         self.check_agreed()?;
         if self.plan.changes() == 0 && self.intent.is_none() && !self.is_missing {

@@ -336,7 +336,8 @@ fn too_large() -> String {
 }
 
 fn invalid(action: String, why: String) -> Error {
-    Error::new(ErrorKind::Invalid, action).because(why)
+    let hint = "`piton session write --help` shows a record; nothing was changed";
+    Error::new(ErrorKind::Invalid, action).because(why).with_hint(hint)
 }
 
 fn not_found(id: &SessionId) -> Error {

@@ -313,6 +313,7 @@ fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>, to
 fn stopped(what: &str, file: &File) -> Error {
     Error::new(ErrorKind::Stopped, format!("lock {what}"))
         .because(format!("{} holds it, and the wait was cut short", holder_of(file)))
+        .with_hint("try again when that process has ended")
 }
 
 fn held_for_too_long(what: &str, file: &File) -> Error {

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Collision, ObjectId, ObjectKind};
 use crate::settings::Settings;
 use crate::skipped::{SkipReason, Skipped};
@@ -45,7 +45,7 @@ impl Reading<'_> {
         let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
         let places =
             dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
-        let small = |at: usize| u32::try_from(at).map_err(|_| Error::damaged("take", "there are too many files"));
+        let small = |at: usize| u32::try_from(at).map_err(|_| too_many_files());
         let unknown = places.filter(|(_, file)| file.id.is_none());
         let places: Vec<Place> =
             unknown.map(|((dir, file), _)| Ok((small(dir)?, small(file)?))).collect::<Result<_>>()?;
@@ -175,4 +175,10 @@ pub(super) fn apply(
         dir.files.retain(|file| file.id.is_some());
     }
     is_any_gone
+}
+
+fn too_many_files() -> Error {
+    Error::new(ErrorKind::Invalid, "take a checkpoint")
+        .because("a directory holds more files than piton can count")
+        .with_hint("name in .gitignore what need not be protected")
 }
