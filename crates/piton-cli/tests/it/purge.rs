@@ -247,7 +247,8 @@ fn a_restore_after_a_purge_leaves_the_file_where_it_is() {
         let before = testkit::files_in(&sandbox.project());
         let ran = piton(&sandbox, ["restore", "2", "-y", "--json"]);
         assert_eq!(ran.code(), 3, "{ran:?}");
-        let left = |path: &str| serde_json::json!({"path": path, "why": "purged"});
+        let reason = "it was there, and a purge took it out of the checkpoint";
+        let left = |path: &str| serde_json::json!({"path": path, "why": "purged", "reason": reason});
         assert_eq!(ran.json()["left"], Value::from(["config/keys.json", "secrets/a", "secrets/b"].map(left).to_vec()));
         assert_eq!(ran.json()["removed_paths"], serde_json::json!(["made-since"]));
         let after = testkit::files_in(&sandbox.project());

@@ -271,7 +271,8 @@ fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_give
     sandbox.write("a", "written at the last moment");
     let restore = restore.wait_with_output().expect("it ends");
     let report: Value = serde_json::from_slice(&restore.stdout).expect("a report");
-    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &value!([{"path": "a", "why": "changed"}])));
+    let left = value!([{"path": "a", "why": "changed", "reason": "it changed meanwhile"}]);
+    assert_eq!((&report["outcome"], &report["left"]), (&value!("partly"), &left));
     assert_eq!(fs::read(sandbox.path("a")).expect("a file"), b"written at the last moment");
     assert_eq!(leftovers(&sandbox), [""; 0]);
     let before = state_of(&sandbox.project());
