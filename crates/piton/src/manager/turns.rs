@@ -141,9 +141,25 @@ impl Manager {
     pub fn start_session(&mut self, session: &str, parent: Option<&str>, dir: Option<&Path>, now: Moment) {
         if let Some(store) = self.enter(session, now) {
             let key = SessionKey::new(&self.agent, session);
-            let mut note = store.turn_note(&key).unwrap_or_default();
-            note.root = self.worth_remembering(dir).or(note.root);
-            note.parent = parent.map(str::to_owned);
+            let fresh = TurnNote {
+                root: self.worth_remembering(dir),
+                parent: parent.map(str::to_owned),
+                time_secs: now.secs,
+                seen_secs: now.secs,
+                started_secs: Some(now.secs),
+                ..TurnNote::default()
+            };
+            // A prompt may be told of at the same moment by another process: its turn must not be replaced by none.
+            let mut note = match store.turn_note(&key) {
+                Some(note) => note,
+                None => store.first_turn_note(&key, fresh.clone()).unwrap_or_else(|_| fresh.clone()),
+            };
+            if note == fresh {
+                self.root = note.root;
+                return;
+            }
+            note.root = fresh.root.or(note.root);
+            note.parent = fresh.parent;
             // Some agents tell of a start within a session, too.
             note.started_secs = note.started_secs.filter(|_| note.ended_secs.is_none()).or(Some(now.secs));
             (note.time_secs, note.seen_secs, note.ended_secs) = (now.secs, now.secs, None);

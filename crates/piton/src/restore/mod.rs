@@ -213,12 +213,7 @@ impl<'a> Restore<'a> {
         now: Moment,
         progress: &Progress,
     ) -> Result<Self> {
-        let stop = Some(&*progress.stop);
-        if !options.is_dry {
-            store.ensure_lockable()?;
-        }
-        let held = store.share_until(stop)?;
-        let locked = if options.is_dry { None } else { Some(store.lock_project_until(&held, project.id(), stop)?) };
+        let (held, locked) = lock(store, project, options.is_dry, progress)?;
         let objects = store.objects(&held)?;
         let history = store.history_of(&objects, project.id())?;
         let checkpoints = &history.checkpoints;
@@ -466,6 +461,23 @@ impl<'a> Restore<'a> {
             ..report(outcome, self.target, before, done.left)
         })
     }
+}
+
+/// Locks the store, and the project unless nothing will be written.
+fn lock(
+    store: &Store,
+    project: &Project,
+    is_dry: bool,
+    progress: &Progress,
+) -> Result<(StoreLock, Option<ProjectLock>)> {
+    let stop = Some(&*progress.stop);
+    if is_dry {
+        return Ok((store.share_until(stop)?, None));
+    }
+    store.ensure_lockable()?;
+    let held = store.share_until(stop)?;
+    let locked = store.lock_project_until(&held, project.id(), stop)?;
+    Ok((held, Some(locked)))
 }
 
 /// Opens the directory of a project, and returns whether it is missing. Fails if the disk that it was on is not there.

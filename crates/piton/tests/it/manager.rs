@@ -318,3 +318,26 @@ fn a_project_of_which_nothing_can_be_read_is_on_record() {
     let journal = fs::read_to_string(sandbox.base().join("piton.log")).expect("a journal");
     assert!(journal.contains(" unprotected ") && journal.contains("could be read"), "{journal}");
 }
+
+/// Some agents tell of a session and of its first prompt at the same moment, by two processes.
+#[test]
+fn a_session_that_begins_beside_its_first_prompt_keeps_the_turn() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt");
+    manager(&sandbox).new_turn("before", now());
+    for number in 0..200 {
+        let session = format!("s{number}");
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                manager(&sandbox).start_session(&session, None, Some(&sandbox.project()), now());
+            });
+            both.wait();
+            manager(&sandbox).begin_turn(&session, Some("the turn"), Some(&sandbox.project()), now());
+        });
+        let mut next = manager(&sandbox);
+        next.continue_turn(&session, None, now());
+        assert_eq!(next.turn(), Some("the turn"), "{session}");
+    }
+}

@@ -89,8 +89,8 @@ fn what_is_below_does_not_see_what_is_above() {
         &["error", "fsx", "id", "relpath", "section", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
-            "diff", "history", "late", "project", "prune", "purge", "repair", "restore", "session", "status", "survey",
-            "take", "triggers",
+            "diff", "history", "keep", "late", "project", "prune", "purge", "repair", "restore", "session", "status",
+            "survey", "take", "triggers",
         ],
         &["ensured", "journal", "manager", "notice", "unprotected"],
     ];
