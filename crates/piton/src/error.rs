@@ -139,7 +139,6 @@ impl Error {
             ErrorKind::Damaged => Some("`piton verify` shows what is damaged, `piton repair` saves what is whole"),
             ErrorKind::Busy => Some("try again when the other process has ended"),
             ErrorKind::Full => Some("free some disk space, then try again"),
-            ErrorKind::Stopped => Some("run the command again to finish it"),
             ErrorKind::Io => match cause? {
                 io::ErrorKind::PermissionDenied => {
                     Some("check the owner and the permissions of it and of the directories around it")
@@ -147,7 +146,9 @@ impl Error {
                 io::ErrorKind::Unsupported => Some("move it to a file system that supports this, such as ext4 or xfs"),
                 _ => None,
             },
-            ErrorKind::NotFound
+            // The user stopped it, and knows.
+            ErrorKind::Stopped
+            | ErrorKind::NotFound
             | ErrorKind::Ambiguous
             | ErrorKind::Invalid
             | ErrorKind::NotOurs
@@ -199,7 +200,6 @@ mod tests {
             (Error::damaged("read the tree", "it is cut short"), "`piton repair`"),
             (Error::damaged("make a tree", Collision), "files that were added last"),
             (Error::new(ErrorKind::Busy, "lock the store"), "when the other process has ended"),
-            (Error::new(ErrorKind::Stopped, "restore"), "run the command again"),
             (io(io::ErrorKind::PermissionDenied), "the owner and the permissions"),
             (io(io::ErrorKind::StorageFull), "inodes"),
             (io(io::ErrorKind::QuotaExceeded), "free some disk space"),

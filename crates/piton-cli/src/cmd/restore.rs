@@ -197,9 +197,7 @@ impl<'a> Job<'a> {
             }
             // From here on it goes on to its end.
             if progress.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Stopped, "restore")
-                    .because("it was stopped; no file was touched")
-                    .with_hint("run the command again to restore"));
+                return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; no file was touched"));
             }
             restore.apply_watched(progress)
         })
