@@ -287,7 +287,7 @@ fn the_later_work_of_another_session_is_asked_for_by_itself() {
     }
     let Some(terminal) = Terminal::picker(&sandbox) else { return };
     terminal.press(&["G", "r"]).wait_for("1 file written, 0 removed. y/n");
-    terminal.press(&["y"]).wait_for("later work of claude session two: 1 file (a.txt)");
+    terminal.press(&["y"]).wait_for("later work of claude, last active ");
     terminal.press(&["n"]).wait_for("Nothing was done");
     assert_eq!(text(&sandbox, "a.txt"), "3");
     terminal.press(&["r"]).wait_for("y/n");
