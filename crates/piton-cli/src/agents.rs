@@ -61,7 +61,7 @@ impl Agent {
         }
     }
 
-    /// Whether its hooks tell of the end of each turn. Codex asks for approval of each new hook: there it is not relied on.
+    /// Returns whether its hooks tell of the end of each turn. Codex asks for approval of each new hook: there it is not relied on.
     pub(crate) fn tells_turn_ends(self) -> bool {
         matches!(self, Self::Claude | Self::Gemini | Self::Qwen | Self::Hermes | Self::Copilot)
     }

@@ -82,7 +82,7 @@ impl Context {
         Ok(Self { refused, told: told(output), ..context })
     }
 
-    /// Whether what stands there about a setting is not used, since it makes no sense.
+    /// Returns whether what stands there about a setting is not used, since it makes no sense.
     pub(crate) fn is_refused(&self, source: &str, key: &str) -> bool {
         self.refused.iter().any(|(from, about)| from == source && (about == key || about == "checkpoints"))
     }
@@ -136,12 +136,12 @@ impl Context {
         env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
-    /// Whether a variable of the environment is set.
+    /// Returns whether a variable of the environment is set.
     pub(crate) fn is_set(name: &str) -> bool {
         env::var_os(name).is_some()
     }
 
-    /// Whether a variable of the environment says yes.
+    /// Returns whether a variable of the environment says yes.
     pub(crate) fn flag(name: &str) -> bool {
         let value = env::var(name).unwrap_or_default().to_ascii_lowercase();
         matches!(value.as_str(), "1" | "true" | "yes" | "on")
@@ -274,7 +274,7 @@ impl Context {
                         "work in a project to be protected; `piton status --ack` once you have seen this"
                     }
                     _ => {
-                        "`piton doctor` shows what to mend, `piton take` there whether it works now; \
+                        "`piton doctor` shows what to fix, `piton take` there whether it works now; \
                          `piton status --ack` once you have seen this"
                     }
                 },

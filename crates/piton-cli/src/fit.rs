@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// How many columns the text takes. It must have no colours in it.
+/// Returns how many columns the text takes. It must have no colours in it.
 pub(crate) fn columns(text: &str) -> usize {
     text.width()
 }

@@ -36,7 +36,7 @@ pub(crate) struct Output {
     /// The place where it is read.
     pub(crate) surface: Surface,
     choice: ColorChoice,
-    /// Why an answer did not get out.
+    /// The reason why an answer did not get out.
     unsaid: RefCell<Option<io::Error>>,
 }
 
@@ -138,7 +138,7 @@ impl Output {
         Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
     }
 
-    /// Whether what goes to stdout may have colours.
+    /// Returns whether what goes to stdout may have colours.
     pub(crate) fn has_colours(&self) -> bool {
         AutoStream::new(io::stdout(), self.choice).current_choice() != ColorChoice::Never
     }
@@ -185,12 +185,12 @@ impl Output {
         (!is_missing).then_some(())
     }
 
-    /// Whether somebody sees how it goes on.
+    /// Returns whether somebody sees how it goes on.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.is_json && !self.is_quiet && io::stderr().is_terminal()
     }
 
-    /// Whether somebody sits before a terminal that can be drawn on.
+    /// Returns whether somebody sits before a terminal that can be drawn on.
     pub(crate) fn has_screen(&self) -> bool {
         let can_draw = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
         can_draw && !self.is_json && !self.is_quiet && io::stdin().is_terminal() && io::stdout().is_terminal()
@@ -340,7 +340,7 @@ pub(crate) fn painted(text: &str, style: Style) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// Whether a character does something to a terminal other than to be shown: control characters move the cursor or do worse,
+/// Returns whether a character does something to a terminal other than to be shown: control characters move the cursor or do worse,
 /// those of bidirectional text let a name be read as another one.
 pub(crate) fn misleads(character: char) -> bool {
     let turns_around =

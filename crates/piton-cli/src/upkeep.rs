@@ -1,4 +1,4 @@
-//! Work beside everything else: a process of its own, that nobody waits for and that gives way to everybody.
+//! Work beside everything else: a process of its own, that no command waits for and that yields to all of them.
 
 use std::env;
 use std::path::Path;

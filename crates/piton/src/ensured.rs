@@ -1,4 +1,4 @@
-//! What came of making sure of a checkpoint for an agent, and why it goes on without protection.
+//! The result of making sure of a checkpoint for an agent, and the reason why it goes on without protection.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use crate::settings::Settings;
 use crate::skipped::SkipReason;
 use crate::take::{Outcome, Report, WhySkipped};
 
-/// What came of making sure of a checkpoint.
+/// The result of making sure of a checkpoint.
 #[derive(Debug)]
 pub struct Ensured {
     /// The project, by its directory; what was asked for, where that is none.
     pub dir: PathBuf,
-    /// What came of it. An error is in the journal already.
+    /// The report of the take. An error is in the journal already.
     pub report: Result<Report>,
-    /// Whether it ran out of time, and waits for [`crate::Completion`].
+    /// True if it ran out of time, and waits for [`crate::Completion`].
     pub is_unfinished: bool,
 }
 
@@ -42,7 +42,7 @@ impl Ensured {
         is_nothing && self.dir.is_file()
     }
 
-    /// Why the agent goes on without protection; `None` where it has it, or needs none.
+    /// Returns why the agent goes on without protection; `None` where it has it, or needs none.
     pub fn missed(&self, settings: &Settings) -> Option<String> {
         match &self.report {
             Err(error) => Some(match error.hint() {

@@ -175,7 +175,7 @@ pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<Pa
     }
 }
 
-/// Whether anything stands at a path, a link that leads nowhere included.
+/// Returns whether anything stands at a path, a link that leads nowhere included.
 pub(crate) fn is_there(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -184,14 +184,14 @@ pub(crate) fn is_there(path: &Path) -> Result<bool> {
     }
 }
 
-/// Whether what stands at a path, a link itself, was last written to more than so many seconds ago. What cannot be looked at
+/// Returns whether what stands at a path, a link itself, was last written to more than so many seconds ago. What cannot be looked at
 /// was not.
 pub(crate) fn is_older(path: &Path, than_secs: i128, now: Moment) -> bool {
     let is_older = |stat: sys::Stat| now.as_nanos() - stat.mtime.as_nanos() > than_secs * 1_000_000_000;
     sys::stat_path(path).is_ok_and(is_older)
 }
 
-/// Whether a directory stands at a path, links followed.
+/// Returns whether a directory stands at a path, links followed.
 pub(crate) fn is_dir(path: &Path) -> Result<bool> {
     Ok(look_at(path)?.is_some_and(|found| found.is_dir()))
 }

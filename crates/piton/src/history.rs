@@ -82,7 +82,7 @@ impl History {
         &self.readable.checkpoints
     }
 
-    /// Why there are none before these, if there should be and they cannot be read.
+    /// Returns why there are none before these, if there should be and they cannot be read.
     pub fn damage(&self) -> Option<&Error> {
         self.readable.rest.as_ref()
     }

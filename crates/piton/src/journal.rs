@@ -66,7 +66,7 @@ impl Level {
         }
     }
 
-    /// Whether an agent went on without a checkpoint.
+    /// Returns whether an agent went on without a checkpoint.
     fn is_unprotected(self) -> bool {
         matches!(self, Self::Unprotected | Self::Declined)
     }
@@ -131,7 +131,7 @@ impl Event {
         Some(event)
     }
 
-    /// Whether the other one says the same at another time.
+    /// Returns whether the other one says the same at another time.
     fn says_what(&self, other: &Self) -> bool {
         *self == Self { time: self.time, ..other.clone() }
     }
@@ -371,7 +371,7 @@ impl Journal {
     }
 }
 
-/// Whether a directory is there and this user's. The base may be reached through a link: its user chose it.
+/// Returns whether a directory is there and this user's. The base may be reached through a link: its user chose it.
 fn is_ours(dir: &Path, may_be_link: bool) -> bool {
     let found = if may_be_link { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
     found.is_ok_and(|found| found.is_dir() && found.uid() == sys::effective_uid() && found.mode() & 0o022 == 0)

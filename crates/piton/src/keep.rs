@@ -47,7 +47,7 @@ pub(crate) struct Keep<'a> {
     pub(crate) keep_max: u64,
     /// How large the store may get.
     pub(crate) bytes_max: Option<u64>,
-    /// Whether room was made for it, so that all that is there is its own.
+    /// True if room was made for it, so that all that is there is its own.
     pub(crate) collecting: Option<&'a GcLock>,
     /// Another program may be about to move the ref regardless of its value.
     pub(crate) is_contended: bool,

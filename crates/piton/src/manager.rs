@@ -351,7 +351,7 @@ impl Manager {
         Event { time, level, agent, session: None, turn: None, project, what }
     }
 
-    /// Whether this turn is on record as one without a checkpoint in that directory.
+    /// Returns whether this turn is on record as one without a checkpoint in that directory.
     pub fn is_unprotected(&self, dir: &Path) -> bool {
         let is_ours = |event: &Event| event.session == self.session && event.turn == self.turn;
         self.journal

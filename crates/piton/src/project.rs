@@ -139,7 +139,7 @@ impl Project {
             .with_hint("mount that disk; or make the directory yourself, and what is restored goes there"))
     }
 
-    /// Whether it is `/`, the home directory, or something around that.
+    /// Returns whether it is `/`, the home directory, or something around that.
     pub fn is_too_broad(&self) -> bool {
         self.is_too_broad
     }

@@ -24,7 +24,7 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Whether `path` is `dir` or lies in it.
+/// Returns whether `path` is `dir` or lies in it.
 pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
@@ -40,7 +40,7 @@ pub(crate) fn git_order(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     a.0[..common].cmp(&b.0[..common]).then_with(|| key(a, common).cmp(&key(b, common)))
 }
 
-/// Whether a name may stand in a tree. What may not: nothing, `.`, `..`, a separator, a NUL, and `.git` in the
+/// Returns whether a name may stand in a tree. What may not: nothing, `.`, `..`, a separator, a NUL, and `.git` in the
 /// disguises that make some file system or some version of git take it for the real one.
 pub(crate) fn is_allowed(name: &[u8]) -> bool {
     !(name.is_empty()
@@ -50,7 +50,7 @@ pub(crate) fn is_allowed(name: &[u8]) -> bool {
         || is_git_dir(name))
 }
 
-/// Whether a name is `.git`, also as macOS folds it (case, and characters that it does not see) and as Windows does
+/// Returns whether a name is `.git`, also as macOS folds it (case, and characters that it does not see) and as Windows does
 /// (case, the short name `git~1`, dots and spaces at the end, streams, and a backslash as separator).
 pub(crate) fn is_git_dir(name: &[u8]) -> bool {
     folds_to_git(name) || name.split(|byte| *byte == b'\\').any(is_windows_git)

@@ -31,7 +31,7 @@ pub struct RepairOptions<'a> {
 /// What a repair came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Whether the store is whole now. After a dry run: whether it was.
+    /// True if the store is whole now. After a dry run: whether it was.
     pub is_whole: bool,
     /// What was done, in this order.
     pub steps: Vec<RepairStep>,

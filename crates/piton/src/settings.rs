@@ -21,7 +21,7 @@ use crate::section;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether agents get automatic checkpoints. What a user asks for by hand always works.
+    /// True if agents get automatic checkpoints. What a user asks for by hand always works.
     pub enabled: bool,
     /// How many checkpoints a project keeps, at least one.
     pub max_snapshots: u64,
@@ -29,11 +29,11 @@ pub struct Settings {
     pub max_total_size_mb: u64,
     /// Larger files are left out; 0 is no limit.
     pub max_file_size_mb: u64,
-    /// Whether the store is pruned from time to time without being asked.
+    /// True if the store is pruned from time to time without being asked.
     pub auto_prune: bool,
     /// Projects that were not used for that many days are dropped; 0 is never.
     pub retention_days: u64,
-    /// Whether projects whose directory is gone are dropped.
+    /// True if projects whose directory is gone are dropped.
     pub delete_orphans: bool,
     /// How many hours lie between two automatic prunes.
     pub min_interval_hours: u64,
@@ -41,7 +41,7 @@ pub struct Settings {
     pub max_files: u64,
     /// How long an automatic checkpoint may hold an agent back.
     pub deadline_ms: u64,
-    /// Whether an agent is told at its next prompt which files a restore changed.
+    /// True if an agent is told at its next prompt which files a restore changed.
     pub tell_agent: bool,
     /// How much of each prompt is stored in the ledger.
     pub prompt_text: PromptText,
@@ -107,7 +107,7 @@ impl PromptText {
 /// What is wrong with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsProblem {
-    /// Whether the value was not used. Otherwise it is a warning.
+    /// True if the value was not used. Otherwise it is a warning.
     pub is_error: bool,
     /// Where, counted from 1; 0 where there are no lines.
     pub line: u64,

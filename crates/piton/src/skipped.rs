@@ -77,7 +77,7 @@ impl SkipReason {
         Self::ALL.into_iter().find(|reason| reason.word() == word)
     }
 
-    /// Whether a user who thinks that everything is protected should hear of it. The rest is as the rules want it.
+    /// Returns whether a user who thinks that everything is protected should hear of it. The rest is as the rules want it.
     pub fn is_a_surprise(self) -> bool {
         !matches!(self, Self::Ignored | Self::Excluded | Self::Store | Self::GitDir | Self::Purged)
     }

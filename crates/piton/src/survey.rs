@@ -232,7 +232,7 @@ fn scope_of(ground: &Ground<'_>, extra: Extra<'_>) -> Result<Scope> {
     Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
 }
 
-/// How many bytes have to be read.
+/// Returns how many bytes have to be read.
 fn unknown_bytes(manifest: &Manifest) -> u64 {
     let files = manifest.dirs.iter().filter(|dir| !dir.same_files).flat_map(|dir| &dir.files);
     files.filter(|file| file.id.is_none()).map(|file| file.stat.size).sum()
@@ -266,7 +266,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Whether the index is so large that it may stay behind, and stands for the present rules and the present run of the machine.
+/// Returns whether the index is so large that it may stay behind, and stands for the present rules and the present run of the machine.
 fn may_be_behind(record: &ProjectRecord, index_bytes: usize, rules: ObjectId) -> bool {
     let has_rules = record.index_and_rules().is_some_and(|(_, noted)| noted == rules.to_string());
     index_bytes >= INDEX_BYTES_LARGE && has_rules && believed_before_nanos(record) == i128::MAX
@@ -326,7 +326,7 @@ fn forget_missing(manifest: &mut Manifest, objects: &Objects, new_objects: &NewO
     }
 }
 
-/// How many files of a directory have to be read.
+/// Returns how many files of a directory have to be read.
 fn unknown_files(dir: &DirNode) -> usize {
     if dir.same_files { 0 } else { dir.files.iter().filter(|file| file.id.is_none()).count() }
 }
@@ -406,7 +406,7 @@ impl Survey {
         files.chain(self.trees.iter().flatten().copied())
     }
 
-    /// Whether the index has to be written anew.
+    /// Returns whether the index has to be written anew.
     pub(crate) fn writes_index(&self) -> bool {
         matches!(self.index, IndexAfter::Stale)
     }

@@ -3,7 +3,7 @@
 
 use std::thread::Builder;
 
-/// How many threads can run at the same time.
+/// Returns how many threads can run at the same time.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

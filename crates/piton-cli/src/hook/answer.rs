@@ -66,7 +66,7 @@ pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>)
     }
 }
 
-/// Whether the agent's model can be told something at a prompt.
+/// Returns whether the agent's model can be told something at a prompt.
 pub(super) fn has_ear(event: &HookEvent) -> bool {
     with_context(event, "").is_some()
 }

@@ -174,7 +174,7 @@ fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
     typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event, "").is_some())
 }
 
-/// Whether a checkpoint was called for, as far as the event alone tells.
+/// Returns whether a checkpoint was called for, as far as the event alone tells.
 fn asks_for_protection(event: &HookEvent) -> bool {
     match &event.kind {
         Kind::SessionStart | Kind::Continuation | Kind::TurnEnd | Kind::SessionEnd | Kind::Other => false,
@@ -195,20 +195,20 @@ struct Task {
     here: Option<PathBuf>,
     around: Surroundings,
     complaint: Option<String>,
-    /// Whether the agent is stopped where there is no protection.
+    /// True if the agent is stopped where there is no protection.
     is_strict: bool,
 }
 
 /// What came of it.
 struct Done {
     answer: Option<String>,
-    /// Why the agent goes on without protection.
+    /// The reason why the agent goes on without protection.
     missed: Option<String>,
 }
 
 /// What came of making sure of checkpoints.
 struct Protected {
-    /// Why the agent goes on without protection.
+    /// The reason why the agent goes on without protection.
     missed: Option<String>,
     /// The projects whose checkpoints are being completed in the background.
     unfinished: Vec<PathBuf>,

@@ -125,7 +125,7 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
 const OPTIONS: [&str; 2] = ["--across-sessions", DRY_RUN];
 const DRY_RUN: &str = "--dry-run";
 
-/// Whether a rollback that was typed changes files.
+/// Returns whether a rollback that was typed changes files.
 pub(super) fn changes_files(words: &[String]) -> bool {
     words.first().is_some_and(|first| first != "diff") && !words.iter().any(|word| word == DRY_RUN)
 }

@@ -367,7 +367,7 @@ impl Config {
         })
     }
 
-    /// Whether both say the same, however they say it. An empty list or object in block form is nothing at all in YAML.
+    /// Returns whether both say the same, however they say it. An empty list or object in block form is nothing at all in YAML.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         without_empty(self.value()) == without_empty(other.value())

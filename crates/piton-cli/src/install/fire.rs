@@ -52,7 +52,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whether every agent would go on after it.
+    /// Returns whether every agent would go on after it.
     fn check(&self) -> Result<(), String> {
         if self.code != Some(0) {
             let how = self.code.map_or("was killed".to_owned(), |code| format!("ended with code {code}"));

@@ -166,7 +166,7 @@ impl Document {
         self.splice(&cuts)
     }
 
-    /// How many of the keys lead somewhere. What they lead to must be objects, and a list at the end.
+    /// Returns how many of the keys lead somewhere. What they lead to must be objects, and a list at the end.
     fn descend(&self, keys: &[&str]) -> Result<usize, String> {
         let Some(mut node) = self.root.as_ref() else { return Ok(0) };
         for (depth, key) in keys.iter().enumerate() {
@@ -262,7 +262,7 @@ impl Document {
         }
     }
 
-    /// Whether the last thing in a stretch of space, commas and comments is a comment that only a line end ends.
+    /// Returns whether the last thing in a stretch of space, commas and comments is a comment that only a line end ends.
     fn ends_in_line_comment(&self, trivia: Range<usize>) -> bool {
         let mut rest = self.text[trivia].trim_start();
         let mut is_line = false;

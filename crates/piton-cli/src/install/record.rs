@@ -118,7 +118,7 @@ impl Records {
         paths
     }
 
-    /// How many installations there are.
+    /// Returns how many installations there are.
     pub(crate) fn count(&self) -> usize {
         self.paths().len()
     }

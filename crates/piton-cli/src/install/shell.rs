@@ -49,7 +49,7 @@ pub(crate) fn words(line: &str) -> Option<Vec<String>> {
 /// What ends a command line for agents that take a failure for a no.
 pub(crate) const FAILS_OPEN: &str = " 2>/dev/null || true";
 
-/// Whether a command line is one that an installer of ours wrote: piton itself, and nothing around it. Nothing in it means
+/// Returns whether a command line is one that an installer of ours wrote: piton itself, and nothing around it. Nothing in it means
 /// something to a shell, so that it can be run to see whether it works.
 pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
     let line = line.strip_suffix(FAILS_OPEN).unwrap_or(line);

@@ -78,7 +78,7 @@ impl State {
         Vec::new()
     }
 
-    /// Whether a key moves the text of the overlay; it is moved then.
+    /// Returns whether a key moves the text of the overlay; it is moved then.
     fn scrolls_overlay(&mut self, key: KeyEvent) -> bool {
         let page = usize::from(self.size.height / 2).max(1);
         self.overlay_line = match key.code {

@@ -91,7 +91,7 @@ pub(super) fn centred(screen: Rect, width: u16, height: u16) -> Rect {
     Rect { x: screen.x + (screen.width - width) / 2, y: screen.y + (screen.height - height) / 2, width, height }
 }
 
-/// How many lines of text the largest box on a screen holds, besides its frame and two lines of its own.
+/// Returns how many lines of text the largest box on a screen holds, besides its frame and two lines of its own.
 pub(super) fn overlay_height(size: Size) -> usize {
     usize::from(size.height.saturating_sub(6)).max(1)
 }

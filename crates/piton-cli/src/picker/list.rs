@@ -81,7 +81,7 @@ impl List {
         self.shown.get(self.selected).map(|at| &self.rows[*at])
     }
 
-    /// How many there are, and how many of them are shown.
+    /// Returns how many there are, and how many of them are shown.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.rows.len(), self.shown.len())
     }
@@ -149,7 +149,7 @@ impl List {
         self.refilter(self.selected().map(|row| row.id));
     }
 
-    /// Whether there was a filter to take away.
+    /// Returns whether there was a filter to take away.
     pub(super) fn clear_filters(&mut self) -> bool {
         let selected = self.selected().map(|row| row.id);
         let had_any = !self.text.is_empty() || self.file.is_some() || self.session.is_some();

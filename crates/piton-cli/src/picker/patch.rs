@@ -94,7 +94,7 @@ impl Patch {
         self.lines.push((self.text.len(), kind));
     }
 
-    /// How many lines it has.
+    /// Returns how many lines it has.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
     }

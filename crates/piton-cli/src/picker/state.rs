@@ -58,7 +58,7 @@ pub(super) struct Deed {
     pub(super) to: Option<CheckpointId>,
     /// Only this; everything, if there is none.
     pub(super) path: Option<Vec<u8>>,
-    /// Whether the plan is to be looked at first.
+    /// True if the plan is to be looked at first.
     pub(super) only_look: bool,
 }
 
@@ -128,7 +128,7 @@ pub(super) enum Overlay {
 }
 
 impl Overlay {
-    /// How many lines there are to scroll through.
+    /// Returns how many lines there are to scroll through.
     fn lines(&self) -> usize {
         match self {
             Self::Help => HELP.len(),
@@ -168,7 +168,7 @@ pub(super) struct State {
     pub(super) done: Vec<Done>,
     /// The signal that ends the process.
     pub(super) signal: Option<i32>,
-    /// Why nothing goes on.
+    /// The reason why nothing goes on.
     pub(super) gone: Option<String>,
     wanted: Option<CheckpointId>,
     counting: Vec<CheckpointId>,
@@ -350,7 +350,7 @@ impl State {
         self.shown.as_ref().and_then(|(_, patch)| patch.as_ref().ok())
     }
 
-    /// Whether what is shown is of another checkpoint than the one that is selected.
+    /// Returns whether what is shown is of another checkpoint than the one that is selected.
     pub(super) fn is_stale(&self) -> bool {
         self.shown.as_ref().map(|(id, _)| *id) != self.list.selected().map(|row| row.id)
     }

@@ -43,7 +43,7 @@ fn without_common_ends<'a>(old: &'a [u8], new: &'a [u8]) -> (&'a [u8], &'a [u8])
     (&old[..old.len() - end], &new[..new.len() - end])
 }
 
-/// Whether bytes are text, as git sees it.
+/// Returns whether bytes are text, as git sees it.
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
     bytes.len() <= TEXT_BYTES_MAX && !bytes[..bytes.len().min(TEXT_BYTES)].contains(&0)
 }

@@ -48,7 +48,7 @@ pub struct FileDiff {
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Whether it has no lines.
+    /// True if it has no lines.
     pub is_binary: bool,
 }
 

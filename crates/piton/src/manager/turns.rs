@@ -25,7 +25,7 @@ pub struct TurnStart {
     pub agent_version: Option<String>,
     /// The place of the turn in the conversation. The length of the transcript is filled in.
     pub mark: RewindMark,
-    /// Whether the end of the turn will be told with [`Manager::end_turn`]. Until then the session is at work.
+    /// True if the end of the turn will be told with [`Manager::end_turn`]. Until then the session is at work.
     pub tells_end: bool,
 }
 

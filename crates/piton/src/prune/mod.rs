@@ -52,7 +52,7 @@ pub struct PruneReport {
 pub struct DroppedName {
     /// The directory of a project, or the name of an archive or repository in the base.
     pub name: String,
-    /// Why it went.
+    /// The reason why it went.
     pub why: WhyDropped,
 }
 
@@ -134,7 +134,7 @@ impl Around {
     }
 }
 
-/// Whether a project's directory is there, as far as can be told.
+/// Returns whether a project's directory is there, as far as can be told.
 fn presence(dir: &Path, noted: &Around) -> Presence {
     if dir.is_dir() {
         return Presence::There;
@@ -274,7 +274,7 @@ fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T>
     }
 }
 
-/// Whether maintenance has something to do. Costs next to nothing, so that every take may ask.
+/// Returns whether maintenance has something to do. Costs next to nothing, so that every take may ask.
 pub fn is_due(store: &Store, settings: &Settings, now: Moment) -> bool {
     store.has_many_packs(settings.total_bytes_max()) || is_prune_due(store, settings, now)
 }

@@ -16,7 +16,7 @@ const CLOCK_IS_SET_SECS: f64 = 1_577_836_800.0;
 pub struct Policy {
     /// What was not used for that many days goes; 0 is never.
     pub retention_days: u64,
-    /// Whether projects whose directory is gone go.
+    /// True if projects whose directory is gone go.
     pub delete_orphans: bool,
     /// How large the store may be.
     pub total_bytes_max: Option<u64>,
@@ -60,13 +60,13 @@ pub struct KnownProject {
     pub id: ProjectId,
     /// Its directory, if that is on record.
     pub dir: Option<PathBuf>,
-    /// Whether that is there.
+    /// True if that is there.
     pub presence: Presence,
     /// When it was first seen, in seconds since 1970 began.
     pub created_at: Option<f64>,
     /// When it was last used.
     pub last_touch: Option<f64>,
-    /// Whether a restore of it was cut short, and waits to be finished.
+    /// True if a restore of it was cut short, and waits to be finished.
     pub is_restoring: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct KnownProject {
 pub struct OldRepository {
     /// Its name in the base.
     pub name: String,
-    /// Whether the directory that it is of is there.
+    /// True if the directory that it is of is there.
     pub presence: Presence,
     /// When it was last used, in seconds since 1970 began.
     pub last_touch: f64,

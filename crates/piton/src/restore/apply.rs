@@ -161,7 +161,7 @@ fn check_blob(objects: &Objects, id: ObjectId) -> Result<Blob> {
 }
 
 fn nothing_touched(error: Error) -> Error {
-    error.with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` mends it")
+    error.with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` repairs it")
 }
 
 /// Writes large contents to a file as they come out of the store. They are checked against their id once more.
@@ -349,7 +349,7 @@ fn failed(path: &[u8], error: &io::Error) -> Left {
 }
 
 impl Done {
-    /// Whether the change was made; notes why not.
+    /// Returns whether the change was made; notes why not.
     fn note(&mut self, path: &[u8], change: io::Result<Change>, why_left: WhyLeft) -> bool {
         match change {
             Ok(Change::Made) => return true,

@@ -175,7 +175,7 @@ pub struct RestoreReport {
     pub paths: Vec<Vec<u8>>,
     /// What there was before.
     pub safety: Option<CheckpointId>,
-    /// Whether undo goes back to that. After an abort it does not: undo goes to where the abort went.
+    /// True if undo goes back to that. After an abort it does not: undo goes to where the abort went.
     pub can_undo: bool,
     /// The files that were written.
     pub written: Vec<Vec<u8>>,

@@ -63,7 +63,7 @@ impl SetMode {
 }
 
 impl RestorePlan {
-    /// How many things will change.
+    /// Returns how many things will change.
     pub fn changes(&self) -> usize {
         let files = self.writes.len() + self.removes.len() + self.modes.len() + self.asides.len() + self.backs.len();
         files + self.make_dirs.len() + self.drop_dirs.len() + self.leftovers.len()

@@ -38,7 +38,7 @@ struct Pair<'a> {
     now: Option<&'a DirNode>,
     now_tree: Option<ObjectId>,
     want: Option<ObjectId>,
-    /// Why everything in it is out of scope, if it is.
+    /// The reason why everything in it is out of scope, if it is.
     outside: Option<SkipReason>,
 }
 
@@ -151,17 +151,17 @@ impl<'a> Planner<'a> {
         self.target.facts.files.is_some()
     }
 
-    /// Whether a path is among those that are asked for.
+    /// Returns whether a path is among those that are asked for.
     pub(super) fn is_meant(&self, path: &[u8]) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|wanted| relpath::is_within(path, wanted))
     }
 
-    /// Whether something in a directory may be.
+    /// Returns whether something in a directory may be.
     fn leads_to_meant(&self, dir: &[u8]) -> bool {
         self.is_meant(dir) || self.paths.iter().any(|wanted| relpath::is_within(wanted, dir))
     }
 
-    /// Whether a directory holds nothing that stays when what is asked for goes: then it goes, too, as it came with it.
+    /// Returns whether a directory holds nothing that stays when what is asked for goes: then it goes, too, as it came with it.
     fn is_emptied(&self, dir: &[u8]) -> bool {
         let goes = |node: &DirNode| {
             let mut files = node.files.iter();
@@ -248,7 +248,7 @@ impl<'a> Planner<'a> {
         draft.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
     }
 
-    /// Whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out,
+    /// Returns whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out,
     /// or that a purge took it out. Where it says so of many files at once, it was one of them if nobody has touched it
     /// since.
     fn was_left_out(&self, path: &[u8], file: &FileNode) -> Option<WhyLeft> {
@@ -278,7 +278,7 @@ impl<'a> Planner<'a> {
             && skipped.any(|skipped| relpath::is_within(dir, &skipped.path) && is_named(skipped))
     }
 
-    /// Whether undo could not bring back what is there: the safety checkpoint was taken when that could not be read.
+    /// Returns whether undo could not bring back what is there: the safety checkpoint was taken when that could not be read.
     fn is_unsaved(&self, path: &[u8]) -> Option<SkipReason> {
         let mut skipped = self.safety?.facts.skipped.iter().filter(|skipped| is_unread(skipped.why));
         skipped.find(|skipped| relpath::is_within(path, &skipped.path)).map(|skipped| skipped.why)
@@ -411,7 +411,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether the checkpoint has files in a directory.
+    /// Returns whether the checkpoint has files in a directory.
     fn is_wanted_dir(&self, dir: &[u8]) -> Result<bool> {
         Ok(matches!(self.objects.entry_at(self.target.tree, dir)?, Some((EntryMode::Dir, _))))
     }
@@ -481,7 +481,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether something is left out for what became of reading it, not by a rule.
+/// Returns whether something is left out for what became of reading it, not by a rule.
 pub(super) fn is_unread(why: SkipReason) -> bool {
     matches!(why, SkipReason::Unreadable | SkipReason::Changing)
 }

@@ -153,14 +153,14 @@ fn untagged(node: &Node) -> String {
     }
 }
 
-/// Whether text can do without quotes in the eyes of every reader, and not only of those that know all the rules.
+/// Returns whether text can do without quotes in the eyes of every reader, and not only of those that know all the rules.
 fn is_safe_plain(text: &str) -> bool {
     const WORDS: [&str; 9] = ["y", "n", "yes", "no", "true", "false", "on", "off", "null"];
     let starts_well = text.starts_with(|first: char| first.is_alphabetic() || "/_(".contains(first));
     starts_well && has_plain_form(text) && !WORDS.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Whether text that came without quotes can stay so. `1e3` is text to one reader and a number to another: to each it is
+/// Returns whether text that came without quotes can stay so. `1e3` is text to one reader and a number to another: to each it is
 /// to stay what it was.
 fn may_stay_plain(text: &str) -> bool {
     let starts_well = |first: char| first.is_alphanumeric() || "/_(".contains(first);
@@ -174,7 +174,7 @@ fn has_plain_form(text: &str) -> bool {
     is_unambiguous && text.chars().all(is_printable) && meaning(text) == Meaning::Text
 }
 
-/// Whether a reader of YAML 1.1 takes the character as it stands, within a line.
+/// Returns whether a reader of YAML 1.1 takes the character as it stands, within a line.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
         && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')

@@ -97,13 +97,13 @@ impl Record {
         emit::emit(&self.map)
     }
 
-    /// Whether the task is done.
+    /// Returns whether the task is done.
     pub fn is_completed(&self) -> bool {
         let status = self.map.get("status").and_then(Node::as_str);
         status.is_some_and(|status| status.trim().eq_ignore_ascii_case("completed"))
     }
 
-    /// Whether no agent wrote it.
+    /// Returns whether no agent wrote it.
     pub fn is_automatic(&self) -> bool {
         self.map.get(AUTOMATIC).is_some_and(|mark| mark.meaning() == Some(Meaning::Bool(true)))
     }

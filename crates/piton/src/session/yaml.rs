@@ -73,7 +73,7 @@ impl Node {
         }
     }
 
-    /// Whether it is a scalar that came without quotes and tag.
+    /// Returns whether it is a scalar that came without quotes and tag.
     pub(super) fn is_plain(&self) -> bool {
         self.tag.is_none() && matches!(self.kind, Kind::Scalar { is_plain: true, .. })
     }

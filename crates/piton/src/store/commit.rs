@@ -148,7 +148,7 @@ pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
     std::str::from_utf8(named).ok().and_then(ProjectId::parse)
 }
 
-/// Whether these bytes are a commit.
+/// Returns whether these bytes are a commit.
 pub(super) fn makes_sense(bytes: &[u8]) -> bool {
     let has = |name: &[u8]| {
         bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty()).any(|line| line.starts_with(name))
@@ -209,7 +209,7 @@ impl Objects {
 /// it.
 pub(crate) struct Readable {
     pub(crate) checkpoints: Vec<Checkpoint>,
-    /// Why there are no more of them.
+    /// The reason why there are no more of them.
     pub(crate) rest: Option<Error>,
 }
 

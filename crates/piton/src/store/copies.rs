@@ -38,7 +38,7 @@ pub enum ReadData {
 }
 
 impl ReadData {
-    /// Whether this sample covers an object, a pack by its checksum.
+    /// Returns whether this sample covers an object, a pack by its checksum.
     fn covers(self, id: &ObjectId) -> bool {
         match self {
             Self::No => false,
@@ -138,7 +138,7 @@ impl Copies {
             .with_hint("nothing was taken away; if the disk is failing, repair a copy on another one with --base"))
     }
 
-    /// Why an object in a file of its own could not be had. One that could not be read is remembered.
+    /// Returns why an object in a file of its own could not be had. One that could not be read is remembered.
     fn note_fault(&self, path: &Path, fault: LooseFault) -> Why {
         match fault {
             LooseFault::Wrong(why) => why,
@@ -161,17 +161,17 @@ impl Copies {
         packed.chain(self.loose.get(&id).cloned().map(Place::Loose))
     }
 
-    /// Whether there is a copy that was not seen to be bad.
+    /// Returns whether there is a copy that was not seen to be bad.
     pub(super) fn has(&self, id: ObjectId) -> bool {
         self.places(id).any(|place| !self.bad.contains(&place))
     }
 
-    /// Whether a copy was seen to be bad.
+    /// Returns whether a copy was seen to be bad.
     pub(super) fn is_bad(&self, place: &Place) -> bool {
         self.bad.contains(place)
     }
 
-    /// Whether there is any copy at all.
+    /// Returns whether there is any copy at all.
     pub(super) fn has_any(&self, id: ObjectId) -> bool {
         self.places(id).next().is_some()
     }

@@ -144,7 +144,7 @@ pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
     fsx::canonical(base)
 }
 
-/// Whether there is a store, of piton's or of stock git's making. Declines one that belongs to another user.
+/// Returns whether there is a store, of piton's or of stock git's making. Declines one that belongs to another user.
 pub(super) fn is_there(layout: &Layout) -> Result<bool> {
     for path in [layout.base(), layout.store()] {
         // A link must be this user's as well as what it leads to.
@@ -160,7 +160,7 @@ pub(super) fn is_there(layout: &Layout) -> Result<bool> {
     Ok(fsx::look_at(&layout.head())?.is_some() && fsx::look_at(&layout.objects())?.is_some_and(|found| found.is_dir()))
 }
 
-/// Whether there is one, made to the end, with no piece missing, that nobody else may write to.
+/// Returns whether there is one, made to the end, with no piece missing, that nobody else may write to.
 fn is_whole(layout: &Layout) -> Result<bool> {
     let files = [layout.lock(lock::GATE), layout.config(), layout.exclude(), layout.attributes()];
     let is_dir = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
@@ -331,7 +331,7 @@ fn ours_and_others(base: &Path) -> Result<(Vec<OsString>, Vec<OsString>)> {
     Ok((ours, others))
 }
 
-/// Whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
+/// Returns whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
 pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     const NAMES: &[&str] = &[
         "HEAD",
@@ -375,7 +375,7 @@ pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     Ok(is_dir && fsx::names_in(dir)?.iter().all(is_known))
 }
 
-/// Whether a directory may be a repository of the older layout, whatever its name: a base that holds one is a base.
+/// Returns whether a directory may be a repository of the older layout, whatever its name: a base that holds one is a base.
 fn may_be_old_repository(dir: &Path) -> bool {
     dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
 }

@@ -125,12 +125,12 @@ pub struct Facts {
     pub skipped: Vec<Skipped>,
     /// The text of the session's record as it was then.
     pub record: Option<Vec<u8>>,
-    /// Whether files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
+    /// True if files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
     pub is_incomplete: bool,
 }
 
 impl Facts {
-    /// Whether two checkpoints of the same tree hold the same files, bit for bit of their permissions too.
+    /// Returns whether two checkpoints of the same tree hold the same files, bit for bit of their permissions too.
     pub(crate) fn same_files(&self, other: &Self) -> bool {
         self.usual == other.usual && self.modes == other.modes && self.empty_dirs == other.empty_dirs
     }

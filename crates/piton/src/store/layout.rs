@@ -61,7 +61,7 @@ impl Layout {
         self.base.join(name)
     }
 
-    /// Whether files of piton's own in the base are called so, or begin so.
+    /// Returns whether files of piton's own in the base are called so, or begin so.
     pub(crate) fn is_own_name(name: &str) -> bool {
         name == STORE || [LEGACY_PREFIX, JOURNAL, fsx::TEMP_PREFIX].iter().any(|own| name.starts_with(own))
     }

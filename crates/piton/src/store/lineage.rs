@@ -66,7 +66,7 @@ impl Lineage {
         Some(Self { file, path, count: bytes / ENTRY })
     }
 
-    /// How many ids there are.
+    /// Returns how many ids there are.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

@@ -180,7 +180,7 @@ impl Store {
         Ok(ProjectLock { _file: file })
     }
 
-    /// Whether a process waits for the project's lock, or for the whole store.
+    /// Returns whether a process waits for the project's lock, or for the whole store.
     pub(super) fn is_wanted(&self, project: &ProjectId) -> bool {
         let is_refused = |name: &str, lock: fn(&File) -> std::result::Result<(), TryLockError>| {
             let file = File::open(self.layout.lock(name));
@@ -204,7 +204,7 @@ impl Store {
             .then_some(GcLock { _file: file }))
     }
 
-    /// Whether another process collects or makes room.
+    /// Returns whether another process collects or makes room.
     pub(super) fn somebody_collects(&self) -> Result<bool> {
         Ok(self.try_lock_gc()?.is_none())
     }
@@ -241,7 +241,7 @@ impl Store {
         Ok(GcLock { _file: file })
     }
 
-    /// Whether somebody waits for `gc` and is in a hurry.
+    /// Returns whether somebody waits for `gc` and is in a hurry.
     pub(super) fn somebody_waits(&self) -> bool {
         self.lock_file(URGENT).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }

@@ -106,7 +106,7 @@ impl Objects {
         SharedObjects(self.of.clone(), Arc::clone(&self.store), self.loose.is_some())
     }
 
-    /// Whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
+    /// Returns whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
     /// a file of its own was not, and may be empty after a power cut: that one is read first.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
         match &self.loose {
@@ -329,7 +329,7 @@ impl Writer<'_> {
         Ok(Ok(id))
     }
 
-    /// Whether the object is in the store or among the new ones.
+    /// Returns whether the object is in the store or among the new ones.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
         self.to.is_dry || self.relies_on(id, None) || self.to.lock().seen.contains(&id)
     }

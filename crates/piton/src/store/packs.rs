@@ -63,7 +63,7 @@ pub(super) enum StoredForm {
 }
 
 impl Stored<'_> {
-    /// Whether it was compressed in haste. Zlib notes that in its second byte.
+    /// Returns whether it was compressed in haste. Zlib notes that in its second byte.
     pub(super) fn is_hasty(&self) -> bool {
         self.deflated.get(1).is_some_and(|flags| flags >> 6 == 0)
     }

@@ -31,7 +31,7 @@ pub(crate) struct ProjectRecord {
 }
 
 impl ProjectRecord {
-    /// Whether there is one that could not be read.
+    /// Returns whether there is one that could not be read.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread
     }
@@ -205,12 +205,12 @@ impl ProjectRecord {
         self.index_and_rules().map_or("", |(sum, _)| sum)
     }
 
-    /// Whether this turn of this session has had its checkpoint.
+    /// Returns whether this turn of this session has had its checkpoint.
     pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
         self.keys.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
     }
 
-    /// Whether this session has ever had one here.
+    /// Returns whether this session has ever had one here.
     pub(crate) fn knows_session(&self, session: &str) -> bool {
         self.keys.get("turns").is_some_and(|turns| turns.get(session).is_some())
     }

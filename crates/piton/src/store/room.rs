@@ -213,7 +213,7 @@ fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
     counts
 }
 
-/// How many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
+/// Returns how many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
 fn how_many(held: &[(ObjectId, u64)], reach: &Reach, droppable: usize, lacking: u64) -> Option<usize> {
     let mut freed = vec![0; droppable];
     let mut free_anyway = 0;

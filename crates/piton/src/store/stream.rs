@@ -145,7 +145,7 @@ impl Objects {
         Ok((kind == ObjectKind::Blob).then_some((size, read)))
     }
 
-    /// Whether an object that stands in a file of its own can be read to its end, and is what its name says.
+    /// Returns whether an object that stands in a file of its own can be read to its end, and is what its name says.
     pub(super) fn is_whole_loose(&self, id: ObjectId) -> bool {
         copies::identify_loose(&self.loose_path(id)).is_ok_and(|found| found == id)
     }

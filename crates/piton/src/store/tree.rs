@@ -138,7 +138,7 @@ fn first_entry(bytes: &[u8]) -> Option<(RawEntry<'_>, &[u8])> {
     Some((entry, &rest[end + 1 + ID_BYTES..]))
 }
 
-/// Whether these bytes are a tree from beginning to end.
+/// Returns whether these bytes are a tree from beginning to end.
 pub(super) fn makes_sense(mut bytes: &[u8]) -> bool {
     while let Some((_, rest)) = first_entry(bytes) {
         bytes = rest;

@@ -59,9 +59,9 @@ pub(crate) struct TurnNote {
     pub(crate) answered: Option<(String, String)>,
     /// When the turn began, in seconds; where nobody tells of prompts, when it was last at work.
     pub(crate) time_secs: i64,
-    /// Whether the turn began without a prompt that anybody told of.
+    /// True if the turn began without a prompt that anybody told of.
     pub(crate) is_unprompted: bool,
-    /// Whether the turn goes on: the agent will tell of its end and has not done so.
+    /// True if the turn goes on: the agent will tell of its end and has not done so.
     pub(crate) is_open: bool,
     /// The second at which the session began or was taken up again.
     pub(crate) started_secs: Option<i64>,

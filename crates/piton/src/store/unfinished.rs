@@ -30,7 +30,7 @@ pub(crate) struct UnfinishedRequest {
     pub(crate) since: Moment,
     /// The newest checkpoint at that time: with another one, the request is out of date.
     pub(crate) after: Option<CheckpointId>,
-    /// Whether the user was told of it.
+    /// True if the user was told of it.
     pub(crate) is_told: bool,
 }
 

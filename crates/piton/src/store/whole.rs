@@ -30,7 +30,7 @@ pub(super) struct Commit {
     pub(super) time_secs: i64,
     /// Which project it says that it is of.
     pub(super) project: Option<ProjectId>,
-    /// Whether all that its tree names is there.
+    /// True if all that its tree names is there.
     pub(super) is_whole: bool,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Wholeness<'a> {
         }
     }
 
-    /// How many objects were looked at.
+    /// Returns how many objects were looked at.
     pub(super) fn objects(&self) -> u64 {
         (self.trees.len() + self.blobs.len() + self.commits.len()) as u64
     }
@@ -84,7 +84,7 @@ impl<'a> Wholeness<'a> {
         None
     }
 
-    /// Whether there is a commit of this name. What it names in turn does not count.
+    /// Returns whether there is a commit of this name. What it names in turn does not count.
     pub(super) fn is_commit(&mut self, id: ObjectId) -> bool {
         let found = self.copies.read(&mut self.decoder, id);
         matches!(found, Found::Whole((ObjectKind::Commit, _)))
@@ -108,7 +108,7 @@ impl<'a> Wholeness<'a> {
         read
     }
 
-    /// Whether a tree and all below it are there. No recursion: a tree may be deeper than a stack.
+    /// Returns whether a tree and all below it are there. No recursion: a tree may be deeper than a stack.
     pub(super) fn tree(&mut self, root: ObjectId) -> bool {
         if let Some(known) = self.trees.get(&root) {
             return *known;
@@ -162,7 +162,7 @@ impl<'a> Wholeness<'a> {
         !self.bad.contains_key(&id)
     }
 
-    /// Whether an object of any kind, and all that it names, is there. Of a commit, those before it do not count. The
+    /// Returns whether an object of any kind, and all that it names, is there. Of a commit, those before it do not count. The
     /// commit that it leads to, if it leads to one.
     pub(super) fn any(&mut self, mut id: ObjectId) -> (bool, Option<Commit>) {
         for _ in 0..TAGS_MAX {

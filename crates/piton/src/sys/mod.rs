@@ -62,7 +62,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Whether its permission bits are those of a plain file (0) or an executable one (1). None of anything else.
+    /// Returns whether its permission bits are those of a plain file (0) or an executable one (1). None of anything else.
     pub(crate) fn mode_class(&self) -> Option<usize> {
         (self.kind == Kind::File).then_some(usize::from(self.mode & 0o100 != 0))
     }
@@ -143,13 +143,13 @@ impl Dir {
     }
 }
 
-/// Whether opening a path failed because something else stands there by now, or nothing.
+/// Returns whether opening a path failed because something else stands there by now, or nothing.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR))
 }
 
-/// Whether opening a path failed because this process or the system has no room for another descriptor.
+/// Returns whether opening a path failed because this process or the system has no room for another descriptor.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))

@@ -30,7 +30,7 @@ pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Whether some process that this one may look at has the file open. Where the system does not tell, nobody has.
+/// Returns whether some process that this one may look at has the file open. Where the system does not tell, nobody has.
 pub(crate) fn is_open_anywhere(path: &Path) -> bool {
     let Ok(wanted) = std::fs::metadata(path) else {
         return false;
@@ -41,7 +41,7 @@ pub(crate) fn is_open_anywhere(path: &Path) -> bool {
         .any(|process| has_open(&process.path(), &wanted))
 }
 
-/// Whether a process, by its directory in `/proc`, has a file open.
+/// Returns whether a process, by its directory in `/proc`, has a file open.
 fn has_open(process: &Path, wanted: &Metadata) -> bool {
     let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     descriptors

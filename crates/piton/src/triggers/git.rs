@@ -133,7 +133,7 @@ fn names_one_branch(args: &[Word]) -> bool {
     matches!(args, [_, name] if !name.splits && !name.maybe_option() && name.known().is_some())
 }
 
-/// Whether a verb with these arguments leaves files alone.
+/// Returns whether a verb with these arguments leaves files alone.
 fn reads(verb: &str, args: &[Word]) -> bool {
     let first = args.first().and_then(Word::known).unwrap_or("");
     let none = args.is_empty();

@@ -171,7 +171,7 @@ const SUBSCRIPTS: &[&str] = &[
     "wait", "expr",
 ];
 
-/// Whether a builtin runs code that stands in a subscript.
+/// Returns whether a builtin runs code that stands in a subscript.
 pub(super) fn expands_code(name: &str, args: &[Word]) -> bool {
     SUBSCRIPTS.contains(&name) && args.iter().any(Word::hides_code)
 }
@@ -259,7 +259,7 @@ const PROGRAMS_WITH_HELP: &[&str] = &[
     "shred", "split", "csplit", "mktemp", "mkfifo", "rsync", "patch",
 ];
 
-/// Whether `name` with these arguments changes no file.
+/// Returns whether `name` with these arguments changes no file.
 pub(super) fn is_harmless(name: &str, args: &[Word]) -> bool {
     if ALWAYS.contains(&name) {
         return !expands_code(name, args);
@@ -291,7 +291,7 @@ impl Unless {
     }
 }
 
-/// Whether no argument is, or may turn out to be, one of the bad options, and there are not too many operands.
+/// Returns whether no argument is, or may turn out to be, one of the bad options, and there are not too many operands.
 pub(super) fn options_avoid(args: &[Word], bad: &str, takes: &str, bad_long: &[&str], operands_max: usize) -> bool {
     let mut operands = 0;
     let mut argument_next = false;
@@ -322,7 +322,7 @@ pub(super) fn options_avoid(args: &[Word], bad: &str, takes: &str, bad_long: &[&
     operands <= operands_max
 }
 
-/// Whether all options are letters of `known`, and one of `needed` is among them.
+/// Returns whether all options are letters of `known`, and one of `needed` is among them.
 fn flags_among(args: &[Word], known: &str, needed: &[&str]) -> bool {
     let options = args.iter().filter(|word| word.maybe_option());
     let good = options.clone().all(|word| {

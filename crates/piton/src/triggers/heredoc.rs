@@ -18,7 +18,7 @@ pub(super) struct Docs {
 }
 
 impl Docs {
-    /// Whether shells and the parser could differ on where a body ends: a line that starts with the delimiter and is
+    /// Returns whether shells and the parser could differ on where a body ends: a line that starts with the delimiter and is
     /// more than that. What the one reads as text would then be a command to the other.
     pub(super) fn unsure(&self, source: &str) -> bool {
         self.lost

@@ -28,7 +28,7 @@ impl Open {
     }
 }
 
-/// Whether the parser may read `source`.
+/// Returns whether the parser may read `source`.
 pub(super) fn within(source: &str) -> bool {
     if source.len() > LENGTH_MAX || source.contains('\0') {
         return false;

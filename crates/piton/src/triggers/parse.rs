@@ -34,7 +34,7 @@ impl Parser {
         catch_unwind(|| rable::parse(source, false)).ok()?.ok()
     }
 
-    /// Whether `source` is one word that consists of one substitution, from its first character to its last.
+    /// Returns whether `source` is one word that consists of one substitution, from its first character to its last.
     pub(super) fn is_one_substitution(&mut self, source: &str) -> bool {
         let Some(nodes) = self.parse(source) else { return false };
         let [Node { kind: NodeKind::Command { assignments, words, redirects }, .. }] = nodes.as_slice() else {

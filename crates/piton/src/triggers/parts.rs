@@ -65,7 +65,7 @@ impl Walker<'_> {
     }
 }
 
-/// Whether a redirection writes to something that is a file.
+/// Returns whether a redirection writes to something that is a file.
 fn writes(op: &str, word: &Word) -> bool {
     const DEVICES: &[&str] = &["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"];
     if !op.contains('>') || op == ">&-" || word.pipe {

@@ -69,7 +69,7 @@ fn filled(command: &[Word], start: &Word, moved: bool) -> Vec<Word> {
     command.iter().map(fill).collect()
 }
 
-/// Whether `sed` only prints: no `-i`, no script file, and no command that writes or runs something.
+/// Returns whether `sed` only prints: no `-i`, no script file, and no command that writes or runs something.
 pub(super) fn sed_only_prints(args: &[Word]) -> bool {
     let mut scripts = Vec::new();
     let mut operands = Vec::new();
@@ -150,7 +150,7 @@ fn in_brackets(chars: &[char], at: usize, end: char) -> bool {
     inner.clone().any(|c| *c == end)
 }
 
-/// Whether an `awk` program only prints: it neither redirects nor pipes nor runs nor loads anything.
+/// Returns whether an `awk` program only prints: it neither redirects nor pipes nor runs nor loads anything.
 pub(super) fn awk_only_prints(args: &[Word]) -> bool {
     let mut words = args.iter();
     let program = loop {

@@ -183,7 +183,7 @@ const ASK: &[(&str, &[&str])] = &[
 /// Options after those words that write a file or change a setting all the same.
 const BUT: &[&str] = &["-w", "-u", "-o", "--output", "--log", "--fix", "--output-directory", "--cache", "--web"];
 
-/// Whether `name` with these arguments only answers a question.
+/// Returns whether `name` with these arguments only answers a question.
 pub(super) fn only_reads(name: &str, args: &[Word]) -> bool {
     let Some(first) = args.first().and_then(Word::known) else { return false };
     if args.len() == 1 && ANSWER.contains(&name) && VERSIONS.contains(&first) {

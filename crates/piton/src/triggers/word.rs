@@ -39,12 +39,12 @@ impl Word {
         (!self.open).then_some(self.text.as_str())
     }
 
-    /// Whether its text holds a subscript with code, which some builtins expand once more.
+    /// Returns whether its text holds a subscript with code, which some builtins expand once more.
     pub(super) fn hides_code(&self) -> bool {
         self.text.contains('[') && (self.text.contains("$(") || self.text.contains('`'))
     }
 
-    /// Whether it is, or could turn out to be, an option.
+    /// Returns whether it is, or could turn out to be, an option.
     pub(super) fn maybe_option(&self) -> bool {
         self.text.starts_with('-') || self.splits
     }

@@ -63,7 +63,7 @@ impl<'a> Cache<'a> {
         Some(cache)
     }
 
-    /// Whether every byte is as it was written: an index is not synced, and the power may have failed. Its CRC says so
+    /// Returns whether every byte is as it was written: an index is not synced, and the power may have failed. Its CRC says so
     /// much sooner, where it was noted.
     pub(crate) fn is_whole(bytes: &[u8], crc: Option<u32>) -> bool {
         let Some((body, end)) = bytes.split_last_chunk::<ID_BYTES>() else {
@@ -161,7 +161,7 @@ impl<'a> Cache<'a> {
         self.tree(0)
     }
 
-    /// How many directories a directory has.
+    /// Returns how many directories a directory has.
     pub(crate) fn dirs_in(&self, at: usize) -> usize {
         self.dirs[at].dirs.len()
     }

@@ -79,7 +79,7 @@ pub(super) fn fingerprint(stat: &Stat, began_nanos: i128) -> Option<String> {
     is_settled(stat.ctime, began_nanos).then(|| text_of(stat))
 }
 
-/// Whether it still says the same as when the fingerprint was made.
+/// Returns whether it still says the same as when the fingerprint was made.
 pub(super) fn has_fingerprint(stat: &Stat, fingerprint: &str) -> bool {
     text_of(stat) == fingerprint
 }
@@ -91,7 +91,7 @@ fn text_of(stat: &Stat) -> String {
 }
 
 impl Entry<'_> {
-    /// Whether the file system says of a file now what it said when this entry was made.
+    /// Returns whether the file system says of a file now what it said when this entry was made.
     ///
     /// The number of the device does not count: it changes with the order in which disks are found. The size 0 is that
     /// of an entry which cannot be trusted, unless its contents are empty indeed: a file that was emptied since would
@@ -102,13 +102,13 @@ impl Entry<'_> {
         is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
     }
 
-    /// Whether the file had the size that it has now.
+    /// Returns whether the file had the size that it has now.
     pub(super) fn has_size_of(&self, stat: &Stat) -> bool {
         self.stat[SIZE_AT..] == cut_size(stat.size).to_be_bytes()
     }
 }
 
-/// Whether a later edit of the file would show in what the file system says of it.
+/// Returns whether a later edit of the file would show in what the file system says of it.
 ///
 /// Equal size and time are not enough. A file written twice within one tick of the file system's clock keeps its time,
 /// so an entry whose file changed no earlier than the scan that recorded it cannot be told from a later edit. The clock
@@ -210,7 +210,7 @@ pub(super) fn read_paths(bytes: &[u8], paths_bytes_max: usize) -> (Vec<Box<[u8]>
     if is_whole { other } else { found }
 }
 
-/// How many bytes follow the extensions.
+/// Returns how many bytes follow the extensions.
 fn after_extensions(mut rest: &[u8], id_bytes: usize) -> Option<usize> {
     while rest.len() > id_bytes {
         let (size, after) = rest.get(4..)?.split_first_chunk::<4>()?;
@@ -479,7 +479,7 @@ mod tests {
         Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4, links: 1 }
     }
 
-    /// Whether an entry of `contents`, found that size, agrees with a file that has another size within the same tick.
+    /// Returns whether an entry of `contents`, found that size, agrees with a file that has another size within the same tick.
     fn agrees(contents: &[u8], is_trusted: bool, size_now: u64) -> bool {
         let bytes = encode_stat(&stat(contents.len() as u64), is_trusted);
         let id = IdHasher::of(ObjectKind::Blob, contents).expect("no collision");

@@ -41,7 +41,7 @@ pub(crate) struct DirNode {
     pub(crate) dirs: Vec<usize>,
     /// The same directory in the cache.
     pub(crate) cached: Option<usize>,
-    /// Whether the cache knows exactly these files, and all of them unchanged.
+    /// True if the cache knows exactly these files, and all of them unchanged.
     pub(crate) same_files: bool,
     /// The permission bits of these files.
     pub(crate) modes: Modes,
@@ -142,7 +142,7 @@ impl Manifest {
         kept.take(HIDDEN_RULES_MAX).take_while(fits).collect()
     }
 
-    /// Whether that would give the same again.
+    /// Returns whether that would give the same again.
     pub(crate) fn has_hidden_rules(&self, noted: &BTreeMap<String, String>) -> bool {
         let mut rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
         let count = rules.clone().count();

@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether the file had exactly `size` bytes.
+    /// Returns whether the file had exactly `size` bytes.
     fn read_whole(&mut self, file: &File, size: u64) -> io::Result<bool> {
         self.buffer.clear();
         self.buffer.reserve(usize::try_from(size).map_err(io::Error::other)? + 1);
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether nobody wrote to the file between the two. Being read may change neither.
+/// Returns whether nobody wrote to the file between the two. Being read may change neither.
 fn is_same(before: &Stat, after: &Stat) -> bool {
     (before.size, before.mtime, before.ctime, before.ino) == (after.size, after.mtime, after.ctime, after.ino)
 }

@@ -524,7 +524,7 @@ impl Top {
     }
 }
 
-/// How many files lie in a directory that was not entered, up to `max`. Follows no link, and counts what it can read.
+/// Returns how many files lie in a directory that was not entered, up to `max`. Follows no link, and counts what it can read.
 pub(crate) fn count_files(root: &Dir, path: &[u8], max: u64) -> u64 {
     let mut buffer = Vec::new();
     let mut files = 0;

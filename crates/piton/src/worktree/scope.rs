@@ -103,7 +103,7 @@ impl Scope {
         self
     }
 
-    /// Makes the sum of the rules another one, for a scan that goes by more rules than these.
+    /// Makes the sum of the rules another one, for a scan that follows more rules than these.
     pub(crate) fn with_other_sum(mut self) -> Self {
         self.sum = self.sum_with(b"after");
         self
@@ -199,7 +199,7 @@ impl Scope {
         }
     }
 
-    /// Whether an include pattern matches a path or a directory that it is in.
+    /// Returns whether an include pattern matches a path or a directory that it is in.
     fn is_included(&self, path: &[u8], is_dir: bool) -> bool {
         !self.include_dirs.is_empty() && matches_or_around(&self.include, path, is_dir)
     }
@@ -218,20 +218,20 @@ impl Scope {
         is_excluded.then_some(if secret { SkipReason::Secret } else { SkipReason::Excluded })
     }
 
-    /// Whether an include pattern names the directory, or something in it by its path. A pattern without a path, such as
+    /// Returns whether an include pattern names the directory, or something in it by its path. A pattern without a path, such as
     /// `*.log`, does not open directories that are left out: all of them would have to be searched.
     fn is_included_below(&self, dir: &[u8]) -> bool {
         self.include_dirs.iter().any(|fixed| !fixed.is_empty() && relpath::is_within(fixed, dir))
     }
 
-    /// Whether the rules would leave out any new file and any new directory at the top of the project.
+    /// Returns whether the rules would leave out any new file and any new directory at the top of the project.
     pub(super) fn leaves_out_everything(&self, rules: Option<&Rules>, root: &Dir) -> bool {
         let unheard_of = b"piton-asks-about-a-name-that-nobody-has";
         [false, true].iter().all(|is_dir| self.decide(unheard_of, *is_dir, rules, root, None) != Decision::In)
     }
 }
 
-/// Whether patterns match a path or a directory that it is in.
+/// Returns whether patterns match a path or a directory that it is in.
 fn matches_or_around(patterns: &Patterns, path: &[u8], is_dir: bool) -> bool {
     let matches = |path: &[u8], is_dir| patterns.verdict(path, is_dir) == Some(Verdict::Ignored);
     let mut dirs = std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
@@ -257,7 +257,7 @@ fn fixed_part(pattern: &[u8]) -> Vec<u8> {
 #[derive(Clone, Default)]
 pub(super) struct Judge {
     pub(super) rules: Option<Arc<Rules>>,
-    /// Why the directory is left out, if it is.
+    /// The reason why the directory is left out, if it is.
     pub(super) within: Option<SkipReason>,
 }
 

@@ -50,7 +50,7 @@ impl Tracked {
         self.paths().binary_search_by(|tracked| (**tracked).cmp(&path)).is_ok()
     }
 
-    /// Whether anything in the directory is tracked.
+    /// Returns whether anything in the directory is tracked.
     pub(super) fn any_in(&self, dir: &[u8]) -> bool {
         let paths = self.paths();
         let inside = [&self.prefix, dir, b"/"].concat();

@@ -215,7 +215,7 @@ impl Glob {
         self.needed & !bits == 0
     }
 
-    /// Whether the whole text matches, or None if that would take too long to find out.
+    /// Returns whether the whole text matches, or None if that would take too long to find out.
     pub(crate) fn matches(&self, text: &[u8]) -> Option<bool> {
         // The length first: head and tail must not overlap in the text. Then byte by byte: nearly all
         // globs fail at the first one, where a call to compare memory would be the greater part.

@@ -61,7 +61,7 @@ pub(crate) struct Hand<'a> {
     loosened: Vec<(Vec<u8>, u16)>,
 }
 
-/// Whether this is the file that was seen before: same place, same size, same time. Moving it changes its ctime, so
+/// Returns whether this is the file that was seen before: same place, same size, same time. Moving it changes its ctime, so
 /// that one does not count.
 fn is_same_file(now: &Stat, seen: &Stat) -> bool {
     (now.kind, now.ino, now.dev, now.size, now.mtime) == (seen.kind, seen.ino, seen.dev, seen.size, seen.mtime)
@@ -221,12 +221,12 @@ fn is_untouched(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
     stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && is_same_time(&now))
 }
 
-/// Whether a file that we have moved is the one that was seen, in all that it holds. (W1)
+/// Returns whether a file that we have moved is the one that was seen, in all that it holds. (W1)
 fn is_still(dir: &Dir, name: &[u8], seen: &SeenFile) -> bool {
     is_there(dir, name, &seen.stat) && holds(dir, name, seen.id) && is_there(dir, name, &seen.stat)
 }
 
-/// Whether a file or link has these contents. One that cannot be read has not.
+/// Returns whether a file or link has these contents. One that cannot be read has not.
 fn holds(dir: &Dir, name: &[u8], id: ObjectId) -> bool {
     let read = || -> io::Result<bool> {
         let stat = stat_in(dir, name)?;

@@ -31,7 +31,7 @@ pub(in crate::store) struct RawPack {
     pub(in crate::store) idx_fault: Option<IdxFault>,
     /// What is wrong with the pack, as far as can be told without reading all of it.
     pub(in crate::store) fault: Option<Why>,
-    /// Why some of it could not be read. That is no damage: it may be whole, and be read another time.
+    /// The reason why some of it could not be read. That is no damage: it may be whole, and be read another time.
     unread: OnceLock<String>,
 }
 

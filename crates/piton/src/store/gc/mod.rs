@@ -76,7 +76,7 @@ impl Watch {
 pub(crate) struct Collected {
     /// What came free on the disk.
     pub bytes_freed: u64,
-    /// Whether others were at work all the time, so that something is left for the next one.
+    /// True if others were at work all the time, so that something is left for the next one.
     pub left_some: bool,
 }
 
@@ -90,9 +90,9 @@ pub(super) struct Collection<'a> {
     pub(super) watch: &'a Watch,
     /// How large the store may be, with what the collection writes.
     pub(super) bytes_max: u64,
-    /// Whether it goes on where others wait.
+    /// True if it goes on where others wait.
     pub(super) is_urgent: bool,
-    /// Whether what stock git wrote a moment ago may go, too.
+    /// True if what stock git wrote a moment ago may go, too.
     pub(super) even_young: bool,
     /// The packs by which it was planned and that it has not unlinked itself.
     pub(super) relied: HashSet<PathBuf>,
@@ -220,7 +220,7 @@ impl Collection<'_> {
         self.store.recount(&alone).map(|_| true)
     }
 
-    /// Whether to end soon: somebody said so, or a take that needs room waits.
+    /// Returns whether to end soon: somebody said so, or a take that needs room waits.
     fn is_over(&self) -> bool {
         self.watch.is_stopped() || !self.is_urgent && self.store.somebody_waits()
     }
@@ -243,13 +243,13 @@ impl Collection<'_> {
         }
     }
 
-    /// Whether this pack's copy of the object is the one that stays. What was named only since the collection began has
+    /// Returns whether this pack's copy of the object is the one that stays. What was named only since the collection began has
     /// no home yet: any copy stays then.
     fn stays(&self, pack: usize, id: &ObjectId) -> bool {
         self.reach.marks.get(id).is_some_and(|mark| [NO_HOME, narrow(pack)].contains(&mark.home))
     }
 
-    /// Whether an object that must stay was found in a pack when the collection began.
+    /// Returns whether an object that must stay was found in a pack when the collection began.
     fn has_home(&self, id: &ObjectId) -> bool {
         self.reach.marks.get(id).is_some_and(|mark| mark.home != NO_HOME)
     }
@@ -461,7 +461,7 @@ fn narrow(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(NO_HOME - 1)
 }
 
-/// Whether a file was written so long ago that whoever did has ended.
+/// Returns whether a file was written so long ago that whoever did has ended.
 pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     fsx::is_older(path, YOUNG_SECS, now)
 }
@@ -503,13 +503,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Whether there are more small packs than lookups should have to go through, or than space should be lost to.
+    /// Returns whether there are more small packs than lookups should have to go through, or than space should be lost to.
     pub(crate) fn has_many_packs(&self, bytes_max: Option<u64>) -> bool {
         let bounds = Bounds::new(bytes_max.unwrap_or(u64::MAX));
         bounds.has_many(self.count_small_packs(bounds))
     }
 
-    /// Whether nobody has come to merge them, so that a take that needs room finds some there.
+    /// Returns whether nobody has come to merge them, so that a take that needs room finds some there.
     pub(super) fn has_too_many_packs(&self, bytes_max: u64) -> bool {
         let bounds = Bounds::new(bytes_max);
         bounds.has_too_many(self.count_small_packs(bounds))

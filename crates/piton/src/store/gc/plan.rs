@@ -19,7 +19,7 @@ pub(super) struct PackState {
     /// What is needed and stands in no pack before it.
     pub(super) live_bytes: u64,
     pub(super) dead_bytes: u64,
-    /// Whether some of it was compressed in haste, and no deltas were sought.
+    /// True if some of it was compressed in haste, and no deltas were sought.
     pub(super) is_hasty: bool,
     /// Stock git was told to leave it alone.
     pub(super) is_kept: bool,
@@ -46,12 +46,12 @@ impl Bounds {
         bytes < self.pack_bytes / 4 * 3
     }
 
-    /// Whether it is time to merge.
+    /// Returns whether it is time to merge.
     pub(super) fn has_many(self, small: usize) -> bool {
         small > self.packs
     }
 
-    /// Whether it is time even for whoever would rather not: nobody else has come to it.
+    /// Returns whether it is time even for whoever would rather not: nobody else has come to it.
     pub(super) fn has_too_many(self, small: usize) -> bool {
         small > 2 * self.packs
     }
@@ -76,7 +76,7 @@ pub(crate) enum Aim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) packs: Vec<usize>,
-    /// Whether to look for deltas and compress well.
+    /// True to look for deltas and compress well.
     pub(super) tend: bool,
 }
 
@@ -115,7 +115,7 @@ fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
     enough.map(|at| Group { packs: vec![*at], tend: false }).collect()
 }
 
-/// How many of them, from the smallest on, are small.
+/// Returns how many of them, from the smallest on, are small.
 fn count_small(states: &[PackState], rest: &[usize], bounds: Bounds) -> usize {
     rest.iter().take_while(|at| bounds.is_small(states[**at].live_bytes)).count()
 }

@@ -70,7 +70,7 @@ pub(super) struct Moving<'a> {
     pub(super) loose: Vec<(ObjectId, u64)>,
     /// What was set aside for it: rather than grow beyond that, it gives up.
     pub(super) bytes_max: u64,
-    /// Whether to give up.
+    /// True to give up.
     pub(super) is_over: &'a dyn Fn() -> bool,
     /// Told of each object that has been written, with what it took where it was.
     pub(super) moved: &'a dyn Fn(u64),

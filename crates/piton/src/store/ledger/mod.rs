@@ -39,7 +39,7 @@ const LEDGER_BYTES_MAX: u64 = 1 << 20;
 const POSTPONED_BYTES_MAX: u64 = 4 << 20;
 /// The size that a compaction leaves at most: so far below the limit that it is rare.
 const COMPACTED_BYTES_MAX: usize = 3 << 18;
-/// The largest ledger that is read, whoever wrote it.
+/// The largest ledger that is read.
 const READ_BYTES_MAX: u64 = 64 << 20;
 /// Lines of one checkpoint that a compaction keeps before all others.
 const TURNS_KEPT_OF_CHECKPOINT: usize = 50;

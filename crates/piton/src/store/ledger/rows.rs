@@ -70,7 +70,7 @@ impl TurnRecord {
 }
 
 impl Checkpoint {
-    /// Why it was taken, and the newest prompt that began from it.
+    /// Returns why it was taken, and the newest prompt that began from it.
     pub fn headline(&self) -> String {
         match (self.turns.first(), self.facts.kind) {
             (None, _) => self.reason.clone(),

@@ -79,7 +79,7 @@ fn masked(text: &str) -> String {
     out
 }
 
-/// Whether a word is nothing but the name of a secret, so that `is x` may follow.
+/// Returns whether a word is nothing but the name of a secret, so that `is x` may follow.
 fn is_bare(word: &str) -> bool {
     word.chars().all(|c| c.is_alphanumeric() || "_-".contains(c))
 }

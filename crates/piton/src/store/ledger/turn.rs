@@ -27,7 +27,7 @@ pub struct TurnRecord {
     /// The time at which the turn began.
     #[serde(with = "moment", skip_serializing_if = "Option::is_none")]
     pub time: Option<Moment>,
-    /// Whether it began with a prompt that the agent told of.
+    /// True if it began with a prompt that the agent told of.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prompted: bool,
     /// The words of the prompt, as far as they are stored.
@@ -59,7 +59,7 @@ impl TurnRecord {
         serde_json::to_string(self).expect("plain data") + "\n"
     }
 
-    /// Whether both are about the same turn.
+    /// Returns whether both are about the same turn.
     pub(super) fn is_same_turn(&self, other: &Self) -> bool {
         (&self.agent, &self.session, &self.turn) == (&other.agent, &other.session, &other.turn)
     }

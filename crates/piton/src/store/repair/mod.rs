@@ -312,7 +312,7 @@ impl Mending<'_> {
         Ok(whole.bad.into_keys().collect())
     }
 
-    /// Whether the store is whole now. Whoever wanted to stop is too late, and must not get half an answer.
+    /// Returns whether the store is whole now. Whoever wanted to stop is too late, and must not get half an answer.
     pub(crate) fn is_whole(&self) -> Result<VerifyReport> {
         self.store.look_over(ReadData::All, &Watch::default())
     }

@@ -42,7 +42,7 @@ struct Planner<'a> {
     boundary: HashSet<CheckpointId>,
     /// What was dropped on purpose, and is not collected yet.
     dropped: HashSet<CheckpointId>,
-    /// Whether ends of histories were lost, so that a history that goes nowhere was cut and has lost nothing.
+    /// True if ends of histories were lost, so that a history that goes nowhere was cut and has lost nothing.
     lost_ends: bool,
     /// What is found from a name.
     kept: HashSet<CheckpointId>,

@@ -32,7 +32,7 @@ impl Wreck {
 /// What was found in a pack.
 struct Searched {
     unread: HashSet<u64>,
-    /// Whether the pack was read from its beginning to its end.
+    /// True if the pack was read from its beginning to its end.
     is_complete: bool,
 }
 

@@ -161,7 +161,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether a file of any size ends in the checksum of what stands before.
+/// Returns whether a file of any size ends in the checksum of what stands before.
 fn sums_up(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Result<bool> {
     use std::io::Read as _;
     let mut file = std::fs::File::open(path)?;
@@ -237,7 +237,7 @@ pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
     }
 }
 
-/// Whether stock git takes this for the name of a ref.
+/// Returns whether stock git takes this for the name of a ref.
 fn is_ref_name(name: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
     let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f || b"~^:?*[\\".contains(&byte);
@@ -309,7 +309,7 @@ fn is_fsck_key_of_ours(key: &str) -> bool {
     key == "fsck.skiplist" || ours.into_iter().any(|(ours, _)| key == format!("fsck.{}", ours.to_ascii_lowercase()))
 }
 
-/// Whether a value is of its kind, for the keys that a store has.
+/// Returns whether a value is of its kind, for the keys that a store has.
 fn check_value(key: &str, value: &str) -> std::result::Result<(), ()> {
     let fits = match key {
         "core.bare" | "core.filemode" | "commit.gpgsign" | "tag.gpgsign" | "maintenance.auto" => {

@@ -147,12 +147,12 @@ pub struct VerifyReport {
     pub checkpoints: u64,
     /// How many bytes of objects were read and hashed again.
     pub bytes: u64,
-    /// Whether the caller ended it.
+    /// True if the caller ended it.
     pub was_stopped: bool,
 }
 
 impl VerifyReport {
-    /// Whether nothing is lost. A check that was stopped does not know.
+    /// Returns whether nothing is lost. A check that was stopped does not know.
     pub fn is_whole(&self) -> bool {
         !self.was_stopped && self.findings.iter().all(|finding| finding.severity == Severity::Warning)
     }
