@@ -185,12 +185,12 @@ impl Output {
         (!is_missing).then_some(())
     }
 
-    /// Returns whether somebody sees how it goes on.
+    /// Returns whether progress is shown to a person.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.is_json && !self.is_quiet && io::stderr().is_terminal()
     }
 
-    /// Returns whether somebody sits before a terminal that can be drawn on.
+    /// Returns whether the output is a terminal that can be drawn on.
     pub(crate) fn has_screen(&self) -> bool {
         let can_draw = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
         can_draw && !self.is_json && !self.is_quiet && io::stdin().is_terminal() && io::stdout().is_terminal()

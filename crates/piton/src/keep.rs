@@ -56,7 +56,7 @@ pub(crate) struct Keep<'a> {
     pub(crate) now: Moment,
 }
 
-/// What came of keeping.
+/// The result of making a checkpoint of a survey.
 pub(crate) enum Kept {
     Done(Report),
     /// The store would pass its limit with so many bytes more. Nothing was written.
@@ -234,7 +234,7 @@ impl Keep<'_> {
     /// Watches the ref for a while, where another program may be about to move it regardless of its value. Returns false
     /// if that happened and the checkpoint is not part of the history any more.
     fn stays(&self, id: CheckpointId, touched: Option<f64>) -> Result<bool> {
-        // A first take has saved the record before: whoever changed it since has begun a take of its own.
+        // A first take has saved the record before: a process that changed it since has begun a take of its own.
         let is_touched = || self.store.record(self.project).last_touch() != touched;
         if !self.is_contended && (self.newest.is_some() || !is_touched()) {
             return Ok(true);

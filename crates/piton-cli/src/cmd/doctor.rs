@@ -288,7 +288,7 @@ fn wheres(context: &Context) -> [Whose; 2] {
     [Whose::User, Whose::Project(project)]
 }
 
-/// Where the agent is hooked up: for the user, and in this project.
+/// The places where the agent is hooked up: for the user, and in this project.
 fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
     for whose in wheres(context) {

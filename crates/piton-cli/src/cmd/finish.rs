@@ -18,9 +18,9 @@ use crate::upkeep;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 /// After this long an attempt keeps what it has read: a process that is killed loses no more.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How soon another process that waits is noticed.
+/// The interval at which other processes that wait are looked for.
 const POLL: Duration = Duration::from_millis(20);
-/// How long the project is left to others between two attempts.
+/// The pause between two attempts, in which other processes may use the project.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Complete a checkpoint that ran out of time (run by piton itself, beside everything else)

@@ -110,7 +110,7 @@ impl Job<'_> {
                 switch::carry_out(change, switched, &records, false)?;
             }
             if !self.is_install && records.count() == 0 {
-                // What the user does to the switch from now on is not undone.
+                // A change that the user makes to the switch from here on is not undone.
                 records.put_switch(None)?;
             }
         }

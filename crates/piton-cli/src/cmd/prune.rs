@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 
-/// What older layouts left is pruned without a store, too.
+/// Prunes the leftovers of older layouts in a base that has no store.
 fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &Output) -> anyhow::Result<()> {
     let base = context.base_without_store()?;
     let plan = base.as_ref().map(|base| plan_prune_base(base, policy, Context::now())).transpose()?;

@@ -240,7 +240,7 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     lines
 }
 
-/// What restored ignore rules bring into scope.
+/// Names the files that restored ignore rules bring into scope.
 fn rules_lines(rules: &RulesChanged) -> Vec<String> {
     let files = |paths: &[Vec<u8>]| {
         let names: Vec<_> = paths.iter().take(NAMED_MAX).map(|path| shown(path)).collect();
@@ -261,7 +261,7 @@ fn rules_lines(rules: &RulesChanged) -> Vec<String> {
     }
 }
 
-/// How many paths are named in one line.
+/// Most paths that are named in one line.
 const NAMED_MAX: usize = 8;
 
 /// The work of another session that is taken back: the agent, and so many of the paths.

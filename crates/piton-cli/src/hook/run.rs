@@ -206,7 +206,7 @@ struct Done {
     missed: Option<String>,
 }
 
-/// What came of making sure of checkpoints.
+/// The result of making sure of checkpoints.
 struct Protected {
     /// The reason why the agent goes on without protection.
     missed: Option<String>,

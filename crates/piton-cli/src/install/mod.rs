@@ -222,7 +222,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Returns whether a file is one that we wrote and nobody changed. One that an agent runs is ours by its mark alone: a changed
+/// Returns whether a file is one that we wrote and that is unchanged. One that an agent runs is ours by its mark alone: a changed
 /// one must not stay behind or stand in the way.
 fn is_ours(file: &OwnFile, text: &str, known: Option<&Changed>) -> bool {
     let is_unchanged = text == file.text

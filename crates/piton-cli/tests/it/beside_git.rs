@@ -141,7 +141,7 @@ fn command_is_piton(command: &Command) -> bool {
     command.get_program() == PITON
 }
 
-/// `.keep` files that nobody removed.
+/// `.keep` files that were left behind.
 fn leftovers(sandbox: &Sandbox) -> Vec<String> {
     let names = fs::read_dir(sandbox.store().join("objects/pack")).expect("packs");
     let names = names.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned());

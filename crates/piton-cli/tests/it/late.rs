@@ -186,7 +186,7 @@ fn a_take_and_a_clear_need_not_wait_for_the_completion() {
         }
         settle(&sandbox);
         ask(&sandbox);
-        // So slow that whoever waited for the end of it would be told that the store is busy.
+        // So slow that a process that waits for its end is told that the store is busy.
         let mut strace = clean_command("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=openat2", "-e", "inject=openat2:delay_enter=200000"]);
         strace.args([PITON, "finish", "--checkpoints", "--json"]).env("HOME", sandbox.home());
