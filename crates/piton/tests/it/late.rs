@@ -1,6 +1,6 @@
 //! A checkpoint that is completed in several attempts.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use piton::{Attempt, Completion, Manager, Outcome, Progress, Project, Settings, Store, WhySkipped};
@@ -28,17 +28,23 @@ fn unfinished() -> (Sandbox, Settings) {
     (sandbox, settings)
 }
 
-/// Works on it until something was read. How much was to be read, and what came of it.
+/// Stops an attempt as soon as it has read something. Returns how much it had to read, and how it ended: an attempt that
+/// has nothing left to read ends by itself.
 fn attempt_until_something_is_read(store: &Store, project: &Project, settings: &Settings) -> (u64, Attempt) {
     let (progress, completion) =
         (Progress::default(), Completion::begin(store, project).expect("a lock").expect("free"));
     assert!(Completion::begin(store, project).expect("a lock").is_none(), "one process at a time");
+    let is_over = AtomicBool::new(false);
     let attempt = thread::scope(|scope| {
         scope.spawn(|| {
-            while progress.bytes_read.load(Ordering::Relaxed) == 0 {}
+            while progress.bytes_read.load(Ordering::Relaxed) == 0 && !is_over.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
             progress.stop.store(true, Ordering::Relaxed);
         });
-        completion.attempt(settings, &progress).expect("an attempt")
+        let attempt = completion.attempt(settings, &progress);
+        is_over.store(true, Ordering::Relaxed);
+        attempt.expect("an attempt")
     });
     (progress.bytes_to_read.load(Ordering::Relaxed), attempt)
 }
