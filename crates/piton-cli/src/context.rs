@@ -514,7 +514,7 @@ fn read_settings_over(mut settings: Settings, global: &Global, config: Option<&P
             }
         }
     }
-    for key in Settings::KEYS {
+    for key in Settings::TABLE.iter().map(|row| row.key) {
         let name = variable(key);
         if let Some(value) = env::var_os(&name) {
             problems.extend(settings.set_text(key, &value.to_string_lossy()).err().map(|problem| (name, problem)));

@@ -48,7 +48,6 @@ mod purge;
 mod relpath;
 mod repair;
 mod restore;
-mod section;
 pub mod session;
 mod settings;
 mod skipped;
@@ -85,7 +84,7 @@ pub use restore::{
     Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
     WhyLeft,
 };
-pub use settings::{PromptText, Settings, SettingsProblem};
+pub use settings::{PromptText, Setting, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{Heard, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{

@@ -33,7 +33,7 @@ enum Verb {
     /// Print the value of one setting
     #[command(after_help = format!("Example:\n  piton config get max_snapshots\n\n{EXIT_CODES}"))]
     Get {
-        /// Which
+        /// Name of the setting
         #[arg(value_parser = key(), hide_possible_values = true)]
         key: String,
     },
@@ -48,10 +48,10 @@ its line with it, and a list in brackets those inside.
 
 {EXIT_CODES}"))]
     Set {
-        /// Which
+        /// Name of the setting
         #[arg(value_parser = key(), hide_possible_values = true)]
         key: String,
-        /// What to; items of a list are separated by commas
+        /// New value; separate list items with commas
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
@@ -63,26 +63,7 @@ its line with it, and a list in brackets those inside.
 /// The configuration is its owner's alone, keys of other programs included.
 const MODE: u32 = 0o600;
 
-/// What each setting is for.
-const MEANINGS: [(&str, &str); 15] = [
-    ("enabled", "whether agents get automatic checkpoints; what you ask for by hand always works"),
-    ("max_snapshots", "how many checkpoints a project keeps"),
-    ("max_total_size_mb", "how large the store may get; 0 is no limit"),
-    ("max_file_size_mb", "larger files are left out; 0 is no limit"),
-    ("auto_prune", "whether the store is pruned from time to time without being asked"),
-    ("retention_days", "projects that were not used for that many days are dropped; 0 is never"),
-    ("delete_orphans", "whether projects whose directory is gone are dropped"),
-    ("min_interval_hours", "how many hours lie between two automatic prunes"),
-    ("max_files", "projects with more files in scope are not taken; 0 is no limit"),
-    ("deadline_ms", "how long an automatic checkpoint may hold an agent back"),
-    ("tell_agent", "whether an agent is told at its next prompt which files went back"),
-    ("prompt_text", "how much of each prompt is stored: short (a line, keys masked), full or none"),
-    ("session_idle_minutes", "a session without an event for so long is not at work; 0: no limit"),
-    ("exclude", "left out besides the exclude list, in gitignore syntax"),
-    ("include", "in scope whatever else is said, in gitignore syntax"),
-];
-
-/// Works with a file that has mistakes in it, too: this is how they are mended.
+/// Runs the command. It works with a file that has mistakes in it, too: this is how they are fixed.
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
     let mut problems = Vec::new();
     let done = Context::lenient(global, output, &mut problems).and_then(|context| {
@@ -106,7 +87,7 @@ pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCo
 }
 
 fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let settings: Vec<_> = Settings::KEYS.iter().map(|key| (*key, context.settings.get(key))).collect();
+    let settings: Vec<_> = Settings::TABLE.iter().map(|row| (row.key, context.settings.get(row.key))).collect();
     let path = path_of(context)?;
     let in_file = files::read(&path).ok().flatten().map(|text| keys_in(&text)).unwrap_or_default();
     let file = path.display().to_string();
@@ -202,8 +183,8 @@ fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
     }
     text.push_str("# Checkpoints of what agents work on; `piton config` shows what is in force.\ncheckpoints:\n");
     let settings = Settings { enabled: true, ..Settings::default() };
-    for (key, meaning) in MEANINGS {
-        text.push_str(&format!("  # {meaning}\n  {key}: {}\n", settings.get(key)));
+    for row in Settings::TABLE {
+        text.push_str(&format!("  # {}\n  {}: {}\n", row.help, row.key, settings.get(row.key)));
     }
     check(&text, "enabled", &json!(true)).map_err(|why| not_extended(&path, why))?;
     files::write(&path, text.as_bytes(), MODE)?;
@@ -229,7 +210,7 @@ fn path_of(context: &Context) -> anyhow::Result<std::path::PathBuf> {
 
 /// The name of a setting, as the file has it or with dashes.
 fn key() -> impl TypedValueParser<Value = String> {
-    let names = Settings::KEYS.map(|key| PossibleValue::new(key).alias(key.replace('_', "-")));
+    let names = Settings::TABLE.iter().map(|row| PossibleValue::new(row.key).alias(row.key.replace('_', "-")));
     PossibleValuesParser::new(names).map(|name| name.replace('-', "_"))
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::{Arg, Command};
+use piton::Settings;
 
 use crate::cli::EXIT_CODES;
 
@@ -104,9 +105,6 @@ goes away. An error is `{\"error\": {\"kind\", \"message\", \"hint\"}}` on stdou
 
 Colours are there on a terminal only, and not with `--no-color`, `NO_COLOR` or `CLICOLOR=0`; `CLICOLOR_FORCE=1` has them
 anywhere. Lines are cut to the width of a terminal; what goes to a file or a program is never cut.
-
-Settings: `~/.hermes/config.yaml`, section `checkpoints:`; `PITON_<KEY>` in the environment goes before the file. `piton
-config` shows what is in force, and where it is from.
 ";
 
 /// The whole page.
@@ -116,10 +114,24 @@ pub(crate) fn page(mut piton: Command) -> String {
     let _ = write!(page, "\n```text\n{EXIT_CODES}\n```\n");
     let global: Vec<_> = piton.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).collect();
     let _ = write!(page, "\n## Options of all commands\n\n{}", table(&global));
+    let _ = write!(page, "\n## Settings\n\n{SETTINGS}\n{}", settings());
     for command in piton.get_subcommands() {
         section(&mut page, "", command);
     }
     page
+}
+
+const SETTINGS: &str = "\
+Section `checkpoints:` of `~/.hermes/config.yaml`; the environment variable `PITON_<KEY>` goes before the file. `piton config`
+shows the values in force and where each is from; `piton config set KEY VALUE` changes one.
+";
+
+/// Returns the table of settings with their defaults.
+fn settings() -> String {
+    let defaults = Settings::default();
+    let rows =
+        Settings::TABLE.iter().map(|row| format!("| `{}` | `{}` | {} |\n", row.key, defaults.get(row.key), row.help));
+    format!("| key | default | configures |\n|---|---|---|\n{}", rows.collect::<String>())
 }
 
 fn section(page: &mut String, around: &str, command: &Command) {

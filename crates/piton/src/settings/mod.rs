@@ -1,5 +1,7 @@
-//! The settings, their defaults and limits, and reading them from text. Where that text comes from (a file, the
-//! environment, a flag) is the caller's business.
+//! Reading the settings from text. The caller knows where that text comes from (a file, the environment, a flag).
+
+mod section;
+mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,102 +9,7 @@ use std::fmt;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use crate::section;
-
-/// Everything that can be set.
-///
-/// ```
-/// use piton::Settings;
-///
-/// let mut settings = Settings::default();
-/// let problems = settings.read_yaml("checkpoints:\n  max_files: 100\n  retention_days: soon\n");
-/// assert_eq!((settings.max_files, settings.retention_days), (100, 7)); // what is wrong stays as it was
-/// assert!(problems[0].is_error && problems[0].line == 3 && problems[0].key == "retention_days");
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// True if agents get automatic checkpoints. What a user asks for by hand always works.
-    pub enabled: bool,
-    /// How many checkpoints a project keeps, at least one.
-    pub max_snapshots: u64,
-    /// How large the store may get; 0 is no limit.
-    pub max_total_size_mb: u64,
-    /// Larger files are left out; 0 is no limit.
-    pub max_file_size_mb: u64,
-    /// True if the store is pruned from time to time without being asked.
-    pub auto_prune: bool,
-    /// Projects that were not used for that many days are dropped; 0 is never.
-    pub retention_days: u64,
-    /// True if projects whose directory is gone are dropped.
-    pub delete_orphans: bool,
-    /// How many hours lie between two automatic prunes.
-    pub min_interval_hours: u64,
-    /// Projects with more files in scope are not taken; 0 is no limit.
-    pub max_files: u64,
-    /// How long an automatic checkpoint may hold an agent back.
-    pub deadline_ms: u64,
-    /// True if an agent is told at its next prompt which files a restore changed.
-    pub tell_agent: bool,
-    /// How much of each prompt is stored in the ledger.
-    pub prompt_text: PromptText,
-    /// A session without an event for that many minutes is not at work; 0 is no limit.
-    pub session_idle_minutes: u64,
-    /// Left out besides the exclude list, in gitignore syntax.
-    pub exclude: Vec<String>,
-    /// In scope whatever else is said, in gitignore syntax.
-    pub include: Vec<String>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            max_snapshots: 20,
-            max_total_size_mb: 500,
-            max_file_size_mb: 10,
-            auto_prune: true,
-            retention_days: 7,
-            delete_orphans: true,
-            min_interval_hours: 24,
-            max_files: 50_000,
-            deadline_ms: 5_000,
-            tell_agent: true,
-            prompt_text: PromptText::Short,
-            session_idle_minutes: 30,
-            exclude: Vec::new(),
-            include: Vec::new(),
-        }
-    }
-}
-
-/// How much of a prompt is stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PromptText {
-    /// The first line, 120 characters at most, with values that look like keys masked.
-    #[default]
-    Short,
-    /// All of it, as it was typed.
-    Full,
-    /// Nothing.
-    None,
-}
-
-impl PromptText {
-    const ALL: [Self; 3] = [Self::Short, Self::Full, Self::None];
-
-    /// The word for it in the configuration.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Short => "short",
-            Self::Full => "full",
-            Self::None => "none",
-        }
-    }
-
-    fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.word() == word)
-    }
-}
+pub use self::table::{PromptText, Setting, Settings};
 
 /// What is wrong with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,25 +46,6 @@ impl fmt::Display for SettingsProblem {
 const MIB: u64 = 1 << 20;
 
 impl Settings {
-    /// Every key, in the order in which they are shown.
-    pub const KEYS: [&'static str; 15] = [
-        "enabled",
-        "max_snapshots",
-        "max_total_size_mb",
-        "max_file_size_mb",
-        "auto_prune",
-        "retention_days",
-        "delete_orphans",
-        "min_interval_hours",
-        "max_files",
-        "deadline_ms",
-        "tell_agent",
-        "prompt_text",
-        "session_idle_minutes",
-        "exclude",
-        "include",
-    ];
-
     /// The limit for one file in bytes.
     pub(crate) fn file_bytes_max(&self) -> u64 {
         if self.max_file_size_mb == 0 { u64::MAX } else { self.max_file_size_mb.saturating_mul(MIB) }
@@ -248,47 +136,15 @@ impl Settings {
         problems
     }
 
-    /// The value of a setting; nothing for a key that there is not.
+    /// Returns the value of a setting, or null for an unknown key.
     pub fn get(&self, key: &str) -> Value {
-        match key {
-            "enabled" => self.enabled.into(),
-            "max_snapshots" => self.max_snapshots.into(),
-            "max_total_size_mb" => self.max_total_size_mb.into(),
-            "max_file_size_mb" => self.max_file_size_mb.into(),
-            "auto_prune" => self.auto_prune.into(),
-            "retention_days" => self.retention_days.into(),
-            "delete_orphans" => self.delete_orphans.into(),
-            "min_interval_hours" => self.min_interval_hours.into(),
-            "max_files" => self.max_files.into(),
-            "deadline_ms" => self.deadline_ms.into(),
-            "tell_agent" => self.tell_agent.into(),
-            "prompt_text" => self.prompt_text.word().into(),
-            "session_idle_minutes" => self.session_idle_minutes.into(),
-            "exclude" => self.exclude.clone().into(),
-            "include" => self.include.clone().into(),
-            _ => Value::Null,
-        }
+        row(key).map_or(Value::Null, |row| (row.get)(self))
     }
 
-    /// Takes over one setting from the environment or a flag; lists are separated by commas, or are JSON.
+    /// Sets one setting from the text of an environment variable or an argument. Lists are separated by commas, or are JSON.
     pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingsProblem> {
-        let value = match key {
-            "exclude" | "include" => serde_json::from_str::<Vec<String>>(text)
-                .map_or_else(|_| text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect(), Value::from),
-            "prompt_text" => text.trim().into(),
-            _ => match text.trim().to_ascii_lowercase().as_str() {
-                "true" | "yes" | "on" => Value::Bool(true),
-                "false" | "no" | "off" => Value::Bool(false),
-                number => number.parse::<i64>().map_or_else(|_| Value::from(text), Value::from),
-            },
-        };
-        let as_switch = match (key, &value) {
-            ("enabled" | "auto_prune" | "delete_orphans" | "tell_agent", Value::Number(number)) => {
-                number.as_i64().map(|n| n != 0)
-            }
-            _ => None,
-        };
-        self.set(key, &as_switch.map_or(value, Value::Bool)).map_err(|(is_error, what)| SettingsProblem {
+        let value = row(key).map_or(Value::Null, |row| (row.value_from_text)(text));
+        self.set(key, &value).map_err(|(is_error, what)| SettingsProblem {
             is_error,
             line: 0,
             key: key.to_owned(),
@@ -296,62 +152,16 @@ impl Settings {
         })
     }
 
-    /// `Err` with whether the value was refused, and why.
+    /// Sets one setting. Fails with true if the value was refused, false if there is no such key, and the message.
     fn set(&mut self, key: &str, value: &Value) -> Result<(), (bool, String)> {
-        let expected = |what: &str| Err((true, format!("expected {what}, but found {}", name_of(value))));
-        let number = match key {
-            "enabled" | "auto_prune" | "delete_orphans" | "tell_agent" => {
-                let Value::Bool(value) = value else {
-                    return expected("true or false");
-                };
-                *self.switch(key) = *value;
-                return Ok(());
-            }
-            "exclude" | "include" => {
-                let items =
-                    value.as_array().map(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
-                let Some(Some(items)) = items else {
-                    return expected("a list of patterns");
-                };
-                *(if key == "exclude" { &mut self.exclude } else { &mut self.include }) = items;
-                return Ok(());
-            }
-            "prompt_text" => {
-                let Some(amount) = value.as_str().and_then(PromptText::parse) else {
-                    return expected("short, full or none");
-                };
-                self.prompt_text = amount;
-                return Ok(());
-            }
-            "max_snapshots" => &mut self.max_snapshots,
-            "max_total_size_mb" => &mut self.max_total_size_mb,
-            "max_file_size_mb" => &mut self.max_file_size_mb,
-            "retention_days" => &mut self.retention_days,
-            "min_interval_hours" => &mut self.min_interval_hours,
-            "max_files" => &mut self.max_files,
-            "deadline_ms" => &mut self.deadline_ms,
-            "session_idle_minutes" => &mut self.session_idle_minutes,
-            _ => return Err((false, "unknown key".to_owned())),
-        };
-        // Hermes accepts a number in quotes, too.
-        let quoted = value.as_str().and_then(|text| text.trim().parse().ok());
-        let Some(value) = value.as_i64().or(quoted) else {
-            return expected("a whole number");
-        };
-        // Out of range is brought into it, as ever: -1 is the least there is.
-        let least = u64::from(matches!(key, "max_snapshots" | "deadline_ms"));
-        *number = u64::try_from(value).unwrap_or(0).max(least);
-        Ok(())
+        let row = row(key).ok_or_else(|| (false, "unknown key".to_owned()))?;
+        (row.set)(self, value).map_err(|expected| (true, format!("expected {expected}, but found {}", name_of(value))))
     }
+}
 
-    fn switch(&mut self, key: &str) -> &mut bool {
-        match key {
-            "enabled" => &mut self.enabled,
-            "auto_prune" => &mut self.auto_prune,
-            "tell_agent" => &mut self.tell_agent,
-            _ => &mut self.delete_orphans,
-        }
-    }
+/// Returns the row of a setting in the table.
+fn row(key: &str) -> Option<&'static Setting> {
+    Settings::TABLE.iter().find(|row| row.key == key)
 }
 
 /// The reason why a text is not YAML that piton reads, without the words of the parser.
@@ -384,6 +194,17 @@ mod tests {
         let mut settings = Settings::default();
         let problems = settings.read_yaml(text);
         (settings, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn every_row_of_the_table_reads_back_its_default_and_refuses_another_type() {
+        let mut settings = Settings::default();
+        for row in Settings::TABLE {
+            let value = settings.get(row.key);
+            assert_eq!((row.set)(&mut settings, &value), Ok(()), "{}", row.key);
+            assert!((row.set)(&mut settings, &serde_json::json!({"a": 1})).is_err(), "{}", row.key);
+        }
+        assert_eq!(settings, Settings::default());
     }
 
     #[test]

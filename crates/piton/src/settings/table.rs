@@ -1,0 +1,201 @@
+//! The table of settings: name, type, default, lowest value and description of each, in one place.
+
+use serde_json::Value;
+
+/// The type of a setting: its conversions from and to configuration values.
+pub(super) trait SettingType: Sized {
+    /// Completes "expected …" in a message about a wrong value.
+    const EXPECTED: &'static str;
+
+    /// Returns the value that a configuration file gives, or `None` if it is of another type.
+    fn from_value(value: &Value) -> Option<Self>;
+
+    /// Returns the configuration value for the text of an environment variable or a command-line argument. Text that is not
+    /// of this type becomes a value that `from_value` refuses.
+    fn value_from_text(text: &str) -> Value;
+
+    fn to_value(&self) -> Value;
+
+    /// Raises a number to the lowest value allowed. Other types are returned as they are.
+    fn at_least(self, _least: u64) -> Self {
+        self
+    }
+}
+
+impl SettingType for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+
+    fn value_from_text(text: &str) -> Value {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" => true.into(),
+            "false" | "no" | "off" => false.into(),
+            number => number.parse::<i64>().map_or_else(|_| text.into(), |number| (number != 0).into()),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        (*self).into()
+    }
+}
+
+impl SettingType for u64 {
+    const EXPECTED: &'static str = "a whole number";
+
+    /// Negative numbers are 0, and a number may be quoted: Hermes accepts both.
+    fn from_value(value: &Value) -> Option<Self> {
+        let quoted = || value.as_str().and_then(|text| text.trim().parse().ok());
+        let number: i64 = value.as_i64().or_else(quoted)?;
+        Some(Self::try_from(number).unwrap_or(0))
+    }
+
+    fn value_from_text(text: &str) -> Value {
+        text.trim().parse::<i64>().map_or_else(|_| text.into(), Value::from)
+    }
+
+    fn to_value(&self) -> Value {
+        (*self).into()
+    }
+
+    fn at_least(self, least: u64) -> Self {
+        self.max(least)
+    }
+}
+
+impl SettingType for Vec<String> {
+    const EXPECTED: &'static str = "a list of patterns";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Accepts a JSON list, else items that are separated by commas.
+    fn value_from_text(text: &str) -> Value {
+        let split = || text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+        serde_json::from_str::<Self>(text).map_or_else(|_| split(), Value::from)
+    }
+
+    fn to_value(&self) -> Value {
+        self.clone().into()
+    }
+}
+
+/// Amount of each prompt that is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PromptText {
+    /// The first line, 120 characters at most, with values that look like keys masked.
+    #[default]
+    Short,
+    /// All of it, as it was typed.
+    Full,
+    /// Nothing.
+    None,
+}
+
+impl PromptText {
+    const ALL: [Self; 3] = [Self::Short, Self::Full, Self::None];
+
+    /// Returns its name in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Full => "full",
+            Self::None => "none",
+        }
+    }
+}
+
+impl SettingType for PromptText {
+    const EXPECTED: &'static str = "short, full or none";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let word = value.as_str()?;
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
+    fn value_from_text(text: &str) -> Value {
+        text.trim().into()
+    }
+
+    fn to_value(&self) -> Value {
+        self.word().into()
+    }
+}
+
+/// One row of the table of settings.
+#[non_exhaustive]
+pub struct Setting {
+    /// Name in the configuration file. The environment variable is `PITON_` and the name in capitals.
+    pub key: &'static str,
+    /// Description, one line.
+    pub help: &'static str,
+    pub(super) get: fn(&Settings) -> Value,
+    pub(super) set: fn(&mut Settings, &Value) -> Result<(), &'static str>,
+    pub(super) value_from_text: fn(&str) -> Value,
+}
+
+/// Declares `Settings`, its default and its table. `[least]` is the lowest value of a number.
+macro_rules! settings {
+    ($($key:ident: $type:ty = $default:expr, $([$least:expr])? $help:literal;)*) => {
+        /// Everything that can be set.
+        ///
+        /// ```
+        /// use piton::Settings;
+        ///
+        /// let mut settings = Settings::default();
+        /// let problems = settings.read_yaml("checkpoints:\n  max_files: 100\n  retention_days: soon\n");
+        /// assert_eq!((settings.max_files, settings.retention_days), (100, 7)); // a wrong value changes nothing
+        /// assert!(problems[0].is_error && problems[0].line == 3 && problems[0].key == "retention_days");
+        /// ```
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Settings {
+            $(#[doc = concat!("Configures ", $help, ".")] pub $key: $type,)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($key: $default,)* }
+            }
+        }
+
+        impl Settings {
+            /// Every setting, in the order in which they are shown.
+            pub const TABLE: &'static [Setting] = &[$(Setting {
+                key: stringify!($key),
+                help: $help,
+                get: |settings| settings.$key.to_value(),
+                set: |settings, value| {
+                    let value = <$type>::from_value(value).ok_or(<$type>::EXPECTED)?;
+                    settings.$key = value$(.at_least($least))?;
+                    Ok(())
+                },
+                value_from_text: <$type as SettingType>::value_from_text,
+            },)*];
+        }
+    };
+}
+
+settings! {
+    enabled: bool = false, "automatic checkpoints for agents; what you ask for by hand always works";
+    max_snapshots: u64 = 20, [1] "the number of checkpoints that a project keeps; the oldest go first";
+    max_total_size_mb: u64 = 500, "the size limit of the store; the oldest checkpoints go first, the newest of each \
+        project stays; 0 is no limit";
+    max_file_size_mb: u64 = 10, "the size above which a file is left out; 0 is no limit";
+    auto_prune: bool = true, "pruning of the store in the background";
+    retention_days: u64 = 7, "the number of days after which an unused project is dropped; 0 is never";
+    delete_orphans: bool = true, "dropping of projects whose directory is gone: at once by `piton prune`, in the background \
+        when unused for `retention_days`";
+    min_interval_hours: u64 = 24, "the hours between two prunes in the background";
+    max_files: u64 = 50_000, "the number of files in scope above which a project is not taken; 0 is no limit";
+    deadline_ms: u64 = 5_000, [1] "the time that a hook may hold an agent back, 10000 at most";
+    tell_agent: bool = true, "whether an agent is told at its next prompt which files went back";
+    prompt_text: PromptText = PromptText::Short, "how much of each prompt is stored: `short` (its first line, keys masked), \
+        `full` or `none`";
+    session_idle_minutes: u64 = 30, "the minutes without an event after which a session is not at work, so that a restore may \
+        take back what it did; 0 is no limit";
+    exclude: Vec<String> = Vec::new(), "patterns of files to leave out besides the exclude list, in gitignore syntax";
+    include: Vec<String> = Vec::new(), "patterns of files that are in scope whatever else is said, in gitignore syntax";
+}
