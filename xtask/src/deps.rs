@@ -2,7 +2,7 @@
 //! the list of them in `crates/piton-cli/THIRD-PARTY.md`.
 //!
 //! cargo-deny does the same and more, and is asked as well where it is installed. It takes many minutes to build, and this
-//! takes none: see docs/decisions/0027.
+//! takes none: see docs/decisions/0020.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
