@@ -165,6 +165,9 @@ fn run_one(fuzz: &Path, programs: &Path, name: &str, seconds: u64) -> Result<Ran
     let (found, artifacts) = (found(name), fuzz.join("artifacts").join(name));
     let regressions = fuzz.join("regressions").join(name);
     [&found, &artifacts].into_iter().try_for_each(fs::create_dir_all).context("cannot make a directory")?;
+    for (number, seed) in testkit::generated_seeds(name).into_iter().enumerate() {
+        fs::write(found.join(format!("table-{number:03}")), seed).context("cannot write a seed")?;
+    }
     let log = found.with_extension("log");
     let mut command = Command::new(programs.join(name));
     command.arg(format!("-max_total_time={seconds}")).args(LIMITS).arg("-print_final_stats=1");

@@ -13,12 +13,30 @@ pub fn each_kept_input(name: &str, target: impl Fn(&[u8])) {
     };
     let seeds = files("corpus");
     assert!(!seeds.is_empty(), "fuzz/corpus/{name} holds nothing to begin with");
-    for path in seeds.into_iter().chain(files("regressions")) {
-        let bytes = fs::read(&path).expect("a file that can be read");
+    let read = |path: PathBuf| (path.display().to_string(), fs::read(&path).expect("a file that can be read"));
+    let files = seeds.into_iter().chain(files("regressions")).map(read);
+    let generated = generated_seeds(name).into_iter().map(|seed| (format!("{seed:?}"), seed.into_bytes()));
+    for (place, bytes) in files.chain(generated) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(&bytes))) {
             // The panic itself is printed above this.
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("at {}\n", path.display()).as_bytes());
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("at {place}\n").as_bytes());
             resume_unwind(panic);
         }
     }
+}
+
+/// Returns the seeds of a target that other test data already holds: for `triggers`, the table of shell commands.
+pub fn generated_seeds(name: &str) -> Vec<String> {
+    if name != "triggers" {
+        return Vec::new();
+    }
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton/tests/it/data/commands.tsv");
+    let text = fs::read_to_string(table).expect("the table of commands");
+    let rows = text.lines().filter(|line| !line.starts_with("# ")).filter_map(|line| line.splitn(3, '\t').nth(2));
+    rows.map(unescape_command).collect()
+}
+
+/// Decodes a command of that table: `\n`, `\t` and, for a continued line, `\\n`. A backslash before anything else stays.
+pub fn unescape_command(text: &str) -> String {
+    text.replace("\\\\n", "\\\u{1}").replace("\\n", "\n").replace("\\t", "\t").replace('\u{1}', "\n")
 }

@@ -18,7 +18,7 @@ pub mod soak;
 pub mod space;
 pub mod state;
 
-pub use kept::each_kept_input;
+pub use kept::{each_kept_input, generated_seeds, unescape_command};
 
 /// A home, a base and a project in a temporary directory.
 pub struct Sandbox {
@@ -287,7 +287,7 @@ impl Sandbox {
         output.stdout
     }
 
-    /// Stock git with the store, the project and the project's index, as the seed's sequence runs it.
+    /// Stock git with the store, the project and the project's index, as Hermes runs it.
     pub fn seed_git(&self, project: &str, args: &[&str]) -> Output {
         git()
             .env("GIT_DIR", self.store())

@@ -1,4 +1,4 @@
-//! A store that the seed's own sequence of git commands made, and turns taken with that sequence.
+//! A store that Hermes' own sequence of git commands made, and checkpoints taken with that sequence.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +9,7 @@ use testkit::{Sandbox, files_in, git};
 use crate::kit::{now, project_id, take, taken};
 use crate::restore_kit::restored;
 
-/// Makes a store as the seed does.
+/// Makes a store as Hermes does.
 fn seed_init(sandbox: &Sandbox) {
     let store = sandbox.store();
     for dir in ["indexes", "projects"] {
@@ -29,7 +29,7 @@ fn seed_init(sandbox: &Sandbox) {
     fs::write(store.join("info/exclude"), "node_modules/\n.env\n*.log\n").expect("the list");
 }
 
-/// Takes a checkpoint as the seed does. `None` where nothing changed.
+/// Takes a checkpoint as Hermes does. Returns `None` if nothing changed.
 fn seed_take(sandbox: &Sandbox, reason: &str) -> Option<String> {
     let project = project_id(sandbox);
     let (name, store) = (format!("refs/hermes/{project}"), sandbox.store());

@@ -34,7 +34,7 @@ fn listed(sandbox: &Sandbox) -> Vec<String> {
     list.iter().rev().map(|line| line.checkpoint.id.to_string()).collect()
 }
 
-/// Stock git, as the seed runs it, finds the project's files as the index says and the checkpoint too.
+/// Stock git, as Hermes runs it, finds the project's files as the index says and the checkpoint too.
 fn assert_status_is_clean(sandbox: &Sandbox, when: &str) {
     let project = project_id(sandbox);
     // Without a branch everything would be new.

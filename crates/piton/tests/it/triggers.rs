@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use piton::triggers::{Verdict, analyse};
+use testkit::unescape_command;
 
 const TABLE: &str = include_str!("data/commands.tsv");
 
@@ -20,11 +21,6 @@ fn look(command: &str) -> Verdict {
     analyse(command, Path::new("/w"), Some(Path::new("/home/u")))
 }
 
-/// `\n`, `\t` and, for a line that goes on, `\\n`. A backslash before anything else stays.
-fn unescape(text: &str) -> String {
-    text.replace("\\\\n", "\\\u{1}").replace("\\n", "\n").replace("\\t", "\t").replace('\u{1}', "\n")
-}
-
 fn rows() -> Vec<Row> {
     let lines = TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
     lines
@@ -34,7 +30,7 @@ fn rows() -> Vec<Row> {
             let (verdict, dirs, command) = (field(), field(), field());
             let dirs = dirs.split(',').filter(|dir| *dir != "-");
             let dirs = dirs.map(|dir| if dir == "." { "/w".into() } else { Path::new("/w").join(dir) }).collect();
-            Row { changing: verdict == "changing", dirs, command: unescape(command) }
+            Row { changing: verdict == "changing", dirs, command: unescape_command(command) }
         })
         .collect()
 }
