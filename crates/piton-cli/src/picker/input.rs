@@ -1,4 +1,4 @@
-//! What keys and the mouse mean.
+//! Handling of keys and the mouse.
 
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
@@ -9,7 +9,7 @@ use super::layout::Focus;
 use super::list::FileFilter;
 use super::state::{Action, Asked, Busy, Deed, Overlay, Planned, Stage, State, Trouble};
 
-/// All keys, for `?`.
+/// All keys and their meanings, shown for `?`.
 pub(super) const HELP: &[(&str, &str)] = &[
     ("j k, arrows", "up and down: checkpoints, or files in the right pane"),
     ("g G, Home End", "first and last"),
@@ -72,13 +72,13 @@ impl State {
         Vec::new()
     }
 
-    /// The overlay stays.
+    /// Keeps the overlay open.
     fn keep(&mut self, overlay: Overlay) -> Vec<Action> {
         self.overlay = Some(overlay);
         Vec::new()
     }
 
-    /// Returns whether a key moves the text of the overlay; it is moved then.
+    /// Scrolls the overlay if the key is one that scrolls, and returns true if so.
     fn scrolls_overlay(&mut self, key: KeyEvent) -> bool {
         let page = usize::from(self.size.height / 2).max(1);
         self.overlay_line = match key.code {
@@ -107,7 +107,7 @@ impl State {
         match key.code {
             KeyCode::Char('q') => return self.quit(),
             KeyCode::Esc => {
-                // A plan that nobody waits for any more.
+                // Cancels a plan that is still being made: its answer will be ignored.
                 let was_planning = matches!(self.busy, Some(Busy::Planning(_)));
                 if was_planning {
                     self.busy = None;
@@ -136,7 +136,7 @@ impl State {
         Vec::new()
     }
 
-    /// The keys that move something; none if this is none of them.
+    /// Handles the keys that move the focus, the selection or the view. Returns `None` for any other key.
     fn moves(&mut self, key: KeyEvent) -> Option<Vec<Action>> {
         let in_list = self.focus == Focus::List;
         let (list_page, page) = (signed(self.list_height()), signed(usize::from(self.diff_areas().lines.height)));
@@ -223,7 +223,7 @@ impl State {
         match key.code {
             KeyCode::Enter => return self.prompted(asked, &text),
             KeyCode::Esc => {
-                // What is typed takes effect at once, so it ends with the typing.
+                // The text filter is applied while it is typed, so cancelling the prompt clears it.
                 if asked == Asked::Text {
                     self.list.set_text("");
                 }

@@ -1,13 +1,13 @@
-//! Where everything stands on a screen of some size. What is drawn and what a click means both come from here.
+//! Layout of the screen by its size. Drawing and mouse clicks both use it.
 
 use ratatui::layout::{Rect, Size};
 
-/// Narrower screens do not hold both panes side by side.
+/// Minimum width for both panes side by side.
 const SIDE_BY_SIDE_COLUMNS_MIN: u16 = 90;
-/// Narrow screens that are high hold one above the other.
+/// Minimum height for both panes on top of each other, on a narrow screen.
 const STACKED_ROWS_MIN: u16 = 30;
 
-/// Which pane the keys move in.
+/// The pane that has the keyboard focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Focus {
     #[default]
@@ -15,7 +15,7 @@ pub(super) enum Focus {
     Diff,
 }
 
-/// The panes with their frames, and the line below them. A pane that is not shown has no rows.
+/// The panes including their frames, and the line below them. A hidden pane is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Areas {
     pub(super) list: Rect,
@@ -43,20 +43,20 @@ impl Areas {
         Self { list, diff, bottom }
     }
 
-    /// The rows of the list.
+    /// Returns the area of the list inside its frame.
     pub(super) fn rows(&self) -> Rect {
         inside(self.list)
     }
 }
 
-/// The parts of the pane that shows what changed.
+/// Parts of the diff pane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiffAreas {
-    /// Which checkpoint, and how much changed since.
+    /// The checkpoint, and the size of the changes since.
     pub(super) head: Rect,
-    /// The files.
+    /// The list of files.
     pub(super) files: Rect,
-    /// The lines.
+    /// The lines of the diff.
     pub(super) lines: Rect,
 }
 
@@ -75,7 +75,7 @@ impl DiffAreas {
     }
 }
 
-/// What a frame leaves.
+/// Returns the area inside a frame of one cell.
 pub(super) fn inside(frame: Rect) -> Rect {
     Rect {
         x: frame.x + frame.width.min(1),
@@ -85,13 +85,13 @@ pub(super) fn inside(frame: Rect) -> Rect {
     }
 }
 
-/// A box of this size, or as much of it as there is room for, in the middle.
+/// Returns a box of this size, clipped to the screen and centred on it.
 pub(super) fn centred(screen: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(screen.width), height.min(screen.height));
     Rect { x: screen.x + (screen.width - width) / 2, y: screen.y + (screen.height - height) / 2, width, height }
 }
 
-/// Returns how many lines of text the largest box on a screen holds, besides its frame and two lines of its own.
+/// Returns the number of lines of text in the largest overlay, without its frame and two lines of its own.
 pub(super) fn overlay_height(size: Size) -> usize {
     usize::from(size.height.saturating_sub(6)).max(1)
 }

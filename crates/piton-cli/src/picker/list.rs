@@ -1,4 +1,4 @@
-//! The list of checkpoints: which of them are shown, which one is selected, and which part is on the screen.
+//! The list of checkpoints: filters, selection and scroll position.
 
 use std::collections::HashSet;
 
@@ -7,18 +7,18 @@ use piton::{Change, Checkpoint, CheckpointId};
 use crate::cmd::rollback::{earlier, who};
 use crate::output::{local, plain};
 
-/// One checkpoint, in words.
+/// One checkpoint, formatted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) id: CheckpointId,
-    /// Counted from 1, the newest.
+    /// Position in the history; 1 is the newest.
     pub(super) number: usize,
     pub(super) when: String,
     pub(super) reason: String,
     /// The agent and its session.
     pub(super) who: Option<String>,
     pub(super) session: Option<String>,
-    /// What changed against the one before it, as soon as that is known.
+    /// Size of the change against the checkpoint before it; `None` until a worker has counted it.
     pub(super) change: Option<Change>,
 }
 
@@ -36,20 +36,20 @@ impl Row {
     }
 }
 
-/// Which checkpoints have to do with a file.
+/// Filter for the checkpoints that concern one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileFilter {
     pub(super) path: Vec<u8>,
-    /// Not known yet: all are shown.
+    /// The matching checkpoints. `None` until they are known: all are shown until then.
     pub(super) ids: Option<HashSet<CheckpointId>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct List {
     rows: Vec<Row>,
-    /// The places in `rows` of those that the filters leave.
+    /// Indices into `rows` of the rows that pass the filters.
     shown: Vec<usize>,
-    /// The place in `shown`.
+    /// Index into `shown`.
     selected: usize,
     pub(super) top: usize,
     text: String,
@@ -58,10 +58,10 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Takes a new list. What was selected stays selected, and what was counted need not be counted again.
+    /// Replaces the rows. Keeps the selection, and the counts that are known.
     pub(super) fn set_rows(&mut self, mut rows: Vec<Row>) {
         let known: std::collections::HashMap<_, _> = self.rows.iter().map(|row| (row.id, row.change)).collect();
-        // The oldest has nothing before it to be compared with, and a prune makes another one the oldest.
+        // The oldest has no predecessor to compare with, and a prune makes another checkpoint the oldest.
         let oldest = rows.last().map(|row| row.id);
         for row in &mut rows {
             row.change = known.get(&row.id).copied().flatten().filter(|_| Some(row.id) != oldest);
@@ -81,12 +81,12 @@ impl List {
         self.shown.get(self.selected).map(|at| &self.rows[*at])
     }
 
-    /// Returns how many there are, and how many of them are shown.
+    /// Returns the number of all rows, and of those that pass the filters.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.rows.len(), self.shown.len())
     }
 
-    /// The part that is on a screen of this many rows, each with whether it is selected.
+    /// Returns the rows on a screen of this height, each with true if it is selected.
     pub(super) fn window(&self, height: usize) -> impl Iterator<Item = (&Row, bool)> {
         let end = self.shown.len().min(self.top + height);
         (self.top.min(end)..end).map(|at| (&self.rows[self.shown[at]], at == self.selected))
@@ -100,18 +100,18 @@ impl List {
         self.select(self.selected.saturating_add_signed(rows));
     }
 
-    /// Selects the one at this place among those that are shown, or the last.
+    /// Selects a row by its index among those shown; the last one if the index is too large.
     pub(super) fn select(&mut self, place: usize) {
         self.selected = place.min(self.shown.len().saturating_sub(1));
     }
 
-    /// Moves what is on the screen, and the selection with it only where it would be off the screen.
+    /// Scrolls the list. The selection moves only if it would leave the screen.
     pub(super) fn scroll_by(&mut self, rows: isize, height: usize) {
         self.top = self.top.saturating_add_signed(rows).min(self.shown.len().saturating_sub(height));
         self.select(self.selected.clamp(self.top, self.top + height.max(1) - 1));
     }
 
-    /// Makes the selection stand on the screen.
+    /// Scrolls so that the selection is on the screen.
     pub(super) fn show_selected(&mut self, height: usize) {
         let height = height.max(1);
         self.top = self.top.min(self.selected).max((self.selected + 1).saturating_sub(height));
@@ -140,7 +140,7 @@ impl List {
         self.session.as_deref()
     }
 
-    /// All, then the session of the newest checkpoint, then the next one, and all again.
+    /// Cycles the session filter: none, the session of the newest checkpoint, each later one in turn, none again.
     pub(super) fn next_session(&mut self) {
         let sessions = self.sessions();
         let place = self.session.as_ref().and_then(|now| sessions.iter().position(|one| *one == now));
@@ -149,7 +149,7 @@ impl List {
         self.refilter(self.selected().map(|row| row.id));
     }
 
-    /// Returns whether there was a filter to take away.
+    /// Removes all filters. Returns true if there were any.
     pub(super) fn clear_filters(&mut self) -> bool {
         let selected = self.selected().map(|row| row.id);
         let had_any = !self.text.is_empty() || self.file.is_some() || self.session.is_some();
@@ -158,7 +158,7 @@ impl List {
         had_any
     }
 
-    /// The sessions, that of the newest checkpoint first.
+    /// Returns the sessions, that of the newest checkpoint first.
     fn sessions(&self) -> Vec<&String> {
         let mut seen = HashSet::new();
         self.rows.iter().filter_map(|row| row.session.as_ref()).filter(|session| seen.insert(*session)).collect()

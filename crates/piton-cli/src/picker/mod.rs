@@ -1,7 +1,7 @@
-//! The picker: all checkpoints on one screen, with what changed since each, and the way back.
+//! The picker: a full-screen list of the checkpoints, with the changes since each, from which files can be restored.
 //!
-//! `state` decides, `view` draws, `work` asks the library; this file owns the terminal and carries events and actions
-//! between them. Whatever ends the picker, the terminal is as it was before.
+//! `state` decides, `view` draws, `work` calls the library; this file owns the terminal and passes events and actions
+//! between them. The terminal is restored whatever ends the picker, a panic included.
 
 mod input;
 mod layout;
@@ -56,7 +56,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
         let workers = Workers::start(&ground, &sender).context("cannot start a thread")?;
         run(&look, &workers, &events).context("cannot draw on the terminal")?
     };
-    // What was done is still to be read when the screen is gone.
+    // Repeat the results on the normal screen, where they stay visible.
     state.done.iter().for_each(|done| output.text(done.line()));
     if !state.done.is_empty() {
         upkeep::start_if_due(&ground.store, &context.settings, context.config.as_deref());
@@ -65,7 +65,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
         bail!("cannot go on: {why}\nhint: `piton rollback` starts again from the list");
     }
     if let Some(signal) = state.signal {
-        // Whoever sent it sees that the process ended by it.
+        // End by the same signal, so that the parent process sees it.
         signal_hook::low_level::emulate_default_handler(signal).context("cannot end by a signal")?;
     }
     match state.done.last() {
@@ -81,8 +81,8 @@ fn run(look: &Look, workers: &Workers, events: &Receiver<Event>) -> io::Result<S
     loop {
         terminal.draw(|frame| view::draw(frame, &state, look))?;
         let Ok(event) = events.recv() else { return Ok(state) };
-        // All that has happened meanwhile goes into one drawing. The size is asked for: it may have changed before
-        // anybody listened.
+        // Handle all pending events before drawing once. The size is queried, because a resize may have happened before
+        // the thread listened for it.
         let size = Event::Resized(terminal.size()?);
         for event in [event].into_iter().chain(events.try_iter()).chain([size]) {
             for action in state.update(event) {
@@ -95,7 +95,7 @@ fn run(look: &Look, workers: &Workers, events: &Receiver<Event>) -> io::Result<S
     }
 }
 
-/// Keys, the mouse and signals, each waited for in a thread. They end with the process.
+/// Starts the threads that wait for keys, the mouse and signals. They end with the process.
 fn listen(sender: &Sender<Event>) -> io::Result<()> {
     let events = sender.clone();
     thread::Builder::new().name("picker: keys".to_owned()).spawn(move || {
@@ -123,13 +123,13 @@ fn listen(sender: &Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// The terminal, as long as it is ours.
+/// Holds the terminal in raw mode on the alternate screen, until it is dropped.
 struct Screen;
 
 impl Screen {
     fn enter(events: &Sender<Event>) -> io::Result<Self> {
-        // The words of a panic come before the stack unwinds, and belong on the user's own screen. Those of another thread
-        // wait until this one has stopped drawing.
+        // The message of a panic is printed before the stack unwinds, and belongs on the user's own screen. A panic of
+        // another thread is reported after this thread has stopped drawing.
         let (before, events, ours) = (std::panic::take_hook(), events.clone(), thread::current().id());
         std::panic::set_hook(Box::new(move |panic| {
             if thread::current().id() == ours {
@@ -152,8 +152,8 @@ impl Drop for Screen {
     }
 }
 
-/// Makes the terminal what it was, once: a second time would move the cursor over what was printed since. One that is gone
-/// needs nothing.
+/// Restores the terminal, at most once: a second time would move the cursor over output printed since. Errors are
+/// ignored: a terminal that is gone needs no restoring.
 fn give_back() {
     if is_raw_mode_enabled().unwrap_or(false) {
         let _ = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, cursor::Show);

@@ -1,53 +1,54 @@
-//! What changed since a checkpoint, as lines to scroll through: made once, by a worker, and only looked at after that.
+//! The diff since a checkpoint, as lines to scroll through. A worker builds it once; after that it is only read.
 
 use piton::{Diff, DiffStatus, FileDiff};
 
 use crate::output::plain;
 
-/// More lines nobody scrolls through, and they take memory.
+/// Limit on lines held in memory; further lines are counted but not shown.
 const LINES_MAX: usize = 200_000;
-/// More of one line is on no screen.
+/// Longer lines are truncated: no screen is that wide.
 const LINE_BYTES_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 64 << 20;
 const TAB: &str = "    ";
 
-/// What a line of a diff is.
+/// Kind of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineKind {
-    /// About a file.
+    /// Header of a file.
     Head,
-    /// Where in the file.
+    /// Header of a hunk.
     Hunk,
-    /// In the files as they are, and not in the checkpoint.
+    /// In the current files, but not in the checkpoint.
     Added,
-    /// In the checkpoint, and not in the files as they are.
+    /// In the checkpoint, but not in the current files.
     Removed,
-    /// The same in both.
+    /// Context line, the same in both.
     Same,
-    /// Words of ours.
+    /// A note of the picker, not part of the patch.
     Note,
 }
 
 /// One file that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PatchFile {
-    /// Its name for people.
+    /// Display name; for a renamed file, both names.
     pub(super) name: String,
-    /// What the checkpoint holds of it, to be restored by itself. None for one that it does not hold.
+    /// Path in the checkpoint, by which the file can be restored on its own. `None` if the checkpoint does not contain
+    /// it.
     pub(super) path: Option<Vec<u8>>,
     pub(super) insertions: u64,
     pub(super) deletions: u64,
     pub(super) is_binary: bool,
     pub(super) status: DiffStatus,
-    /// Its first line.
+    /// Index of its first line.
     pub(super) at: usize,
 }
 
-/// What changed since a checkpoint.
+/// Differences since a checkpoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Patch {
     text: String,
-    /// Where each line ends in the text, and what it is.
+    /// End offset in `text` and kind of each line.
     lines: Vec<(usize, LineKind)>,
     /// In the order of their lines.
     pub(super) files: Vec<PatchFile>,
@@ -63,7 +64,7 @@ impl Patch {
         for line in diff.patch.split_inclusive(|byte| *byte == b'\n') {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             let starts_file = line.starts_with(b"diff --git ");
-            // A file that became a link is two parts of a patch, and one change.
+            // A file that became a link has two sections in a patch, but is one change.
             if starts_file && line != last_header {
                 last_header = line;
                 headers.push(patch.lines.len());
@@ -94,12 +95,12 @@ impl Patch {
         self.lines.push((self.text.len(), kind));
     }
 
-    /// Returns how many lines it has.
+    /// Returns the number of lines.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// These lines, as far as there are any.
+    /// Returns up to `count` lines, beginning with line `from`.
     pub(super) fn lines(&self, from: usize, count: usize) -> impl Iterator<Item = (&str, LineKind)> {
         let end = self.lines.len().min(from.saturating_add(count));
         (from.min(end)..end).map(|at| {
@@ -109,18 +110,18 @@ impl Patch {
         })
     }
 
-    /// The file that this line is about.
+    /// Returns the index of the file that a line belongs to.
     pub(super) fn file_at(&self, line: usize) -> usize {
         self.files.partition_point(|file| file.at <= line).saturating_sub(1)
     }
 
-    /// Lines added and removed.
+    /// Returns the numbers of lines added and removed.
     pub(super) fn totals(&self) -> (u64, u64) {
         self.files.iter().fold((0, 0), |(plus, minus), file| (plus + file.insertions, minus + file.deletions))
     }
 }
 
-/// The files in the order in which a patch has them: those that were moved first, each kind by path.
+/// Returns the files in the order of the patch: renamed files first, then the others, each group by path.
 fn files(diff: &Diff) -> Vec<PatchFile> {
     let is_moved = |file: &&FileDiff| file.status == DiffStatus::Renamed;
     let ordered = diff.files.iter().filter(is_moved).chain(diff.files.iter().filter(|file| !is_moved(file)));
@@ -143,7 +144,7 @@ fn files(diff: &Diff) -> Vec<PatchFile> {
     ordered.map(file).collect()
 }
 
-/// Where in a patch a line stands: `--- x` is the name of a file before the first hunk, and a line of it after that.
+/// Parser state: `--- x` names a file before the first hunk, and is a removed line after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Head,
@@ -152,9 +153,9 @@ enum Place {
 }
 
 impl Place {
-    /// What a line is, if it is shown, and where the next one stands.
+    /// Returns the kind of a line, or `None` if it is not shown, and the parser state for the next line.
     fn read(self, line: &[u8]) -> (Option<LineKind>, Self) {
-        // No line of a hunk begins with a letter, and none of a binary patch has a space.
+        // No line of a hunk begins with a letter, and none of a binary patch contains a space.
         if line.starts_with(b"diff --git ") {
             return (Some(LineKind::Head), Self::Head);
         }
@@ -162,7 +163,7 @@ impl Place {
             (Self::Head, _) if line == b"GIT binary patch" => (Some(LineKind::Note), Self::Binary),
             (Self::Binary, _) => (None, Self::Binary),
             (_, Some(b'@')) => (Some(LineKind::Hunk), Self::Hunk),
-            // Ids of contents tell people nothing.
+            // Object ids are of no use to people.
             (Self::Head, _) if line.starts_with(b"index ") => (None, Self::Head),
             (Self::Head, _) => (Some(LineKind::Head), Self::Head),
             (Self::Hunk, Some(b'+')) => (Some(LineKind::Added), self),
@@ -172,7 +173,7 @@ impl Place {
     }
 }
 
-/// A line as a terminal may show it.
+/// Returns a line as it is shown: truncated, with tabs expanded and control characters replaced.
 fn shown(line: &[u8]) -> String {
     let line = &line[..line.len().min(LINE_BYTES_MAX)];
     plain(&String::from_utf8_lossy(line).replace('\t', TAB).replace('\r', "␍"))

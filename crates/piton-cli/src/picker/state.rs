@@ -1,5 +1,5 @@
-//! What the picker knows and how it changes: an event goes in, actions come out. It touches nothing but itself, so that
-//! all of its behaviour can be tested without a terminal, a store or a thread.
+//! State machine of the picker: `State::update` takes an event and returns actions. It does no I/O, so that all of its
+//! behaviour can be tested without a terminal, a store or a thread.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,56 +13,56 @@ use super::layout::{Areas, DiffAreas, Focus, overlay_height};
 use super::list::{FileFilter, List, Row};
 use super::patch::Patch;
 
-/// What happened.
+/// Input to the state: from the user, from a worker or from the system.
 #[derive(Debug)]
 pub(super) enum Event {
     Key(KeyEvent),
     Mouse(MouseEvent),
     Resized(Size),
-    /// The list, and what must be said about the project.
+    /// The checkpoints, newest first, and a notice about the project to show as status.
     Listed(Result<(Vec<Row>, Option<String>), Trouble>),
-    /// What changed in a checkpoint against the one before it.
+    /// Size of the change in a checkpoint against the one before it.
     Counted(CheckpointId, Change),
-    /// What changed since a checkpoint.
+    /// Differences between a checkpoint and the current files.
     Compared(CheckpointId, Result<Patch, Trouble>),
-    /// The checkpoints that have to do with a file.
+    /// The checkpoints that match the filter for a file.
     Found(Vec<u8>, Result<HashSet<CheckpointId>, Trouble>),
     Planned(Deed, Result<Planned, Trouble>),
     Done(Result<Done, Trouble>),
-    /// A worker waits for another process.
+    /// A worker waits for a lock that another process holds; the text says which.
     Waits(String),
-    /// Somebody wants the process to end.
+    /// The process received a signal that ends it.
     Signal(i32),
-    /// Something that nothing goes on without: the terminal, a thread.
+    /// The picker cannot continue: the terminal is gone or a thread panicked. Holds the reason.
     Gone(String),
 }
 
-/// What to do about it.
+/// Work that an event asks for: handled by the workers, `Quit` by the event loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     List,
-    /// These are on the screen.
+    /// The checkpoints on the screen whose changes are not yet counted.
     Count(Vec<CheckpointId>),
     Compare(CheckpointId),
     Find(Vec<u8>),
     Plan(Deed),
-    /// What was agreed to, and whether the work of other sessions may be taken back.
+    /// Carries out a confirmed plan; true if the user agreed to undo the work of other sessions.
     Do(Planned, bool),
     Quit,
 }
 
-/// What is to be restored.
+/// A restore as the user asked for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Deed {
-    /// None to undo the last restore.
+    /// The checkpoint to restore; `None` to undo the last restore.
     pub(super) to: Option<CheckpointId>,
-    /// Only this; everything, if there is none.
+    /// The only path to restore; `None` for all files.
     pub(super) path: Option<Vec<u8>>,
-    /// True if the plan is to be looked at first.
+    /// True if the plan is shown first, instead of the question to confirm it.
     pub(super) only_look: bool,
 }
 
-/// What a restore would do.
+/// Plan of a restore, as it is shown before the user confirms it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) deed: Deed,
@@ -71,54 +71,54 @@ pub(super) struct Planned {
     pub(super) written: usize,
     pub(super) removed: usize,
     pub(super) left: usize,
-    /// All that will change: files, permissions, directories.
+    /// Number of all changes: files, permissions, directories.
     pub(super) changes: usize,
-    /// The same one by one.
+    /// The same changes, one per line.
     pub(super) lines: Vec<String>,
-    /// The later work of other sessions that it takes back.
+    /// Later work of other sessions that the restore undoes.
     pub(super) others: Vec<String>,
 }
 
-/// What was restored.
+/// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) outcome: RestoreOutcome,
-    /// As the command prints it.
+    /// The report, as the `restore` command prints it.
     pub(super) text: String,
 }
 
 impl Done {
-    /// The gist of it.
+    /// Returns the first line of the report.
     pub(super) fn line(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
     }
 }
 
-/// What went wrong, and what to do about it.
+/// An error message with its hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) message: String,
     pub(super) hint: Option<String>,
 }
 
-/// How far a question has come.
+/// Stage of the dialog about a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The plan is looked at.
+    /// The list of changes is shown.
     Look,
     Confirm,
-    /// The work of other sessions.
+    /// The second question: may the work of other sessions be undone?
     Others,
 }
 
-/// What is typed.
+/// Kind of text that a prompt asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
     Text,
     File,
 }
 
-/// What stands before the panes.
+/// Dialog drawn on top of the panes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
@@ -128,7 +128,7 @@ pub(super) enum Overlay {
 }
 
 impl Overlay {
-    /// Returns how many lines there are to scroll through.
+    /// Returns the number of lines to scroll through.
     fn lines(&self) -> usize {
         match self {
             Self::Help => HELP.len(),
@@ -139,7 +139,7 @@ impl Overlay {
     }
 }
 
-/// What a worker does that nothing else may be done beside.
+/// Work of the restore thread. While it runs, no other restore or plan is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Busy {
     Planning(Deed),
@@ -151,24 +151,24 @@ pub(super) struct State {
     pub(super) list: List,
     pub(super) size: Size,
     pub(super) focus: Focus,
-    /// What changed since a checkpoint: the one that is selected, or, for a moment, the one before.
+    /// Differences since a checkpoint: the selected one, or the one selected before until the worker has answered.
     pub(super) shown: Option<(CheckpointId, Result<Arc<Patch>, Trouble>)>,
-    /// The first line of the diff on the screen, and the first column.
+    /// First line of the diff on the screen, and first column.
     pub(super) line: usize,
     pub(super) column: usize,
-    /// The file that is selected.
+    /// Index of the selected file in the diff.
     pub(super) file: usize,
     pub(super) overlay: Option<Overlay>,
-    /// The first line of the overlay on the screen.
+    /// First line of the overlay on the screen.
     pub(super) overlay_line: usize,
     pub(super) status: String,
-    /// Who is waited for.
+    /// Message about the lock that a worker waits for.
     pub(super) waits: Option<String>,
     pub(super) busy: Option<Busy>,
     pub(super) done: Vec<Done>,
     /// The signal that ends the process.
     pub(super) signal: Option<i32>,
-    /// The reason why nothing goes on.
+    /// The reason why the picker cannot continue.
     pub(super) gone: Option<String>,
     wanted: Option<CheckpointId>,
     counting: Vec<CheckpointId>,
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// Takes an event in; what to do about it.
+    /// Applies an event and returns the actions that it leads to.
     pub(super) fn update(&mut self, event: Event) -> Vec<Action> {
         let mut actions = match event {
             Event::Key(key) => self.key(key),
@@ -216,7 +216,7 @@ impl State {
                 Vec::new()
             }
             told => {
-                // Whoever answers does not wait any more.
+                // A worker that answers does not wait for a lock any more.
                 self.waits = None;
                 self.told(told)
             }
@@ -225,13 +225,13 @@ impl State {
         actions
     }
 
-    /// What a worker has found.
+    /// Applies the answer of a worker.
     fn told(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Listed(Ok((rows, notice))) => {
                 self.list.set_rows(rows);
                 self.status = notice.unwrap_or_else(|| std::mem::take(&mut self.status));
-                // The files are not as they were, either.
+                // A new list means that the files may have changed as well: compare and count again.
                 (self.wanted, self.counting) = (None, Vec::new());
                 return self.list.file().map(|file| Action::Find(file.path.clone())).into_iter().collect();
             }
@@ -253,7 +253,7 @@ impl State {
             }
             Event::Done(done) => return self.finished(done),
             Event::Listed(Err(trouble)) => self.open(Overlay::Trouble(trouble)),
-            // An answer to what is not asked any more.
+            // The answer to a request that has been superseded.
             _ => {}
         }
         Vec::new()
@@ -294,7 +294,7 @@ impl State {
         if self.signal.is_some() { vec![Action::Quit] } else { vec![Action::List] }
     }
 
-    /// A restore under way is finished first, unless somebody insists.
+    /// Quits on a signal. A restore in progress is finished first, unless this is the second signal.
     fn leave(&mut self, signal: i32) -> Vec<Action> {
         let insists = self.signal.replace(signal).is_some();
         if self.busy == Some(Busy::Restoring) && !insists {
@@ -304,7 +304,8 @@ impl State {
         vec![Action::Quit]
     }
 
-    /// What holds after every event: the selection is on the screen, and what the screen lacks is asked for.
+    /// Restores the invariants after every event: the selection is on the screen, and the data that the screen lacks is
+    /// requested.
     fn settle(&mut self, actions: &mut Vec<Action>) {
         let height = self.list_height();
         self.list.show_selected(height);
@@ -321,7 +322,7 @@ impl State {
         }
         let uncounted = self.list.window(height).filter(|(row, _)| row.change.is_none()).map(|(row, _)| row.id);
         let uncounted: Vec<_> = uncounted.collect();
-        // Of those that were asked for, some are known by now.
+        // A request is needed only if one of them was not requested yet: the rest is on its way.
         if uncounted.iter().any(|id| !self.counting.contains(id)) {
             self.counting.clone_from(&uncounted);
             actions.push(Action::Count(uncounted));
@@ -345,29 +346,29 @@ impl State {
         DiffAreas::of(self.areas().diff, self.patch().map_or(0, |patch| patch.files.len()))
     }
 
-    /// What is shown of what changed.
+    /// Returns the diff on the screen, even if it is stale.
     pub(super) fn patch(&self) -> Option<&Arc<Patch>> {
         self.shown.as_ref().and_then(|(_, patch)| patch.as_ref().ok())
     }
 
-    /// Returns whether what is shown is of another checkpoint than the one that is selected.
+    /// Returns true if the diff on the screen is of a checkpoint other than the selected one.
     pub(super) fn is_stale(&self) -> bool {
         self.shown.as_ref().map(|(id, _)| *id) != self.list.selected().map(|row| row.id)
     }
 
-    /// What the selected checkpoint is compared to, where that is known.
+    /// Returns the selected checkpoint and its diff, or `None` if the diff is stale, failed or missing.
     pub(super) fn current(&self) -> Option<(CheckpointId, &Arc<Patch>)> {
         let (id, patch) = self.shown.as_ref().filter(|_| !self.is_stale())?;
         Some((*id, patch.as_ref().ok()?))
     }
 
-    /// The first line of the last page.
+    /// Returns the first line of the last page.
     pub(super) fn last_line(&self) -> usize {
         let height = usize::from(self.diff_areas().lines.height);
         self.patch().map_or(0, |patch| patch.len().saturating_sub(height))
     }
 
-    /// The part of the files on the screen: the first of them.
+    /// Returns the index of the first file on the screen.
     pub(super) fn first_file(&self) -> usize {
         (self.file + 1).saturating_sub(usize::from(self.diff_areas().files.height))
     }

@@ -1,4 +1,4 @@
-//! The picker without a terminal, a store or a thread: what events do to the state, and what is drawn of it.
+//! Tests of the picker without a terminal, a store or a thread: effects of events on the state, and the drawn screens.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn rows(count: usize) -> Vec<Row> {
     (1..=count).map(|number| row(number, &format!("reason {number}"), None)).collect()
 }
 
-/// A picker of this size with a list, and what it asked for.
+/// Opens a picker of this size with a list, and returns the actions that it asks for.
 fn opened(width: u16, height: u16, rows: Vec<Row>) -> (State, Vec<Action>) {
     let mut state = State::new(Size { width, height });
     let actions = state.update(Event::Listed(Ok((rows, None))));
@@ -46,7 +46,7 @@ fn press(state: &mut State, code: KeyCode) -> Vec<Action> {
     state.update(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
 }
 
-/// Types characters; what the last of them led to.
+/// Types characters, and returns the actions of the last one.
 fn keys(state: &mut State, typed: &str) -> Vec<Action> {
     typed.chars().map(|character| press(state, KeyCode::Char(character))).last().unwrap_or_default()
 }
@@ -59,7 +59,7 @@ fn selected(state: &State) -> usize {
     state.list.selected().expect("one is selected").number
 }
 
-/// A diff of files with as many lines each.
+/// Makes a diff of files with this many lines each.
 fn patch(files: &[(&str, DiffStatus)], lines: usize) -> Patch {
     let mut diff = Diff::default();
     for (path, status) in files {
@@ -94,7 +94,7 @@ fn planned(deed: &Deed, others: &[&str]) -> Planned {
     }
 }
 
-/// Presses a key that asks for a plan, and has it come.
+/// Presses a key that asks for a plan, and delivers the plan.
 fn plan_comes(state: &mut State, key: KeyCode, others: &[&str]) -> Planned {
     let asked = press(state, key);
     let [Action::Plan(deed)] = &asked[..] else { panic!("{asked:?}") };
@@ -139,7 +139,7 @@ fn counts_are_asked_for_once_and_again_where_the_window_moves() {
     assert_eq!(keys(&mut state, "j"), [Action::Compare(id(2))]);
     let last = keys(&mut state, "G");
     assert_eq!(last, [Action::Compare(id(200)), Action::Count((191..=200).map(id).collect())]);
-    // What is known stays known when the list is read again.
+    // Counts stay known when the list is read again.
     let actions = state.update(Event::Listed(Ok((rows(200), None))));
     assert_eq!(actions, [Action::Compare(id(200)), Action::Count((191..=200).map(id).collect())]);
     assert_eq!(keys(&mut state, "g").last(), Some(&Action::Count((2..=10).map(id).collect())));
@@ -459,7 +459,7 @@ fn nothing_is_drawn_outside_of_a_screen_of_any_size() {
             for focus in [Focus::List, Focus::Diff] {
                 (state.focus, state.column) = (focus, state.column + 3);
                 drawn(&state);
-                // The terminal may be smaller, or larger, than the state has heard.
+                // The terminal may be smaller, or larger, than the state knows.
                 drawn_at(&state, Size { width: width / 2 + 1, height: height / 2 + 1 }, true);
                 drawn_at(&state, Size { width: width * 2, height: height * 2 }, true);
             }

@@ -1,4 +1,4 @@
-//! Draws the state. It changes nothing, and of long lists and diffs it looks only at what is on the screen.
+//! Draws the state. Reads it only, and of long lists and diffs only the part on the screen.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::output::plain;
 
 const HINTS: &str = "Enter restore  o one file  p plan  u undo  / f s filter  Tab pane  ? help  q leave";
 
-/// How things look.
+/// Colours and the project directory, which do not change while the picker runs.
 pub(super) struct Look {
     has_colours: bool,
     dir: String,
@@ -52,7 +52,8 @@ const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// The terminal may have another size by now than the state has heard of: every widget keeps to what there is.
+/// Draws everything. The terminal may have been resized since the state was updated, so every widget is clipped to the
+/// frame.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, look: &Look) {
     draw_list(frame, state, look);
     draw_diff(frame, state, look);
@@ -73,11 +74,11 @@ fn framed<'a>(title: String, has_focus: bool, look: &Look) -> Block<'a> {
     Block::bordered().border_style(style).title(Line::styled(title, BOLD))
 }
 
-/// One of several, and whether it is the one that is selected: that is seen without colours, too.
+/// Marks a line of a list as selected with `>` and reverse video; `>` is visible without colours, too.
 fn marked(mut line: Line<'_>, is_selected: bool) -> Line<'_> {
     line.spans.insert(0, Span::raw(if is_selected { ">" } else { " " }));
     if is_selected {
-        // One bar, not a patchwork of colours.
+        // One bar in a single style: drop the colours of the spans.
         line.spans.iter_mut().for_each(|span| span.style = SELECTED);
     }
     line
@@ -112,7 +113,7 @@ fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {
     }
 }
 
-/// ` 1 4270a8c  2026-03-16 04:36  before patch  [claude 0123abcd]      (1 file, +1/-0)`, as far as there is room.
+/// Draws ` 1 4270a8c  2026-03-16 04:36  before patch  [claude 0123abcd]      (1 file, +1/-0)`, shortened to the width.
 fn row_line<'a>(row: &Row, with_session: bool, width: usize, look: &Look) -> Line<'a> {
     let when = match width {
         0..40 => "",
@@ -163,7 +164,7 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     };
     put_lines(frame, [what, Line::styled(words.clone(), BOLD)].into_iter(), parts.head);
     let Some(patch) = state.patch() else {
-        // The whole message: the line above may be too short for it.
+        // The whole message, wrapped: the line above may be too short for it.
         let hint = state.shown.as_ref().and_then(|(_, patch)| patch.as_ref().err()?.hint.clone()).unwrap_or_default();
         frame.render_widget(Paragraph::new(format!("{words}\n\n{hint}")).wrap(Wrap { trim: false }), parts.lines);
         return;
@@ -188,7 +189,7 @@ fn summary(patch: &Patch) -> String {
     }
 }
 
-/// ` src/main.rs                 +4/-2`
+/// Draws ` src/main.rs                 +4/-2`.
 fn file_line<'a>(file: &PatchFile, width: usize, look: &Look) -> Line<'a> {
     let mark = match file.status {
         piton::DiffStatus::Added => "A ",
@@ -242,7 +243,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         }
         Overlay::Plan(planned, Stage::Others) => {
             let others = planned.others.join("\n");
-            // The question first: of a long list a small screen shows the beginning.
+            // The question comes first: a small screen cuts off the end of a long list.
             let words = format!("Take that back, too? y/n\n\n{others}");
             draw_words(frame, " Other sessions ", &words, look.colour(Color::Red), 0);
         }
@@ -258,7 +259,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
             };
             let area = state.areas().bottom;
             frame.render_widget(Clear, area);
-            // Of a long text the end is what is being typed.
+            // If the text is too long, show its end, which is being typed.
             let room = usize::from(area.width).saturating_sub(before.len() + 1);
             let text = plain(text);
             let hidden = text.width().saturating_sub(room);
@@ -267,7 +268,7 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
     }
 }
 
-/// `Restore src/main.rs from 4270a8c: 3 files written, 1 removed`
+/// Formats `Restore src/main.rs from 4270a8c: 3 files written, 1 removed`.
 fn question(planned: &Planned) -> String {
     let short = planned.target.short();
     let what = match (&planned.deed.path, planned.deed.to) {
@@ -288,7 +289,7 @@ fn amount(planned: &Planned) -> String {
     format!("{} written, {removed} removed{more}{left}", files(*written))
 }
 
-/// Lines to scroll through, of which only those on the screen are looked at.
+/// Draws lines to scroll through. Only those on the screen are formatted.
 fn draw_tall(frame: &mut Frame<'_>, title: &str, lines: &mut dyn Iterator<Item = &str>, below: &str, state: &State) {
     let height = overlay_height(state.size);
     let lines: Vec<_> = lines.skip(state.overlay_line).take(height).collect();
@@ -303,12 +304,12 @@ fn draw_tall(frame: &mut Frame<'_>, title: &str, lines: &mut dyn Iterator<Item =
     put_lines(frame, text, Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner });
 }
 
-/// A few words, wrapped.
+/// Draws a short text, wrapped at words.
 fn draw_words(frame: &mut Frame<'_>, title: &str, words: &str, style: Style, from: usize) {
     let screen = frame.area();
     let width = screen.width.min(72);
     let room = usize::from(width.saturating_sub(4)).max(1);
-    // Words are not broken, so that a line may hold less than it has room for.
+    // Wrapping at words leaves lines partly empty, so allow a quarter more.
     let rows: usize = words.lines().skip(from).map(|line| (line.width() * 5 / 4).div_ceil(room).max(1)).sum();
     let area = centred(screen, width, as_u16(rows + 2));
     frame.render_widget(Clear, area);
@@ -323,7 +324,7 @@ fn as_u16(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
-/// As much of a text as there is room for.
+/// Returns the text, truncated with `…` to this many columns.
 fn clipped(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -332,7 +333,7 @@ fn clipped(text: &str, columns: usize) -> String {
     what_fits(text.chars(), columns).chain(end.chars()).collect()
 }
 
-/// A text without its first columns.
+/// Returns the text without its first columns.
 fn skipped(text: &str, columns: usize) -> &str {
     let mut skip = columns;
     let start = text.char_indices().find(|(_, character)| {

@@ -1,7 +1,8 @@
-//! The threads that talk to the library, so that keys never wait for it. Each does one kind of work, and of several
-//! requests of that kind only the newest counts: an older one is stopped, or never begun.
+//! Background threads that call the library, so that the user interface never blocks on it. Each thread handles one
+//! kind of request, of which only the newest counts: a newer request cancels one in progress and replaces one that is
+//! waiting.
 //!
-//! Locks of the store are held while one request is worked on, and never while somebody thinks.
+//! Locks of the store are held while one request is handled, never while the user is being asked.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -22,21 +23,21 @@ use crate::context::Context;
 use crate::output::plain;
 use crate::surface::Surface;
 
-/// How many versions of a file are compared with the one that is there now. A checkpoint with yet another version is
-/// shown, whether it differs or not.
+/// Maximum number of versions of a file that are compared with the current one. Checkpoints with any other version are
+/// shown without a comparison, whether it differs or not.
 const VERSIONS_COMPARED_MAX: usize = 8;
 
-/// How many paths of another session's work a plan names.
+/// Maximum number of paths of another session's work that a plan names.
 const OTHER_PATHS_MAX: usize = 5;
 
-/// What all workers work on.
+/// Data shared by all workers.
 pub(super) struct Ground {
     pub(super) store: Store,
     pub(super) project: Project,
     pub(super) settings: Settings,
 }
 
-/// Where requests are left.
+/// The request slots of the workers.
 pub(super) struct Workers {
     list: Arc<Slot<()>>,
     counts: Arc<Slot<Vec<CheckpointId>>>,
@@ -74,7 +75,7 @@ impl Workers {
         })
     }
 
-    /// Has it done. Whoever asks for `Quit` asks somebody else.
+    /// Queues the action for its worker. `Quit` is handled by the event loop, and ignored here.
     pub(super) fn ask(&self, action: Action) {
         match action {
             Action::List => self.list.put(()),
@@ -88,7 +89,7 @@ impl Workers {
     }
 }
 
-/// The newest request of one kind.
+/// Holds the newest request of one kind, and the progress of the one in progress.
 struct Slot<T> {
     wanted: Mutex<(Option<T>, Arc<Progress>)>,
     bell: Condvar,
@@ -99,7 +100,7 @@ impl<T> Slot<T> {
         Self { wanted: Mutex::default(), bell: Condvar::new() }
     }
 
-    /// Leaves a request, and stops what is under way.
+    /// Stores a request, replacing any that is waiting, and cancels the one in progress.
     fn put(&self, request: T) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.1.stop.store(true, Ordering::Relaxed);
@@ -107,7 +108,7 @@ impl<T> Slot<T> {
         self.bell.notify_one();
     }
 
-    /// Waits for a request.
+    /// Blocks until there is a request.
     fn take(&self) -> (T, Arc<Progress>) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -130,7 +131,7 @@ fn start<T: Send + 'static>(
     let (ground, events, requests) = (Arc::clone(ground), events.clone(), Arc::clone(&slot));
     thread::Builder::new().name(format!("picker: {name}")).spawn(move || {
         let send = |event| {
-            // Nobody listens any more: the process is about to end.
+            // Fails only if the receiver is gone: the process is about to end.
             let _ = events.send(event);
         };
         loop {
@@ -147,7 +148,7 @@ impl From<Error> for Trouble {
     }
 }
 
-/// What a newer request has stopped is no answer.
+/// Returns `None` if the request was cancelled by a newer one.
 fn unless_stopped<T>(result: piton::Result<T>) -> Option<Result<T, Trouble>> {
     match result {
         Err(error) if error.kind() == ErrorKind::Stopped => None,
@@ -166,7 +167,8 @@ fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
     Ok((rows, notice))
 }
 
-/// What cannot be counted has no counts, and says so when it is compared or restored.
+/// Sends the counts of each checkpoint. An error is ignored here: the row has no counts, and the error shows when the
+/// checkpoint is compared or restored.
 fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dyn Fn(Event)) {
     let Ok(history) = History::of(&ground.store, &ground.project) else { return };
     for id in ids {
@@ -187,13 +189,14 @@ fn compare(ground: &Ground, id: CheckpointId, progress: &Progress) -> piton::Res
     Ok(Patch::new(&diff))
 }
 
-/// The checkpoints in which the file changed against the one before, and those that differ in it from what is there now.
+/// Returns the checkpoints in which the file differs from the one before, and those in which it differs from the
+/// current file.
 fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<HashSet<CheckpointId>> {
     let Ground { store, project, settings } = ground;
     let history = History::of(store, project)?;
     let versions = history.versions(path)?;
     let ids: Vec<_> = history.checkpoints().iter().map(|checkpoint| checkpoint.id).collect();
-    // Comparing takes the locks by itself.
+    // `diff` takes the locks itself.
     drop(history);
     let paths = [path.to_vec()];
     let mut seen = HashSet::new();
@@ -244,7 +247,8 @@ fn plan(ground: &Ground, deed: &Deed, progress: &Progress) -> Result<Planned, Tr
     Ok(describe(deed, &prepare(ground, deed, (true, false), progress)?))
 }
 
-/// Does what was agreed to, and nothing else.
+/// Carries out the plan that the user confirmed. Fails with `Busy`, without touching anything, if the plan would be a
+/// different one by then.
 fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<Done, Trouble> {
     let prepared = prepare(ground, &agreed.deed, (false, across), progress)?;
     if describe(&agreed.deed, &prepared) != *agreed {
