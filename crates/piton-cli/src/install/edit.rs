@@ -1,8 +1,8 @@
-//! Our pieces in a configuration of somebody else: putting them in, finding them, taking them out.
+//! Edits of an agent's configuration file: adding our pieces, finding them, removing them.
 //!
-//! - I4. Each edit is made twice, in the text and in the value that it stands for. If the two do not agree, the edit is
-//!   refused: nobody's key is ever changed by a misread line.
-//! - I5. What is not ours is never taken out: ours is known by its command line, not by its place.
+//! - I4. Each edit is made twice, in the text and in the parsed value. If the edited text does not parse to the edited
+//!   value, the edit is refused, so that a misread line never changes another key.
+//! - I5. Only our own entries are removed. They are recognised by their command line, not by their position.
 
 use serde_json::{Map, Value};
 
@@ -11,30 +11,31 @@ use super::shell;
 use super::yaml::Yaml;
 use crate::agents::Agent;
 
-/// How a configuration is written.
+/// File format of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
     Yaml,
 }
 
-/// One thing that an agent's configuration needs.
+/// One entry that an agent's configuration needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
-    /// Where it belongs.
+    /// Keys from the root to the entry, or to the list that holds it.
     pub(crate) keys: Vec<&'static str>,
     pub(crate) what: What,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum What {
-    /// One item of the list at that place.
+    /// One item of the list at the keys.
     Item(Value),
-    /// A value without which the agent reads nothing; whatever is there already will do.
+    /// A value without which the agent ignores the file; an existing value is kept, whatever it is.
     Default(Value),
-    /// One word of the list at that place. It is a name of ours, so that the same word is ours wherever it is from.
+    /// One string in the list at the keys. It is a name of ours, so an equal string counts as ours even if the user
+    /// added it.
     Word(&'static str),
-    /// The value that an older version put at that place, which goes.
+    /// A value that an older version wrote at the keys, which is removed.
     Gone,
 }
 
@@ -45,21 +46,21 @@ pub(crate) enum Config {
     Yaml(Yaml),
 }
 
-/// One command line of ours.
+/// One command line of ours in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ours {
     pub(crate) event: String,
     pub(crate) command: String,
-    /// Its place in the lists that it is in, outermost first.
+    /// Its index in each list that contains it, outermost first.
     pub(crate) at: Vec<usize>,
 }
 
-/// What an edit came to.
+/// Result of an edit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edited {
-    /// The keys that were not there before.
+    /// Paths of the keys that were created.
     pub(crate) made: Vec<Vec<String>>,
-    /// Pieces that were left out: where, and why.
+    /// Pieces that could not be added: the keys, and the reason.
     pub(crate) left: Vec<(String, String)>,
 }
 
@@ -85,7 +86,7 @@ impl Config {
         }
     }
 
-    /// Puts the pieces in. Those that are there already are brought up to date: their command line is, and nothing else.
+    /// Adds the pieces. If one exists already, its command line is updated and nothing else.
     pub(crate) fn install(&mut self, pieces: &[Piece], agent: Agent) -> Result<Edited, String> {
         let mut edited = Edited::default();
         for piece in pieces {
@@ -118,8 +119,8 @@ impl Config {
         Ok(edited)
     }
 
-    /// Takes out everything of ours, wherever it stands. Lists and objects that are empty then go, too, if they are
-    /// among `made`; if nobody knows what was made, all of them do.
+    /// Removes everything of ours, at any position. Lists and objects that become empty are removed as well if they are
+    /// among `made`; all of them if `made` is `None`, i.e. it is not known which we created.
     pub(crate) fn uninstall(
         &mut self,
         pieces: &[Piece],
@@ -137,7 +138,7 @@ impl Config {
             {
                 let list: Vec<_> = steps(&piece.keys).collect();
                 let path: Vec<_> = list.iter().cloned().chain([Step::Item(at)]).collect();
-                // A list that cannot be edited keeps a name that means nothing any more.
+                // If the list cannot be edited, the name stays in it; it has no effect any more.
                 touched.extend(self.remove(&path).is_ok().then_some(list));
             }
         }
@@ -160,7 +161,7 @@ impl Config {
         self.remove_defaults(pieces, made.unwrap_or_default())
     }
 
-    /// What the agent needed to read the file goes, too, if we put it there and nothing else needs it.
+    /// Removes the defaults that we added for the agent to read the file, unless other entries need them.
     fn remove_defaults(&mut self, pieces: &[Piece], made: &[Vec<String>]) -> Result<(), String> {
         let is_needed =
             |piece: &Piece| matches!(piece.what, What::Item(_)) && at(&self.value(), &piece.keys[..1]).is_some();
@@ -178,7 +179,7 @@ impl Config {
         Ok(())
     }
 
-    /// Our command lines in lists, in order.
+    /// Returns our command lines that are items of lists, in order.
     pub(crate) fn our_commands(&self, pieces: &[Piece], agent: Agent) -> Vec<Ours> {
         let value = self.value();
         let is_list = |root: &Vec<Step>| matches!(&root[..], [Step::Key(key)] if key != "quick_commands");
@@ -195,7 +196,7 @@ impl Config {
         paths.map(ours).collect()
     }
 
-    /// Sets what stands at these keys, which may be there or not, and nothing else.
+    /// Sets the value at these keys, which may exist or not. Changes nothing else.
     pub(crate) fn set(&mut self, keys: &[&str], value: &Value) -> Result<(), String> {
         let mut expected = self.value();
         if at(&expected, keys) == Some(value) {
@@ -211,7 +212,7 @@ impl Config {
         })
     }
 
-    /// Makes a section of `key: true`, with what it said as `inner`. Nothing is done where it is no switch.
+    /// Turns `key: true` into a section with that value as `inner`. Does nothing if the value is not a boolean.
     pub(crate) fn expand(&mut self, key: &str, inner: &str) -> Result<(), String> {
         let mut expected = self.value();
         let Some(value @ Value::Bool(_)) = expected.get(key).cloned() else { return Ok(()) };
@@ -222,7 +223,7 @@ impl Config {
         })
     }
 
-    /// Takes out what stands at these keys.
+    /// Removes the value at these keys.
     pub(crate) fn unset(&mut self, keys: &[&str]) -> Result<(), String> {
         self.remove(&steps(keys).collect::<Vec<_>>())
     }
@@ -232,7 +233,8 @@ impl Config {
         at(&self.value(), keys)?.as_array()?.iter().position(|item| item == word)
     }
 
-    /// Removes the member at `keys` if its command line is ours, and the sections that are empty then: Hermes fails on those.
+    /// Removes the member at `keys` if its command line is ours, and the sections that become empty: Hermes fails on
+    /// empty ones.
     fn remove_member_of_ours(&mut self, keys: &[&str], agent: Agent) -> Result<(), String> {
         if !self.has_member_of_ours(keys, agent) {
             return Ok(());
@@ -254,7 +256,8 @@ impl Config {
         at(&self.value(), keys).and_then(command_of).is_some_and(|line| shell::is_ours(line, agent))
     }
 
-    /// The keys at which an older version left something, or where a word is missing that this one needs.
+    /// Returns the keys at which an older version left an entry, or at which a string is missing that this version
+    /// needs.
     pub(crate) fn outdated(&self, pieces: &[Piece], agent: Agent) -> Vec<String> {
         let is_outdated = |piece: &&Piece| match piece.what {
             What::Gone => self.has_member_of_ours(&piece.keys, agent),
@@ -264,12 +267,13 @@ impl Config {
         pieces.iter().filter(is_outdated).map(|piece| piece.keys.join(".")).collect()
     }
 
-    /// One piece of ours to be removed: an item, a handler among others in an item, or a member of an older version.
+    /// Returns the path of one entry of ours to remove: an item, a handler among others in an item, or a member written
+    /// by an older version.
     fn find_ours(&self, pieces: &[Piece], agent: Agent) -> Option<Vec<Step>> {
         let value = self.value();
         let command = roots(pieces).iter().find_map(|root| paths_of_ours(&value, root, agent).pop())?;
         let mut path = command[..command.len() - 1].to_vec();
-        // A group that holds nothing but this handler goes as a whole.
+        // A group without any other handler is removed as a whole.
         if let [.., Step::Key(key), Step::Item(_)] = &path[..]
             && key == "hooks"
             && path.len() >= 3
@@ -281,7 +285,7 @@ impl Config {
         Some(path)
     }
 
-    /// Where the command lines of ours stand in the list at `keys`, those for the same event only.
+    /// Returns the paths of our command lines in the list at `keys`, for the same event as `item` only.
     fn ours_at(&self, keys: &[&str], item: &Value, agent: Agent) -> Vec<Vec<Step>> {
         let value = self.value();
         let paths = paths_of_ours(&value, &steps(keys).collect::<Vec<_>>(), agent);
@@ -292,14 +296,14 @@ impl Config {
         paths.into_iter().filter(is_same).collect()
     }
 
-    /// Gives our items the command line of this one. Where that cannot be spliced in (a text that was folded over
-    /// lines, say), they go, and it comes.
+    /// Updates our items to the command line of this one. If it cannot be spliced in (a text folded over several lines,
+    /// say), they are removed and this item is added.
     fn bring_up_to_date(&mut self, ours: &[Vec<Step>], keys: &[&str], item: &Value) -> Result<(), String> {
         let mut edited = self.clone();
         if let Err(why) = edited.set_commands(ours, command_of(item).unwrap_or_default()) {
             edited = self.clone();
             for path in ours.iter().rev() {
-                // An item of others may be around it.
+                // The command line is nested in an item that may hold other handlers: it must not be removed.
                 if path.len() > keys.len() + 2 {
                     return Err(why);
                 }
@@ -367,13 +371,15 @@ impl Config {
         })
     }
 
-    /// Returns whether both say the same, however they say it. An empty list or object in block form is nothing at all in YAML.
+    /// Returns true if both parse to the same value. Empty lists and objects are ignored: in block form, YAML cannot
+    /// express them.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn says_the_same(&self, other: &Self) -> bool {
         without_empty(self.value()) == without_empty(other.value())
     }
 
-    /// I4. An empty list or object in block form is nothing at all in YAML.
+    /// I4. Applies an edit. Fails without a change if the edited text does not parse to `expected`. For YAML, empty lists
+    /// and objects are ignored: in block form, it cannot express them.
     fn checked<T>(&mut self, expected: &Value, edit: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let mut edited = self.clone();
         let done = edit(&mut edited)?;
@@ -405,7 +411,8 @@ fn steps<S: AsRef<str>>(keys: &[S]) -> impl Iterator<Item = Step> {
     keys.iter().map(|key| Step::Key(key.as_ref().to_owned()))
 }
 
-/// The places that our pieces are in: the section of a list, so that lists of an older version are found, too.
+/// Returns the paths below which our pieces are: for list items the top-level section, so that lists written by an
+/// older version are found, too.
 fn roots(pieces: &[Piece]) -> Vec<Vec<Step>> {
     let mut roots: Vec<Vec<Step>> = Vec::new();
     for piece in pieces {
@@ -418,7 +425,7 @@ fn roots(pieces: &[Piece]) -> Vec<Vec<Step>> {
     roots
 }
 
-/// Where below `root` a command line of ours stands, in order.
+/// Returns the paths of our command lines below `root`, in order.
 fn paths_of_ours(value: &Value, root: &[Step], agent: Agent) -> Vec<Vec<Step>> {
     fn walk(value: &Value, path: &mut Vec<Step>, agent: Agent, found: &mut Vec<Vec<Step>>) {
         match value {
@@ -451,7 +458,7 @@ fn paths_of_ours(value: &Value, root: &[Step], agent: Agent) -> Vec<Vec<Step>> {
     found
 }
 
-/// The command line of an item: its own, or that of its only handler.
+/// Returns the command line of an item: its own, or that of its first handler.
 fn command_of(item: &Value) -> Option<&str> {
     item["command"].as_str().or_else(|| item["hooks"][0]["command"].as_str())
 }
@@ -478,7 +485,7 @@ fn at_mut<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a mut Value> {
     keys.iter().try_fold(value, |value, key| value.get_mut(key))
 }
 
-/// Puts a value at a place, with the objects that lead there.
+/// Sets the value at these keys, creating the objects on the way.
 pub(crate) fn put(root: &mut Value, keys: &[&str], value: Value) {
     let Some((key, inner)) = keys.split_first() else {
         *root = value;

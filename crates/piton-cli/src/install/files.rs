@@ -1,7 +1,8 @@
-//! Reading and replacing the files of agents.
+//! Reading and replacing configuration files of agents.
 //!
-//! - I6. A file holds its old bytes or its new ones, never a mixture and never nothing, whenever the power goes.
-//! - I7. Mode and owner stay; a link stays a link, and what it leads to is replaced.
+//! - I6. A file has either its old contents or its new ones, even after a power failure: never a mixture, never
+//!   nothing.
+//! - I7. Mode and owner are preserved. A symbolic link stays one, and its target is replaced.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -11,14 +12,15 @@ use std::path::{Path, PathBuf};
 use piton::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 
-/// A configuration that is larger is none.
+/// Larger files are refused: they cannot be configurations.
 const BYTES_MAX: u64 = 16 << 20;
-/// What a temporary file of ours begins with.
+/// Prefix of our temporary files.
 const TEMP_PREFIX: &str = ".piton-tmp-";
 
-/// The text of a file, `None` where there is none.
+/// Returns the text of a file; `None` if it does not exist. Fails if it is not a regular file, is too large or is not
+/// UTF-8.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
-    // A FIFO is not waited for: it is refused.
+    // Do not block on a FIFO: it is refused below.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(nonblocking).open(path);
     let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
@@ -44,7 +46,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Where a file really is: a link is followed, so that it stays one.
+/// Resolves a symbolic link, so that its target is replaced and not the link.
 fn real_path(path: &Path) -> Result<PathBuf> {
     match fs::symlink_metadata(path) {
         Ok(stat) if stat.is_symlink() => fs::canonicalize(path).map_err(|error| {
@@ -55,7 +57,7 @@ fn real_path(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Replaces a file as a whole, or makes it with `mode`, and the directories around it where they are missing.
+/// Replaces the contents of a file atomically. Creates it with `mode`, and missing directories above it.
 pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let real = real_path(path)?;
     let dir = real.parent().unwrap_or(Path::new("/"));
@@ -84,13 +86,13 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     sync_dir(dir)
 }
 
-/// The mode of a directory that is made for a file of this mode.
+/// Returns the mode for a directory that is created for a file of this mode.
 fn dir_mode(mode: u32) -> u32 {
     if mode & 0o077 == 0 { 0o700 } else { 0o755 }
 }
 
-/// Whoever changes what it has read holds this from before it reads until it has written: the directory of the file, locked.
-/// It is made where it is missing, for a file of this mode. Lasts until it is dropped.
+/// Locks the directory of a file, until the result is dropped. A process that changes a file holds this lock from
+/// before it reads until after it writes. A missing directory is created, with a mode that fits a file of this mode.
 pub(crate) fn lock_around(path: &Path, mode: u32) -> Result<File> {
     let real = real_path(path)?;
     let dir = real.parent().unwrap_or(Path::new("/"));
@@ -99,8 +101,8 @@ pub(crate) fn lock_around(path: &Path, mode: u32) -> Result<File> {
     locked.map_err(|error| Error::io("lock", dir, error))
 }
 
-/// Removes what a killed process left. Nobody else is at work here: whoever writes holds the lock of the directory, or that of
-/// the records where it writes those.
+/// Removes temporary files of killed processes. No other process can be using them: every writer holds the lock of the
+/// directory, or that of the records when it writes those.
 fn sweep(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
@@ -109,7 +111,7 @@ fn sweep(dir: &Path) {
     }
 }
 
-/// Removes a file; one that is not there is fine.
+/// Removes a file; succeeds if it does not exist.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
@@ -117,7 +119,7 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes the bytecode that Python made of a source file which is gone: `__pycache__/NAME.*.pyc` beside it.
+/// Removes the bytecode that Python compiled from a deleted source file: `__pycache__/NAME.*.pyc` next to it.
 pub(crate) fn remove_bytecode(source: &Path) {
     let Some(name) = source.file_name().and_then(|name| name.to_str()?.strip_suffix(".py")) else { return };
     let cache = source.with_file_name("__pycache__");
@@ -128,23 +130,23 @@ pub(crate) fn remove_bytecode(source: &Path) {
         let made = entry.file_name();
         let made = made.to_str().and_then(|made| made.strip_prefix(name)?.strip_prefix('.')?.strip_suffix(".pyc"));
         if made.is_some() {
-            // A file that stays keeps its directory, and nothing else.
+            // Best effort: a file that cannot be removed only keeps its directory.
             let _ = fs::remove_file(entry.path());
         }
     }
     let _ = fs::remove_dir(cache);
 }
 
-/// Removes those directories that hold nothing, the innermost first.
+/// Removes those of the directories that are empty, the innermost first.
 pub(crate) fn remove_empty(mut dirs: Vec<PathBuf>) {
     dirs.sort_by_key(|dir| std::cmp::Reverse(dir.components().count()));
     for dir in dirs {
-        // One that holds something, or is gone, is as it should be.
+        // Fails if it is not empty or does not exist, which is fine.
         let _ = fs::remove_dir(dir);
     }
 }
 
-/// The directories around a file that are missing, outermost first.
+/// Returns the missing directories above a file, outermost first.
 pub(crate) fn missing_dirs(path: &Path) -> Result<Vec<PathBuf>> {
     let mut missing = Vec::new();
     for dir in path.ancestors().skip(1) {
@@ -158,7 +160,7 @@ pub(crate) fn missing_dirs(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Makes a directory and those around it that are missing.
+/// Creates a directory and the missing ones above it.
 pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<()> {
     for dir in missing_dirs(&dir.join("file"))? {
         match fs::DirBuilder::new().mode(mode).create(&dir) {
@@ -175,7 +177,7 @@ fn sync_dir(dir: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
 }
 
-/// SHA-256 in hexadecimal digits.
+/// Returns the SHA-256 in hexadecimal digits.
 pub(crate) fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,7 +1,6 @@
-//! Calling a hook as its agent would, and looking at what came of it.
+//! Test of a hook: calls it as its agent would, and checks the result.
 //!
-//! The event is made up, and so are its project and its base: both are in a temporary directory, and nothing of the
-//! user's is touched.
+//! The event is synthetic, and its project and base are in a temporary directory: no file of the user is touched.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,10 +16,11 @@ use super::setup::{self, TIMEOUT_SECS};
 use super::shell;
 use crate::agents::Agent;
 
-/// How often a child is asked whether it has ended.
+/// Interval at which the child process is polled.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Calls the hook of an agent with a prompt. `Err` says what is wrong.
+/// Calls the hook of an agent with a prompt, and returns the time that it took. Fails with a message if the hook fails,
+/// answers anything that would stop the agent, or takes no checkpoint.
 pub(crate) fn fire(agent: Agent, command: &str) -> Result<Duration, String> {
     let temp = tempfile::Builder::new().prefix("piton-doctor-").tempdir();
     let temp = temp.map_err(|error| format!("there is no temporary directory: {error}"))?;
@@ -52,7 +52,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Returns whether every agent would go on after it.
+    /// Fails with a message if any agent would not continue after this answer.
     fn check(&self) -> Result<(), String> {
         if self.code != Some(0) {
             let how = self.code.map_or("was killed".to_owned(), |code| format!("ended with code {code}"));
@@ -80,7 +80,7 @@ fn first_line(text: &str) -> &str {
 
 fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<Answer, String> {
     let mut command = match agent {
-        // No shell in between.
+        // These run the command without a shell.
         Agent::Hermes | Agent::Opencode => {
             let words = shell::words(line).ok_or("its quotes do not end")?;
             let (program, args) = words.split_first().ok_or("it is empty")?;
@@ -98,7 +98,7 @@ fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<Answer,
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
     let text = payload(agent, project).to_string();
-    // One that does not read its input is seen by what it answers.
+    // A hook that does not read its input is detected by its answer.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let code = wait(&mut child)?;
@@ -116,7 +116,7 @@ fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String>
     })
 }
 
-/// The exit code, if there is one; the agent's patience is ours.
+/// Returns the exit code; `None` if a signal ended the process. Kills it after the timeout that agents get.
 fn wait(child: &mut Child) -> Result<Option<i32>, String> {
     let deadline = Instant::now() + Duration::from_secs(TIMEOUT_SECS);
     loop {
@@ -132,7 +132,7 @@ fn wait(child: &mut Child) -> Result<Option<i32>, String> {
     }
 }
 
-/// A prompt as the agent would tell of it.
+/// Returns a prompt event in the format of the agent.
 fn payload(agent: Agent, project: &Path) -> Value {
     let dir = project.to_string_lossy();
     let event = setup::prompt_event(agent);

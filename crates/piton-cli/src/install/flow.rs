@@ -1,19 +1,19 @@
-//! Where things stand in a YAML value in braces or brackets. Quotes and comments are skipped, nothing is read: whoever
-//! splices at these places parses the result, as in `yaml`.
+//! Offsets in a YAML flow collection, i.e. a value in braces or brackets. The scanner skips quotes and comments, but
+//! does not validate: callers that splice text at these offsets parse the result, as in `yaml`.
 
 use std::ops::Range;
 
-/// A value in braces or brackets that a text begins with.
+/// The flow collection at the beginning of a text.
 pub(super) struct Flow<'a> {
     text: &'a str,
-    /// Its members or items, without the space and the comments around them.
+    /// Its members or items, without surrounding space and comments.
     parts: Vec<Range<usize>>,
-    /// Where it ends.
+    /// Offset of its end.
     pub(super) end: usize,
 }
 
 impl<'a> Flow<'a> {
-    /// `None` if it is never closed.
+    /// Returns `None` if the collection is not closed.
     pub(super) fn new(text: &'a str) -> Option<Self> {
         let (mut parts, mut part, mut depth, mut at) = (Vec::new(), None::<Range<usize>>, 1, 1);
         loop {
@@ -36,7 +36,7 @@ impl<'a> Flow<'a> {
                         ']' | '}' => depth - 1,
                         _ => depth,
                     };
-                    // Within a word it is only an apostrophe.
+                    // Within a word, a quote is an apostrophe.
                     let is_quote = matches!(c, '"' | '\'') && (before.is_whitespace() || "[{,:".contains(before));
                     let length = if is_quote { quoted(rest)? } else { c.len_utf8() };
                     part.get_or_insert(at..at).end = at + length;
@@ -47,8 +47,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Where the value of a member stands, and the text that makes it say `value`: the member is added behind the last
-    /// one where it is missing.
+    /// Returns the range of a member's value, and the text to replace it with so that it has this value. If the member
+    /// is missing, the range is empty and after the last member, and the text adds the member.
     pub(super) fn member(&self, key: &str, value: &str) -> (Range<usize>, String) {
         let names = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
         let there = self.parts.iter().rev().find_map(|part| {
@@ -68,7 +68,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// How long the quoted text is that a text begins with.
+/// Returns the length of the quoted string at the beginning of a text; `None` if it is not terminated.
 fn quoted(text: &str) -> Option<usize> {
     let quote = text.chars().next()?;
     let mut chars = text.char_indices().skip(1).peekable();

@@ -1,17 +1,17 @@
-//! Editing JSON that belongs to somebody else: text in, text out, and nothing but our piece differs.
+//! Editing of JSON with comments, as text: only our entry changes.
 //!
-//! Comments, trailing commas, odd spacing, a byte order mark and either kind of line end stay as they are. The scanner
-//! finds where each value stands; an edit splices text at those places. It is strict otherwise: what no agent would
-//! read is an error here, too.
+//! Comments, trailing commas, spacing, a byte order mark and the kind of line end are preserved. The scanner finds the
+//! offsets of each value; an edit splices text at these offsets. Otherwise the parser is strict: text that no agent
+//! would accept is an error here, too.
 //!
-//! - I9. [`Document::push`] followed by [`Document::remove`] of what was pushed gives back the very text, if the list
-//!   held something before.
+//! - I9. [`Document::push`] followed by [`Document::remove`] of the pushed item restores the exact text, if the list
+//!   was not empty before.
 
 use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-/// Deeper nesting is refused: the scanner calls itself.
+/// Maximum depth of nesting: the scanner is recursive.
 const DEPTH_MAX: usize = 100;
 
 /// One step of a path into a document.
@@ -21,11 +21,11 @@ pub(crate) enum Step {
     Item(usize),
 }
 
-/// A text and where its values stand.
+/// A text with the offsets of its values.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
     text: String,
-    /// `None` where there is nothing but space and comments.
+    /// `None` if the text has only space and comments.
     root: Option<Node>,
 }
 
@@ -52,7 +52,7 @@ struct Member {
 impl Node {
     fn value(&self) -> Value {
         match &self.kind {
-            // A key that comes twice counts as it does for everybody else: the last one wins.
+            // Of duplicate keys the last one counts, as in other parsers.
             Kind::Object(members) => {
                 Value::Object(members.iter().map(|member| (member.key.clone(), member.value.value())).collect())
             }
@@ -61,7 +61,7 @@ impl Node {
         }
     }
 
-    /// Where each of its members, from the key on, or items stands.
+    /// Returns the ranges of its members, including their keys, or of its items.
     fn parts(&self) -> Vec<Range<usize>> {
         match &self.kind {
             Kind::Object(members) => members.iter().map(|member| member.start..member.value.span.end).collect(),
@@ -72,7 +72,7 @@ impl Node {
 }
 
 impl Document {
-    /// Reads a text; `Err` says what is wrong and where.
+    /// Parses a text. Fails with a message that names the line and column.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut scanner = Scanner { text, at: 0 };
         scanner.at = text.len() - text.trim_start_matches('\u{feff}').len();
@@ -85,7 +85,7 @@ impl Document {
         Ok(Self { text: text.to_owned(), root })
     }
 
-    /// Reads the value that a text begins with, and says where it ends.
+    /// Parses the value at the beginning of a text, and returns its end.
     pub(super) fn parse_prefix(text: &str) -> Result<(Self, usize), String> {
         let mut scanner = Scanner { text, at: 0 };
         let root = scanner.node(0)?;
@@ -97,13 +97,13 @@ impl Document {
         &self.text
     }
 
-    /// What it says, without how.
+    /// Returns the parsed value; `Null` for an empty document.
     pub(super) fn value(&self) -> Value {
         self.root.as_ref().map_or(Value::Null, Node::value)
     }
 
-    /// Adds an item to the list that `keys` lead to, making the objects and the list where they are missing. Returns
-    /// how many of the keys were there.
+    /// Appends an item to the list at `keys`, creating missing objects and the list. Returns how many of the keys
+    /// existed.
     pub(super) fn push(&mut self, keys: &[&str], item: &Value) -> Result<usize, String> {
         let found = self.descend(keys)?;
         match keys[found..].split_first() {
@@ -116,8 +116,8 @@ impl Document {
         Ok(found)
     }
 
-    /// Adds a member, making the objects around it where they are missing. Returns how many of the keys were there; all
-    /// of them means that nothing was done.
+    /// Adds a member, creating missing objects above it. Returns how many of the keys existed; if all of them did,
+    /// nothing is changed.
     pub(super) fn set_default(&mut self, keys: &[&str], value: &Value) -> Result<usize, String> {
         let found = self.descend(keys)?;
         if let Some((key, inner)) = keys[found..].split_first() {
@@ -126,13 +126,13 @@ impl Document {
         Ok(found)
     }
 
-    /// Puts another value where a scalar is.
+    /// Replaces a scalar by another value.
     pub(super) fn replace_scalar(&mut self, path: &[Step], value: &Value) -> Result<(), String> {
         let node = self.node_at(path).ok_or("the value is not there")?;
         self.splice(&[(node.span.clone(), value.to_string())])
     }
 
-    /// Takes out a member or an item, with the comma that goes with it.
+    /// Removes a member or an item, and its comma.
     pub(super) fn remove(&mut self, path: &[Step]) -> Result<(), String> {
         let (last, around) = path.split_last().ok_or("the whole document is not ours")?;
         let parent = self.node_at(around).ok_or("the value is not there")?;
@@ -146,18 +146,18 @@ impl Document {
         let Range { start, end } = parts[at].clone();
         let comma_after = self.comma_after(end);
         let end = comma_after.map_or(end, |comma| comma + 1);
-        // The space before it goes, too, unless the rest of its line would then stand behind a comment.
+        // Remove the space before it, too, unless the rest of its line would then become part of a line comment.
         let space = self.text[..start].trim_end().len();
         let trivia = parts[..at].last().map_or(parent.span.start + 1, |before| before.end)..start;
         let is_end_of_line = self.text[end..].trim_start_matches([' ', '\t', '\r']).starts_with('\n');
         let from = if is_end_of_line || !self.ends_in_line_comment(trivia) { space } else { start };
         let mut cuts = vec![(from..end, String::new())];
         if comma_after.is_none() && at > 0 {
-            // The comma before it separated the two; it was the last.
+            // It was the last one: remove the comma that separated it from the one before.
             let comma = self.comma_after(parts[at - 1].end).ok_or("a comma is missing")?;
             cuts.insert(0, (comma..comma + 1, String::new()));
         } else if parts.len() == 1 {
-            // Nothing is left: the closing bracket comes back to the opening one, unless there is a comment in between.
+            // The collection becomes empty: remove the space inside, unless there is a comment.
             let inner = parent.span.start + 1..parent.span.end - 1;
             if self.text[inner.start..start].trim().is_empty() && self.text[end..inner.end].trim().is_empty() {
                 cuts = vec![(inner, String::new())];
@@ -166,7 +166,7 @@ impl Document {
         self.splice(&cuts)
     }
 
-    /// Returns how many of the keys lead somewhere. What they lead to must be objects, and a list at the end.
+    /// Returns how many of the keys exist. Fails if one of them is looked up in a value that is not an object.
     fn descend(&self, keys: &[&str]) -> Result<usize, String> {
         let Some(mut node) = self.root.as_ref() else { return Ok(0) };
         for (depth, key) in keys.iter().enumerate() {
@@ -195,7 +195,7 @@ impl Document {
         (self.text.as_bytes().get(scanner.at) == Some(&b',')).then_some(scanner.at)
     }
 
-    /// Adds a member (or, without a key, an item) behind the last one of the collection that `keys` lead to.
+    /// Adds a member (or an item, if there is no key) after the last one of the collection at `keys`.
     fn insert(&mut self, keys: &[&str], key: Option<&str>, value: &Value) -> Result<(), String> {
         let style = Style::of(&self.text);
         let Some(root) = &self.root else {
@@ -219,7 +219,7 @@ impl Document {
         let (gap, text) = if is_one_line {
             (if parts.is_empty() || style.is_tight { String::new() } else { " ".to_owned() }, style.compact(value))
         } else {
-            // As the last one stands, if it stands on a line of its own.
+            // Indented as the last one, if that is on a line of its own.
             let last = parts.last().map(|last| self.text[..last.start].rsplit('\n').next().unwrap_or_default());
             let inner = match last {
                 Some(indent) if indent.trim_matches([' ', '\t']).is_empty() => indent.to_owned(),
@@ -262,7 +262,7 @@ impl Document {
         }
     }
 
-    /// Returns whether the last thing in a stretch of space, commas and comments is a comment that only a line end ends.
+    /// Returns true if the last token in a range of space, commas and comments is a line comment.
     fn ends_in_line_comment(&self, trivia: Range<usize>) -> bool {
         let mut rest = self.text[trivia].trim_start();
         let mut is_line = false;
@@ -278,7 +278,7 @@ impl Document {
         is_line
     }
 
-    /// Where a comment on the same line ends, which belongs to what is before it.
+    /// Returns the end of a comment that follows on the same line, which belongs to the value before it.
     fn end_of_line_comment(&self, at: usize) -> usize {
         let line = self.text[at..].split(['\r', '\n']).next().unwrap_or_default();
         let mut rest = line.trim();
@@ -289,7 +289,7 @@ impl Document {
         if rest.is_empty() || rest.starts_with("//") { at + line.trim_end().len() } else { at }
     }
 
-    /// The space that the line of `at` begins with.
+    /// Returns the indentation of the line at offset `at`.
     fn indent_of(&self, at: usize) -> &str {
         let line = self.text[..at].rfind('\n').map_or(0, |end| end + 1);
         let rest = self.text[line..at].trim_start_matches('\u{feff}');
@@ -311,7 +311,7 @@ impl Document {
     }
 }
 
-/// The value inside of objects with these keys.
+/// Returns the value nested in objects with these keys.
 pub(super) fn wrapped(keys: &[&str], value: Value) -> Value {
     keys.iter().rev().fold(value, |value, key| Value::Object(Map::from_iter([((*key).to_owned(), value)])))
 }
@@ -320,11 +320,11 @@ fn shown(keys: &[&str]) -> String {
     if keys.is_empty() { "the document".to_owned() } else { format!("`{}`", keys.join(".")) }
 }
 
-/// How a text is laid out.
+/// Indentation, line ends and spacing of a text.
 struct Style {
     unit: String,
     line_end: &'static str,
-    /// No space after a colon.
+    /// True if there is no space after a colon.
     is_tight: bool,
 }
 
@@ -340,13 +340,13 @@ impl Style {
                 (is_wanted(rest) && rest.len() < line.len()).then(|| line[..line.len() - rest.len()].to_owned())
             })
         };
-        // A key shows it best.
+        // Lines with a key are the best sample; otherwise use any indented line.
         let indented = indented(|rest| rest.starts_with('"')).or_else(|| indented(|rest| !rest.is_empty()));
         let is_tight = text.contains("\":") && !text.contains("\": ");
         Self { unit: indented.unwrap_or_else(|| "  ".to_owned()), line_end, is_tight }
     }
 
-    /// Over several lines, as `serde_json` does, in this style.
+    /// Formats a value on several lines like `serde_json`, in this style.
     fn render(&self, value: &Value) -> String {
         let mut bytes = Vec::new();
         let formatter = serde_json::ser::PrettyFormatter::with_indent(self.unit.as_bytes());
@@ -360,7 +360,7 @@ impl Style {
     }
 }
 
-/// On one line, with a space after commas and colons.
+/// Formats a value on one line, with a space after commas and colons.
 pub(super) fn spaced(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(spaced).collect::<Vec<_>>().join(", ")),
@@ -391,7 +391,7 @@ impl Scanner<'_> {
         format!("line {line}, column {column}: expected {expected}, but found {found}")
     }
 
-    /// Spaces and comments.
+    /// Skips space and comments.
     fn skip_trivia(&mut self) -> Result<(), String> {
         loop {
             let rest = &self.text[self.at..];
@@ -422,7 +422,7 @@ impl Scanner<'_> {
                 let word = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
                 let value = match serde_json::from_str(word) {
                     Ok(value) => value,
-                    // Too large for us to count with is good enough to be left as it is.
+                    // A number out of range is kept as text: it is left as it is.
                     Err(error) if error.to_string().contains("out of range") => Value::from(word),
                     Err(_) => return Err(self.wrong("a value")),
                 };

@@ -72,7 +72,7 @@ fn the_last_of_two_keys_is_the_one_that_counts() {
     assert_eq!(document.text(), r#"{"a": {"b": [1]}, "a": {"b": [2]}}"#);
 }
 
-/// Space and comments, as people leave them.
+/// Space and comments in all variants.
 fn trivia() -> impl Strategy<Value = String> {
     let part = prop_oneof![
         5 => Just(String::new()),
@@ -85,7 +85,7 @@ fn trivia() -> impl Strategy<Value = String> {
     proptest::collection::vec(part, 0..3).prop_map(|parts| parts.concat())
 }
 
-/// A text, with lists and objects that may end in a comma.
+/// A JSON text, whose lists and objects may end in a comma.
 fn text() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![Just("1".to_owned()), Just("\"x \\\" //\"".to_owned()), Just("null".to_owned())];
     leaf.prop_recursive(4, 24, 4, |inner| {
@@ -108,7 +108,7 @@ fn join(open: char, close: char) -> impl Fn((Vec<String>, bool, String)) -> Stri
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// I9, and nothing else changes what it means.
+    /// I9. The push itself changes nothing in the value but the list.
     #[test]
     fn what_is_pushed_and_removed_leaves_the_very_text(list in text(), rest in text(), gap in trivia()) {
         let whole = format!("{gap}{{{gap}\"z\":{rest},{gap}\"list\":{list}{gap}}}{gap}");

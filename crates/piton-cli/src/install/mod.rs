@@ -1,12 +1,12 @@
-//! Hooking agents up to piton, and taking it back: plan, then carry out.
+//! Installing hooks for agents, and uninstalling them: plan, then carry out.
 //!
-//! A plan is made for all agents before anything is changed; one configuration that cannot be edited refuses all. It is
-//! plain data: which file changes from what to what. A dry run prints it and stops.
+//! The plan for all agents is made before anything is changed; one configuration that cannot be edited refuses all. The
+//! plan is plain data: for each file, its text before and after. A dry run prints it and stops.
 //!
-//! - I1. Installing and then uninstalling gives back the very bytes, unless somebody changed the file in between; then
-//!   just our pieces are taken out.
-//! - I2. A file that is not ours is never overwritten or removed. Of one that is changed, a copy is kept first.
-//! - I3. Doing it again changes nothing.
+//! - I1. Installing and then uninstalling restores the exact bytes, unless the file was changed in between; then only
+//!   our entries are removed.
+//! - I2. A file that is not ours is never overwritten or removed. Before a file is changed, a copy of it is kept.
+//! - I3. Repeating an installation changes nothing.
 
 pub(crate) mod edit;
 pub(crate) mod files;
@@ -34,38 +34,38 @@ use self::record::{Before, Changed, Record, Records};
 use self::setup::{ConfigFile, OwnFile, Setup, Whose};
 use crate::agents::Agent;
 
-/// One file from what to what.
+/// Change of one file.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) path: PathBuf,
     pub(crate) before: Option<String>,
     pub(crate) after: Option<String>,
-    /// What is remembered of it; nothing where it is forgotten, or was never about an agent.
+    /// The record of the change; `None` if there is none, as for piton's own configuration.
     remember: Option<Changed>,
-    /// The copy that is kept of it.
+    /// Path of the copy of the old contents.
     pub(crate) copy: Option<PathBuf>,
 }
 
-/// Something that was not done, and why.
+/// Something that was left undone, and the reason.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) what: String,
     pub(crate) why: String,
 }
 
-/// What is to be done for one agent.
+/// Changes for one agent.
 #[derive(Debug)]
 pub(crate) struct AgentPlan {
     pub(crate) agent: Agent,
     pub(crate) changes: Vec<Change>,
     pub(crate) left: Vec<Left>,
-    /// Hooks of ours were there before.
+    /// True if hooks of ours were installed before.
     pub(crate) was_there: bool,
-    /// Files that were installed and are not any more, one way or the other.
+    /// Files whose records are dropped, whether they are removed or left in place.
     forget: Vec<PathBuf>,
 }
 
-/// Plans against the files as they are and as the plan leaves them.
+/// Makes plans, on top of the files as changed by the plans before.
 pub(crate) struct Planner<'a> {
     records: &'a Records,
     whose: Whose,
@@ -222,8 +222,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Returns whether a file is one that we wrote and that is unchanged. One that an agent runs is ours by its mark alone: a changed
-/// one must not stay behind or stand in the way.
+/// Returns true if a file is one that we wrote and is unchanged. A file that the agent runs is recognised by its mark
+/// alone: a modified one must neither be left behind nor prevent an installation.
 fn is_ours(file: &OwnFile, text: &str, known: Option<&Changed>) -> bool {
     let is_unchanged = text == file.text
         || file.older.contains(&text)
@@ -231,7 +231,7 @@ fn is_ours(file: &OwnFile, text: &str, known: Option<&Changed>) -> bool {
     is_unchanged || text.contains(file.mark) && (file.is_needed || known.is_none())
 }
 
-/// Nothing is left but what we put there for the agent to read the file at all.
+/// Returns true if only the defaults are left that we added for the agent to read the file.
 fn is_bare(value: &Value, file: &ConfigFile) -> bool {
     let is_default = |(key, value): (&String, &Value)| {
         file.pieces
@@ -259,7 +259,7 @@ fn refused(file: &ConfigFile, action: &str, why: &str) -> Error {
     Error::new(ErrorKind::Invalid, action).with_path(&file.path).because(why.to_owned()).with_hint(hint)
 }
 
-/// Changes one file, after keeping a copy of what it was. Declines if it is not as the plan saw it.
+/// Changes one file. Fails with `Busy` if it is not as the plan saw it.
 pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()> {
     let _alone = files::lock_around(&change.path, mode)?;
     if files::read(&change.path)? != change.before {
@@ -275,7 +275,7 @@ pub(crate) fn apply(change: &Change, records: &Records, mode: u32) -> Result<()>
             (&change.after, change.remember.as_ref().and_then(|known| known.before.as_ref()))
             && record::copy_name(&change.path, after) == *name
         {
-            // The file is again what the copy is.
+            // The file has the contents of the copy again.
             records.drop_copy(name);
         }
     })
@@ -290,7 +290,7 @@ pub(crate) fn carry_out(plan: &mut AgentPlan, records: &Records, whose: &Whose, 
         if let Some(before) = &change.before
             && known.is_none_or(|known| known.after != files::sum(before.as_bytes()))
         {
-            // What is there is not just what we left: it may be wanted again.
+            // The file is not as we left it: the user may want these contents again.
             change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));
         }
         if is_install && let Some(remember) = &change.remember {

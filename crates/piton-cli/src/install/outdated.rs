@@ -1,4 +1,4 @@
-//! Finding what an older version installed and this one does otherwise. Read only.
+//! Detects files and entries that an older version installed and this version replaces. Read only.
 
 use std::fs;
 use std::time::UNIX_EPOCH;
@@ -8,7 +8,8 @@ use super::files;
 use super::setup::{OwnFile, Setup};
 use crate::agents::Agent;
 
-/// Returns what is outdated, in words: command files of an older version, and pieces that this version does without.
+/// Returns messages about command files of an older version, and about configuration entries that differ from those of
+/// this version.
 pub(crate) fn outdated(agent: Agent, setup: &Setup) -> Vec<String> {
     let mut found = Vec::new();
     for file in setup.files.iter().filter(|file| !file.is_needed) {
@@ -28,7 +29,8 @@ pub(crate) fn outdated(agent: Agent, setup: &Setup) -> Vec<String> {
     found
 }
 
-/// Returns the time at which the newest command file of an agent was written, in seconds; `None` if there is none.
+/// Returns the modification time of the newest command file of an agent, in seconds since the epoch; `None` if there is
+/// none.
 pub(crate) fn written_secs(setup: &Setup) -> Option<i64> {
     let written = |file: &OwnFile| {
         let modified = fs::metadata(&file.path).and_then(|stat| stat.modified()).ok()?;
@@ -37,7 +39,7 @@ pub(crate) fn written_secs(setup: &Setup) -> Option<i64> {
     setup.files.iter().filter(|file| !file.is_needed).filter_map(written).max()
 }
 
-/// A text without the line that names this program by its path.
+/// Returns the lines of a text without the one that holds the path of this program.
 fn same_for_all(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with("COMMAND = ")).collect()
 }

@@ -1,9 +1,9 @@
-//! What was installed, as it is remembered in the store: `installs/<agent>.json`, and copies of what was changed.
+//! Records of installations in the store: `installs/<agent>.json`, and copies of the files that were changed.
 //!
-//! - I8. A copy is on the disk before the record that names it, and the record before the change that it is about. So a
-//!   crash leaves at worst a record of a change that was not made, which the sum of the file tells.
+//! - I8. A copy is on the disk before the record that names it, and the record before the change that it describes. So
+//!   a crash leaves at worst a record of a change that was not made, which the checksum of the file reveals.
 //!
-//! All of it may be lost: then our pieces are found by their command lines, and taken out one by one.
+//! All of it may be lost: then our entries are found by their command lines, and removed one by one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,60 +15,61 @@ use serde::{Deserialize, Serialize};
 use super::files;
 use crate::agents::Agent;
 
-/// One installation: an agent, of the user or in one project.
+/// One installation: of an agent, for the user or in one project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) agent: String,
-    /// The project; none for the user.
+    /// Root of the project; `None` for an installation for the user.
     pub(crate) project: Option<PathBuf>,
     pub(crate) files: Vec<Changed>,
 }
 
-/// One file that was changed or made.
+/// One file that was changed or created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Changed {
     pub(crate) path: PathBuf,
-    /// SHA-256 of it afterwards.
+    /// SHA-256 of the file after the change.
     pub(crate) after: String,
-    /// What it was before: nothing, or a copy. `None` where it held pieces of ours already.
+    /// State of the file before the change. `None` if it contained entries of ours already.
     pub(crate) before: Option<Before>,
-    /// Keys that were made in it, if that is known.
+    /// Paths of the keys that were created in it; `None` if that is not known.
     pub(crate) made: Option<Vec<Vec<String>>>,
-    /// Directories that were made for it, outermost first.
+    /// Directories that were created for it, outermost first.
     pub(crate) dirs: Vec<PathBuf>,
 }
 
-/// What a file was before it was changed.
+/// State of a file before it was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Before {
     Absent,
-    /// The name of the copy.
+    /// Name of the copy.
     Copy(String),
 }
 
-/// That installing has turned checkpoints on in piton's own configuration.
+/// Record that installing turned checkpoints on in piton's own configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Switched {
     pub(crate) file: Changed,
-    /// The value that was there before, if there was one.
+    /// The value from before; `None` if there was none.
     pub(crate) was: Option<serde_json::Value>,
-    /// The keys that lead to it.
+    /// Keys that lead to the value.
     pub(crate) keys: Vec<String>,
 }
 
-/// The name of that record. It has no ending: those with `.json` are of agents.
+/// File name of the record of [`Switched`]. It has no extension: `.json` files are records of agents.
 const SWITCH: &str = "enabled";
 
 /// All records of one store.
 pub(crate) struct Records {
     dir: PathBuf,
-    /// Nobody else installs meanwhile.
+    /// Excludes other installations while it is held. `None` for read-only access.
     _lock: Option<File>,
 }
 
 impl Records {
-    /// Those in `dir`, to be changed by nobody else until this is dropped.
+    /// Opens the records in `dir` for writing. Blocks until no other process holds the lock, which is held until this
+    /// is dropped.
     pub(crate) fn lock(dir: &Path) -> Result<Self> {
         let path = dir.join("lock");
         files::make_dirs(dir, 0o700)?;
@@ -78,7 +79,7 @@ impl Records {
         Ok(Self { dir: dir.to_owned(), _lock: Some(lock) })
     }
 
-    /// Those in `dir`, to be read.
+    /// Opens the records in `dir` for reading, without a lock.
     pub(crate) fn read_only(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), _lock: None }
     }
@@ -91,7 +92,8 @@ impl Records {
         })
     }
 
-    /// One that is damaged counts as lost. One that cannot be read now may well be whole, and is not to be replaced.
+    /// Returns the record, empty if it is missing or corrupt. Fails if it cannot be read: it may be intact, and must
+    /// not be overwritten.
     pub(crate) fn get(&self, agent: Agent, project: Option<&Path>) -> Result<Record> {
         let read = read_own(&self.path(agent, project))?;
         let known = read.and_then(|text| serde_json::from_str(&text).ok());
@@ -110,7 +112,7 @@ impl Records {
         write_record(&path, record)
     }
 
-    /// The files of all installations.
+    /// Returns the paths of the records of all installations.
     fn paths(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.path());
         let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
@@ -118,18 +120,19 @@ impl Records {
         paths
     }
 
-    /// Returns how many installations there are.
+    /// Returns the number of installations.
     pub(crate) fn count(&self) -> usize {
         self.paths().len()
     }
 
-    /// Returns true if there is an installation besides those of these agents in this place.
+    /// Returns true if there is an installation other than those of these agents in this place.
     pub(crate) fn has_others(&self, agents: &[Agent], project: Option<&Path>) -> bool {
         let own: Vec<_> = agents.iter().map(|agent| self.path(*agent, project)).collect();
         self.paths().iter().any(|path| !own.contains(path))
     }
 
-    /// Directories that were made for one installation and hold files of another are removed with the other one.
+    /// Adds directories to the records of other installations with files in them, so that they are removed with the
+    /// last of these.
     pub(crate) fn hand_over(&self, dirs: &[PathBuf]) -> Result<()> {
         if dirs.is_empty() {
             return Ok(());
@@ -160,7 +163,7 @@ impl Records {
         Ok(read_own(&self.dir.join(SWITCH))?.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Remembers that, or forgets it.
+    /// Writes that record, or removes it.
     pub(crate) fn put_switch(&self, switched: Option<&Switched>) -> Result<()> {
         match switched {
             Some(switched) => write_record(&self.dir.join(SWITCH), switched),
@@ -168,14 +171,14 @@ impl Records {
         }
     }
 
-    /// Keeps a copy of what a file was; its name.
+    /// Saves a copy of a file's contents, and returns the name of the copy.
     pub(crate) fn keep(&self, path: &Path, text: &str) -> Result<String> {
         let name = copy_name(path, text);
         files::write(&self.copy_path(&name), text.as_bytes(), 0o600)?;
         Ok(name)
     }
 
-    /// What a copy holds, if it is whole.
+    /// Returns the contents of a copy; `None` if it is missing or its checksum does not match.
     pub(crate) fn copy(&self, name: &str, of: &Path) -> Result<Option<String>> {
         Ok(read_own(&self.copy_path(name))?.filter(|text| copy_name(of, text) == name))
     }
@@ -185,7 +188,7 @@ impl Records {
     }
 
     pub(crate) fn copy_path(&self, name: &str) -> PathBuf {
-        // Whatever a damaged record says, it is a name in this directory.
+        // A corrupt record must not name a file outside of this directory.
         self.dir.join("copies").join(Path::new(name).file_name().unwrap_or_default())
     }
 }
@@ -196,7 +199,7 @@ fn write_record(path: &Path, record: &impl Serialize) -> Result<()> {
     files::write(path, text.as_bytes(), 0o600)
 }
 
-/// A file that we wrote; `None` where it is missing or damaged.
+/// Reads a file that we wrote. Returns `None` if it is missing or corrupt.
 fn read_own(path: &Path) -> Result<Option<String>> {
     match files::read(path) {
         Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
@@ -204,7 +207,7 @@ fn read_own(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The name of a copy says what it is of, where that was, and what it holds.
+/// Returns the name of a copy: checksums of the path and of the contents, and the file name.
 pub(crate) fn copy_name(path: &Path, text: &str) -> String {
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let place = files::sum(path.as_os_str().as_encoded_bytes());

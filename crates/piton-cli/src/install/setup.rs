@@ -1,4 +1,4 @@
-//! What each agent needs, and where: the measured facts about agents, as data. Nothing here touches a file.
+//! Installation of each agent as data: file locations, hook events and formats, as measured. No file is accessed here.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,8 @@ use super::edit::{Format, Piece, What};
 use super::shell;
 use crate::agents::Agent;
 
-/// How long an agent waits for us at most. Far below what each of them would wait, far above our own deadline.
+/// Timeout after which an agent gives up on a hook: far below the default of each agent, far above the hook's own
+/// deadline.
 pub(crate) const TIMEOUT_SECS: u64 = 15;
 
 const PLUGIN: &str = include_str!("texts/piton.js");
@@ -20,7 +21,7 @@ const ROLLBACK_SKILL: &str = include_str!("texts/SKILL.md");
 const HERMES_PLUGIN: &str = include_str!("texts/hermes/__init__.py");
 const HERMES_MANIFEST: &str = include_str!("texts/hermes/plugin.yaml");
 
-/// Whose configuration something is installed in.
+/// Scope of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose {
     User,
@@ -36,7 +37,7 @@ impl Whose {
     }
 }
 
-/// Where agents keep their things, by what the environment says.
+/// Configuration directories of the agents, which environment variables may override.
 #[derive(Debug, Clone)]
 pub(crate) struct Homes {
     pub(crate) claude: PathBuf,
@@ -51,14 +52,14 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// `variable` gives the directory that a variable of the environment names.
+    /// `variable` returns the directory that an environment variable names.
     pub(crate) fn new(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let or = |name: &str, dir: &str| variable(name).unwrap_or_else(|| home.join(dir));
         let config = or("XDG_CONFIG_HOME", ".config");
         Self {
             claude: or("CLAUDE_CONFIG_DIR", ".claude"),
             codex: or("CODEX_HOME", ".codex"),
-            // It puts `.gemini` into what it is told to use as a home.
+            // Gemini creates `.gemini` in the directory that the variable names.
             gemini: variable("GEMINI_CLI_HOME").unwrap_or_else(|| home.to_owned()).join(".gemini"),
             qwen: home.join(".qwen"),
             cursor: home.join(".cursor"),
@@ -69,7 +70,7 @@ impl Homes {
         }
     }
 
-    /// The directory of one agent.
+    /// Returns the directory of one agent; `None` for `Agent::Plain`.
     pub(crate) fn of(&self, agent: Agent) -> Option<&Path> {
         Some(match agent {
             Agent::Claude => &self.claude,
@@ -86,16 +87,16 @@ impl Homes {
     }
 }
 
-/// All that one agent needs.
+/// Everything to install for one agent.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) configs: Vec<ConfigFile>,
     pub(crate) files: Vec<OwnFile>,
-    /// What only the user can do, in one line.
+    /// Steps left to the user, in one line.
     pub(crate) todo: &'static str,
 }
 
-/// A configuration of somebody else, with our pieces in it.
+/// A configuration file of the agent or the user, and the pieces that we add to it.
 #[derive(Debug)]
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
@@ -103,23 +104,23 @@ pub(crate) struct ConfigFile {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// A file that is ours as a whole.
+/// A file that belongs to us as a whole.
 #[derive(Debug)]
 pub(crate) struct OwnFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
-    /// Words that every version of it holds, and nobody else's file.
+    /// Text that every version of it contains, and no other file.
     pub(crate) mark: &'static str,
-    /// The texts that older versions of piton wrote.
+    /// Contents that older versions of piton wrote.
     pub(crate) older: &'static [&'static str],
-    /// Without it the agent would not be protected; otherwise it is a convenience.
+    /// True if the agent is not protected without it; false if it is a convenience.
     pub(crate) is_needed: bool,
 }
 
-/// The events at which an agent calls us. The first that is not a session's start is the one that doctor fires.
+/// Returns the events at which an agent calls us. `piton doctor` fires the first one that is not about a session.
 fn events(agent: Agent) -> &'static [&'static str] {
     match agent {
-        // A new entry would have to be approved in Codex before it runs any.
+        // Codex would run an additional entry only after the user approved it.
         Agent::Codex => &["SessionStart", "UserPromptSubmit", "PreToolUse"],
         Agent::Claude | Agent::Qwen => &["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"],
         Agent::Gemini => &["SessionStart", "BeforeAgent", "BeforeTool", "AfterAgent", "SessionEnd"],
@@ -132,22 +133,22 @@ fn events(agent: Agent) -> &'static [&'static str] {
     }
 }
 
-/// The event that stands for a prompt, or for the first thing that comes.
+/// Returns the event for a prompt, or the first event of an agent that has none.
 pub(crate) fn prompt_event(agent: Agent) -> &'static str {
     events(agent).iter().find(|event| !event.to_ascii_lowercase().contains("session")).copied().unwrap_or_default()
 }
 
-/// How piton is called from a configuration.
+/// Program and options with which a configuration calls piton.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Caller {
     pub(crate) program: String,
-    /// The base and the configuration, where they are not the usual ones. An agent may run hooks in an environment that
-    /// is not its user's.
+    /// Base and configuration, if they are not the default ones. They are passed as options because an agent may run
+    /// hooks in an environment other than its user's.
     pub(crate) options: Vec<String>,
 }
 
 impl Caller {
-    /// The command line with these words.
+    /// Returns the command line with these words.
     fn line(&self, words: &[&str]) -> String {
         let program = [self.program.as_str()];
         let options = self.options.iter().map(String::as_str);
@@ -156,21 +157,21 @@ impl Caller {
     }
 }
 
-/// The command line in a configuration.
+/// Returns the command line of a hook.
 fn command_line(agent: Agent, whose: &Whose, caller: &Caller, event: &str) -> String {
     let line = caller.line(&["hook", agent.name()]);
     match (agent, whose) {
-        // A program that is gone would block every prompt.
+        // If the program were removed, its failure would block every prompt.
         (Agent::Gemini, _) => line + shell::FAILS_OPEN,
-        // Its events do not say which they are, and a failing hook denies the tool.
+        // Its events do not contain their name, and a failing hook denies the tool.
         (Agent::Copilot, _) => caller.line(&["hook", agent.name(), event]) + shell::FAILS_OPEN,
-        // Copilot runs these, too, and denies the tool where they fail.
+        // Copilot runs these hooks, too, and denies the tool if they fail.
         (Agent::Claude, Whose::Project(_)) => line + shell::FAILS_OPEN,
         _ => line,
     }
 }
 
-/// One handler in the form that the agent reads.
+/// Returns one handler in the format of the agent.
 fn handler(agent: Agent, event: &str, command: &str) -> Value {
     let is_tool = event.to_ascii_lowercase().contains("tool");
     let mut nested = match agent {
@@ -200,7 +201,7 @@ fn pieces(agent: Agent, whose: &Whose, caller: &Caller) -> Vec<Piece> {
     match agent {
         Agent::Cursor => pieces.insert(0, Piece { keys: vec!["version"], what: What::Default(json!(1)) }),
         Agent::Hermes => {
-            // A quick command gets no arguments, and would come before the plugin's.
+            // A quick command gets no arguments, and would take precedence over the command of the plugin.
             pieces.push(Piece { keys: vec!["quick_commands", "piton"], what: What::Gone });
             pieces.push(Piece { keys: vec!["plugins", "enabled"], what: What::Word("piton") });
         }
@@ -209,7 +210,7 @@ fn pieces(agent: Agent, whose: &Whose, caller: &Caller) -> Vec<Piece> {
     pieces
 }
 
-/// What an agent needs; `None` where it has no such configuration, or is none that can be installed.
+/// Returns the setup of an agent; `None` if it has no configuration of this scope, or is `Agent::Plain`.
 pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller) -> Option<Setup> {
     let json = |path: PathBuf| ConfigFile { path, format: Format::Json, pieces: pieces(agent, whose, caller) };
     let rollback = |path: PathBuf, text: &str| OwnFile {
@@ -231,7 +232,7 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
     match agent {
         Agent::Claude | Agent::Qwen => {
             configs.push(json(dir.join("settings.json")));
-            // Claude passes on what was typed, Qwen the text of the file.
+            // Claude passes the typed text to the hook, Qwen the contents of the file.
             let text = if agent == Agent::Claude { ROLLBACK_MD } else { ROLLBACK_QWEN };
             files.push(rollback(dir.join("commands/rollback.md"), text));
         }
@@ -273,14 +274,14 @@ pub(crate) fn setup(agent: Agent, whose: &Whose, homes: &Homes, caller: &Caller)
     Some(Setup { configs, files, todo: todo(agent) })
 }
 
-/// The words of the hook's command as a list in JSON, which JavaScript and Python read as well.
+/// Returns the words of the hook's command as a JSON list, which is valid JavaScript and Python, too.
 fn hook_words(agent: Agent, caller: &Caller) -> String {
     let words = [caller.program.as_str(), "hook", agent.name()];
     let words: Vec<_> = words.into_iter().chain(caller.options.iter().map(String::as_str)).collect();
     json!(words).to_string()
 }
 
-/// Where a project keeps things for an agent, below its root.
+/// Returns the directory of an agent below the root of a project; `None` if it has none.
 fn project_dir(agent: Agent) -> Option<&'static str> {
     match agent {
         Agent::Claude => Some(".claude"),
@@ -294,7 +295,7 @@ fn project_dir(agent: Agent) -> Option<&'static str> {
     }
 }
 
-/// The consent that hermes would ask for, as it writes it down itself.
+/// Returns the consent that Hermes would ask for, in the format in which it stores it.
 pub(crate) fn consent(homes: &Homes, caller: &Caller, now: &str) -> ConfigFile {
     let piece = |event: &&'static str| {
         let command = command_line(Agent::Hermes, &Whose::User, caller, event);

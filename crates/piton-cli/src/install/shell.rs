@@ -1,10 +1,10 @@
-//! Command lines: how one is put together for a configuration, and taken apart again.
+//! Quoting and splitting of command lines in configuration files.
 
 use std::path::Path;
 
 use crate::agents::Agent;
 
-/// A word as every shell, and Python's `shlex`, reads it back.
+/// Quotes a word so that every shell, and Python's `shlex`, reads it back unchanged.
 pub(crate) fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -14,7 +14,7 @@ pub(crate) fn quote(word: &str) -> String {
     }
 }
 
-/// The words of a command line, as `shlex` splits it; `None` where a quote does not end.
+/// Splits a command line into words as `shlex` does. Returns `None` if a quote or an escape is not terminated.
 pub(crate) fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -46,11 +46,11 @@ pub(crate) fn words(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What ends a command line for agents that take a failure for a no.
+/// Suffix of command lines for agents that treat a failing hook as a refusal.
 pub(crate) const FAILS_OPEN: &str = " 2>/dev/null || true";
 
-/// Returns whether a command line is one that an installer of ours wrote: piton itself, and nothing around it. Nothing in it means
-/// something to a shell, so that it can be run to see whether it works.
+/// Returns true if a command line is one that an installer of ours wrote: a call of piton and nothing else. It contains
+/// nothing that a shell would interpret, except for [`FAILS_OPEN`], so that it is safe to run it as a test.
 pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
     let line = line.strip_suffix(FAILS_OPEN).unwrap_or(line);
     let Some(words) = words(line) else { return false };
@@ -64,12 +64,12 @@ pub(crate) fn is_ours(line: &str, agent: Agent) -> bool {
     }
 }
 
-/// The program that a command line starts.
+/// Returns the program that a command line starts.
 pub(crate) fn program(line: &str) -> Option<String> {
     words(line)?.into_iter().next()
 }
 
-/// The same command line with another value for an option, if it has that option.
+/// Returns the command line with another value for an option; unchanged if it does not have that option.
 pub(crate) fn with_option(line: &str, option: &str, value: &str) -> String {
     let words = words(line).unwrap_or_default();
     let old = words.iter().position(|word| word == option).and_then(|at| words.get(at + 1));

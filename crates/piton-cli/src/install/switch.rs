@@ -1,5 +1,5 @@
-//! The switch for automatic checkpoints in piton's own configuration: on with the first installation, and as it was before with
-//! the last one that goes. What the user did to it since stays.
+//! The setting `checkpoints.enabled` in piton's own configuration: turned on with the first installation, and put back
+//! with the last uninstallation. Later changes by the user are kept.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::record::{Before, Changed, Records, Switched};
 use super::{Change, Planner, before_of, files};
 
 impl Planner<'_> {
-    /// Turns automatic checkpoints on, if they are off, and says what to remember of it.
+    /// Plans turning automatic checkpoints on. Returns the change and the record of it, or `None` if they are on.
     pub(crate) fn enable(&mut self, path: &Path) -> Result<Option<(Change, Switched)>> {
         let before = self.read(path)?;
         let text = before.as_deref().unwrap_or_default();
@@ -46,8 +46,8 @@ impl Planner<'_> {
         Ok(Some((self.change(path, before, Some(after), None), switched)))
     }
 
-    /// Puts the switch back to what it was before installing turned it on. `None` if installing did not, if the user has changed
-    /// it since, or if the file cannot be edited.
+    /// Plans setting the value back to the one from before the installation. Returns `None` if installing did not
+    /// change it, if the user has changed it since, or if the file cannot be edited.
     pub(crate) fn disable(&mut self) -> Result<Option<(Change, Switched)>> {
         let Some(switched) = self.records.switch()? else { return Ok(None) };
         let file = &switched.file;
@@ -61,7 +61,8 @@ impl Planner<'_> {
         let after = match copy {
             Some(after) => after,
             None => {
-                // A file that cannot be edited is no reason to leave the hooks in: the switch stays on, which is said.
+                // A file that cannot be edited must not keep the hooks from being removed: the setting stays on, and
+                // the user is told.
                 let Ok(mut config) = Config::parse(&text, Format::Yaml) else { return Ok(None) };
                 if put_back(&mut config, &switched).is_err() {
                     return Ok(None);
@@ -81,7 +82,7 @@ impl Planner<'_> {
     }
 }
 
-/// Sets the switch to what it was, or removes it with the section that was made for it, if it still is as it was left.
+/// Sets the value back, or removes it along with the section created for it, if the value is still `true`.
 fn put_back(config: &mut Config, switched: &Switched) -> std::result::Result<(), String> {
     let keys: Vec<_> = switched.keys.iter().map(String::as_str).collect();
     let now = keys.iter().try_fold(config.value(), |value, key| value.get(key).cloned());
@@ -98,7 +99,7 @@ fn put_back(config: &mut Config, switched: &Switched) -> std::result::Result<(),
     }
 }
 
-/// Carries it out, and remembers or forgets it.
+/// Carries out the change, and writes or removes the record of it.
 pub(crate) fn carry_out(change: &mut Change, switched: &Switched, records: &Records, is_install: bool) -> Result<()> {
     if let Some(before) = change.before.as_ref().filter(|_| is_install) {
         change.copy = Some(records.copy_path(&records.keep(&change.path, before)?));

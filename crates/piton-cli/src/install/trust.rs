@@ -1,4 +1,4 @@
-//! Whether an agent's user said yes to the hooks, by what the agent itself keeps of it. Read only.
+//! Checks that the user has approved the hooks of an agent, by the agent's own files. Read only.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use super::files;
 use super::setup::Homes;
 use crate::agents::Agent;
 
-/// What is known of it.
+/// State of the approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trust {
     Yes,
-    /// What is missing, and what to do.
+    /// The problem, and its fix.
     No(String, &'static str),
-    /// The agent asks when it comes to it.
+    /// Not decided: the agent will ask the user.
     Unknown,
 }
 
-/// `dir` is the project in which the question is asked.
+/// Returns the state of the approval; `dir` is the project for which it is checked.
 pub(crate) fn trust(agent: Agent, homes: &Homes, config: &Path, ours: &[Ours], dir: &Path, accepts_all: bool) -> Trust {
     match agent {
         Agent::Codex => codex(&homes.codex, config, ours),
@@ -29,7 +29,7 @@ pub(crate) fn trust(agent: Agent, homes: &Homes, config: &Path, ours: &[Ours], d
     }
 }
 
-/// Codex names a hook by its file, event and place, and keeps the sum of what was approved.
+/// Codex identifies a hook by file, event and index, and stores the hash of the approved definition.
 fn codex(home: &Path, config: &Path, ours: &[Ours]) -> Trust {
     let text = files::read(&home.join("config.toml")).ok().flatten().unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Editing YAML that belongs to somebody else, line by line: comments, order, quoting and spacing stay as they are.
+//! Editing of YAML line by line: comments, order, quoting and spacing are preserved.
 //!
-//! Only what people and agents write into a configuration is understood: mappings and lists in block form, and values in
-//! braces that are JSON as well. Anchors, tags and several documents in one file are refused. Whoever edits parses the
-//! result and compares it with what it should say, so that a misjudged line is a refusal and never a changed meaning.
+//! Only the subset that is common in configurations is understood: mappings and lists in block form, and values in
+//! braces that are valid JSON. Anchors, tags and several documents in one file are refused. Callers parse the result
+//! and compare it with the expected value, so that a misjudged line leads to a refusal and never to a changed meaning.
 
 use std::ops::Range;
 
@@ -11,46 +11,46 @@ use serde_json::Value;
 use super::flow::Flow;
 use super::jsonc::{Document, Step, spaced, wrapped};
 
-/// A text, and what it says.
+/// A text and its parsed value.
 #[derive(Debug, Clone)]
 pub(crate) struct Yaml {
     text: String,
     value: Value,
 }
 
-/// Lines that hold a mapping or a list.
+/// Lines that form a mapping or a list.
 #[derive(Debug, Clone)]
 struct Block {
     lines: Range<usize>,
     indent: usize,
-    /// The first line begins with the dash of the list item that the block is.
+    /// True if the block is a list item, whose first line begins with the dash.
     has_dash: bool,
 }
 
-/// Where a member or an item stands.
+/// Position of a member or an item.
 #[derive(Debug, Clone)]
 struct Spot {
     line: usize,
-    /// Where in its line the value begins.
+    /// Column at which the value begins.
     column: usize,
     /// The lines below it that belong to it.
     body: Range<usize>,
     indent: usize,
 }
 
-/// What a path leads to.
+/// Result of following a path.
 enum Found {
     Here(Spot),
-    /// A value in braces or brackets, and the rest of the path inside of it.
+    /// A flow value, and the number of steps that lead to it. The rest of the path is inside of it.
     Flow(Spot, usize),
-    /// The block in which the next key is missing.
+    /// The block in which the next key is missing, and the number of steps that lead to it.
     Missing(Block, usize),
-    /// The member without a value in which the next key is missing.
+    /// The member without a value in which the next key is missing, and the number of steps that lead to it.
     Empty(Spot, usize),
 }
 
 impl Yaml {
-    /// Reads a text; `Err` says what is wrong and where.
+    /// Parses a text. Fails with the message of the parser.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let plain = text.trim_start_matches('\u{feff}');
         let is_empty = plain.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
@@ -66,22 +66,22 @@ impl Yaml {
         &self.text
     }
 
-    /// What it says, without how.
+    /// Returns the parsed value; `Null` for an empty document.
     pub(super) fn value(&self) -> Value {
         self.value.clone()
     }
 
-    /// As [`Document::push`].
+    /// Like [`Document::push`].
     pub(super) fn push(&mut self, keys: &[&str], item: &Value) -> Result<usize, String> {
         self.add(keys, item, true)
     }
 
-    /// As [`Document::set_default`].
+    /// Like [`Document::set_default`].
     pub(super) fn set_default(&mut self, keys: &[&str], value: &Value) -> Result<usize, String> {
         self.add(keys, value, false)
     }
 
-    /// Puts another value where a scalar is.
+    /// Replaces a scalar by another value.
     pub(super) fn replace_scalar(&mut self, path: &[Step], value: &Value) -> Result<(), String> {
         match self.find(path)? {
             Found::Here(spot) => {
@@ -93,8 +93,8 @@ impl Yaml {
         }
     }
 
-    /// Makes a member say something else, in its place, or adds it. Comments stay where they are, but for those on the
-    /// line of a list item that goes and those inside of a list in brackets.
+    /// Sets a member to a value, in place, or adds it. Comments are preserved, except for those on the line of a
+    /// removed list item and those inside of a list in brackets.
     pub(super) fn set(&mut self, keys: &[&str], value: &Value) -> Result<(), String> {
         let path: Vec<_> = keys.iter().map(|key| Step::Key((*key).to_owned())).collect();
         if let [section, _] = keys
@@ -126,15 +126,15 @@ impl Yaml {
         }
     }
 
-    /// Takes out the scalar that a member has, which leaves room for a section below it. The comment behind it stays.
+    /// Removes the scalar of a member, so that a section can be added below it. The comment after it is kept.
     pub(super) fn open(&mut self, key: &str) -> Result<(), String> {
         let Found::Here(spot) = self.find(&[Step::Key(key.to_owned())])? else { return Ok(()) };
         let start = offset(&self.lines(), spot.line) + spot.column;
         self.scalar_at(&spot).map_or(Ok(()), |scalar| self.splice(start..scalar.end, ""))
     }
 
-    /// Makes a list in block form hold other items. Those that it has already come with their lines and the comments
-    /// above them; comments above one that goes stay above the next.
+    /// Replaces the items of a list in block form. Items that it already has keep their lines and the comments above
+    /// them; comments above a removed item move to the next one.
     fn set_list(&mut self, path: &[Step], spot: &Spot, value: &Value) -> Result<(), String> {
         let lines = self.lines();
         let there = path.iter().try_fold(&self.value, |value, step| match step {
@@ -178,7 +178,7 @@ impl Yaml {
         self.splice(start..end, &new)
     }
 
-    /// Takes out a member or an item.
+    /// Removes a member or an item.
     pub(super) fn remove(&mut self, path: &[Step]) -> Result<(), String> {
         match self.find(path)? {
             Found::Here(spot) => {
@@ -224,7 +224,7 @@ impl Yaml {
             Found::Flow(spot, depth) => {
                 let mut found = depth;
                 self.in_flow(&spot, |flow| {
-                    // What is empty would be laid out over lines, which these must not be.
+                    // An empty collection would be formatted on several lines, which is not valid inside of a line.
                     if matches!(flow.text().trim_matches(['{', '[', ' ', ']', '}']), "") {
                         *flow = Document::parse(&spaced(&wrapped(&keys[depth..], list(value))))?;
                         return Ok(());
@@ -242,7 +242,7 @@ impl Yaml {
         self.text.split_inclusive('\n').collect()
     }
 
-    /// Follows a path as far as it goes.
+    /// Follows a path as far as it exists.
     fn find(&self, path: &[Step]) -> Result<Found, String> {
         let lines = self.lines();
         let is_mark = |line: &&str| line.starts_with("---") || line.starts_with("...");
@@ -282,7 +282,7 @@ impl Yaml {
         spot.map(Found::Here).ok_or_else(|| "the whole document is not ours".to_owned())
     }
 
-    /// Where in the text a scalar on one line stands.
+    /// Returns the range of a scalar that is on the line of its key. Fails if there is none.
     fn scalar_at(&self, spot: &Spot) -> Result<Range<usize>, String> {
         let lines = self.lines();
         let line = &lines[spot.line][spot.column..];
@@ -294,7 +294,7 @@ impl Yaml {
         Ok(start..start + value.len())
     }
 
-    /// Where in the text a value in braces or brackets begins.
+    /// Returns the offset at which a flow value begins.
     fn flow_start(&self, spot: &Spot) -> usize {
         let lines = self.lines();
         offset(&lines, spot.line) + spot.column + lines[spot.line][spot.column..].find(['{', '[']).unwrap_or(0)
@@ -308,7 +308,7 @@ impl Yaml {
         self.splice(start..start + length, flow.text())
     }
 
-    /// How far one level is indented.
+    /// Returns the number of spaces per level of indentation.
     fn unit(&self) -> usize {
         let lines = self.lines();
         lines.iter().filter(|line| is_content(line)).map(|line| indent_of(line)).find(|indent| *indent > 0).unwrap_or(2)
@@ -319,7 +319,7 @@ impl Yaml {
         if end.is_some_and(|at| self.text[..at].ends_with('\r')) { "\r\n" } else { "\n" }
     }
 
-    /// A value in block form, each line with its end.
+    /// Formats a value in block form, each line with its line end.
     fn block(&self, value: &Value, indent: usize) -> String {
         let mut lines = Vec::new();
         render(value, indent, self.unit(), &mut lines);
@@ -331,7 +331,7 @@ impl Yaml {
         self.insert_line(end, text)
     }
 
-    /// Puts whole lines at the beginning of a line, or at the end of a text that may lack its last line end.
+    /// Inserts whole lines at the beginning of a line, or at the end of a text that may lack its last line end.
     fn insert_line(&mut self, at: usize, text: &str) -> Result<(), String> {
         if at > 0 && !self.text[..at].ends_with('\n') {
             let text = format!("{}{}", self.line_end(), text.trim_end());
@@ -366,7 +366,7 @@ fn indent_of(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// A value without the comment behind it and the line end.
+/// Returns a value without the comment after it and the line end.
 fn strip_comment(text: &str) -> &str {
     let text = text.trim_end();
     let quoted_end = match text.chars().next() {
@@ -393,7 +393,7 @@ fn strip_comment(text: &str) -> &str {
     }
 }
 
-/// The member of that name in a block mapping.
+/// Finds the member of that name in a block mapping.
 fn member(lines: &[&str], block: &Block, key: &str) -> Option<Spot> {
     let names = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
     block.lines.clone().filter(|at| is_content(lines[*at])).find_map(|at| {
@@ -414,7 +414,7 @@ fn member(lines: &[&str], block: &Block, key: &str) -> Option<Spot> {
     })
 }
 
-/// The items of a block list.
+/// Returns the items of a block list.
 fn items(lines: &[&str], block: &Block) -> Vec<Spot> {
     let is_item = |at: &usize| {
         let rest = lines[*at].trim_start_matches(' ');
@@ -431,7 +431,7 @@ fn items(lines: &[&str], block: &Block) -> Vec<Spot> {
     starts.iter().copied().zip(ends).map(spot).collect()
 }
 
-/// What is inside of a member or an item.
+/// Returns the block inside of a member or an item.
 fn inner(lines: &[&str], spot: &Spot, is_item: bool) -> Block {
     if is_item {
         let rest = &lines[spot.line][spot.column..];
@@ -443,7 +443,8 @@ fn inner(lines: &[&str], spot: &Spot, is_item: bool) -> Block {
     Block { lines: spot.body.clone(), indent, has_dash: false }
 }
 
-/// The lines below a member that belong to it: those that are indented further, and list items that are not.
+/// Returns the lines below a member that belong to it: those indented further, and list items with the same
+/// indentation.
 fn body_of(lines: &[&str], at: usize, block: &Block) -> Range<usize> {
     let is_outside = |line: &&str| {
         let indent = indent_of(line);
@@ -453,7 +454,7 @@ fn body_of(lines: &[&str], at: usize, block: &Block) -> Range<usize> {
     at + 1..last_content(lines, at + 1..end)
 }
 
-/// The end of the last line that says something: blank lines and comments at the end belong to what follows.
+/// Returns the end of the last line with content: trailing blank lines and comments belong to the next entry.
 fn last_content(lines: &[&str], range: Range<usize>) -> usize {
     range.clone().rfind(|at| is_content(lines[*at])).map_or(range.start, |at| at + 1)
 }
