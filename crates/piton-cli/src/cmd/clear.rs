@@ -1,4 +1,4 @@
-//! `piton clear` and `piton clear-legacy`
+//! The `piton clear` and `piton clear-legacy` commands.
 
 use clap::Args;
 use piton::{Status, clear, clear_base, clear_legacy};
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::R
     report(clear(&store), output)
 }
 
-/// Removes what older layouts left where no store was ever made.
+/// Removes the remains of older layouts from a base without a store.
 fn run_without_store(args: &Clear, context: &Context, output: &Output) -> anyhow::Result<()> {
     let Some(base) = context.base_without_store()? else { return nothing(context, output) };
     let status = Status::of_base(&base)?;

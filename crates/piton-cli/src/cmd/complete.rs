@@ -1,4 +1,4 @@
-//! What can be typed next, for shells. Nothing is changed, and whatever goes wrong offers nothing.
+//! Completion candidates for shells. Nothing is changed, and an error yields no candidates.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::install::shell;
 use crate::output::{Output, local, plain};
 
-/// More paths than that are not looked through while somebody waits for a key.
+/// Maximum number of paths to search, because the user is waiting for the completion.
 const PATHS_MAX: usize = 200_000;
 
-/// The checkpoints of the project: numbers, with reasons to tell them by.
+/// Returns the checkpoints of the project: numbers, with id, time and reason as help.
 pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
     let list = Line::read().place().map(|(_, _, history)| history.checkpoints().to_vec());
     let candidate = |(at, checkpoint): (usize, Checkpoint)| {
@@ -39,7 +39,8 @@ fn checkpoints_from(typed: &OsStr) -> Vec<CompletionCandidate> {
     checkpoints().into_iter().filter(starts).collect()
 }
 
-/// Paths below the project: those in the checkpoint that the line names, or in any, and those that are there now.
+/// Returns paths below the project: from the checkpoint that the line names, or else from all of them, and from the
+/// disk.
 pub(crate) fn paths(current: &OsStr) -> Vec<CompletionCandidate> {
     let line = Line::read();
     let Some((_, project, history)) = line.place() else { return Vec::new() };
@@ -63,7 +64,7 @@ pub(crate) fn paths(current: &OsStr) -> Vec<CompletionCandidate> {
     found.into_iter().map(|path| CompletionCandidate::new(OsString::from_vec(path))).chain(new).collect()
 }
 
-/// What comes second after `rollback`: a checkpoint after `diff`, or else paths.
+/// Returns candidates for the words after the first one of `rollback`: a checkpoint after `diff`, otherwise paths.
 pub(crate) fn after_rollback(current: &OsStr) -> Vec<CompletionCandidate> {
     match &Line::read().words()[..] {
         [what] if what == "diff" => checkpoints_from(current),
@@ -71,12 +72,12 @@ pub(crate) fn after_rollback(current: &OsStr) -> Vec<CompletionCandidate> {
     }
 }
 
-/// A checkpoint to compare; behind `--`, paths.
+/// Returns checkpoints to compare; after `--`, paths.
 pub(crate) fn checkpoints_or_paths(current: &OsStr) -> Vec<CompletionCandidate> {
     if Line::read().is_escaped { paths(current) } else { checkpoints_from(current) }
 }
 
-/// The directories of known projects, and those that are there.
+/// Returns the directories of known projects, and those on the disk.
 pub(crate) fn projects(current: &OsStr) -> Vec<CompletionCandidate> {
     let known = Line::read().context().and_then(|context| {
         let store = context.existing_store().ok()??;
@@ -89,22 +90,23 @@ pub(crate) fn projects(current: &OsStr) -> Vec<CompletionCandidate> {
     PathCompleter::dir().complete(current).into_iter().chain(known).collect()
 }
 
-/// Who can call a hook.
+/// Returns the names of the agents that can call a hook.
 pub(crate) fn agents() -> Vec<CompletionCandidate> {
     Agent::ALL.into_iter().map(|agent| CompletionCandidate::new(agent.name())).collect()
 }
 
-/// What was typed before the word that is to be completed.
+/// The command line before the word to complete.
 struct Line {
-    /// `None` if nothing can be made of it.
+    /// `None` if it cannot be parsed.
     matches: Option<ArgMatches>,
     global: Global,
-    /// Whether nothing is an option any more.
+    /// True after `--`: the next word is not an option.
     is_escaped: bool,
 }
 
 impl Line {
-    /// A shell gives the words behind `--`, as they were typed, and says which of them is meant: else it is the last.
+    /// Reads the words after `--` as they were typed. The shell passes the index of the word to complete; the default
+    /// is the last one.
     fn read() -> Self {
         let mut words: Vec<_> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
         let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
@@ -115,7 +117,7 @@ impl Line {
         Self { matches, global, is_escaped }
     }
 
-    /// The words that stand behind the command and are no options.
+    /// Returns the positional arguments of the command.
     fn words(&self) -> Vec<OsString> {
         let Some((_, command)) = self.matches.as_ref().and_then(ArgMatches::subcommand) else { return Vec::new() };
         let of = |name: &str| command.try_get_raw(name).ok().flatten().into_iter().flatten().map(OsStr::to_owned);
@@ -136,7 +138,7 @@ impl Line {
     }
 }
 
-/// A word as the shell would hand it over: without its quotes, and with the home directory for `~`.
+/// Returns a word as the shell would pass it: without quotes, and with `~` expanded.
 fn in_full(word: OsString) -> OsString {
     let tail = word.to_str().and_then(|word| word.strip_prefix("~/").map(str::to_owned));
     let plain = |word: &str| match shell::words(word)?.as_slice() {

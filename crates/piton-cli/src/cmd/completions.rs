@@ -1,4 +1,4 @@
-//! `piton completions`, `piton man`. What can be completed is in `complete`.
+//! The `piton completions` and `piton man` commands. The completion candidates are in `complete`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli::{Cli, EXIT_CODES};
 use crate::output::Output;
 
-/// The variable by which a shell asks for what can be typed next.
+/// Environment variable by which a shell asks for completions.
 pub(crate) const VARIABLE: &str = "PITON_COMPLETE";
 
 /// Print what makes a shell complete commands, checkpoints and paths
@@ -84,7 +84,7 @@ pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages that were just written.
+/// Fixes the pages that were just written to `dir`.
 fn mend_pages(dir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name();
@@ -96,12 +96,13 @@ fn mend_pages(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A page whose summary says what the one option without a long name takes: the generator leaves a gap there.
+/// Returns a page with the value of `-C` added to its synopsis: the generator leaves a gap for an option without a long
+/// name.
 fn mended(page: &[u8]) -> String {
     String::from_utf8_lossy(page).replace(r"[\fB\-C \fR]", r"[\fB\-C\fR \fIDIR\fR]")
 }
 
-/// Text that is for a program anyhow.
+/// Prints text that is meant for a program, as it is or as JSON.
 fn say(key: &str, text: &[u8], output: &Output) {
     output.json(&json!({key: String::from_utf8_lossy(text)}));
     if !output.is_json {

@@ -1,4 +1,4 @@
-//! `piton config`
+//! The `piton config` command.
 
 use std::process::ExitCode;
 
@@ -60,14 +60,14 @@ its line with it, and a list in brackets those inside.
     Init,
 }
 
-/// The configuration is its owner's alone, keys of other programs included.
+/// The configuration file is private to its owner: it may hold secrets of other programs.
 const MODE: u32 = 0o600;
 
-/// Runs the command. It works with a file that has mistakes in it, too: this is how they are fixed.
+/// Runs the command. It accepts a file with errors, because this command is used to fix them.
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
     let mut problems = Vec::new();
     let done = Context::lenient(global, output, &mut problems).and_then(|context| {
-        // A file that this call makes may be missing before.
+        // A missing file is not a problem if this call creates it.
         let makes_file = matches!(args.verb, Some(Verb::Set { .. } | Verb::Init));
         let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
         let missing = missing.map(|path| path.display().to_string());
@@ -92,7 +92,7 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
     let in_file = files::read(&path).ok().flatten().map(|text| keys_in(&text)).unwrap_or_default();
     let file = path.display().to_string();
     let source = |key: &str| {
-        // What is refused there comes from where it would come from without it.
+        // A value that was refused does not count as a source.
         let is_from = |source: &str, is_there: bool| is_there && !context.is_refused(source, key);
         match variable(key) {
             _ if key == "enabled" && global.checkpoints => "--checkpoints".to_owned(),
@@ -138,7 +138,7 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
             .with_hint(format!("write `{key}: {value}` under `checkpoints:` there by hand; nothing was changed"))
     };
     let mut config = Config::parse(&before, Format::Yaml).map_err(failed)?;
-    // The short form has no room for a second setting.
+    // The short form `checkpoints: true` has no room for a second setting.
     config.expand("checkpoints", "enabled").map_err(failed)?;
     config.set(&["checkpoints", key], &value).map_err(failed)?;
     let after = config.text();
@@ -154,7 +154,7 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
     Ok(())
 }
 
-/// The file must say what was asked for, read as piton will read it.
+/// Fails if piton would not read this value from the text.
 fn check(text: &str, key: &str, value: &Value) -> Result<(), String> {
     let mut settings = Settings::default();
     let problems = settings.read_yaml(text);
@@ -208,13 +208,13 @@ fn path_of(context: &Context) -> anyhow::Result<std::path::PathBuf> {
         .context("cannot find the configuration file: there is no home directory\nhint: give it with --config")
 }
 
-/// The name of a setting, as the file has it or with dashes.
+/// Parses the name of a setting, with underscores or dashes.
 fn key() -> impl TypedValueParser<Value = String> {
     let names = Settings::TABLE.iter().map(|row| PossibleValue::new(row.key).alias(row.key.replace('_', "-")));
     PossibleValuesParser::new(names).map(|name| name.replace('-', "_"))
 }
 
-/// The settings that a file has, the short form included.
+/// Returns the settings in a file, the short form included.
 fn keys_in(text: &str) -> Vec<String> {
     let Ok(config) = Config::parse(text, Format::Yaml) else { return Vec::new() };
     match &config.value()["checkpoints"] {

@@ -1,4 +1,4 @@
-//! `piton diff`, which `rollback diff` is, too.
+//! The `piton diff` command, also available as `piton rollback diff`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -87,7 +87,8 @@ pub(crate) fn show(
     Ok(())
 }
 
-/// Of what is nowhere, nothing differs; but whoever mistyped a path must not think that nothing happened to the file.
+/// Fails with `NotFound` if a path exists neither on the disk nor in the checkpoints. Otherwise a mistyped path would
+/// look like an unchanged file.
 fn check_paths(
     paths: &[Vec<u8>],
     (from, to): (&str, Option<&str>),
@@ -129,7 +130,7 @@ fn file_json(file: &FileDiff) -> serde_json::Value {
     })
 }
 
-/// ` src/main.rs | 4 ++--`
+/// Formats ` src/main.rs | 4 ++--` for each file, and the totals.
 fn summary(diff: &Diff) -> String {
     let name = |file: &FileDiff| {
         let path = plain(&String::from_utf8_lossy(&file.path));
@@ -157,14 +158,15 @@ fn bar(plus: u64, minus: u64) -> String {
     format!("{total} {}{}", painted(&marks("+", plus), PLUS), painted(&marks("-", minus), MINUS))
 }
 
-/// A patch for whoever reads it. Programs get every byte; on a terminal, contents must not move the cursor or do worse.
+/// Returns the patch as it is printed. Programs get every byte; on a terminal, control characters are replaced, so that
+/// file contents cannot control it.
 pub(super) fn shown(patch: &[u8], output: &Output) -> Vec<u8> {
     let is_terminal = std::io::stdout().is_terminal();
     let patch = if is_terminal { Cow::Owned(without_control(patch)) } else { Cow::Borrowed(patch) };
     if output.has_colours() { coloured(&patch) } else { patch.into_owned() }
 }
 
-/// Control characters as pictures of themselves, or as what nobody can read.
+/// Replaces control characters by their Unicode symbols, and other misleading characters by U+FFFD.
 fn without_control(patch: &[u8]) -> Vec<u8> {
     let picture = |character: char| match character {
         '\n' | '\t' => character,

@@ -1,4 +1,4 @@
-//! `piton doctor`
+//! The `piton doctor` command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::install::trust::{Trust, trust};
 use crate::install::{files, fire, shell};
 use crate::output::{Output, local, plain};
 
-/// Less than that is hardly enough for the next checkpoints.
+/// Minimum free disk space; with less, the next checkpoints may fail.
 const DISK_BYTES_MIN: u64 = 200 << 20;
 
 /// Is everything protected? Fires a test event through each hook, and says how to mend what is wrong
@@ -40,7 +40,7 @@ pub(crate) struct Doctor {
     no_fire: bool,
 }
 
-/// Something that is wrong, and what to do about it.
+/// A problem and its fix.
 struct Problem {
     what: String,
     hint: String,
@@ -56,7 +56,7 @@ impl Problem {
     }
 }
 
-/// What was found out about one agent.
+/// Result of the checks of one agent.
 struct Checked {
     agent: Agent,
     is_found: bool,
@@ -66,11 +66,11 @@ struct Checked {
     last_event: Option<Seen>,
     unprotected_turns: usize,
     problems: Vec<Problem>,
-    /// What is worth a word and not wrong.
+    /// Remarks that are not problems.
     notes: Vec<String>,
 }
 
-/// The last that an agent told of, or that went wrong for it.
+/// The last event or problem of an agent.
 struct Seen {
     time: Moment,
     level: &'static str,
@@ -89,9 +89,9 @@ impl Seen {
     }
 }
 
-/// What is on record of agents.
+/// Recorded events of all agents.
 struct OnRecord {
-    /// What the journal says, newest first.
+    /// Events of the journal, newest first.
     events: Vec<Event>,
     heard: BTreeMap<String, Heard>,
 }
@@ -175,11 +175,11 @@ fn store_problems(context: &Context) -> Vec<Problem> {
     problems
 }
 
-/// One place where our hooks were found.
+/// A configuration in which our hooks were found.
 struct Place {
     config: PathBuf,
     ours: Vec<Ours>,
-    /// Whether it came with the project, from whoever wrote that.
+    /// True if the file is part of the project: its author may be another person than the user.
     is_the_projects: bool,
 }
 
@@ -238,8 +238,8 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
     checked
 }
 
-/// Returns what keeps `/rollback` from being answered: a command file of an older version, or one whose text arrived as a prompt since it
-/// was written.
+/// Returns problems with the `/rollback` command: a command file of an older version, or one whose text arrived
+/// at the hook as a prompt after it was written.
 fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord) -> Vec<Problem> {
     let hint = || format!("`piton install {}` writes it again; one that you changed must go first", agent.name());
     let setups: Vec<_> =
@@ -258,7 +258,8 @@ fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &
     problems.into_iter().map(|what| Problem::new(what, hint())).collect()
 }
 
-/// Returns how many turns of an agent went on without a checkpoint where that still does not work, and how many others.
+/// Returns the number of turns of an agent without a checkpoint in projects where checkpoints still fail, and the
+/// number of all others.
 fn unprotected_turns(context: &Context, agent: Agent) -> (usize, usize) {
     let states = context.journal().unprotected();
     let is_past = |turn: &Event| states.iter().any(|state| state.project == turn.project && state.is_past);
@@ -268,11 +269,11 @@ fn unprotected_turns(context: &Context, agent: Agent) -> (usize, usize) {
     (present.len(), past.len())
 }
 
-/// Whether the agent has a directory that it made itself.
+/// Returns true if the agent has a directory that it created itself.
 fn has_home(agent: Agent, homes: &Homes) -> bool {
     let Some(home) = homes.of(agent) else { return false };
     match agent {
-        // The base and piton's own configuration are in there.
+        // The default base and piton's own configuration are in there.
         Agent::Hermes => fs::read_dir(home).is_ok_and(|names| {
             names.flatten().any(|one| one.file_name() != "checkpoints" && one.file_name() != "config.yaml")
         }),
@@ -280,7 +281,7 @@ fn has_home(agent: Agent, homes: &Homes) -> bool {
     }
 }
 
-/// The user, and this project.
+/// Returns the scopes to check: the user and this project.
 fn wheres(context: &Context) -> [Whose; 2] {
     let store = context.existing_store().ok().flatten();
     let project =
@@ -288,7 +289,7 @@ fn wheres(context: &Context) -> [Whose; 2] {
     [Whose::User, Whose::Project(project)]
 }
 
-/// The places where the agent is hooked up: for the user, and in this project.
+/// Returns the configurations with our hooks: of the user and of this project.
 fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::new();
     for whose in wheres(context) {
@@ -319,14 +320,14 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
     places
 }
 
-/// Whether a path leads to the program that runs.
+/// Returns true if a path leads to the running program.
 fn is_this_program(program: &str) -> bool {
     let real = |path: PathBuf| fs::canonicalize(path).ok();
     let this = Context::program().ok().and_then(real);
     this.is_some() && this == real(program.into())
 }
 
-/// The command lines in a file that is ours as a whole.
+/// Returns the command lines in a file that is ours as a whole.
 fn commands_in(agent: Agent, text: &str) -> Vec<Ours> {
     if agent == Agent::Opencode {
         let list = text.lines().find_map(|line| line.strip_prefix("const COMMAND = ")?.strip_suffix(';'));
@@ -347,7 +348,7 @@ fn commands_in(agent: Agent, text: &str) -> Vec<Ours> {
     events.filter_map(ours).collect()
 }
 
-/// Agents have a switch for all hooks.
+/// Returns a problem if the agent's switch for all hooks is off.
 fn switched_off(agent: Agent, value: &Value, path: &Path) -> Option<Problem> {
     let key = match agent {
         Agent::Claude | Agent::Qwen if value["disableAllHooks"] == Value::Bool(true) => "disableAllHooks",
@@ -376,7 +377,7 @@ fn check_place(checked: &mut Checked, place: &Place, homes: &Homes, context: &Co
         checked.problems.push(Problem::new(what, hint));
         checked.has_fired = Some(false);
     } else if place.is_the_projects && !programs.iter().all(|program| is_this_program(program)) {
-        // Whoever wrote the project may have written any program there: looking must not run it.
+        // The author of the project may have named any program here: the check must not run it.
         checked.notes.push(format!("{} names another piton, which is not tried", place.config.display()));
     } else if !args.no_fire {
         let fired = fire::fire(agent, &hook.command);

@@ -1,4 +1,4 @@
-//! Completing a checkpoint that ran out of time, beside everything else.
+//! The hidden `piton finish` command: completes a checkpoint that ran out of time, in a background process.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +14,21 @@ use crate::context::Context;
 use crate::output::Output;
 use crate::upkeep;
 
-/// Longer than that a project is not worked on for one prompt.
+/// Total time limit for completing one checkpoint.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
-/// After this long an attempt keeps what it has read: a process that is killed loses no more.
+/// Time limit of one attempt, which then saves what it has read: a killed process loses no more than that.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// The interval at which other processes that wait are looked for.
+/// Interval at which other processes waiting for the project are looked for.
 const POLL: Duration = Duration::from_millis(20);
-/// The pause between two attempts, in which other processes may use the project.
+/// Pause between two attempts, in which other processes may use the project.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Complete a checkpoint that ran out of time (run by piton itself, beside everything else)
 #[derive(Debug, Args)]
 pub(crate) struct Finish {}
 
-/// Says nothing: what went wrong shows in `piton status`.
+/// Runs the command. Its output is not seen: a checkpoint that cannot be completed is noted in the journal, which
+/// `piton status` shows.
 pub(crate) fn run(global: &Global, output: &Output) -> ExitCode {
     upkeep::stand_back();
     let done = Context::careful(global, &mut Vec::new()).and_then(|context| finish(&context));
@@ -73,7 +74,7 @@ fn finish(context: &Context) -> anyhow::Result<Value> {
             }
             Ok(_) => return Ok(json!({"done": "nothing"})),
             Err(error) => {
-                // The request stays: the next hook tries again.
+                // The request is kept: the next hook tries again.
                 completion.origin().iter().for_each(|(origin, since)| note(origin, *since, error.to_string()));
                 return Err(error.into());
             }
@@ -81,7 +82,7 @@ fn finish(context: &Context) -> anyhow::Result<Value> {
     }
 }
 
-/// Works on the checkpoint until its time is up or another process waits.
+/// Works on the checkpoint until the time limit of the attempt, or until another process waits for the project.
 fn attempt(completion: &Completion<'_>, context: &Context, began: Instant) -> piton::Result<Attempt> {
     let (progress, is_over) = (Progress::default(), AtomicBool::new(false));
     let until = Instant::now() + ATTEMPT.min(LIMIT.saturating_sub(began.elapsed()));
@@ -95,7 +96,7 @@ fn attempt(completion: &Completion<'_>, context: &Context, began: Instant) -> pi
                 thread::park_timeout(POLL);
             }
         };
-        // Without a watcher nothing is held up for longer than one attempt at everything.
+        // If the watcher cannot be started, one attempt goes on until everything is done.
         let watcher = thread::Builder::new().spawn_scoped(scope, watch);
         let done = completion.attempt(&context.settings, &progress);
         is_over.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `piton install`, `piton uninstall`
+//! The `piton install` and `piton uninstall` commands.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ pub(crate) struct Uninstall {
     dry_run: bool,
 }
 
-/// An agent that can be installed.
+/// Parses the name of an agent that can be installed.
 fn agent() -> impl TypedValueParser<Value = Agent> {
     let names = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain).map(Agent::name);
     PossibleValuesParser::new(names).map(|name| Agent::parse(&name).unwrap_or(Agent::Plain))
@@ -75,10 +75,10 @@ pub(crate) fn undo(args: &Uninstall, context: &Context, output: &Output) -> anyh
     job.run(false, context, output)
 }
 
-/// The change of the switch in piton's own configuration, and the plans for each agent.
+/// The change of the `enabled` setting in piton's own configuration, and the plan of each agent.
 type Planned = (Option<(Change, Switched)>, Vec<AgentPlan>);
 
-/// What is to be done, for whom.
+/// Arguments of an installation or an uninstallation.
 struct Job<'a> {
     agents: &'a [Agent],
     is_project: bool,
@@ -91,7 +91,7 @@ impl Job<'_> {
         let existing = context.existing_store()?;
         let whose = self.whose(existing.as_ref(), context)?;
         let setups = self.setups(&whose, is_trusting, context)?;
-        // What is refused is refused before anything is made, the store included.
+        // Make the plan first, read only: if it is refused, nothing has been created, not even the store.
         let installs = existing.as_ref().map_or_else(|| context.base.clone(), Store::installs_dir);
         let mut records = Records::read_only(&installs);
         let (mut switch, mut plans) = self.plan(&records, &whose, &setups, context)?;
@@ -99,7 +99,7 @@ impl Job<'_> {
             let store = existing.map_or_else(|| context.store(Context::now()), Ok)?;
             records = Records::lock(&store.installs_dir())?;
             (switch, plans) = self.plan(&records, &whose, &setups, context)?;
-            // On before the first agent, off after the last one.
+            // Turned on before the first agent is installed, off after the last one is uninstalled.
             if let Some((change, switched)) = switch.as_mut().filter(|_| self.is_install) {
                 switch::carry_out(change, switched, &records, true)?;
             }
@@ -110,7 +110,7 @@ impl Job<'_> {
                 switch::carry_out(change, switched, &records, false)?;
             }
             if !self.is_install && records.count() == 0 {
-                // A change that the user makes to the switch from here on is not undone.
+                // Without the record, a later uninstallation does not undo a change that the user makes to the setting.
                 records.put_switch(None)?;
             }
         }
@@ -135,7 +135,7 @@ impl Job<'_> {
         Ok(Whose::Project(project.dir().to_owned()))
     }
 
-    /// What has to be done: in piton's own configuration, and for each agent.
+    /// Plans the changes: in piton's own configuration, and for each agent.
     fn plan(
         &self,
         records: &Records,
@@ -256,7 +256,7 @@ impl Job<'_> {
         })
     }
 
-    /// What only the user can do now.
+    /// Returns the steps left to the user; `None` if nothing was installed.
     fn todo(&self, plan: &AgentPlan, setups: &[(Agent, Setup)]) -> Option<&'static str> {
         let setup = setups.iter().find(|(agent, _)| *agent == plan.agent);
         setup.filter(|_| self.is_install && !plan.changes.is_empty()).map(|(_, setup)| setup.todo)
@@ -288,7 +288,7 @@ impl Job<'_> {
     }
 }
 
-/// How hooks call this program, so that they find the same store as this call.
+/// Returns the program and options for hooks, so that they use the same store as this call.
 fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
     let text = |path: &Path| match path.to_str() {
         Some(path) => Ok(path.to_owned()),
@@ -309,7 +309,7 @@ fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
     Ok(caller)
 }
 
-/// Agents whose question about trust is not ours to answer.
+/// Returns true for agents that ask their user for trust, where `--trust` cannot answer.
 fn asks_its_user(agent: Agent) -> bool {
     matches!(agent, Agent::Codex | Agent::Gemini)
 }
@@ -330,7 +330,7 @@ fn shown(path: &Path) -> String {
     plain(&path.display().to_string())
 }
 
-/// Now, as hermes writes it.
+/// Returns the current time in the format of Hermes.
 fn rfc3339() -> String {
     Moment { offset_secs: 0, ..Context::now() }.to_string().replace("+00:00", "Z")
 }

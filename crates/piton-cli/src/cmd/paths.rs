@@ -1,5 +1,6 @@
-//! Paths as they are typed. They are relative to the project, wherever in it somebody stands: whoever stands in a directory
-//! of it and may have meant a file there is told which one is taken, and what to type for the other.
+//! Paths on the command line. They are relative to the root of the project, not to the current directory. If the user
+//! is in a subdirectory and may have meant a file there, a message says which file is used, and how to name the other
+//! one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,7 +11,7 @@ use piton::{Error, ErrorKind, History, Project, Store, parse_path};
 use crate::context::Context;
 use crate::output::{Output, plain};
 
-/// Reads paths as they were typed.
+/// Parses paths as they were typed. Fails with `Invalid` if one is outside of the project.
 pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
     let parse = |path: &OsString| {
         parse_path(path.as_bytes()).map_err(|bad| {
@@ -23,8 +24,8 @@ pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
     typed.iter().map(parse).collect()
 }
 
-/// Looks at paths from where the user stands. One that is only there is an error, which says what to type; one that is in
-/// both places is taken from the project, and that is said.
+/// Checks paths that could also be meant relative to the current directory. Fails with `NotFound` and a hint if a path
+/// exists only there; warns if it exists in both places, and the one relative to the project is used.
 pub(crate) fn check_from_here(
     paths: &[Vec<u8>],
     store: &Store,

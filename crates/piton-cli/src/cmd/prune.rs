@@ -1,4 +1,4 @@
-//! `piton prune`, and the maintenance that runs by itself.
+//! The `piton prune` command, and the maintenance that runs in the background.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -117,8 +117,9 @@ fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyho
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 
-/// Says nothing: nobody listens. What went wrong shows in `piton status`, a mistake in the configuration included: it must
-/// not end all pruning in silence.
+/// Runs maintenance. Prints no messages, because it runs in the background: problems, including mistakes in the
+/// configuration, are recorded in the journal and shown by `piton status`. Otherwise such a mistake would stop all
+/// pruning unnoticed.
 pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
     crate::upkeep::stand_back();
     let mut problems = Vec::new();
@@ -138,7 +139,7 @@ pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
     }
 }
 
-/// Does what is due. What was done, for programs; whatever goes wrong is among the problems.
+/// Does the maintenance that is due, and returns a report as JSON. Errors are returned and added to `problems`.
 fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Result<Value> {
     let done = context.existing_store().and_then(|store| match store {
         Some(store) => maintain(&store, &context.settings, Context::now(), &piton::Watch::default()),

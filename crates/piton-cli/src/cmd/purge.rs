@@ -1,4 +1,4 @@
-//! `piton purge`
+//! The `piton purge` command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,7 +16,7 @@ use crate::fit::counted;
 use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
 use crate::progress::watch_to_the_end;
 
-/// How many places are named where the same contents still are.
+/// Maximum number of places listed that still hold the same contents.
 const PLACES_MAX: usize = 20;
 
 /// Take a file out of every checkpoint of this project, for good: when a secret got in
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     if report.still_held.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 
-/// Removes the words of one prompt.
+/// Removes the text of one prompt.
 fn forget_prompt(name: &str, args: &Purge, store: &Store, project: &Project, output: &Output) -> anyhow::Result<()> {
     let turn = find_prompt(store, project, name)?;
     let in_reason = History::of(store, project)?
@@ -124,8 +124,8 @@ fn forget_prompt(name: &str, args: &Purge, store: &Store, project: &Project, out
     Ok(())
 }
 
-/// The command that puts the paths on the exclude list, besides what is there. None where they have no place in one:
-/// commas are between the items.
+/// Returns the command that adds the paths to the exclude list. `None` if one of them cannot be written there: items
+/// are separated by commas.
 fn keep_out(excluded: &[String], paths: &[Vec<u8>]) -> Option<String> {
     let mut items = excluded.to_vec();
     for path in paths {

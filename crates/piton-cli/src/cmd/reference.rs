@@ -1,4 +1,4 @@
-//! The reference in Markdown, from the definitions that the program itself goes by: `docs/REFERENCE.md`.
+//! Generates `docs/REFERENCE.md` from the definitions that the program itself uses.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use piton::Settings;
 
 use crate::cli::EXIT_CODES;
 
-/// What `--json` prints, by command. Programs may count on these keys: more may follow, none goes away.
+/// Keys that `--json` prints, by command. They are a stable interface: keys may be added, but are never removed.
 const JSON: [(&str, &str); 30] = [
     (
         "take",
@@ -107,7 +107,7 @@ Colours are there on a terminal only, and not with `--no-color`, `NO_COLOR` or `
 anywhere. Lines are cut to the width of a terminal; what goes to a file or a program is never cut.
 ";
 
-/// The whole page.
+/// Returns the whole page.
 pub(crate) fn page(mut piton: Command) -> String {
     piton.build();
     let mut page = INTRODUCTION.to_owned();

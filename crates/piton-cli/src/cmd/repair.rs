@@ -1,4 +1,4 @@
-//! `piton repair`
+//! The `piton repair` command.
 
 use clap::Args;
 use piton::{Loss, RepairOptions, RepairReport, RepairStep, Store, repair};
@@ -25,7 +25,7 @@ pub(crate) struct Repair {
     dry_run: bool,
 }
 
-/// How many lines about what is lost are printed without `--verbose`.
+/// Maximum number of losses printed without `--verbose`.
 const LINES_MAX: usize = 30;
 
 pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {

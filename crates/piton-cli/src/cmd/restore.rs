@@ -1,4 +1,4 @@
-//! `piton restore`, and what `rollback`, `undo` and `redo` share with it.
+//! The `piton restore` command, and code shared with `rollback`, `undo` and `redo`.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -136,9 +136,9 @@ pub(crate) fn restore(
         }
         output.text(&plan_text(&planned, 12));
         let (target, changes) = (planned.target().id, planned.plan().changes());
-        // Whoever has read that it takes back the work of others, and says yes, has agreed to that.
+        // The plan lists the work of other sessions that it undoes, so confirming the plan agrees to that, too.
         options.across_sessions |= !planned.others().is_empty();
-        // Nobody waits for the store while somebody thinks about the answer.
+        // Do not hold the locks of the store while waiting for the answer.
         drop(planned);
         if changes > 0 && !output.confirmed("Restore? [y/N] ", "--yes")? {
             return Err(Declined("nothing was touched", None).into());
@@ -147,7 +147,7 @@ pub(crate) fn restore(
     }
     options.is_dry = false;
     let report = match job.apply(options, agreed) {
-        // `--yes` says nothing of other people's work.
+        // `--yes` does not cover the work of other sessions.
         Err(error) if error.kind() == ErrorKind::NeedsConsent && is_terminal => {
             output.warn(&error.to_string());
             if !output.confirmed("Take that back, too? [y/N] ", "--across-sessions")? {
@@ -170,7 +170,7 @@ pub(crate) fn restore(
     }
 }
 
-/// What is to be restored, and where.
+/// Input of a restore: the store, the project and the target.
 struct Job<'a> {
     store: &'a Store,
     project: &'a Project,
@@ -185,17 +185,18 @@ impl<'a> Job<'a> {
         Restore::prepare(self.store, self.project, self.to, options, settings, Context::now(), progress)
     }
 
-    /// Does it, unless somebody agreed to go back to another checkpoint than this one.
+    /// Carries out the restore. Fails with `Busy` if the user agreed to another checkpoint, and with `Stopped` if
+    /// interrupted before the first change.
     fn apply(&self, options: RestoreOptions<'_>, agreed: Option<CheckpointId>) -> piton::Result<RestoreReport> {
         watch(self.output, |progress| {
             let restore = self.prepare(options, progress)?;
-            // While the question stood, a checkpoint may have been taken: the same number means another one then.
+            // A checkpoint may have been taken before the user answered: the same number is then another checkpoint.
             if agreed.is_some_and(|agreed| agreed != restore.target().id) {
                 return Err(Error::new(ErrorKind::Busy, "restore")
                     .because("another checkpoint was taken meanwhile; nothing was touched")
                     .with_hint("look at the list again"));
             }
-            // From here on it goes on to its end.
+            // From here on, the restore cannot be interrupted.
             if progress.stop.load(Ordering::Relaxed) {
                 return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; no file was touched"));
             }
@@ -223,7 +224,7 @@ fn plan_text(planned: &Restore<'_>, lines_max: usize) -> String {
     [headline].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// What it will do, one thing a line.
+/// Returns the changes of a plan, one per line.
 pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(plan.removed().map(|path| format!("  remove  {}", shown(path))));
@@ -240,7 +241,7 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
     lines
 }
 
-/// Names the files that restored ignore rules bring into scope.
+/// Returns a line that names the files that restored ignore rules bring into scope.
 fn rules_lines(rules: &RulesChanged) -> Vec<String> {
     let files = |paths: &[Vec<u8>]| {
         let names: Vec<_> = paths.iter().take(NAMED_MAX).map(|path| shown(path)).collect();
@@ -261,10 +262,10 @@ fn rules_lines(rules: &RulesChanged) -> Vec<String> {
     }
 }
 
-/// Most paths that are named in one line.
+/// Maximum number of paths named in one line.
 const NAMED_MAX: usize = 8;
 
-/// The work of another session that is taken back: the agent, and so many of the paths.
+/// Describes the work of another session that is undone: the agent, and up to `paths_max` paths.
 pub(crate) fn other_lines(other: &OtherWork, paths_max: usize) -> Vec<String> {
     let mut lines =
         vec![format!("  ALSO TAKES BACK later work of {}: {}", plain(&other.label()), files(other.paths.len()))];
@@ -300,7 +301,8 @@ fn count(plan: &RestorePlan) -> String {
     }
 }
 
-/// Counts of files (written, removed), changed modes and directories (made, removed). Files are always told of.
+/// Formats counts of files (written, removed), changed modes and directories (made, removed). Only files are listed if
+/// the count is 0.
 fn counts_text(files_counts: [usize; 2], modes: usize, dirs: [usize; 2], words: [&str; 5]) -> String {
     let [written, removed] = files_counts.map(files);
     let mut text = format!("{written} {}, {removed} {}", words[0], words[1]);
@@ -318,16 +320,16 @@ pub(crate) fn files(count: usize) -> String {
     counted(count, "file")
 }
 
-/// Leaves word for the sessions of a project whose files went back, unless the user does not want that.
+/// Leaves a notice of the restore for the sessions of the project, unless `tell_agent` is off.
 pub(crate) fn tell_agents(settings: &Settings, store: &Store, project: &Project, report: &RestoreReport) {
     if settings.tell_agent {
-        // The files are restored: that an agent may not hear of it is no reason to call it a failure.
+        // The restore has succeeded: a failed notice must not turn it into a failure.
         let _ = tell_sessions(store, project, report);
     }
 }
 
-/// Tells what was done, and to which paths; all, if there are none. Commands are those of the surface. `session` is the one that
-/// asked, if one did.
+/// Describes the result of a restore, limited to `paths` unless that is empty. Commands are worded for the surface.
+/// `session` is the session that asked for the restore, if any.
 pub(crate) fn report_text(
     report: &RestoreReport,
     paths: &[Vec<u8>],
@@ -381,7 +383,8 @@ pub(crate) fn report_text(
     lines.join("\n")
 }
 
-/// The command that restores the same once more, whatever was taken since.
+/// Returns the command that repeats the restore. It names the checkpoint by id, so that it stays valid if others are
+/// taken.
 fn repeated(report: &RestoreReport) -> String {
     let quoted = |path: &Vec<u8>| {
         let path = shown(path);
@@ -396,13 +399,13 @@ fn repeated(report: &RestoreReport) -> String {
     command
 }
 
-/// The newest turn that began from a checkpoint, of the session that asks if it has one there. The prompts before it
-/// changed nothing, or there would be another checkpoint.
+/// Returns the origin of the newest turn that began from a checkpoint, preferably of the session that asks. The earlier
+/// prompts changed nothing, or there would be another checkpoint.
 fn talk(target: &Checkpoint, session: Option<&str>) -> Origin {
     target.turn_of(session).map_or_else(|| target.facts.origin.clone(), TurnRecord::origin)
 }
 
-/// What became of the session's record, where there is something to say.
+/// Returns a line about the session record if it was replaced or could not be.
 fn record_line(target: &Checkpoint, done: &Rewound) -> Option<String> {
     let session = plain(target.facts.origin.session.as_deref()?);
     match done {

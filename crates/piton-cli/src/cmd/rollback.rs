@@ -1,4 +1,4 @@
-//! `piton rollback`
+//! The `piton rollback` command.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
             picker::open(context, output)
         }
         (None, _) => {
-            // A program gets all, unless it asks for less.
+            // A program gets the whole list, unless it sets a limit.
             let page = if output.is_json { 0 } else { PAGE };
             let most = if args.all { 0 } else { args.limit.unwrap_or(page) };
             list(most, context, output)
@@ -65,21 +65,22 @@ pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow
     }
 }
 
-/// Whether there is anything to pick.
+/// Returns true if the project has checkpoints.
 fn has_checkpoints(context: &Context) -> anyhow::Result<bool> {
     let Some(store) = context.existing_store()? else { return Ok(false) };
     let project = context.project(Some(&store))?;
     Ok(!History::of(&store, &project)?.checkpoints().is_empty())
 }
 
-/// The commands that come next, as a shell takes them.
+/// Commands suggested below the list, in the syntax of a shell.
 const NEXT: [(&str, &str); 3] = [
     ("piton restore N", "restore to checkpoint N"),
     ("piton diff N", "preview changes since checkpoint N"),
     ("piton restore N FILE", "restore a single file from checkpoint N"),
 ];
 
-/// The commands that work on this surface, one a line, in columns where there is room.
+/// Formats the suggested commands for this surface: in two columns, or, if the terminal is too narrow, on two lines
+/// each.
 fn next_lines(surface: Surface, columns: Option<usize>) -> String {
     let commands = NEXT.map(|(line, does)| (surface.command(line).unwrap_or_else(|| line.to_owned()), does));
     let widest = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
@@ -95,10 +96,11 @@ fn next_lines(surface: Surface, columns: Option<usize>) -> String {
     commands.map(line).join("\n")
 }
 
-/// How many checkpoints the list shows where nothing else is asked for.
+/// Default number of checkpoints in the list.
 const PAGE: usize = 50;
 
-/// Prints the newest `most` checkpoints; 0 is all. What to type next is for people: a file or a program gets the list alone.
+/// Prints the newest `most` checkpoints, or all if it is 0. The suggested commands are printed for people only: a file
+/// or a program gets just the list.
 fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
     let most = if most == 0 { usize::MAX } else { most };
     let mut older = 0;
@@ -155,7 +157,7 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A project around this one that has checkpoints: they may be meant.
+/// Returns a hint that names an enclosing project with checkpoints, which the user may have meant.
 fn outer_hint(store: Option<&Store>, project: &Project) -> Option<String> {
     let store = store?;
     let outer = project.dir().ancestors().skip(1).find(|dir| store.has_checkpoint(&ProjectId::of(dir)))?;
@@ -163,7 +165,8 @@ fn outer_hint(store: Option<&Store>, project: &Project) -> Option<String> {
     Some(format!("the project around it has some: `piton -C {outer} rollback`; `piton take` takes one of this"))
 }
 
-/// A turn that has no checkpoint, and so no number: `     -------  2026-03-16 04:36  no checkpoint: the store was busy`
+/// Formats a turn without a checkpoint, and so without a number: `     -------  2026-03-16 04:36  no checkpoint: the
+/// store was busy`
 fn missed_line(turn: &Event, columns: Option<usize>) -> String {
     let when = local(turn.time).date_and_time();
     let agent = turn.agent.as_deref().map(|agent| format!(" ({})", plain(agent))).unwrap_or_default();
@@ -171,12 +174,12 @@ fn missed_line(turn: &Event, columns: Option<usize>) -> String {
     columns.map_or_else(|| line.clone(), |columns| fit::cut(&line, columns))
 }
 
-/// A reason has at least so many columns; before that, what follows it is left out.
+/// Minimum width of the reason; if there is less room, the columns after it are left out.
 const REASON_COLUMNS_MIN: usize = 12;
 
-/// `  1. 4270a8c  2026-03-16 04:36  before patch  (1 file, +1/-0)`
+/// Formats `  1. 4270a8c  2026-03-16 04:36  before patch  (1 file, +1/-0)`.
 ///
-/// Where several agents or sessions are at work, it says which. In a terminal it is one line.
+/// With several agents or sessions, the session is added. In a terminal, the line is cut to its width.
 fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> String {
     let Listed { number, checkpoint, change } = listed;
     let when = local(checkpoint.time).date_and_time();
@@ -206,7 +209,7 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     format!("{number:>3}. {id}  {when}  {reason}{earlier}{counts}{who}")
 }
 
-/// `  (+3 earlier prompts)`
+/// Formats `  (+3 earlier prompts)`.
 pub(crate) fn earlier(checkpoint: &Checkpoint) -> String {
     match checkpoint.earlier_prompts() {
         0 => String::new(),
@@ -215,7 +218,7 @@ pub(crate) fn earlier(checkpoint: &Checkpoint) -> String {
     }
 }
 
-/// Counts of lines in the colours of a diff.
+/// Colours the counts of lines like a diff.
 fn coloured(counts: &str) -> String {
     let Some((start, plus, minus)) = counts.split_once('+').and_then(|(start, rest)| {
         let (plus, rest) = rest.split_once("/-")?;
@@ -226,10 +229,10 @@ fn coloured(counts: &str) -> String {
     format!("{start}{PLUS}+{plus}{PLUS:#}/{MINUS}-{minus}{MINUS:#})")
 }
 
-/// How many characters of a session's name tell it from the others.
+/// Number of characters of a session id that are shown.
 const SESSION_CHARS: usize = 8;
 
-/// The agent and the beginning of its session's name.
+/// Returns the agent and the beginning of its session id.
 pub(crate) fn who(checkpoint: &Checkpoint) -> Option<String> {
     let origin = checkpoint.newest_origin();
     let session: String = origin.session.as_deref().map(plain)?.chars().take(SESSION_CHARS).collect();
@@ -265,12 +268,12 @@ fn as_json(listed: &Listed) -> Value {
     })
 }
 
-/// The reason of a checkpoint; of one that was taken for prompts, the newest of them.
+/// Returns the reason of a checkpoint; for one taken for prompts, the newest prompt.
 pub(crate) fn reason(checkpoint: &Checkpoint) -> String {
     if checkpoint.facts.kind == CheckpointKind::Auto { checkpoint.headline() } else { checkpoint.reason.clone() }
 }
 
-/// The turns that began from a checkpoint, newest first.
+/// Returns the turns that began from a checkpoint, newest first.
 pub(crate) fn prompts_json(checkpoint: &Checkpoint) -> Value {
     let turn = |turn: &TurnRecord| {
         json!({

@@ -1,4 +1,4 @@
-//! `piton session`
+//! The `piton session` command.
 
 use std::io::{IsTerminal as _, Read as _};
 
@@ -161,7 +161,7 @@ fn author(is_automatic: bool) -> Author {
     if is_automatic { Author::Automatic } else { Author::Agent }
 }
 
-/// What is on stdin. One byte more than a record may have is enough to know that it is too large.
+/// Reads stdin. Stops one byte after the size limit of a record, which is enough to detect that it is too large.
 fn given() -> anyhow::Result<Vec<u8>> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {

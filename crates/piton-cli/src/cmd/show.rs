@@ -1,4 +1,4 @@
-//! `piton show`
+//! The `piton show` command.
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
     Ok(())
 }
 
-/// Every turn that began from the checkpoint, where there is more to say than the headline does.
+/// Lists the turns that began from the checkpoint, unless the headline already shows the only one.
 fn turn_lines(checkpoint: &Checkpoint) -> Vec<String> {
     let is_told = checkpoint.facts.kind == CheckpointKind::Auto && checkpoint.turns.len() == 1;
     if checkpoint.turns.is_empty() || is_told {

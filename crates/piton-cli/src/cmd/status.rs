@@ -1,4 +1,4 @@
-//! `piton status`
+//! The `piton status` command.
 
 use clap::Args;
 use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
@@ -35,14 +35,15 @@ impl Default for StatusArgs {
     }
 }
 
-/// How wide a directory may be in the table, and must be in a narrow terminal for a table to make sense.
+/// Maximum and minimum width of the directory column. A terminal too narrow for the minimum gets a list instead of a
+/// table.
 const DIR_COLUMNS: usize = 60;
 const DIR_COLUMNS_MIN: usize = 24;
-/// What stands beside it, with the widest state.
+/// Width of the other columns, with the longest state.
 const BESIDE_COLUMNS: usize = 33;
 const ALONE_COLUMNS: usize = 11;
 
-/// Shows what can be shown, whatever is wrong with the configuration or the store: that is what people look here for.
+/// Shows the status even if the configuration or the store has problems, and lists these.
 pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
     let mut problems = Vec::new();
     let context = Context::lenient(global, output, &mut problems)?;
@@ -82,7 +83,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     Ok(())
 }
 
-/// Notes that the unprotected turns were seen. Returns how many there were.
+/// Marks the unprotected turns as seen. Returns their number.
 fn acknowledge(context: &Context) -> anyhow::Result<usize> {
     let seen = context.unprotected_turns().len();
     if seen > 0 && !context.journal().acknowledge(Context::now()) {
@@ -94,7 +95,7 @@ fn acknowledge(context: &Context) -> anyhow::Result<usize> {
     Ok(seen)
 }
 
-/// One turn that went on without a checkpoint.
+/// Formats one turn that went on without a checkpoint.
 fn unprotected_json(turn: &Event) -> Value {
     json!({
         "time": turn.time.to_string(),
@@ -106,18 +107,18 @@ fn unprotected_json(turn: &Event) -> Value {
     })
 }
 
-/// How the store is shown.
+/// Layout of the output.
 struct Look {
     limit: usize,
     now: Moment,
-    /// How wide the terminal is.
+    /// Width of the terminal; `None` if the output goes to a file or a program.
     columns: Option<usize>,
-    /// With what each project alone takes.
+    /// True to show the size that each project takes by itself.
     with_alone: bool,
 }
 
 impl Look {
-    /// How wide directories are in the table; nothing if there is no room for one.
+    /// Returns the width of the directory column; `None` if there is no room for a table.
     fn dir_columns(&self) -> Option<usize> {
         let beside = BESIDE_COLUMNS + if self.with_alone { ALONE_COLUMNS } else { 0 };
         let room = self.columns.map_or(DIR_COLUMNS, |columns| columns.saturating_sub(beside));
@@ -167,7 +168,7 @@ fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
     lines.join("\n")
 }
 
-/// The projects that can be brought back although their directory was deleted, each with the command that does it.
+/// Lists the projects that can be restored although their directory was deleted, each with the command for it.
 fn deleted_lines(status: &Status) -> Vec<String> {
     let deleted: Vec<_> = status.projects.iter().filter_map(|one| Some((one, restore_command(one)?))).collect();
     let mut lines = Vec::new();
@@ -182,7 +183,7 @@ fn deleted_lines(status: &Status) -> Vec<String> {
     lines
 }
 
-/// The command that makes a deleted project again.
+/// Returns the command that restores a deleted project; `None` if it is not deleted or has no checkpoints.
 fn restore_command(status: &ProjectStatus) -> Option<String> {
     let dir = status.project.dir.as_ref().filter(|_| status.project.presence == Presence::Gone)?;
     (status.checkpoints > 0).then(|| format!("piton -C {} restore 1", quote(&dir.to_string_lossy())))

@@ -1,4 +1,4 @@
-//! `piton take`
+//! The `piton take` command.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ pub(crate) struct Take {
     reason: String,
 }
 
-/// How many lines about what was left out are printed without `--verbose`.
+/// Maximum number of lines about skipped files printed without `--verbose`.
 const LINES_MAX: usize = 20;
 
 pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Result<()> {
@@ -112,7 +112,7 @@ fn explain(why: WhySkipped, settings: &Settings) -> String {
     }
 }
 
-/// What to do about it.
+/// Returns a hint for the user.
 fn next(why: WhySkipped) -> &'static str {
     match why {
         WhySkipped::Disabled => "`piton config set enabled true` turns them on",
@@ -130,7 +130,7 @@ fn next(why: WhySkipped) -> &'static str {
     }
 }
 
-/// What the rules leave out by design is for those who ask.
+/// Lists the skipped files. `.git` directories are always skipped, and listed with `--verbose` only.
 fn print_left_out(report: &Report, output: &Output) {
     let is_shown = |skipped: &&Skipped| output.is_verbose || skipped.why != piton::SkipReason::GitDir;
     let shown: Vec<_> = report.skipped.iter().filter(is_shown).collect();
@@ -139,7 +139,7 @@ fn print_left_out(report: &Report, output: &Output) {
     }
     let lines_max = if output.is_verbose { usize::MAX } else { LINES_MAX };
     let mut lines = vec![format!("{FAINT}Left out:{FAINT:#}")];
-    // What a user would not expect comes first.
+    // Unexpected reasons come first.
     let (surprises, others): (Vec<&Skipped>, Vec<_>) = shown.iter().partition(|skipped| skipped.why.is_a_surprise());
     lines.extend(
         surprises.iter().chain(&others).take(lines_max).map(|skipped| format!("  {}", plain(&skipped.to_string()))),
@@ -168,7 +168,7 @@ fn as_json(report: &Report, elapsed_ms: u64) -> Value {
     })
 }
 
-/// One thing that was left out. Bytes that are not UTF-8 are replaced: the path is for reading.
+/// Formats one skipped path. Bytes that are not UTF-8 are replaced: the path is for display.
 pub(crate) fn skipped_json(skipped: &Skipped) -> Value {
     let files = match skipped.extent {
         piton::Extent::File => Some(1),

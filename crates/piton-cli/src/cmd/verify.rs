@@ -1,4 +1,4 @@
-//! `piton verify`
+//! The `piton verify` command.
 
 use clap::Args;
 use piton::{Affected, Finding, ReadData, Severity, Store, VerifyReport, grouped};
@@ -26,9 +26,9 @@ pub(crate) struct Verify {
     read_data_subset: Option<f64>,
 }
 
-/// How many findings are printed without `--verbose`.
+/// Maximum number of findings printed without `--verbose`.
 const FINDINGS_MAX: usize = 20;
-/// How many lines about what each costs.
+/// Maximum number of affected paths printed for each finding.
 const AFFECTED_MAX: usize = 5;
 const DAY_SECS: i64 = 24 * 60 * 60;
 
@@ -112,7 +112,7 @@ fn costs(store: &Store, affected: &Affected) -> String {
         .as_ref()
         .and_then(|project| store.dir_of(project))
         .map_or_else(|| affected.name.clone(), |dir| dir.display().to_string());
-    // What leads to all other paths has none itself.
+    // The root tree, on which all paths depend, has an empty path.
     let path = affected.path.as_deref().filter(|path| !path.is_empty());
     let what = path.map_or("all".into(), String::from_utf8_lossy);
     plain(&format!("{what} in checkpoint {} of {of}", numbers.join(", ")))

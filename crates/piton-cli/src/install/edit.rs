@@ -378,8 +378,8 @@ impl Config {
         without_empty(self.value()) == without_empty(other.value())
     }
 
-    /// I4. Applies an edit. Fails without a change if the edited text does not parse to `expected`. For YAML, empty lists
-    /// and objects are ignored: in block form, it cannot express them.
+    /// I4. Applies an edit. Fails without a change if the edited text does not parse to `expected`. For YAML, empty
+    /// lists and objects are ignored: in block form, it cannot express them.
     fn checked<T>(&mut self, expected: &Value, edit: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let mut edited = self.clone();
         let done = edit(&mut edited)?;

@@ -62,7 +62,7 @@ impl Planner<'_> {
             Some(after) => after,
             None => {
                 // A file that cannot be edited must not keep the hooks from being removed: the setting stays on, and
-                // the user is told.
+                // the report says so.
                 let Ok(mut config) = Config::parse(&text, Format::Yaml) else { return Ok(None) };
                 if put_back(&mut config, &switched).is_err() {
                     return Ok(None);
