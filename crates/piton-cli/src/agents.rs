@@ -1,5 +1,5 @@
-//! The coding agents that piton knows, by name. What each sends to a hook is in `hook`; where each keeps its
-//! configuration is the installer's business.
+//! The coding agents that piton knows, by name. The events that each sends to a hook are in `hook`, the locations of
+//! its configuration in `install`.
 
 /// A coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,7 +13,7 @@ pub(crate) enum Agent {
     Qwen,
     Crush,
     Copilot,
-    /// Anything else that can run a command before it changes files, in piton's own plain form.
+    /// Any other program that can run a command before it changes files. Uses piton's own event format.
     Plain,
 }
 
@@ -31,7 +31,7 @@ impl Agent {
         Self::Plain,
     ];
 
-    /// Its name on the command line, in checkpoints and in the journal.
+    /// Returns its name on the command line, in checkpoints and in the journal.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Claude => "claude",
@@ -47,7 +47,7 @@ impl Agent {
         }
     }
 
-    /// What to do in the agent so that the talk goes back as well. No agent lets another program do that.
+    /// Returns instructions for rewinding the conversation in the agent, which no agent lets another program do.
     pub(crate) fn rewinding(self) -> &'static str {
         match self {
             Self::Claude => "in Claude Code: `/rewind`, choose that prompt, restore the conversation only",
@@ -61,12 +61,13 @@ impl Agent {
         }
     }
 
-    /// Returns whether its hooks tell of the end of each turn. Codex asks for approval of each new hook: there it is not relied on.
+    /// Returns true if its hooks report the end of each turn. Codex requires approval of each new hook, so it is not
+    /// counted on there.
     pub(crate) fn tells_turn_ends(self) -> bool {
         matches!(self, Self::Claude | Self::Gemini | Self::Qwen | Self::Hermes | Self::Copilot)
     }
 
-    /// The agent of that name.
+    /// Returns the agent of that name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|agent| agent.name() == name)
     }

@@ -1,13 +1,13 @@
-//! Text that fits a terminal: by the columns that it takes there, not by bytes or characters.
+//! Fitting text to a terminal, by the columns that it takes there, not by bytes or characters.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Returns how many columns the text takes. It must have no colours in it.
+/// Returns the number of columns that the text takes. It must not contain colour codes.
 pub(crate) fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// The beginning of the text, with `…` where something is missing.
+/// Returns the beginning of the text, with `…` in place of the rest.
 pub(crate) fn cut(text: &str, columns_max: usize) -> String {
     if columns(text) <= columns_max {
         return text.to_owned();
@@ -16,7 +16,7 @@ pub(crate) fn cut(text: &str, columns_max: usize) -> String {
     if columns_max == 0 { String::new() } else { format!("{}…", start.trim_end()) }
 }
 
-/// The end of the text, with `…` where something is missing: of a path, that is what tells it from others.
+/// Returns the end of the text, with `…` in place of the beginning. The end of a path tells it from others.
 pub(crate) fn cut_start(text: &str, columns_max: usize) -> String {
     if columns(text) <= columns_max {
         return text.to_owned();
@@ -25,7 +25,7 @@ pub(crate) fn cut_start(text: &str, columns_max: usize) -> String {
     if columns_max == 0 { String::new() } else { "…".chars().chain(end.into_iter().rev()).collect() }
 }
 
-/// As many of the characters as leave a column for the `…`.
+/// Returns as many of the characters as fit while leaving a column for the `…`.
 pub(crate) fn what_fits(characters: impl Iterator<Item = char>, columns_max: usize) -> impl Iterator<Item = char> {
     let mut taken = 0;
     characters.take_while(move |character| {
@@ -34,13 +34,13 @@ pub(crate) fn what_fits(characters: impl Iterator<Item = char>, columns_max: usi
     })
 }
 
-/// The text and as many spaces as it lacks.
+/// Returns the text, padded with spaces.
 pub(crate) fn padded(text: &str, columns_min: usize) -> String {
     format!("{text}{}", " ".repeat(columns_min.saturating_sub(columns(text))))
 }
 
-/// The text in lines that begin with `indent`, broken between words. A word that is too long has a line of its own.
-/// Without a limit it is one line.
+/// Wraps the text at words into lines that begin with `indent`. A word that is too long gets a line of its own. Without
+/// a limit, the result is one line.
 pub(crate) fn wrapped(text: &str, indent: &str, columns_max: Option<usize>) -> String {
     let Some(columns_max) = columns_max else { return format!("{indent}{text}") };
     let mut lines = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn wrapped(text: &str, indent: &str, columns_max: Option<usize>) -> S
     lines.join("\n")
 }
 
-/// `1 file`, `2 files`: a noun with a plural by `s`.
+/// Formats a count and a noun: `1 file`, `2 files`. The plural is formed with `s`.
 pub(crate) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     let plural = if count == 1 { "" } else { "s" };

@@ -1,4 +1,4 @@
-//! What a fuzzer calls: see `piton::fuzz`, of which this is the command's part.
+//! Fuzz targets of the command line; see `piton::fuzz` for those of the library.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -14,18 +14,18 @@ use crate::install::edit::{Config, Format};
 use crate::install::setup::{Caller, Homes, Whose, setup};
 use crate::install::shell;
 
-/// What is tried with an input.
+/// A function that tests one input, and panics if it finds a bug.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their directories in `fuzz/corpus`.
 pub const TARGETS: [(&str, Target); 3] = [("arguments", arguments), ("edits", edits), ("hook", hooks::payload)];
 
-/// The target of that name.
+/// Returns the target of that name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|(other, _)| *other == name).map(|(_, target)| target)
 }
 
-/// The words of a command line, one a line; and all of it as a prompt and as a line for a shell.
+/// Tests the input as command-line arguments, one per line; as a prompt; and as a shell command line.
 fn arguments(bytes: &[u8]) {
     let words = bytes.split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
     if let Err(error) = Cli::try_parse_from(std::iter::once("piton".into()).chain(words)) {
@@ -38,7 +38,7 @@ fn arguments(bytes: &[u8]) {
     let _ = shell::with_option(&text, "--base", "/b");
 }
 
-/// Somebody else's configuration, with our pieces put in and taken out. The first byte says whose.
+/// Tests adding our pieces to a configuration and removing them. The first byte selects the agent.
 fn edits(bytes: &[u8]) {
     let Some((which, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
@@ -55,14 +55,15 @@ fn edits(bytes: &[u8]) {
     let same = |one: &Config, other: &Config| one.says_the_same(other);
     let reread = Config::parse(config.text(), file.format).expect("what was just edited");
     assert!(same(&reread, &config), "the text says what the edit meant");
-    // A name in a list of names is ours by itself.
+    // A name in a list of names counts as ours, even if we did not add it.
     let had_ours = !before.our_commands(&file.pieces, agent).is_empty() || text.contains("piton");
     assert!(!config.our_commands(&file.pieces, agent).is_empty());
     let mut again = config.clone();
     assert!(again.install(&file.pieces, agent).is_ok_and(|edited| edited.made.is_empty()));
     assert_eq!(again.text(), config.text(), "once is enough");
     if config.uninstall(&file.pieces, agent, Some(&edited.made)).is_ok() {
-        // What the agent needs to read the file at all stays for as long as there is something in it for the agent.
+        // A default that we added for the agent to read the file is kept while the file has other entries for the
+        // agent.
         if edited.made.iter().any(|keys| keys == &["version"]) {
             let _ = config.unset(&["version"]);
         }
@@ -76,7 +77,7 @@ fn edits(bytes: &[u8]) {
     }
 }
 
-/// Our own settings in a configuration, as `config set` writes them.
+/// Tests setting our own settings in a configuration, as `config set` does.
 fn switch_on(before: &Config) {
     let format = if matches!(before, Config::Json(_)) { Format::Json } else { Format::Yaml };
     for (key, value) in [("enabled", json!(true)), ("exclude", json!(["data/", "*.bin"])), ("include", json!([]))] {

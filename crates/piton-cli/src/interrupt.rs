@@ -1,5 +1,5 @@
-//! Ctrl-C and its like. Work that can stop is told to, and ends cleanly; the second time ends the process at once, which
-//! costs nothing either: what a killed process leaves is known to the next one.
+//! Handling of SIGINT (Ctrl-C) and SIGTERM. The first signal asks cancellable work to stop, and it ends cleanly. The
+//! second one ends the process at once, which is safe, too: the next process cleans up after a killed one.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,24 +11,25 @@ use signal_hook::low_level::emulate_default_handler;
 
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// What came, and asked for an end.
+/// The last signal received while work was running; 0 if none.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
-/// Whether nothing is under way that has to be told.
+/// True while no work is running: signals then have their default effect.
 static IDLE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// The signal that asked for an end while something was under way.
+/// Returns the signal that was received while work was running.
 pub(crate) fn caught() -> Option<i32> {
     Some(CAUGHT.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
 
-/// The exit code of a process that such a signal ended, as shells have it.
+/// Returns the exit code for a process ended by that signal, by the convention of shells. 130 (SIGINT) if there was
+/// none.
 pub(crate) fn exit_code() -> u8 {
     caught().and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(130)
 }
 
-/// Runs work that ends soon once `stop` is set, and sets it when a signal asks for an end.
+/// Runs work that stops soon after `stop` is set. The first signal sets it; the second one ends the process.
 pub(crate) fn stoppable<T>(stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
-    // Without it, signals do what they always do.
+    // If no handler can be installed, signals keep their default effect.
     let heard = heard();
     let Ok(mut signals) = Signals::new(&heard) else { return work() };
     let idle = IDLE.get_or_init(|| {
@@ -52,7 +53,7 @@ pub(crate) fn stoppable<T>(stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
         if listener.is_err() {
             idle.store(true, Ordering::SeqCst);
         }
-        // Also if the work panics: everybody would wait for the listener then.
+        // Close on a panic of the work, too: the scope would wait for the listener forever.
         let _closing = closing;
         work()
     });
@@ -68,7 +69,8 @@ impl Drop for Closing {
     }
 }
 
-/// Whoever started this process may have told it to ignore a signal, as shells do for what runs in the background.
+/// Returns the signals to handle. A signal that the parent process set to be ignored stays ignored, as shells do for
+/// background jobs.
 fn heard() -> Vec<i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! The program `piton`. What it does is in the library beside it.
+//! The program `piton`. The code is in the library of this crate.
 
 fn main() -> std::process::ExitCode {
     piton_cli::main()

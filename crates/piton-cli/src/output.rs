@@ -1,4 +1,4 @@
-//! What people and programs get to see. Data goes to stdout, words about it to stderr.
+//! Output for people and programs. Data goes to stdout, messages go to stderr.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -19,24 +19,24 @@ use crate::{interrupt, usage};
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default();
-/// The name of a checkpoint.
+/// Style of the id of a checkpoint.
 pub(crate) const ID: Style = AnsiColor::Yellow.on_default();
 pub(crate) const PLUS: Style = AnsiColor::Green.on_default();
 pub(crate) const MINUS: Style = AnsiColor::Red.on_default();
-/// Who is at work.
+/// Style of the agent and its session.
 pub(crate) const WHO: Style = AnsiColor::Cyan.on_default();
-/// What is there for those who look for it.
+/// Style of less important text.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 
-/// How to print.
+/// Output options, and the state of the output.
 pub(crate) struct Output {
     pub(crate) is_json: bool,
     pub(crate) is_quiet: bool,
     pub(crate) is_verbose: bool,
-    /// The place where it is read.
+    /// The surface on which the output is read.
     pub(crate) surface: Surface,
     choice: ColorChoice,
-    /// The reason why an answer did not get out.
+    /// The last error in writing to stdout that was not a closed pipe.
     unsaid: RefCell<Option<io::Error>>,
 }
 
@@ -53,22 +53,23 @@ impl Output {
         }
     }
 
-    /// Prints the answer to a person, unless they want silence.
+    /// Prints text for a person, unless `--quiet` or `--json` is given.
     pub(crate) fn text(&self, text: &str) {
         if !self.is_quiet && !self.is_json {
             self.answer(text);
         }
     }
 
-    /// Prints the answer to a program, if one asked.
+    /// Prints JSON if `--json` is given.
     pub(crate) fn json(&self, value: &Value) {
         if self.is_json {
-            // Not through what takes colours out: that would take control characters out of strings, too.
+            // Not through `AutoStream`: when it strips colours, it would strip control characters from strings, too.
             self.note(write_to(io::stdout(), &value.to_string()));
         }
     }
 
-    /// A reader that has gone away has seen enough. Anything else, a full disk say, must not pass for an answer.
+    /// Prints text to stdout. A closed pipe is ignored: the reader has seen enough. Any other error, such as a full
+    /// disk, is reported by [`Self::done`].
     fn answer(&self, text: &str) {
         self.note(write_to(AutoStream::new(io::stdout(), self.choice), text));
     }
@@ -80,7 +81,7 @@ impl Output {
         }
     }
 
-    /// The exit code after all went well: an answer that did not get out is an error after all.
+    /// Returns the exit code of a successful command. It is a failure if stdout could not be written.
     pub(crate) fn done(&self) -> ExitCode {
         match self.unsaid.take() {
             None => ExitCode::SUCCESS,
@@ -92,18 +93,18 @@ impl Output {
         }
     }
 
-    /// Prints what was asked for as it is, whoever reads it.
+    /// Prints bytes unchanged, whether to a terminal or not.
     pub(crate) fn data(&self, bytes: &[u8]) {
         let mut out = io::stdout().lock();
         self.note(out.write_all(bytes).and_then(|()| out.flush()));
     }
 
-    /// Says something that must not be missed and is no error.
+    /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
         self.to_stderr(&format!("{WARN}warning:{WARN:#} {}", plain(text)));
     }
 
-    /// Says what to do next.
+    /// Prints a hint on what to do next.
     pub(crate) fn hint(&self, text: &str) {
         if !self.is_quiet && !self.is_json {
             self.to_stderr(&format!("{HINT}hint:{HINT:#} {}", self.surface.reword(text)));
@@ -114,14 +115,14 @@ impl Output {
         let _ = write_to(AutoStream::new(io::stderr(), self.choice), text);
     }
 
-    /// Asks a question, on the same line as the answer.
+    /// Prints a question, without a line end.
     pub(crate) fn prompt(&self, text: &str) {
         let mut out = AutoStream::new(io::stderr(), self.choice);
         let _ = write!(out, "{text}").and_then(|()| out.flush());
     }
 
-    /// Asks, and waits for the answer. Whoever cannot be asked, or was not told what it is about, has not agreed; `option` is
-    /// how to agree beforehand.
+    /// Asks a question, and waits for the answer. Returns false without asking if `--json` is given, or `--quiet`,
+    /// which hides what would be done. `option` is the option that agrees in advance.
     pub(crate) fn confirmed(&self, question: &str, option: &str) -> io::Result<bool> {
         if self.is_quiet && !self.is_json {
             self.warn(&format!("--quiet does not say what would be done, and so does not ask; {option} agrees to it"));
@@ -132,13 +133,13 @@ impl Output {
         self.prompt(question);
         let mut answer = String::new();
         if io::stdin().lock().read_line(&mut answer)? == 0 {
-            // Nobody typed the end of the line.
+            // At the end of the input, the line end was not typed.
             self.prompt("\n");
         }
         Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
     }
 
-    /// Returns whether what goes to stdout may have colours.
+    /// Returns true if stdout may get colours.
     pub(crate) fn has_colours(&self) -> bool {
         AutoStream::new(io::stdout(), self.choice).current_choice() != ColorChoice::Never
     }
@@ -148,7 +149,7 @@ impl Output {
         self.surface != Surface::Shell || io::stdout().is_terminal()
     }
 
-    /// How wide the terminal is that stdout goes to. What goes to a file or a program has no width, and is never cut.
+    /// Returns the width of the terminal on stdout. `None` for a file or a program, for which lines are never cut.
     pub(crate) fn columns(&self) -> Option<usize> {
         if !io::stdout().is_terminal() {
             return None;
@@ -158,7 +159,7 @@ impl Output {
         named.or_else(real).filter(|columns| *columns > 0)
     }
 
-    /// Prints something long: through the user's pager on a terminal, straight otherwise.
+    /// Prints a long text: through the pager on a terminal, directly otherwise.
     pub(crate) fn page(&self, text: &[u8]) {
         if self.is_quiet || self.is_json {
             return;
@@ -180,17 +181,17 @@ impl Output {
         let mut child = command.spawn().ok()?;
         // A pager that is closed early has shown enough.
         let _ = child.stdin.take()?.write_all(text);
-        // What a shell says of a program that it cannot run; after any other end, the text was shown.
+        // A shell exits with these codes if it cannot run the program. After any other exit code, the text was shown.
         let is_missing = matches!(child.wait().ok()?.code(), Some(126 | 127));
         (!is_missing).then_some(())
     }
 
-    /// Returns whether progress is shown to a person.
+    /// Returns true if progress is shown.
     pub(crate) fn shows_progress(&self) -> bool {
         !self.is_json && !self.is_quiet && io::stderr().is_terminal()
     }
 
-    /// Returns whether the output is a terminal that can be drawn on.
+    /// Returns true if stdin and stdout are a terminal that can be drawn on.
     pub(crate) fn has_screen(&self) -> bool {
         let can_draw = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
         can_draw && !self.is_json && !self.is_quiet && io::stdin().is_terminal() && io::stdout().is_terminal()
@@ -207,7 +208,7 @@ impl Output {
         }
     }
 
-    /// Says what went wrong; the exit code that goes with it.
+    /// Prints an error, and returns its exit code.
     pub(crate) fn error(&self, error: &anyhow::Error) -> ExitCode {
         if error.is::<PartlyDone>() {
             return ExitCode::from(3);
@@ -235,7 +236,7 @@ impl Output {
     }
 }
 
-/// The report has said what was not done; the exit code says that there was something.
+/// Error for work that was partly done. The report has listed what was not; only exit code 3 is left.
 #[derive(Debug)]
 pub(crate) struct PartlyDone;
 
@@ -247,7 +248,7 @@ impl std::fmt::Display for PartlyDone {
 
 impl std::error::Error for PartlyDone {}
 
-/// What was agreed to could not be done: an exit code of its own, as declining has one.
+/// Error for work that failed after the user agreed to it. Exits with 2, to tell it from a refusal.
 #[derive(Debug)]
 pub(crate) struct CouldNot(pub(crate) Error);
 
@@ -259,7 +260,7 @@ impl std::fmt::Display for CouldNot {
 
 impl std::error::Error for CouldNot {}
 
-/// The report has said what is wrong; only the exit code is left.
+/// Error for a problem that the report has described. Only the exit code is left.
 #[derive(Debug)]
 pub(crate) struct Said(pub(crate) u8);
 
@@ -271,7 +272,7 @@ impl std::fmt::Display for Said {
 
 impl std::error::Error for Said {}
 
-/// Whoever was asked did not agree: what became of it, and how not to be asked.
+/// Error for a question that the user did not agree to: the consequence, and a hint on how to skip the question.
 #[derive(Debug)]
 pub(crate) struct Declined(pub(crate) &'static str, pub(crate) Option<&'static str>);
 
@@ -295,7 +296,7 @@ fn write_to(mut out: impl io::Write, text: &str) -> io::Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush())
 }
 
-/// What clap has to say: help and versions are answers, the rest is wrong usage.
+/// Prints an error of clap and returns its exit code. Help and version are results, anything else is a usage error.
 pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     let has = |names: &[&str]| std::env::args_os().any(|arg| names.iter().any(|name| arg == *name));
     let wants_json = has(&["--json"]);
@@ -313,13 +314,13 @@ pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Says that another process is waited for, on a line of its own: how far the work has come may stand on this one.
+/// Prints that the process waits for another one. Clears the line first on a terminal, because it may show progress.
 pub(crate) fn tell_of_wait(waiting: &Waiting) {
     let clear = if io::stderr().is_terminal() { "\r\u{1b}[K" } else { "" };
     let _ = write_to(io::stderr(), &format!("{clear}{}", plain(&waiting.to_string())));
 }
 
-/// What this program is and, for those who ask, what it is made of.
+/// Prints the version; with `--verbose`, also the licence and the list of dependencies.
 fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
     const PARTS: &str = include_str!("../THIRD-PARTY.md");
     let (name, version) = ("piton", env!("CARGO_PKG_VERSION"));
@@ -330,25 +331,26 @@ fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
         let parts = PARTS.split_once("\n\n").map_or(PARTS, |(_, parts)| parts);
         text = format!("{text}\nLicence: {}\n\n{}", env!("CARGO_PKG_LICENSE"), parts.trim_end());
     }
-    // A reader that has gone away has seen enough.
+    // A closed pipe is ignored: the reader has seen enough.
     let _ = write_to(io::stdout(), &text);
     ExitCode::SUCCESS
 }
 
-/// The text in a colour; nothing where there is nothing.
+/// Returns the text in a style; an empty text stays empty.
 pub(crate) fn painted(text: &str, style: Style) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// Returns whether a character does something to a terminal other than to be shown: control characters move the cursor or do worse,
-/// those of bidirectional text let a name be read as another one.
+/// Returns true if a character affects a terminal other than by being shown: control characters can move the cursor and
+/// more, and bidirectional formatting can make a name look like another one.
 pub(crate) fn misleads(character: char) -> bool {
     let turns_around =
         matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns_around || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Text from a store or a file name, for a terminal.
+/// Makes text from a store or a file name safe for a terminal: replaces line ends by spaces and misleading characters
+/// by U+FFFD.
 pub(crate) fn plain(text: &str) -> String {
     let shown = |character: char| match character {
         '\n' => ' ',
@@ -358,7 +360,7 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A number of bytes as people read it: `4.2 MB`.
+/// Formats a number of bytes for people: `4.2 MB`.
 pub(crate) fn bytes(count: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one digit after the point is shown")]
     let mut size = count as f64;
@@ -371,20 +373,20 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{size:.1} TB")
 }
 
-/// The same moment in the time zone of whoever reads it.
+/// Returns the same moment in the local time zone.
 pub(crate) fn local(moment: Moment) -> Moment {
     let offset_secs = Timestamp::from_second(moment.secs).map_or(moment.offset_secs, offset_secs);
     Moment { offset_secs, ..moment }
 }
 
-/// What the local time zone is ahead by at this time.
+/// Returns the offset of the local time zone from UTC at this time.
 pub(crate) fn offset_secs(at: Timestamp) -> i32 {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     ZONE.get_or_init(local_zone).to_offset(at).seconds()
 }
 
-/// The zone by its data. Asked for the zone of the system, the library lists all zones there are first, to find the name of
-/// this one: that takes longer than a small checkpoint, and nobody needs the name.
+/// Returns the local time zone from `/etc/localtime`. `TimeZone::system` would first list all zones to find the name of
+/// this one, which takes longer than a small checkpoint and is not needed.
 fn local_zone() -> TimeZone {
     let by_data = || TimeZone::tzif("local", &std::fs::read("/etc/localtime").ok()?).ok();
     let named = std::env::var_os("TZ");

@@ -1,5 +1,5 @@
-//! How far a take, a restore or work on the store has come, for somebody who waits at a terminal. Silent for the first half second.
-//! Ctrl-C ends it.
+//! Progress of a take, a restore or work on the store, shown on a terminal after the first half second. Ctrl-C cancels
+//! the work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::output::Output;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
-/// How long something is watched before it is said how fast it is.
+/// Minimum time of observation before a rate and an estimate are shown.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Runs a take or a restore, and shows how it goes on.
+/// Runs a take or a restore, and shows its progress.
 pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     let mut pace = Pace::default();
@@ -24,14 +24,14 @@ pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T 
     show_meanwhile(output, line, || stoppable(&progress.stop, || work(&progress)))
 }
 
-/// Runs work on the store, and shows how it goes on.
+/// Runs work on the store, and shows its progress.
 pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
     let watch = Watch::default();
     let mut pace = Pace::default();
     show_meanwhile(output, |elapsed| store_line(&watch, &mut pace, elapsed), || stoppable(&watch.stop, || work(&watch)))
 }
 
-/// The same for work that is worse half done than not begun: it goes on to its end.
+/// Like [`watch_store`], but the first signal does not cancel the work, because it must not be left half done.
 pub(crate) fn watch_to_the_end<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
     let watch = Watch::default();
     let unheard = AtomicBool::new(false);
@@ -98,7 +98,7 @@ fn store_line(watch: &Watch, pace: &mut Pace, elapsed: Duration) -> String {
     }
 }
 
-/// How fast one part of the work goes on, from when it was first seen.
+/// Rate of one phase of the work, measured from when the phase was first seen.
 #[derive(Default)]
 struct Pace {
     verb: &'static str,
@@ -115,7 +115,7 @@ impl Pace {
         let share = format!("{} of {} {verb}", HumanBytes(done.min(all)), HumanBytes(all));
         let (more, took) = (done - self.from, elapsed.saturating_sub(self.since));
         let rate = more * 1000 / u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
-        // The first moments say nothing of what is to come.
+        // The first moments are not representative.
         if took < SETTLED || rate == 0 {
             return share;
         }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(line(&watch, secs(5)), "16.00 KiB of 126.00 MiB done");
         set(&watch.done, 26 << 20);
         assert_eq!(line(&watch, secs(14)), "26.00 MiB of 126.00 MiB done, 2.60 MiB/s, 38 s to go");
-        // Other work, as much of it: it begins anew.
+        // Another phase with the same total: the measurement starts over.
         set(&watch.done, 0);
         assert_eq!(line(&watch, secs(15)), "0 B of 126.00 MiB done");
     }

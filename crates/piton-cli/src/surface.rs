@@ -1,8 +1,9 @@
-//! Surfaces: the places where an answer is read, and the commands that can be typed there.
+//! Surfaces: the places where output is read, and the commands that can be typed there.
 //!
 //! The same list is shown in a terminal and inside agents. A reader can only use a command that works where it is read:
-//! `piton restore 2` in a shell, `/rollback 2` in Claude Code, `piton rollback 2` as a prompt in Codex, `/piton 2` in Hermes.
-//! Texts name commands as a shell takes them, between backticks; [`Surface::reword`] puts them into the words of the place.
+//! `piton restore 2` in a shell, `/rollback 2` in Claude Code, `piton rollback 2` as a prompt in Codex, `/piton 2` in
+//! Hermes. Texts contain commands in the syntax of a shell, between backticks; [`Surface::reword`] translates them for
+//! the surface.
 
 use std::borrow::Cow;
 
@@ -24,7 +25,7 @@ pub(crate) enum Surface {
 }
 
 impl Surface {
-    /// The surface on which the hook of an agent answers.
+    /// Returns the surface on which the hook of an agent answers.
     pub(crate) fn of(agent: Agent) -> Self {
         match agent {
             Agent::Codex => Self::Prompt,
@@ -33,7 +34,7 @@ impl Surface {
         }
     }
 
-    /// The value of the option that carries it to another process.
+    /// Returns the value of the option that passes the surface to another process.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Shell => "shell",
@@ -63,7 +64,8 @@ impl Surface {
         Some(all.join(" "))
     }
 
-    /// Puts every `` `piton ...` `` of a text into the words of this place. A command that works in a shell only is said to.
+    /// Rewords every `` `piton ...` `` in a text for this surface. A command that only a shell can run gets the words
+    /// "in a shell".
     pub(crate) fn reword(self, text: &str) -> Cow<'_, str> {
         if self == Self::Shell || !text.contains("`piton ") {
             return Cow::Borrowed(text);

@@ -1,11 +1,11 @@
-//! Wrong usage in words: what cannot be done, why, and what to type instead.
+//! Messages for usage errors: the problem, its reason and a hint.
 
 use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::Cli;
 
-/// What is wrong with the command line, and what to do about it.
+/// Returns the message and the hint for an error of the argument parser.
 pub(crate) fn in_words(error: &clap::Error) -> (String, String) {
     let command = command();
     let all = |kind| match error.get(kind) {
@@ -50,7 +50,8 @@ pub(crate) fn in_words(error: &clap::Error) -> (String, String) {
     (what, format!("{meant}`{command} --help` shows what there is"))
 }
 
-/// The reason why a value is refused. That of a number is not in the words of the library that reads it.
+/// Returns the reason why a value is refused. For numbers, the text of the standard library is replaced by a simpler
+/// one.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     use std::num::IntErrorKind::{NegOverflow, PosOverflow};
     match error.downcast_ref::<std::num::ParseIntError>().map(std::num::ParseIntError::kind) {
@@ -61,7 +62,7 @@ fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// The command that was meant, as far as it can be told.
+/// Returns the command that was meant, as far as the arguments tell.
 fn command() -> String {
     let mut command = Cli::command();
     let mut names = vec![command.get_name().to_owned()];
