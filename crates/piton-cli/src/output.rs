@@ -104,7 +104,7 @@ impl Output {
         self.to_stderr(&format!("{WARN}warning:{WARN:#} {}", plain(text)));
     }
 
-    /// Prints a hint on what to do next.
+    /// Prints a hint on what to do next, unless `--quiet` or `--json` is given.
     pub(crate) fn hint(&self, text: &str) {
         if !self.is_quiet && !self.is_json {
             self.to_stderr(&format!("{HINT}hint:{HINT:#} {}", self.surface.reword(text)));

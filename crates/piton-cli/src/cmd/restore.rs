@@ -301,8 +301,8 @@ fn count(plan: &RestorePlan) -> String {
     }
 }
 
-/// Formats counts of files (written, removed), changed modes and directories (made, removed). Only files are listed if
-/// the count is 0.
+/// Formats counts of files (written, removed), changed modes and directories (made, removed). Counts of 0 are left out,
+/// except for files.
 fn counts_text(files_counts: [usize; 2], modes: usize, dirs: [usize; 2], words: [&str; 5]) -> String {
     let [written, removed] = files_counts.map(files);
     let mut text = format!("{written} {}, {removed} {}", words[0], words[1]);

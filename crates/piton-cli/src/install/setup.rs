@@ -52,7 +52,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// `variable` returns the directory that an environment variable names.
+    /// Returns the default directories below `home`, unless an environment variable names another one. `variable` looks
+    /// up such a variable.
     pub(crate) fn new(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let or = |name: &str, dir: &str| variable(name).unwrap_or_else(|| home.join(dir));
         let config = or("XDG_CONFIG_HOME", ".config");

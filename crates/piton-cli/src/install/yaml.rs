@@ -224,7 +224,7 @@ impl Yaml {
             Found::Flow(spot, depth) => {
                 let mut found = depth;
                 self.in_flow(&spot, |flow| {
-                    // An empty collection would be formatted on several lines, which is not valid inside of a line.
+                    // An empty collection would be formatted on several lines, but a flow value has to stay on one.
                     if matches!(flow.text().trim_matches(['{', '[', ' ', ']', '}']), "") {
                         *flow = Document::parse(&spaced(&wrapped(&keys[depth..], list(value))))?;
                         return Ok(());

@@ -140,7 +140,7 @@ impl List {
         self.session.as_deref()
     }
 
-    /// Cycles the session filter: none, the session of the newest checkpoint, each later one in turn, none again.
+    /// Cycles the session filter: none, the session of the newest checkpoint, each older one in turn, none again.
     pub(super) fn next_session(&mut self) {
         let sessions = self.sessions();
         let place = self.session.as_ref().and_then(|now| sessions.iter().position(|one| *one == now));
