@@ -1,4 +1,4 @@
-//! The result of making sure of a checkpoint for an agent, and the reason why it goes on without protection.
+//! Result of ensuring a checkpoint for an agent, with the reason if the agent continues unprotected.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use crate::settings::Settings;
 use crate::skipped::SkipReason;
 use crate::take::{Outcome, Report, WhySkipped};
 
-/// The result of making sure of a checkpoint.
+/// Result of ensuring a checkpoint.
 #[derive(Debug)]
 pub struct Ensured {
-    /// The project, by its directory; what was asked for, where that is none.
+    /// Directory of the project, or the requested path if no project was found.
     pub dir: PathBuf,
-    /// The report of the take. An error is in the journal already.
+    /// Report of the take. An error is in the journal already.
     pub report: Result<Report>,
-    /// True if it ran out of time, and waits for [`crate::Completion`].
+    /// True if the take ran out of time and must be finished by [`crate::Completion`].
     pub is_unfinished: bool,
 }
 
@@ -28,7 +28,7 @@ impl Ensured {
         Self { dir: dir.to_owned(), report: Err(error), is_unfinished: false }
     }
 
-    /// The checkpoint that holds the files as they are, if this call made sure of one.
+    /// Returns the checkpoint that holds the current files, if this call took or found one.
     pub fn checkpoint(&self) -> Option<CheckpointId> {
         match self.report.as_ref().ok()?.outcome {
             Outcome::Taken(id) | Outcome::Unchanged(id) => Some(id),
@@ -36,13 +36,13 @@ impl Ensured {
         }
     }
 
-    /// Returns true for a file that exists and that no project stands for.
+    /// Returns true if the path is an existing file that no project covers.
     pub(crate) fn is_outside(&self) -> bool {
         let is_nothing = matches!(&self.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), .. }));
         is_nothing && self.dir.is_file()
     }
 
-    /// Returns why the agent goes on without protection; `None` where it has it, or needs none.
+    /// Returns the reason why the agent continues unprotected; `None` if it is protected or needs no protection.
     pub fn missed(&self, settings: &Settings) -> Option<String> {
         match &self.report {
             Err(error) => Some(match error.hint() {

@@ -1,7 +1,7 @@
-//! The checkpoints of one project: listing them, and finding the one that is meant.
+//! Listing the checkpoints of a project, and finding one by number or id.
 //!
-//! A checkpoint is looked up in this project's history and nowhere else, so that an id of another project in the same
-//! store is not found, whatever objects the store holds.
+//! Checkpoints are looked up only in the history of the given project. The id of another project's checkpoint is not
+//! found, even though its objects are in the same store.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use crate::project::Project;
 use crate::store::{Checkpoint, DAMAGED_HINT, EntryMode, Objects, Readable, Store, StoreLock, TreeChange};
 use crate::threads;
 
-/// The fewest digits that name a checkpoint, and the most that any hash has.
+/// Number of digits of an id that name a checkpoint: at least 4, at most the length of a SHA-256 id.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=64;
 
-/// What changed from one checkpoint to the next.
+/// Difference between two consecutive checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Change {
     /// Files added, removed or changed.
@@ -27,19 +27,18 @@ pub struct Change {
     pub deletions: u64,
 }
 
-/// One line of the list.
+/// One entry of the list of checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Counted from 1, the newest.
+    /// Position in the list. The newest checkpoint is 1.
     pub number: usize,
-    /// The checkpoint.
+    /// Checkpoint at this position.
     pub checkpoint: Checkpoint,
-    /// What changed against the one before it. Nothing for the oldest: there is none before it. `None` where either is
-    /// damaged.
+    /// Difference from the previous checkpoint. All zero for the oldest, `None` if either of the two is corrupt.
     pub change: Option<Change>,
 }
 
-/// The checkpoints of a project, newest first.
+/// Checkpoints of a project, newest first.
 ///
 /// ```
 /// use piton::{History};
@@ -69,7 +68,8 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the history of a project, as far as it can be read. One that the store has never seen is empty.
+    /// Reads the history of a project up to the first checkpoint that is corrupt. Empty for a project that the store
+    /// does not know.
     pub fn of(store: &Store, project: &Project) -> Result<Self> {
         let held = store.share()?;
         let objects = store.objects(&held)?;
@@ -77,23 +77,23 @@ impl History {
         Ok(Self { readable, objects, _held: held })
     }
 
-    /// The checkpoints, newest first.
+    /// Returns the checkpoints, newest first.
     pub fn checkpoints(&self) -> &[Checkpoint] {
         &self.readable.checkpoints
     }
 
-    /// Returns why there are none before these, if there should be and they cannot be read.
+    /// Returns the error that ended the history early, if older checkpoints exist and cannot be read.
     pub fn damage(&self) -> Option<&Error> {
         self.readable.rest.as_ref()
     }
 
-    /// The list, newest first, with what changed from one to the next. Counting lines is all the work, so it is shared
-    /// by all cores.
+    /// Returns all checkpoints, newest first, each with its difference from the previous one. Counting lines takes
+    /// nearly all of the time, so it runs on all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
         self.list_newest(usize::MAX)
     }
 
-    /// The first `most` lines of the list. Nothing is counted for the others.
+    /// Like [`Self::list`], but returns the newest `most` entries only. Nothing is counted for the others.
     pub fn list_newest(&self, most: usize) -> Result<Vec<Listed>> {
         let (checkpoints, shared) = (self.checkpoints(), self.objects.shared());
         let all = checkpoints.len().min(most);
@@ -115,7 +115,7 @@ impl History {
         Ok(list)
     }
 
-    /// The line of the list that is about this checkpoint of this history.
+    /// Returns the list entry of one checkpoint. Fails with `NotFound` if it is not in this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
         let at = self.checkpoints().iter().position(|other| other.id == checkpoint.id);
         let at = at.ok_or_else(|| not_found(&self.readable, &checkpoint.id.to_string()))?;
@@ -125,14 +125,14 @@ impl History {
         Ok(lines.remove(0))
     }
 
-    /// The paths of all files and links that a checkpoint holds, sorted.
+    /// Returns the paths of all files and links in a checkpoint, sorted.
     pub fn files(&self, checkpoint: &Checkpoint) -> Result<Vec<Vec<u8>>> {
         let files = self.objects.compare_trees(None, Some(checkpoint.tree))?;
         Ok(files.into_iter().map(|file| file.path).collect())
     }
 
-    /// What each checkpoint holds at `path`, newest first: the mode and the id of a file, a link or a directory. Two that
-    /// are equal hold the same there.
+    /// Returns mode and id of the entry at `path` (a file, a link or a directory) in each checkpoint, newest first.
+    /// Equal values mean equal contents.
     pub fn versions(&self, path: &[u8]) -> Result<Vec<Option<(u32, ObjectId)>>> {
         let version = |checkpoint: &Checkpoint| {
             let found = self.objects.entry_at(checkpoint.tree, path)?;
@@ -141,14 +141,17 @@ impl History {
         self.checkpoints().iter().map(version).collect()
     }
 
-    /// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
-    /// one, else an id.
+    /// Returns the checkpoint that `name` names: its number in the list, or a prefix of its id. A name of decimal
+    /// digits only is a number if the list is that long, otherwise an id.
+    ///
+    /// Fails with `Invalid` if `name` is neither, with `NotFound` if there is no such checkpoint, and with `Ambiguous`
+    /// if several ids have the prefix.
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {
         find(&self.readable, name)
     }
 }
 
-/// Counts what changed from one checkpoint to the next, in one thread.
+/// Counts the differences between consecutive checkpoints, on one thread.
 struct Counter<'a> {
     checkpoints: &'a [Checkpoint],
     objects: Objects,
@@ -185,7 +188,8 @@ impl Counter<'_> {
         Ok(total)
     }
 
-    /// Lines added and removed; none where either side is not text.
+    /// Returns the number of lines added and removed; zero if either side is not text or is larger than
+    /// `TEXT_BYTES_MAX`.
     fn count(&mut self, change: &TreeChange, next: &mut Recall) -> Result<(u64, u64)> {
         let blob =
             |side: Option<(EntryMode, ObjectId)>| side.filter(|(mode, _)| *mode != EntryMode::Commit).map(|(_, id)| id);
@@ -212,7 +216,7 @@ impl Counter<'_> {
     }
 }
 
-/// The older contents of the last line of the list: they are the newer ones of the next.
+/// Cache of the old sides of the entry counted last. They are the new sides of the next entry, and are not read again.
 #[derive(Default)]
 struct Recall {
     blobs: HashMap<ObjectId, Vec<u8>>,
@@ -230,8 +234,7 @@ impl Recall {
     }
 }
 
-/// The one that `name` means: a number of the list, or the beginning of an id. All digits are a number, if there is
-/// one, else an id.
+/// Implements [`History::find`].
 pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoint> {
     let checkpoints = &history.checkpoints;
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,15 +1,15 @@
-//! What went wrong while nobody was looking: a log for `piton status` and `piton doctor` to read.
+//! Log of failures in the background, for `piton status` and `piton doctor`.
 //!
-//! An automatic checkpoint never raises, so what it missed has to be on record. The log is `<base>/piton.log`, one line
-//! an event; where the base cannot be written, a directory that the caller names takes its place, and reading looks at
+//! An automatic checkpoint never raises an error, so a missed one must be recorded. The log is `<base>/piton.log`, with
+//! one line per event. If the base is not writable, a fallback directory given by the caller is used. Readers read
 //! both.
 //!
-//! - J1. A line is appended by one write, so that lines of processes that write at the same moment do not mix.
-//! - J2. The log is its owner's alone, no link is followed to it, and it is bounded: at its limit it becomes
-//!   `piton.log.1`, in place of an older one.
-//!   An unprotected turn stays on record until the user has acknowledged it.
-//! - J3. It holds no contents of files, no prompts and no command lines but the short summary of one.
-//! - J4. Nothing here fails: what cannot be noted is not noted.
+//! - J1. A line is appended by a single write, so that lines of concurrent processes do not mix.
+//! - J2. The log is readable by its owner only, links to it are not followed, and its size is bounded: at its limit it
+//!   is renamed to `piton.log.1`, replacing an older one. An unprotected turn stays on record until the user has
+//!   acknowledged it.
+//! - J3. The log holds no file contents, no prompts, and of a command line only a short summary.
+//! - J4. Nothing here returns an error: an event that cannot be written is dropped.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -27,35 +27,35 @@ use crate::store::{Origin, journal_path};
 use crate::sys;
 use crate::time::Moment;
 
-/// At this size a log is put aside.
+/// Size at which a log is rotated.
 const LOG_BYTES_MAX: u64 = 256 << 10;
-/// The longest text of an event, in characters.
+/// Length limit of the text of an event, in characters.
 const WHAT_CHARS_MAX: usize = 600;
-/// The longest path that Linux opens.
+/// Longest path that Linux opens.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// A warning that was given within that time is not given again.
+/// A warning is not repeated within this time.
 const WARNED_SECS: u64 = 60 * 60;
 
-/// What an event means.
+/// Meaning of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// After a time without, a project has a checkpoint again.
+    /// A project has a checkpoint again after unprotected turns.
     Protected,
-    /// Something is not as its user will think.
+    /// The state differs from the user's expectation.
     Warning,
-    /// An agent went on without a checkpoint.
+    /// An agent continued without a checkpoint.
     Unprotected,
-    /// An agent went on where none is ever taken, as in the home directory.
+    /// An agent continued in a place that is never taken, such as the home directory.
     Declined,
-    /// The user has seen everything before this.
+    /// The user has seen all earlier events.
     Acknowledged,
 }
 
 impl Level {
     const ALL: [Self; 5] = [Self::Protected, Self::Warning, Self::Unprotected, Self::Declined, Self::Acknowledged];
 
-    /// The word for it, in the log and in `--json`.
+    /// Returns its name in the log and in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Protected => "protected",
@@ -66,33 +66,34 @@ impl Level {
         }
     }
 
-    /// Returns whether an agent went on without a checkpoint.
+    /// Returns true if an agent continued without a checkpoint.
     fn is_unprotected(self) -> bool {
         matches!(self, Self::Unprotected | Self::Declined)
     }
 }
 
-/// One line of the journal.
+/// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub time: Moment,
-    /// What it means.
+    /// Meaning of the event.
     pub level: Level,
-    /// Which agent was at work.
+    /// Agent that was running.
     pub agent: Option<String>,
-    /// In which session.
+    /// Session of the agent.
     pub session: Option<String>,
-    /// In which turn of it.
+    /// Turn of the session.
     pub turn: Option<String>,
-    /// Which project, by its directory.
+    /// Directory of the project.
     pub project: Option<PathBuf>,
-    /// What happened, in words.
+    /// Description of the event.
     pub what: String,
 }
 
 impl Event {
-    /// The line, with its end. The project stands last, so that its lines are found by how they end.
+    /// Returns the line with its newline. The project comes last, so that the lines of a project can be found by their
+    /// suffix.
     pub(crate) fn encode(&self) -> String {
         let mut line = format!("{} {} {}", self.time, self.level.word(), quoted(&self.what));
         let named = [("agent", &self.agent), ("session", &self.session), ("turn", &self.turn)];
@@ -101,7 +102,7 @@ impl Event {
                 let _ = write!(line, " {key}={}", escape(bounded_name(value).as_bytes()));
             }
         }
-        // A longer path is none that can be opened.
+        // A longer path cannot be opened.
         if let Some(project) = self.project.as_ref().filter(|path| path.as_os_str().len() <= PATH_BYTES_MAX) {
             let _ = write!(line, "{}", ending(project));
         }
@@ -131,14 +132,15 @@ impl Event {
         Some(event)
     }
 
-    /// Returns whether the other one says the same at another time.
+    /// Returns true if the events differ in their times only.
     fn says_what(&self, other: &Self) -> bool {
         *self == Self { time: self.time, ..other.clone() }
     }
 }
 
 impl Event {
-    /// Returns whether both are about one turn in one project. Without a name, each event is a turn of its own.
+    /// Returns true if both events belong to the same turn in the same project. An event without session or turn
+    /// belongs to a turn of its own.
     fn is_of_turn(&self, other: &Self) -> bool {
         let turn = |event: &Self| {
             let Event { agent, session, turn, project, .. } = event.clone();
@@ -148,7 +150,7 @@ impl Event {
     }
 }
 
-/// One line of text in quotes.
+/// Returns the text as a JSON string, cut after `WHAT_CHARS_MAX` characters.
 fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(WHAT_CHARS_MAX).collect();
     if shown.len() < text.len() {
@@ -157,25 +159,25 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(shown).to_string()
 }
 
-/// How every line about a project ends.
+/// Returns the suffix of each line about a project.
 fn ending(project: &Path) -> String {
     format!(" project={}", escape(project.as_os_str().as_bytes()))
 }
 
-/// Turns that went on without a checkpoint in one project.
+/// Turns of one project that ran without a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unprotected {
-    /// The project, by its directory.
+    /// Directory of the project.
     pub project: Option<PathBuf>,
-    /// How many turns, since the last checkpoint that worked.
+    /// Number of such turns since the last successful checkpoint.
     pub turns: usize,
-    /// The last of these events.
+    /// Last of these events.
     pub last: Event,
-    /// Since then a checkpoint of the project worked.
+    /// True if a checkpoint of the project has succeeded since.
     pub is_past: bool,
 }
 
-/// The log of one base, and the places that may stand in for it.
+/// Log of one base, and its fallback directories.
 ///
 /// ```
 /// use piton::{Journal, Moment};
@@ -197,32 +199,35 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal in `base`.
+    /// Returns the log in `base`.
     pub fn at(base: &Path) -> Self {
         Self { base: base.to_owned(), others: Vec::new() }
     }
 
-    /// Where to write if the base does not take it: a directory, made for its owner alone where it is missing.
+    /// Adds a fallback directory for when the base cannot be written. It is created with owner-only permissions if it
+    /// is missing.
     #[must_use]
     pub fn or_in(mut self, dir: Option<PathBuf>) -> Self {
         self.others.extend(dir);
         self
     }
 
-    /// The same in a directory that all users share. The name there is this user's.
+    /// Like [`Self::or_in`], but in a directory that all users share: the fallback is its subdirectory `piton-<uid>`.
     #[must_use]
     pub fn or_in_shared(self, dir: &Path) -> Self {
         let own = dir.join(format!("piton-{}", sys::effective_uid()));
         self.or_in(Some(own))
     }
 
-    /// Appends an event; says whether it is on record. What the log says already of the same turn is not said again, nor
-    /// is a warning within the hour.
+    /// Appends an event. Returns true if it is on record. An event of a turn is not appended again if the log has an
+    /// equal one, nor is a warning within an hour.
     pub fn note(&self, event: &Event) -> bool {
         let line = event.encode();
-        // As the log has it: what was cut would never be found there, and be said again with each call.
+        // Compare with the text as the log stores it: an event whose text was cut would never match and be appended by
+        // every call.
         let event = &Event::decode(line.trim_end()).unwrap_or_else(|| event.clone());
-        // A clock that was ahead must not silence a warning until its time comes.
+        // Compare absolute differences: an event from a clock that was ahead must not suppress a warning until that
+        // time.
         let is_fresh = |told: &Event| event.time.secs.abs_diff(told.time.secs) < WARNED_SECS;
         let is_told = |told: &Event| {
             told.says_what(event) && (event.turn.is_some() || (event.level == Level::Warning && is_fresh(told)))
@@ -240,18 +245,18 @@ impl Journal {
                 .any(|dir| fsx::ensure_dir(dir).is_ok() && is_ours(dir, false) && append(&journal_path(dir), &line))
     }
 
-    /// Appends a warning about no project in particular.
+    /// Appends a warning that belongs to no project.
     pub fn note_warning(&self, what: String, now: Moment) -> bool {
         let (time, level) = (now, Level::Warning);
         self.note(&Event { time, level, agent: None, session: None, turn: None, project: None, what })
     }
 
-    /// A project has a checkpoint again: if the journal says that it had none, that is past now.
+    /// Records that a project has a checkpoint again, if its last event says that it was unprotected.
     pub fn note_protected(&self, project: &Path, now: Moment) {
         self.note_protected_turn(project, &Origin::default(), now);
     }
 
-    /// Like [`Self::note_protected`], for a turn that has its checkpoint: it counts as unprotected no longer.
+    /// Like [`Self::note_protected`], for the turn that has its checkpoint: that turn no longer counts as unprotected.
     pub fn note_protected_turn(&self, project: &Path, origin: &Origin, now: Moment) {
         let suffix = ending(project);
         let about = self.events(|line| line.ends_with(&suffix));
@@ -267,8 +272,8 @@ impl Journal {
         }
     }
 
-    /// Returns the turns that went on without a checkpoint since then, newest first, each once and with the last that was
-    /// said of it; without those that have got one and those that the user has acknowledged.
+    /// Returns the turns that ran without a checkpoint since `since_secs`, newest first, each once with its last event.
+    /// Turns that got a checkpoint later, and turns that the user has acknowledged, are left out.
     pub fn unprotected_turns(&self, since_secs: i64) -> Vec<Event> {
         let mut open: Vec<Event> = Vec::new();
         for event in self.events(|_| true) {
@@ -287,19 +292,19 @@ impl Journal {
         open
     }
 
-    /// Notes that the user has seen all unprotected turns. Returns whether it is on record.
+    /// Records that the user has seen all unprotected turns. Returns true if it is on record.
     pub fn acknowledge(&self, now: Moment) -> bool {
         let (time, level, what) = (now, Level::Acknowledged, "seen by the user".to_owned());
         self.append(&Event { time, level, agent: None, session: None, turn: None, project: None, what })
     }
 
-    /// Returns the name of the last turn of a session that is on record, for want of a better one.
+    /// Returns the turn of the last recorded event of a session, as a fallback for callers that know no better name.
     pub(crate) fn last_turn(&self, agent: &str, session: &str) -> Option<String> {
         let is_its = |event: &Event| event.agent.as_deref() == Some(agent) && event.session.as_deref() == Some(session);
         self.events(|_| true).into_iter().rfind(is_its)?.turn
     }
 
-    /// The newest events, newest first.
+    /// Returns up to `max` events, newest first.
     pub fn recent(&self, max: usize) -> Vec<Event> {
         let mut events = self.events(|_| true);
         events.reverse();
@@ -307,7 +312,7 @@ impl Journal {
         events
     }
 
-    /// The projects in which agents went on without a checkpoint, those that still do first.
+    /// Returns the projects in which agents ran without a checkpoint, those that are still unprotected first.
     pub fn unprotected(&self) -> Vec<Unprotected> {
         let mut found = BTreeMap::<Option<PathBuf>, (Unprotected, HashSet<String>)>::new();
         for event in self.events(|_| true) {
@@ -315,7 +320,7 @@ impl Journal {
                 (Level::Unprotected | Level::Declined, known) => {
                     let name = match (&event.session, &event.turn) {
                         (Some(session), Some(turn)) => format!("{:?} {session} {turn}", event.agent),
-                        // Without a name each counts as a turn of its own.
+                        // Without a name, each event counts as a turn of its own.
                         _ => String::new(),
                     };
                     let new = |event: &Event| Unprotected {
@@ -341,10 +346,11 @@ impl Journal {
         all
     }
 
-    /// The events of those lines, oldest first. Lines that are no events are left out.
+    /// Returns the events of the lines that `is_wanted` accepts, oldest first. Lines that are not events are skipped.
     ///
-    /// In one log the order of the lines counts, not their times: a clock that was set back would make a failure of today
-    /// past. Times only say how the logs of two places mix.
+    /// Within one log the order of the lines counts, not their times: after a clock was set back, a new failure would
+    /// otherwise seem to be older than a success before it. Times only decide how the logs of two directories are
+    /// merged.
     fn events(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Event> {
         let places = [(&self.base, true)].into_iter().chain(self.others.iter().map(|dir| (dir, false)));
         let mut events = Vec::new();
@@ -359,7 +365,7 @@ impl Journal {
                 let told = text.lines().filter(|line| is_wanted(line)).filter_map(Event::decode);
                 events.extend(told.map(|event| (event.time.as_nanos(), event)));
             }
-            // Nothing happened later than what stands below it.
+            // Clamp each time to the times of the lines below it, so that sorting by time keeps the order of the lines.
             let mut latest = i128::MAX;
             for (at, _) in events[begin..].iter_mut().rev() {
                 latest = latest.min(*at);
@@ -371,7 +377,8 @@ impl Journal {
     }
 }
 
-/// Returns whether a directory is there and this user's. The base may be reached through a link: its user chose it.
+/// Returns true if the directory exists, belongs to this user and is not writable by others. The base may be a link,
+/// because the user chose it.
 fn is_ours(dir: &Path, may_be_link: bool) -> bool {
     let found = if may_be_link { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
     found.is_ok_and(|found| found.is_dir() && found.uid() == sys::effective_uid() && found.mode() & 0o022 == 0)
@@ -388,7 +395,7 @@ fn append(path: &Path, line: &str) -> bool {
         if end > 0 {
             file.read_exact_at(&mut last, end - 1)?;
         }
-        // After a line that a full disk cut off, ours begins on its own.
+        // If a full disk truncated the last line, start a new one.
         let line = if last == *b"\n" { line.to_owned() } else { format!("\n{line}") };
         let written = file.write(line.as_bytes())?;
         Ok(written == line.len())
@@ -396,14 +403,15 @@ fn append(path: &Path, line: &str) -> bool {
     appended.unwrap_or(false)
 }
 
-/// Opens a log with room for so many bytes.
+/// Opens a log for appending `bytes` bytes. Rotates it first if they would exceed the limit. If another process is
+/// rotating it, the full log is used.
 fn open(path: &Path, bytes: u64) -> io::Result<File> {
     let file = sys::open_to_append(path)?;
     let found = file.metadata()?;
     if found.len() + bytes <= LOG_BYTES_MAX || file.try_lock().is_err() {
         return Ok(file);
     }
-    // Of those that want to put it aside, one does: the others find another file under the name.
+    // Only one of several processes renames the log: the others find another inode at the path.
     if fs::symlink_metadata(path)?.ino() == found.ino() {
         fs::rename(path, aside(path))?;
     }

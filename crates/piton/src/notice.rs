@@ -1,4 +1,4 @@
-//! Telling agents that their files went back: a restore changes files behind the back of whoever has read them.
+//! Notices to agents after a restore, which changes files that they have read.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use crate::project::Project;
 use crate::restore::RestoreReport;
 use crate::store::{Notice, SessionKey, Store};
 
-/// Leaves word for every session that has worked in the project since what was restored: those that took a checkpoint,
-/// and those whose turn found nothing to take. How many they were.
+/// Leaves a notice for every session that has worked in the project since the restored checkpoint, including those
+/// whose turns took none because nothing had changed. Returns the number of sessions.
 pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -> Result<usize> {
     if report.written.is_empty() && report.removed.is_empty() {
         return Ok(0);

@@ -1,38 +1,38 @@
-//! What a scan saw and left out, with why: data of a report, never an error.
+//! Files that a scan skipped, with the reason: part of a report, never an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::relpath;
 
-/// Why something was left out.
+/// Reason why a file was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SkipReason {
-    /// A `.gitignore` of the project says so.
+    /// Matched by a `.gitignore` of the project.
     Ignored,
-    /// The exclude list or the user's own list says so.
+    /// Matched by the built-in exclude list or the user's own.
     Excluded,
-    /// A file that commonly holds secrets (`.env` and its kin).
+    /// File that commonly holds secrets (`.env` and the like).
     Secret,
     /// Larger than the limit for one file.
     TooLarge,
-    /// It could not be read.
+    /// Could not be read.
     Unreadable,
-    /// A socket, a FIFO or a device.
+    /// Socket, FIFO or device.
     Special,
-    /// A name that a git tree cannot hold.
+    /// Name that a git tree cannot hold.
     BadName,
-    /// It changed each time that it was read, or after the time of a checkpoint that was completed later.
+    /// Changed each time it was read, or after the time of a checkpoint that was completed later.
     Changing,
-    /// Its contents were made to collide with another file's hash.
+    /// Contents crafted to collide with another file's hash.
     Collision,
     /// The store itself.
     Store,
-    /// What a restore that was cut short left behind.
+    /// Temporary file of an interrupted restore.
     Temporary,
-    /// The directory of a git repository.
+    /// Directory of a git repository.
     GitDir,
-    /// It was held, and a purge took it out.
+    /// Was in the checkpoint, and was removed by a purge.
     Purged,
 }
 
@@ -53,7 +53,7 @@ impl SkipReason {
         Self::Purged,
     ];
 
-    /// The word for it in records and in `--json`.
+    /// Returns its name in records and in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ignored => "ignored",
@@ -72,12 +72,13 @@ impl SkipReason {
         }
     }
 
-    /// Reads [`Self::word`] back.
+    /// Parses the result of [`Self::word`].
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.word() == word)
     }
 
-    /// Returns whether a user who thinks that everything is protected should hear of it. The rest is as the rules want it.
+    /// Returns true if the user should hear of it, because they expect the file to be protected. The other reasons
+    /// follow from the rules.
     pub fn is_a_surprise(self) -> bool {
         !matches!(self, Self::Ignored | Self::Excluded | Self::Store | Self::GitDir | Self::Purged)
     }
@@ -99,40 +100,41 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// One file, one directory that was not entered, or several files of one directory.
+/// A skipped file, a directory that was not entered, or several files of one directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Skipped {
-    /// The file, or the directory that it or they are in. Relative to the project.
+    /// Path of the file, or of the directory that contains the files, relative to the project.
     pub path: Vec<u8>,
-    /// Why.
+    /// Reason.
     pub why: SkipReason,
-    /// What `path` is and what of it was left out.
+    /// Kind of `path`, and how much of it was skipped.
     pub extent: Extent,
 }
 
-/// How much a [`Skipped`] stands for.
+/// Extent of a [`Skipped`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extent {
-    /// That one file.
+    /// One file.
     File,
-    /// The whole directory, not entered; with the number of files in it where they were counted.
+    /// Whole directory, not entered; with the number of files in it if they were counted.
     Dir(Option<u64>),
-    /// That many files in the directory or below, out of those that it holds.
+    /// This many of the files in the directory or below it.
     Some(u64),
 }
 
 impl Skipped {
-    /// One file.
+    /// Returns an entry for one file.
     pub fn file(path: Vec<u8>, why: SkipReason) -> Self {
         Self { path, why, extent: Extent::File }
     }
 
-    /// One directory, not entered.
+    /// Returns an entry for one directory that was not entered.
     pub fn dir(path: Vec<u8>, why: SkipReason) -> Self {
         Self { path, why, extent: Extent::Dir(None) }
     }
 
-    /// The path for people and programs: a directory ends in a slash, bytes that are not UTF-8 are replaced.
+    /// Returns the path for display and for `--json`: a directory ends in a slash, and bytes that are not UTF-8 are
+    /// replaced.
     pub fn shown_path(&self) -> String {
         let path = String::from_utf8_lossy(&self.path).into_owned();
         match self.extent {
@@ -143,7 +145,7 @@ impl Skipped {
     }
 }
 
-/// `node_modules/ (excluded, 41,203 files not entered)`
+/// Formats as `node_modules/ (excluded, 41,203 files not entered)`.
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.shown_path(), self.why)?;
@@ -160,7 +162,7 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// `41,203`
+/// Formats a number with separators: `41,203`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -173,15 +175,15 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// How many files of one directory are named one by one.
+/// Number of files of one directory that are listed one by one.
 const NAMED_MAX: usize = 8;
 
-/// Sorts, and says in one line what would be many: first the files of one directory that were left out for the same
-/// reason, then, while there are more than `lines_max`, whole directories deepest first.
+/// Sorts the entries and merges them: first the files of one directory that were skipped for the same reason, if there
+/// are more than `NAMED_MAX`; then, while there are more than `lines_max` entries, whole directories, deepest first.
 pub(crate) fn summarise(mut all: Vec<Skipped>, lines_max: usize) -> Vec<Skipped> {
     all.sort();
     let mut lines = fold(all, |skipped, alike| match skipped.extent {
-        // A restore leaves these alone, and must know them by name.
+        // A restore leaves changing files alone, and needs their names.
         Extent::File if alike > NAMED_MAX && skipped.why != SkipReason::Changing => {
             Some(relpath::split(&skipped.path).0.to_vec())
         }
@@ -200,8 +202,8 @@ pub(crate) fn summarise(mut all: Vec<Skipped>, lines_max: usize) -> Vec<Skipped>
     lines
 }
 
-/// Merges everything that `into` gives a directory for, by directory and reason. `into` is told how many of the same
-/// reason stand in the same directory.
+/// Merges all entries for which `into` returns a directory, by directory and reason. `into` also gets the number of
+/// entries with the same parent directory and reason.
 fn fold(all: Vec<Skipped>, into: impl Fn(&Skipped, usize) -> Option<Vec<u8>>) -> Vec<Skipped> {
     let mut alike: BTreeMap<(Vec<u8>, SkipReason), usize> = BTreeMap::new();
     for skipped in &all {

@@ -1,5 +1,5 @@
-//! The store at a glance: what it takes, for whom, and what is wrong. Changes nothing, and shows what it can of a store
-//! that is damaged.
+//! Summary of the store: sizes, projects and problems. Changes nothing, and reports as much as possible of a corrupt
+//! store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,27 +9,27 @@ use crate::prune::{KnownProject, Presence, mistaken_projects};
 use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store};
 use crate::time::Moment;
 
-/// One project.
+/// Status of one project.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProjectStatus {
-    /// What is on record.
+    /// Record of the project.
     pub project: KnownProject,
-    /// How many checkpoints it has.
+    /// Number of checkpoints.
     pub checkpoints: usize,
-    /// What it holds that no other project does.
+    /// Number of bytes that no other project shares.
     pub bytes_alone: u64,
 }
 
-/// Something that is wrong, and what to do about it.
+/// Problem, with advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusProblem {
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to do about it.
+    /// Advice to the user.
     pub hint: String,
 }
 
-/// The store at a glance.
+/// Summary of the store.
 ///
 /// ```
 /// use piton::Status;
@@ -52,24 +52,24 @@ pub struct StatusProblem {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
-    /// The directory that holds everything.
+    /// Directory that holds everything.
     pub base: PathBuf,
-    /// What the store takes on the disk.
+    /// Size of the store on disk.
     pub store_bytes: u64,
-    /// What older layouts left takes.
+    /// Size of the remains of older layouts.
     pub legacy_bytes: u64,
-    /// What nothing refers to any more: the next maintenance gives it back.
+    /// Size of unreachable objects, which the next maintenance frees.
     pub reclaimable_bytes: u64,
-    /// The projects, the one that was used last first.
+    /// Projects, most recently used first.
     pub projects: Vec<ProjectStatus>,
-    /// What older layouts left.
+    /// Archives of older layouts.
     pub archives: Vec<Archive>,
-    /// What is wrong.
+    /// Problems found.
     pub problems: Vec<StatusProblem>,
 }
 
 impl Status {
-    /// Looks at a base in which there is no store.
+    /// Returns the status of a base without a store.
     pub fn of_base(base: &Store) -> Result<Self> {
         Ok(Self {
             base: base.base().to_owned(),
@@ -82,7 +82,7 @@ impl Status {
         })
     }
 
-    /// Looks at everything.
+    /// Returns the status of a store. A store larger than `total_bytes_max` is reported as a problem.
     pub fn of(store: &Store, total_bytes_max: Option<u64>) -> Result<Self> {
         let mut problems = Vec::new();
         let mut note = |what: String, hint: &str| {
@@ -91,7 +91,7 @@ impl Status {
                 problems.push(problem);
             }
         };
-        // Locks the store by itself, for a moment at a time.
+        // Locks the store itself, briefly and repeatedly.
         let inventory = match store.inventory() {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 note(error.to_string(), DAMAGED_HINT);
@@ -153,17 +153,17 @@ impl Status {
     }
 }
 
-/// The last that an agent told of.
+/// Last activity of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// When.
+    /// Time of the activity.
     pub time: Moment,
-    /// What: an event, or the reason of the checkpoint that was taken for it.
+    /// Event, or the reason of the checkpoint that was taken for it.
     pub what: String,
 }
 
-/// The last that each agent told of, by what is remembered of its sessions and by the newest checkpoint of each project.
-/// Calls for which nothing was to be done leave nothing behind.
+/// Returns the last activity of each agent, from the notes about its sessions and from the newest checkpoint of each
+/// project. Calls that had nothing to do leave no trace.
 pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
     let notes = store.turn_notes().into_iter().map(|(key, note)| {
         let what = match note.turn {
@@ -176,7 +176,7 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
     });
     let mut last: BTreeMap<String, Heard> = BTreeMap::new();
     for (agent, heard) in notes.chain(newest_checkpoints(store).unwrap_or_default()) {
-        // At the same second, the checkpoint says more.
+        // Within the same second, prefer the checkpoint: it says more.
         if last.get(&agent).is_none_or(|known| known.time.secs <= heard.time.secs) {
             last.insert(agent, heard);
         }
@@ -194,7 +194,7 @@ fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
         store.assign_turns(&project, &mut newest);
         let [Checkpoint { turns, facts, time, reason, .. }] = newest;
         all.extend(facts.origin.agent.map(|agent| (agent, Heard { time, what: reason })));
-        // In the order of time, so that the last of each agent counts.
+        // Oldest first, so that the last of each agent wins.
         let told = turns.into_iter().rev().filter_map(|turn| {
             let what = turn.headline();
             Some((turn.agent?, Heard { time: turn.time.unwrap_or(time), what }))

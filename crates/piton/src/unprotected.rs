@@ -1,15 +1,15 @@
-//! Turns whose hook was killed before it could say that they have no checkpoint.
+//! Turns whose hook was killed before it could record that they have no checkpoint.
 
 use crate::id::ProjectId;
 use crate::journal::{Event, Journal, Level};
 use crate::store::{BegunHook, Origin, Store};
 
-/// A hook that was left behind at its deadline has said so itself. It lasts no longer than that.
+/// Longest time that a hook runs. A hook that gives up at its deadline records that itself, within this time.
 const HOOK_SECS_MAX: i64 = 30;
 
-/// Puts on record the turns whose hooks were killed before their checkpoints were complete, and returns them.
+/// Records the turns whose hooks were killed before their checkpoints were complete, and returns them.
 ///
-/// A note that cannot be put on record stays for the next call.
+/// A note that cannot be recorded is kept for the next call.
 pub fn note_killed_hooks(store: &Store, journal: &Journal) -> Vec<Event> {
     let mut noted = Vec::new();
     store.take_killed(|begun| {
@@ -27,7 +27,7 @@ pub fn note_killed_hooks(store: &Store, journal: &Journal) -> Vec<Event> {
     noted
 }
 
-/// Returns whether the hook was killed after its work was done.
+/// Returns true if the hook was killed after its checkpoint was complete.
 fn has_checkpoint(store: &Store, begun: &BegunHook) -> bool {
     let project = ProjectId::of(&begun.project);
     let newest = || {
@@ -42,7 +42,7 @@ fn has_checkpoint(store: &Store, begun: &BegunHook) -> bool {
     has_turn || begun.origin.turn.is_some() && newest().is_some_and(|newest| newest.facts.origin == begun.origin)
 }
 
-/// Returns whether the hook itself has noted that it missed its checkpoint.
+/// Returns true if the hook itself has recorded that it missed its checkpoint.
 fn is_told(journal: &Journal, begun: &BegunHook) -> bool {
     let span = begun.time.secs..=begun.time.secs + HOOK_SECS_MAX;
     journal.unprotected_turns(begun.time.secs).iter().any(|event| {
