@@ -1,4 +1,4 @@
-//! Projects: which directory is meant, and what it is called in the store.
+//! Projects: finding the directory of a project, and its name in the store.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use crate::id::ProjectId;
 use crate::store::Store;
 use crate::sys::Dir;
 
-/// A directory with one of these in it is the root of what somebody works on.
+/// Files and directories that mark the root of a project.
 const MARKERS: [&str; 9] =
     [".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile"];
 
-/// How many directories in an unmarked one are looked at to find projects among them.
+/// Number of subdirectories of an unmarked directory that are searched for projects.
 const DIRS_LOOKED_AT_MAX: usize = 64;
 
 /// One working directory.
@@ -41,8 +41,10 @@ pub struct Project {
 }
 
 impl Project {
-    /// The project in exactly this directory. `home` is the user's home directory: neither it nor anything around it
+    /// Returns the project in exactly this directory. `home` is the user's home directory: neither it nor its ancestors
     /// can be a project.
+    ///
+    /// Fails with `Invalid` if `dir` is not a directory.
     pub fn at(dir: &Path, home: Option<&Path>) -> Result<Self> {
         let dir = fsx::canonical(dir)?;
         if !fsx::is_dir(&dir)? {
@@ -54,10 +56,10 @@ impl Project {
         Ok(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: false })
     }
 
-    /// The project with checkpoints whose directory was deleted, if `dir` was that directory or was inside it. Returns
-    /// `None` if `dir` exists, and if the store has no checkpoint of anything that was there.
+    /// Returns the project whose directory was deleted, if `dir` was that directory or was inside it. Returns `None` if
+    /// `dir` exists, and if the store has no checkpoint of any directory that was there.
     ///
-    /// Such a project can be listed, compared and restored: a restore makes the directory again.
+    /// Such a project can be listed, compared and restored. A restore creates the directory again.
     pub fn gone(dir: &Path, store: &Store, home: Option<&Path>) -> Option<Self> {
         let dir = fsx::canonical_of_missing(dir)?;
         let was_project =
@@ -66,9 +68,9 @@ impl Project {
         Some(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: true })
     }
 
-    /// The project that a command started in `dir` means: the innermost directory that `dir` is or is in, and that has
-    /// checkpoints or a marker file; else `dir` itself. A directory that was deleted is found if the
-    /// store has checkpoints of it: see [`Project::gone`].
+    /// Returns the project for a command that was started in `dir`: the innermost directory, from `dir` upwards, that
+    /// has checkpoints or a marker file; otherwise `dir` itself. A deleted directory is found if the store has
+    /// checkpoints of it: see [`Project::gone`].
     pub fn around(dir: &Path, store: Option<&Store>, home: Option<&Path>) -> Result<Self> {
         let dir = match fsx::canonical(dir) {
             Err(error) => {
@@ -79,9 +81,9 @@ impl Project {
         Self::at(project_root(&dir, store, home).unwrap_or(&dir), home)
     }
 
-    /// The directory to protect before something changes at `path`, which may be missing: the project that it is in; else
-    /// the directory that it is itself; else the one that holds it, unless other projects lie right in that one or
-    /// everybody may write there. Returns `None` if no project can stand for it.
+    /// Returns the directory to protect before something changes at `path`, which may be missing: the project that
+    /// contains it; otherwise `path` itself if it is a directory; otherwise its nearest existing directory, unless that
+    /// directly contains other projects or everybody may write to it. Returns `None` if no directory qualifies.
     pub fn protecting(path: &Path, store: Option<&Store>, home: Option<&Path>) -> Option<PathBuf> {
         let found = fsx::canonical(path).ok();
         let path = found.or_else(|| fsx::canonical_of_missing(path))?;
@@ -96,12 +98,12 @@ impl Project {
         (!is_too_broad(dir, home) && !is_shared() && !holds_projects(dir, store)).then(|| dir.to_owned())
     }
 
-    /// Its name in the store.
+    /// Returns its name in the store.
     pub fn id(&self) -> &ProjectId {
         &self.id
     }
 
-    /// Its directory, free of links.
+    /// Returns its directory, with all links resolved.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -111,7 +113,7 @@ impl Project {
         self.is_gone
     }
 
-    /// Opens the directory; `None` if the project is a deleted one and its directory is still missing.
+    /// Opens the directory. Returns `None` if the project was deleted and its directory is still missing.
     pub(crate) fn open_dir(&self) -> Result<Option<Dir>> {
         match Dir::open(&self.dir) {
             Ok(dir) => Ok(Some(dir)),
@@ -120,14 +122,14 @@ impl Project {
         }
     }
 
-    /// Makes the directory of a deleted project again, with those around it that are missing, and opens it.
+    /// Creates the directory of a deleted project again, with missing ancestors, and opens it.
     pub(crate) fn make_dir_again(&self) -> Result<Dir> {
         fs::create_dir_all(&self.dir).map_err(|error| Error::io("make the directory", &self.dir, error))?;
         Dir::open(&self.dir).map_err(|error| Error::io("open", &self.dir, error))
     }
 
-    /// Fails if the directory is missing because the disk that it was on is not mounted: what is restored would land on
-    /// another disk, and be hidden once that one is mounted. `device` is the one on record.
+    /// Fails if the directory is missing because its disk is not mounted: restored files would be written to another
+    /// disk, and be hidden once the right one is mounted. `device` is the recorded device.
     pub(crate) fn check_disk(&self, device: Option<u64>) -> Result<()> {
         let around = self.dir.ancestors().skip(1).find_map(|dir| dir.metadata().ok());
         if device.is_none() || around.map(|found| found.dev()) == device {
@@ -139,7 +141,7 @@ impl Project {
             .with_hint("mount that disk; or make the directory yourself, and what is restored goes there"))
     }
 
-    /// Returns whether it is `/`, the home directory, or something around that.
+    /// Returns true if the directory is `/`, the home directory or an ancestor of it.
     pub fn is_too_broad(&self) -> bool {
         self.is_too_broad
     }
@@ -150,7 +152,7 @@ fn is_too_broad(dir: &Path, home: Option<&Path>) -> bool {
     dir.parent().is_none() || home.is_some_and(|home| home.starts_with(dir))
 }
 
-/// The innermost directory that `dir` is or is in, and that the store knows or a marker file shows to be a project.
+/// Returns the innermost directory, from `dir` upwards, that the store knows or that has a marker file.
 fn project_root<'a>(dir: &'a Path, store: Option<&Store>, home: Option<&Path>) -> Option<&'a Path> {
     let mut candidates = dir.ancestors().take_while(|dir| !is_too_broad(dir, home));
     candidates.find(|dir| is_known(dir, store) || has_marker(dir))
@@ -165,7 +167,8 @@ pub(crate) fn has_marker(dir: &Path) -> bool {
     MARKERS.iter().any(|marker| dir.join(marker).symlink_metadata().is_ok())
 }
 
-/// Returns true if a project lies right in the directory, or if there are too many directories to tell.
+/// Returns true if a project is directly in the directory, if there are too many subdirectories to tell, or if the
+/// directory cannot be listed.
 fn holds_projects(dir: &Path, store: Option<&Store>) -> bool {
     let Ok(entries) = fs::read_dir(dir) else { return true };
     let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -174,11 +177,11 @@ fn holds_projects(dir: &Path, store: Option<&Store>) -> bool {
     below.by_ref().take(DIRS_LOOKED_AT_MAX).any(is_project) || below.next().is_some()
 }
 
-/// Where a file belongs: the first directory upwards that holds a marker file, else the file's own directory. Never
-/// `/` nor the home directory, unless the file lies right there.
+/// Returns the working directory for a file: the first directory upwards that holds a marker file, otherwise the file's
+/// own directory. Returns `/` or the home directory only for a file directly in it.
 pub fn working_dir_for_path(path: &Path, home: Option<&Path>) -> PathBuf {
     let path = fsx::canonical(path).unwrap_or_else(|_| path.to_owned());
-    // What cannot be looked at is no reason to take what is around it: whoever uses it is told.
+    // A path that cannot be examined is used as it is: its parent would be too broad, and the caller gets the error.
     let own = if fsx::is_dir(&path).unwrap_or(true) { path.as_path() } else { path.parent().unwrap_or(&path) };
     own.ancestors().take_while(|dir| !is_too_broad(dir, home)).find(|dir| has_marker(dir)).unwrap_or(own).to_owned()
 }

@@ -1,10 +1,10 @@
-//! Taking a path out of every checkpoint of a project, for good: what to do when a secret got in.
+//! Removing a path from every checkpoint of a project, for example after a secret was recorded.
 //!
-//! - X1. This is the one verb that rewrites history. Every checkpoint from the first that held the path on gets a new id;
-//!   times, reasons and everything else stay. The report says which id became which.
-//! - X2. When it says that contents are gone, no file of the store holds them any more.
-//! - X3. A checkpoint that held the path says that it did: a restore does not take the file for one made since, and leaves
-//!   it where it is.
+//! - X1. This is the one verb that rewrites history. The first checkpoint that held the path, and every later one, gets
+//!   a new id; times, reasons and everything else stay. The report maps old ids to new ones.
+//! - X2. Contents that are reported as gone are in no file of the store any more.
+//! - X3. A checkpoint that held the path records that it did: a restore does not take the file for one that was created
+//!   since, and leaves it alone.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -18,25 +18,26 @@ use crate::store::{
 };
 use crate::time::Moment;
 
-/// The shortest beginning of a turn's name that is enough to name it.
+/// Shortest prefix of a turn's name that is accepted.
 const TURN_CHARS_MIN: usize = 4;
 
-/// What was done.
+/// Result of a purge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PurgeReport {
-    /// Which checkpoint became which, the oldest first.
+    /// Old and new id of each rewritten checkpoint, oldest first.
     pub rewritten: Vec<(CheckpointId, CheckpointId)>,
-    /// The paths that were taken out, sorted.
+    /// Paths that were removed, sorted.
     pub paths: Vec<Vec<u8>>,
-    /// How many different contents are gone.
+    /// Number of distinct contents that are gone.
     pub gone: u64,
-    /// Contents that other paths or projects still hold: id and place, for each place.
+    /// Contents that other paths or projects still hold: id and place, one entry per place.
     pub still_held: Vec<(ObjectId, String)>,
-    /// What came free on the disk.
+    /// Number of bytes freed on disk.
     pub bytes_freed: u64,
 }
 
-/// What a purge would rewrite: how many checkpoints, and the paths. [`purge`] has an example.
+/// Returns the number of checkpoints that a purge would rewrite, and the paths it would remove. See the example of
+/// [`purge`].
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
     let held = store.share()?;
     refuse_while_restoring(store, project)?;
@@ -47,7 +48,7 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
     Ok((first.map_or(0, |at| at + 1), paths_of(found)))
 }
 
-/// A restore that was cut short needs its checkpoints under the names that it noted.
+/// Fails with `Busy` if a restore was interrupted: it needs its checkpoints under the ids that it recorded.
 fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
     match store.interrupted_restore(project.id())? {
         None => Ok(()),
@@ -57,19 +58,19 @@ fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
     }
 }
 
-/// Removes the words of one prompt from the ledger. Finds the turn as [`find_prompt`] does, and returns it.
+/// Removes the text of one prompt from the ledger. Finds the turn as [`find_prompt`] does, and returns it.
 ///
-/// A prompt that stands in the reason of a checkpoint, where versions without a ledger wrote it, stays there.
+/// A prompt in the reason of a checkpoint, written by versions without a ledger, is not removed.
 pub fn purge_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnRecord> {
     let turn = find_prompt(store, project, name)?;
     store.forget_prompt(&turn.session, &turn.turn)?;
     Ok(turn)
 }
 
-/// Returns the turn of that name, of those of which the ledger has words. The first 4 characters and more of a name are
+/// Returns the turn named `name`, out of those whose prompt text is in the ledger. A prefix of at least 4 characters is
 /// enough.
 ///
-/// Fails with `NotFound` if there is none, and with `Ambiguous` if there are several.
+/// Fails with `NotFound` if there is no such turn, and with `Ambiguous` if there are several.
 pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnRecord> {
     let with_words = store.turn_records(project.id()).into_iter().filter(|turn| turn.prompt.is_some());
     let (exact, longer): (Vec<_>, Vec<_>) =
@@ -87,14 +88,14 @@ pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnR
     }
 }
 
-/// Paths that are to go, each with contents that it had.
+/// Paths to remove, each with one of the contents that it had.
 type Found = HashSet<(Vec<u8>, ObjectId)>;
 
 fn paths_of(found: Found) -> Vec<Vec<u8>> {
     found.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Takes the paths, files or directories, out of every checkpoint of the project.
+/// Removes the paths, files or directories, from every checkpoint of the project.
 ///
 /// ```
 /// use piton::{Watch, plan_purge, purge};
@@ -119,14 +120,14 @@ fn paths_of(found: Found) -> Vec<Vec<u8>> {
 /// ```
 pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, watch: &Watch) -> Result<PurgeReport> {
     let collecting = store.lock_gc()?;
-    // What cannot be collected afterwards must not be rewritten before.
+    // Fail before the rewrite if the refs cannot be read, because garbage collection would fail after it.
     store.newest_of_all()?;
     let before = store.count_bytes()?;
     let mut tries = 0..MOVES_MAX;
     let (mut report, contents) = loop {
         match rewrite_history(store, project, paths, now)? {
             Some(rewritten) => break rewritten,
-            // Another program took a checkpoint meanwhile, which has to be rewritten, too.
+            // Another process took a checkpoint meanwhile, which must be rewritten, too.
             None if tries.next().is_some() => {}
             None => return Err(moved_meanwhile("purge")),
         }
@@ -139,11 +140,11 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
     Ok(report)
 }
 
-/// How often a history is rewritten again because another program moved the ref meanwhile.
+/// Number of retries after another process moved the ref meanwhile.
 const MOVES_MAX: u32 = 8;
 
-/// Writes the checkpoints without the paths, and moves the ref to them. Returns what was done and the contents that are to
-/// go; `None` if another program moved the ref meanwhile.
+/// Writes the checkpoints without the paths, and moves the ref to them. Returns the report and the removed contents, or
+/// `None` if another process moved the ref meanwhile.
 fn rewrite_history(
     store: &Store,
     project: &Project,
@@ -178,9 +179,9 @@ fn rewrite_history(
         renamed.insert(checkpoint.id, (new, tree));
         report.rewritten.push((checkpoint.id, new));
     }
-    // Held until the ref has moved: stock git's collection would delete the packs.
+    // Held until the ref has moved: stock git's garbage collection would delete the packs.
     let _published = new_objects.publish()?;
-    // Before the ref moves: the ledger names both ids from here on, so that it is right whatever comes next.
+    // Before the ref moves: the ledger has both ids from here on, so it is right whether or not the ref moves.
     store.rename_in_ledger(project.id(), &renamed)?;
     let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
     if !store.advance(&locked, project.id(), newest, new, now)? {
@@ -201,7 +202,7 @@ impl Purge<'_> {
         self.paths.iter().any(|purged| relpath::is_within(path, purged))
     }
 
-    /// Everything that is to go, with its contents, and the place of the oldest checkpoint that holds some of it.
+    /// Returns all paths to remove with their contents, and the index of the oldest checkpoint that holds any of them.
     fn find(&self, history: &[Checkpoint]) -> Result<(Found, Option<usize>)> {
         let (mut found, mut oldest) = (HashSet::new(), None);
         for (at, checkpoint) in history.iter().enumerate() {
@@ -216,10 +217,11 @@ impl Purge<'_> {
         Ok((found, oldest))
     }
 
-    /// The tree without what is to go; `None` where nothing is left of it. Without a collection of new objects it is only
-    /// told whether it stays the same.
+    /// Returns the tree without the purged paths, or `None` if nothing is left of it. Without `new_objects` no tree is
+    /// written, and `None` means any change.
     fn strip(&self, tree: ObjectId, dir: &[u8], new_objects: Option<&NewObjects>) -> Result<Option<ObjectId>> {
-        // Paths are as deep as somebody typed them.
+        // Only directories above a purged path are entered, so the recursion is as deep as the paths that the user
+        // typed.
         let concerns = self.paths.iter().any(|path| relpath::is_within(path, dir));
         if !concerns && !dir.is_empty() {
             return Ok(Some(tree));

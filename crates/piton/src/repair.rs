@@ -1,8 +1,7 @@
-//! Repairing the store: what is whole is saved, what is lost is looked for in the projects' own files, and what remains
-//! lost is named.
+//! Repairing the store: intact objects are kept, missing ones are searched for in the files of the projects, and those
+//! that remain missing are reported.
 //!
-//! The store's part is in `store/repair`. This is the order of it, and the part that looks at the users' files: those are
-//! read and never written.
+//! `store/repair` implements the steps. This module orders them and reads the users' files, which are never written.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,35 +16,36 @@ use crate::survey::{Ground, SurveyEnd, survey};
 use crate::take::Progress;
 use crate::time::Moment;
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Debug, Clone, Copy)]
 pub struct RepairOptions<'a> {
-    /// Which files of a project are looked at.
+    /// Settings that decide which files of a project are read.
     pub settings: &'a Settings,
-    /// The user's home directory: neither it nor anything around it can be a project.
+    /// Home directory of the user. Neither it nor its ancestors can be a project.
     pub home: Option<&'a Path>,
-    /// Only say what would be done.
+    /// True to report only, without changing anything.
     pub is_dry: bool,
 }
 
-/// What a repair came to.
+/// Result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
-    /// True if the store is whole now. After a dry run: whether it was.
+    /// True if the store is intact after the repair. After a dry run: true if it was intact.
     pub is_whole: bool,
-    /// What was done, in this order.
+    /// Steps taken, in order.
     pub steps: Vec<RepairStep>,
-    /// How many objects came back.
+    /// Number of missing objects that were recovered.
     pub healed: u64,
-    /// What is gone for good.
+    /// Objects and checkpoints that are lost for good.
     pub lost: Vec<Loss>,
-    /// What was put aside, below the base.
+    /// Files that were moved out of the way, as paths relative to the base.
     pub moved_aside: Vec<PathBuf>,
-    /// What is still wrong.
+    /// Problems that remain.
     pub findings: Vec<Finding>,
 }
 
-/// Repairs the store. Others wait meanwhile.
+/// Repairs the store. Holds the exclusive lock, so other processes block until it returns. Fails with `Busy` if other
+/// processes keep using it.
 ///
 /// ```
 /// use piton::{ReadData, RepairOptions, Settings, Store, Watch, repair};
@@ -82,7 +82,7 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
     if report.findings.is_empty() {
         return Ok(report);
     }
-    // From here on it goes to its end: each step leaves the store better than it was, and half of them is no help.
+    // Cannot be cancelled from here on: each step improves the store, but a partial repair does not make it usable.
     mending.keep_names()?;
     mending.mend_files(&diagnosis.report)?;
     let wrecks = mending.mend_packs(&mut diagnosis)?;
@@ -111,14 +111,15 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
     Ok(report)
 }
 
-/// Reads the files of all projects, and adds to the store what it does not have. Which of the missing were there.
+/// Reads the files of all projects and adds missing objects to the store. Returns the ids of the missing objects that
+/// were found.
 fn look_for(
     missing: &BTreeSet<ObjectId>,
     store: &Store,
     mending: &mut Mending<'_>,
     options: RepairOptions<'_>,
 ) -> Result<HashSet<ObjectId>> {
-    // A limit that declines a checkpoint must not keep contents from coming back.
+    // A limit that declines a checkpoint must not prevent recovery.
     let settings = Settings { max_files: 0, ..options.settings.clone() };
     let mut found = HashSet::new();
     for (id, dir) in mending.places_to_look()? {
@@ -140,7 +141,7 @@ fn look_for(
             SurveyEnd::Done(survey) => {
                 unread = survey.skipped.iter().filter(|skipped| skipped.why == SkipReason::Unreadable).count();
                 let ids: HashSet<_> = survey.ids().filter(|id| missing.contains(id)).collect();
-                // What nobody misses is no business of the store.
+                // Publish nothing if none of the missing objects was found.
                 if !ids.is_empty() && !options.is_dry {
                     mending.hold(new_objects.publish()?);
                 }
