@@ -1,7 +1,7 @@
-//! The one error of the library.
+//! The error type of the library.
 //!
-//! It completes the sentence "cannot ...": `cannot write src/main.rs: permission denied`. What piton declines to do by
-//! rule (too many files, nothing changed) is a value of the verb's report and never comes here.
+//! The message completes the sentence "cannot ...": `cannot write src/main.rs: permission denied`. A refusal by rule
+//! (too many files, nothing changed) is a value in the verb's report, not an error.
 
 use std::fmt;
 use std::io;
@@ -9,36 +9,36 @@ use std::path::{Path, PathBuf};
 
 use crate::id::Collision;
 
-/// The result of everything in this library that can fail.
+/// Result of every fallible function of this library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What sort of failure it was: what a program decides by, and where exit codes come from.
+/// Kind of failure, for programs to match on. Exit codes derive from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The file system said no.
+    /// A file system operation failed.
     Io,
-    /// There is no such checkpoint, project or record.
+    /// No such checkpoint, project or record.
     NotFound,
-    /// A short id that more than one checkpoint begins with.
+    /// Prefix of the ids of more than one checkpoint.
     Ambiguous,
-    /// What was asked for makes no sense as it stands.
+    /// The request is invalid.
     Invalid,
-    /// Another process holds what this one needs. Trying again can help.
+    /// Another process holds a lock. A retry can help.
     Busy,
-    /// The store holds something that is not as it was written.
+    /// The store is corrupt.
     Damaged,
-    /// The store or its base belongs to somebody else, or is no store of ours.
+    /// The store or its base belongs to another user, or is not a piton store.
     NotOurs,
     /// The disk is full.
     Full,
-    /// The caller asked to stop.
+    /// Cancelled by the caller.
     Stopped,
-    /// It would do more than was asked for, and that must be agreed to.
+    /// The operation would do more than was asked for, and needs consent.
     NeedsConsent,
 }
 
 impl ErrorKind {
-    /// The word for it in `--json`.
+    /// Returns its name in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Io => "io",
@@ -55,10 +55,10 @@ impl ErrorKind {
     }
 }
 
-/// What lies behind an error: another error, or words.
+/// Cause of an error: another error, or text.
 pub type Reason = Box<dyn std::error::Error + Send + Sync>;
 
-/// What could not be done, to what, and why.
+/// Failed action, with its kind, path, cause and hint.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -69,12 +69,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error that completes "cannot `action`".
+    /// Returns an error that completes "cannot `action`".
     pub fn new(kind: ErrorKind, action: impl Into<String>) -> Self {
         Self { kind, action: action.into(), path: None, hint: None, source: None }
     }
 
-    /// A failed system call on `path`.
+    /// Returns the error for a failed system call on `path`.
     pub fn io(action: &str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         let kind = match source.kind() {
@@ -95,38 +95,38 @@ impl Error {
         }
     }
 
-    /// Something in the store that is not as it was written.
+    /// Returns the error for a corrupt part of the store.
     pub(crate) fn damaged(action: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Self::new(ErrorKind::Damaged, action).because(reason)
     }
 
-    /// Says why.
+    /// Sets the cause.
     #[must_use]
     pub fn because(mut self, reason: impl Into<Reason>) -> Self {
         self.source = Some(reason.into());
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the hint, which tells the user what to do next.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says what it was about.
+    /// Sets the path.
     #[must_use]
     pub fn with_path(mut self, path: impl AsRef<Path>) -> Self {
         self.path = Some(path.as_ref().to_owned());
         self
     }
 
-    /// What sort of failure it was.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Returns the next step: the one that was given with the error, else the usual one for its kind and cause.
+    /// Returns the hint: the one set on the error, otherwise the usual one for its kind and cause.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref().or_else(|| self.usual_hint())
     }
@@ -146,7 +146,7 @@ impl Error {
                 io::ErrorKind::Unsupported => Some("move it to a file system that supports this, such as ext4 or xfs"),
                 _ => None,
             },
-            // The user stopped it, and knows.
+            // The user cancelled it, and needs no hint.
             ErrorKind::Stopped
             | ErrorKind::NotFound
             | ErrorKind::Ambiguous
@@ -157,7 +157,7 @@ impl Error {
     }
 }
 
-/// An operating system's message as people read it: without its number.
+/// Returns an operating system's message without the error number.
 pub(crate) fn plain_io(error: &io::Error) -> String {
     plain(&error.to_string())
 }
@@ -175,7 +175,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// An operating system's message without its number: people look for words.
+/// Removes the error number from an operating system's message: users search for the words.
 fn plain(message: &str) -> String {
     match message.find(" (os error ") {
         Some(at) => message[..at].to_lowercase(),

@@ -1,8 +1,8 @@
-//! Small files and directories, written so that nobody ever sees half of one.
+//! Writing small files and directories atomically.
 //!
-//! - F1. A file that is replaced holds the old bytes or the new ones, never a mixture and never nothing.
-//! - F2. Everything made here is readable by its owner alone.
-//! - F3. A temporary name starts with `tmp_`, so that a sweep can tell it from everything else.
+//! - F1. A replaced file has either the old bytes or the new ones, never a mixture, and is never missing.
+//! - F2. Files and directories made here are readable by their owner only.
+//! - F3. The name of a temporary file starts with `tmp_`, so that a sweep can recognise it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -19,19 +19,19 @@ use crate::time::Moment;
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// What every temporary name starts with.
+/// Prefix of the names of temporary files.
 pub(crate) const TEMP_PREFIX: &str = "tmp_";
 
-/// Whether new bytes must be on the disk before the call returns, or may be lost with the power.
+/// Durability of new bytes when the call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Synced, and so is the directory.
+    /// File and directory are synced.
     Synced,
-    /// Whatever it holds can be made again.
+    /// May be lost with a power failure: the contents can be rebuilt.
     Rebuildable,
 }
 
-/// Makes an empty temporary file in `dir`, removed again unless it is kept.
+/// Creates an empty temporary file in `dir`, which is removed on drop unless it is persisted.
 pub(crate) fn temp_file(dir: &Path) -> Result<NamedTempFile> {
     tempfile::Builder::new()
         .prefix(TEMP_PREFIX)
@@ -45,8 +45,8 @@ pub(crate) fn persist(temp: TempPath, path: &Path) -> Result<()> {
     temp.persist(path).map_err(|error| Error::io("replace", path, error.error))
 }
 
-/// The same for a large file that can be made again. Some file systems write out whatever is renamed over another file,
-/// which takes longer than all before it: the two change places instead, and the old one goes.
+/// Like [`persist`], for a large file that can be rebuilt. Some file systems flush a file that is renamed over another
+/// one, which takes longer than all the work before it. So the two files swap names, and the old one is removed.
 pub(crate) fn persist_large(temp: TempPath, path: &Path) -> Result<()> {
     match sys::swap_paths(&temp, path) {
         Ok(Swapped::Done) => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) fn persist_large(temp: TempPath, path: &Path) -> Result<()> {
     }
 }
 
-/// Replaces the file at `path` as a whole.
+/// Replaces the file at `path` atomically.
 pub(crate) fn replace(path: &Path, bytes: &[u8], durability: Durability) -> Result<()> {
     let dir = parent(path);
     let mut temp = temp_file(dir)?;
@@ -69,7 +69,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], durability: Durability) -> Resu
     }
 }
 
-/// Makes a file as a whole, unless there is one. Says whether it did.
+/// Creates a complete file atomically, unless one exists. Returns true if it was created.
 pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<bool> {
     let mut temp = temp_file(parent(path))?;
     temp.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
@@ -80,20 +80,21 @@ pub(crate) fn place(path: &Path, bytes: &[u8]) -> Result<bool> {
     }
 }
 
-/// Makes the names in a directory outlive a power cut.
+/// Makes the names in a directory durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
-    // Set for the self-test of `cargo xtask powercut`, which must notice that names are lost.
+    // Set by the self-test of `cargo xtask powercut`, which must detect that names are lost.
     if cfg!(piton_lose_syncs) {
         return Ok(());
     }
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(|error| Error::io("sync", dir, error))
 }
 
-/// Makes a directory for the owner alone, and its name durable. One that exists stays as it is.
+/// Creates a directory with owner-only permissions and missing ancestors, and makes its name durable. An existing one
+/// is left as it is.
 pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
     let make = || fs::DirBuilder::new().mode(DIR_MODE).create(dir);
     let made = match make() {
-        // Once more, and not until it works: in `/proc`, or below a link that leads nowhere, it never does.
+        // Retry once only: in `/proc`, or below a dangling link, it never succeeds.
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.parent().is_some() => {
             ensure_dir(parent(dir))?;
             make()
@@ -107,7 +108,8 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
     }
 }
 
-/// Reads a file of at most `bytes_max` bytes; `None` where there is none. A longer one is damaged, not read.
+/// Reads a file of at most `bytes_max` bytes. Returns `None` if it is missing, and fails with `Damaged` if it is
+/// longer.
 pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
     let Some((mut file, _)) = open_at_most(path, bytes_max)? else { return Ok(None) };
     let mut bytes = Vec::new();
@@ -115,13 +117,13 @@ pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>>
     if bytes.len() as u64 > bytes_max { Err(too_long(path, bytes_max)) } else { Ok(Some(bytes)) }
 }
 
-/// The same for a file that may be large and that nobody writes to. Most of the time would go into memory that was not
-/// there before: it comes in large pages, where the system has them. One that gets shorter meanwhile is an error.
+/// Like [`read_small`], for a file that may be large and that no process writes to. Most of the time would go into page
+/// faults, so the memory comes in huge pages if the system has them. Fails if the file is truncated meanwhile.
 pub(crate) fn read_large(path: &Path, bytes_max: u64) -> Result<Option<MmapMut>> {
     let Some((file, size)) = open_at_most(path, bytes_max)? else { return Ok(None) };
     let size = usize::try_from(size).map_err(|_| too_long(path, bytes_max))?;
     let read = MmapMut::map_anon(size).and_then(|mut bytes| {
-        // A help.
+        // Best effort.
         let _ = bytes.advise(Advice::HugePage);
         file.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
@@ -129,7 +131,8 @@ pub(crate) fn read_large(path: &Path, bytes_max: u64) -> Result<Option<MmapMut>>
     read.map(Some).map_err(|error| Error::io("read", path, error))
 }
 
-/// Opens a file, and says how long it is. `None` where there is none.
+/// Opens a file, and returns it with its size. Returns `None` if it is missing, and fails with `Damaged` if it is
+/// longer than `bytes_max`.
 fn open_at_most(path: &Path, bytes_max: u64) -> Result<Option<(File, u64)>> {
     match File::open(path).and_then(|file| Ok((file.metadata()?.len(), file))) {
         Ok((size, _)) if size > bytes_max => Err(too_long(path, bytes_max)),
@@ -144,7 +147,7 @@ fn too_long(path: &Path, bytes_max: u64) -> Error {
         .with_hint("piton writes no such file; move it away, then try again")
 }
 
-/// Removes a file; one that is not there is fine.
+/// Removes a file. A missing file is not an error.
 pub(crate) fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
@@ -152,7 +155,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes everything in a directory whose name begins so.
+/// Removes all files and directories in `dir` whose names start with `prefix`.
 pub(crate) fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
     for name in names_in(dir)?.iter().filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
         let path = dir.join(name);
@@ -165,7 +168,7 @@ pub(crate) fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The first of these that nothing stands at. What cannot be looked at may be something.
+/// Returns the first of `places` at which nothing exists. Fails on a stat error, because something may exist there.
 pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<PathBuf> {
     loop {
         let place = places.next().expect("there is no end of names");
@@ -175,7 +178,7 @@ pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<Pa
     }
 }
 
-/// Returns whether anything stands at a path, a link that leads nowhere included.
+/// Returns true if anything exists at the path, including a dangling link.
 pub(crate) fn is_there(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -184,19 +187,19 @@ pub(crate) fn is_there(path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns whether what stands at a path, a link itself, was last written to more than so many seconds ago. What cannot be looked at
-/// was not.
+/// Returns true if the file at the path (or the link itself) was last written to more than `than_secs` ago. Returns
+/// false on a stat error.
 pub(crate) fn is_older(path: &Path, than_secs: i128, now: Moment) -> bool {
     let is_older = |stat: sys::Stat| now.as_nanos() - stat.mtime.as_nanos() > than_secs * 1_000_000_000;
     sys::stat_path(path).is_ok_and(is_older)
 }
 
-/// Returns whether a directory stands at a path, links followed.
+/// Returns true if the path is a directory, following links.
 pub(crate) fn is_dir(path: &Path) -> Result<bool> {
     Ok(look_at(path)?.is_some_and(|found| found.is_dir()))
 }
 
-/// The names in a directory, sorted; none where there is no such directory.
+/// Returns the names in a directory, sorted. A missing directory has none.
 pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -211,8 +214,8 @@ pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
-/// What stands at a path, links followed; `None` where nothing does. What cannot be looked at is an error and no absence:
-/// whoever makes what is missing would make it in place of what is there.
+/// Returns the metadata at a path, following links; `None` if nothing exists there. Any other error is returned: taking
+/// it for a missing file could overwrite data.
 pub(crate) fn look_at(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
@@ -225,8 +228,9 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The path that something missing would have with every link resolved: that of the nearest directory that exists, and
-/// the remaining names. `None` if it is there, cannot be looked at, or has `..` after the part that exists.
+/// Returns the path that a missing file would have with all links resolved: the canonical path of its nearest existing
+/// ancestor, and the remaining names. Returns `None` if the file exists, cannot be examined, or has `..` after the
+/// existing part.
 pub(crate) fn canonical_of_missing(path: &Path) -> Option<PathBuf> {
     let mut missing = Vec::new();
     let mut ancestors = path.ancestors();
@@ -241,7 +245,7 @@ pub(crate) fn canonical_of_missing(path: &Path) -> Option<PathBuf> {
     (!missing.is_empty()).then(|| missing.iter().rev().fold(around, |path, name| path.join(name)))
 }
 
-/// The path with every link in it resolved, of something that exists.
+/// Returns the canonical path of an existing file.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(|error| Error::io("find", path, error))
 }

@@ -1,4 +1,4 @@
-//! Names that are hashes: objects and projects. The only place that knows which hash.
+//! Ids of objects and projects. No other module knows which hash functions they use.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -6,44 +6,44 @@ use std::path::Path;
 
 use sha2::Digest as _;
 
-/// The length of an object id in bytes.
+/// Length of an object id in bytes.
 pub(crate) const ID_BYTES: usize = 20;
 
-/// The name of an object in the store: SHA-1 over its kind, size and bytes, as git has it.
+/// Name of an object in the store: SHA-1 of its kind, size and bytes, as in git.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId([u8; ID_BYTES]);
 
-/// A checkpoint is named by the object that describes it.
+/// Id of a checkpoint: that of the commit that describes it.
 pub type CheckpointId = ObjectId;
 
-/// Bytes that were made to have the same hash as others. Such a file is left out, and reported.
+/// Error for bytes that were crafted to have the same hash as others. Such a file is skipped and reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the contents were made to collide with another file's hash")]
 pub(crate) struct Collision;
 
 impl ObjectId {
-    /// The id of a file without contents.
+    /// Id of an empty file.
     pub(crate) const EMPTY_BLOB: Self = Self([
         0xe6, 0x9d, 0xe2, 0x9b, 0xb2, 0xd1, 0xd6, 0x43, 0x4b, 0x8b, 0x29, 0xae, 0x77, 0x5a, 0xd8, 0xc2, 0xe4, 0x8c,
         0x53, 0x91,
     ]);
 
-    /// The id that these bytes spell.
+    /// Returns the id with these bytes.
     pub const fn from_bytes(bytes: [u8; ID_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The id at the start of `bytes`, if there are enough of them.
+    /// Returns the id at the start of `bytes`, or `None` if they are too short.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk().map(|bytes| Self(*bytes))
     }
 
-    /// The id's bytes.
+    /// Returns the bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; ID_BYTES] {
         &self.0
     }
 
-    /// Reads 40 hexadecimal digits, and nothing else.
+    /// Parses exactly 40 hexadecimal digits.
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
         let mut bytes = [0; ID_BYTES];
         if hex.len() != 2 * ID_BYTES {
@@ -55,19 +55,19 @@ impl ObjectId {
         Some(Self(bytes))
     }
 
-    /// The first seven digits: what people see.
+    /// Returns the first seven digits, for display.
     pub fn short(&self) -> String {
         self.to_string()[..7].to_owned()
     }
 }
 
-/// Two hexadecimal digits for each byte.
+/// Returns two hexadecimal digits for each byte.
 pub(crate) fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
     let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);
     bytes.into_iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-/// The byte that two hexadecimal digits spell.
+/// Parses two hexadecimal digits.
 pub(crate) fn hex_byte(pair: &[u8]) -> Option<u8> {
     let [high, low] = pair else {
         return None;
@@ -95,21 +95,21 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// What an object is, in git's words.
+/// Type of an object, in git's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ObjectKind {
-    /// The bytes of a file or the target of a link.
+    /// Bytes of a file, or target of a link.
     Blob,
-    /// The names in one directory.
+    /// Names in one directory.
     Tree,
-    /// A checkpoint.
+    /// Checkpoint.
     Commit,
-    /// A name for another object. Stock git may have made one; piton never does.
+    /// Name for another object. Stock git may create one; piton never does.
     Tag,
 }
 
 impl ObjectKind {
-    /// Git's word for it.
+    /// Returns git's word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Blob => "blob",
@@ -119,17 +119,17 @@ impl ObjectKind {
         }
     }
 
-    /// Reads [`Self::word`] back.
+    /// Parses the result of [`Self::word`].
     pub(crate) fn parse(word: &str) -> Option<Self> {
         [Self::Blob, Self::Tree, Self::Commit, Self::Tag].into_iter().find(|kind| kind.word() == word)
     }
 }
 
-/// Computes an object id from bytes that come piece by piece.
+/// Incremental computation of an object id.
 pub(crate) struct IdHasher(sha1dc::Hasher);
 
 impl IdHasher {
-    /// Begins an object of `size` bytes; exactly that many must follow.
+    /// Starts an object of `size` bytes; exactly that many must follow.
     pub(crate) fn new(kind: ObjectKind, size: u64) -> Self {
         let mut hasher = sha1dc::Hasher::new();
         hasher.update(format!("{} {size}\0", kind.word()).as_bytes());
@@ -141,12 +141,12 @@ impl IdHasher {
         self.0.update(bytes);
     }
 
-    /// The id, unless the bytes were crafted to share it with others.
+    /// Returns the id, or [`Collision`] if the bytes were crafted to share it with others.
     pub(crate) fn finish(self) -> Result<ObjectId, Collision> {
         self.0.finalize().map(|digest| ObjectId(digest.into())).map_err(|_| Collision)
     }
 
-    /// The id of an object that is all in memory.
+    /// Returns the id of an object in memory.
     pub(crate) fn of(kind: ObjectKind, bytes: &[u8]) -> Result<ObjectId, Collision> {
         let mut hasher = Self::new(kind, bytes.len() as u64);
         hasher.update(bytes);
@@ -154,11 +154,11 @@ impl IdHasher {
     }
 }
 
-/// The checksum that git puts at the end of packs and indexes: the same hash over plain bytes.
+/// Checksum at the end of git's packs and indexes: SHA-1 of the plain bytes.
 pub(crate) struct Checksum(sha1dc::Hasher);
 
 impl Checksum {
-    /// Begins with nothing.
+    /// Starts with no bytes.
     pub(crate) fn new() -> Self {
         Self(sha1dc::Hasher::new())
     }
@@ -168,7 +168,7 @@ impl Checksum {
         self.0.update(bytes);
     }
 
-    /// The checksum. Bytes that were crafted to collide have one too: here it only guards against accidents.
+    /// Returns the checksum, even of bytes that were crafted to collide: it only guards against accidents.
     pub(crate) fn finish(self) -> [u8; ID_BYTES] {
         match self.0.finalize() {
             Ok(digest) => digest.into(),
@@ -183,24 +183,24 @@ impl Default for Checksum {
     }
 }
 
-/// The name of a project in the store: 16 hexadecimal digits made from the path of its directory.
+/// Name of a project in the store: the first 16 hexadecimal digits of the SHA-256 of the path of its directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProjectId(String);
 
 impl ProjectId {
-    /// The name for a directory, whose path must be absolute and free of links.
+    /// Returns the name for a directory. The path must be absolute and free of links.
     pub fn of(canonical: &Path) -> Self {
         let digest = sha2::Sha256::digest(canonical.as_os_str().as_bytes());
         Self(hex(&digest[..8]))
     }
 
-    /// Reads the name of a file in the store; anything but 16 lower-case digits is no project.
+    /// Parses the name of a file in the store. Returns `None` unless it consists of 16 lower-case hexadecimal digits.
     pub fn parse(name: &str) -> Option<Self> {
         let fits = name.len() == 16 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         fits.then(|| Self(name.to_owned()))
     }
 
-    /// The 16 digits.
+    /// Returns the 16 digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -212,11 +212,11 @@ impl fmt::Display for ProjectId {
     }
 }
 
-/// The longest name of a session or a turn, in characters.
+/// Length limit of the name of a session or a turn, in characters.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A name of a session or a turn that is short enough to be kept: one that is longer is cut, with a hash of all of it at
-/// the end, so that two names that begin alike stay two.
+/// Returns the name of a session or a turn, cut to 200 characters. A cut name ends in a hash of the whole, so that
+/// names with a common prefix stay distinct.
 pub fn bounded_name(name: &str) -> String {
     if name.len() <= NAME_CHARS_MAX || name.chars().count() <= NAME_CHARS_MAX {
         return name.to_owned();
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(ProjectId::of(Path::new("/home/you/code")).as_str(), "191b6b6fd3277872");
     }
 
-    /// The beginning of one of two files that were made to have the same SHA-1 (Stevens and others, 2017).
+    /// Start of one of two files that were crafted to have the same SHA-1 (Stevens et al., 2017).
     const MADE_TO_COLLIDE: &str = "\
         255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f48656967687420332030 \
         20522f547970652034203020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163 \
@@ -260,7 +260,7 @@ mod tests {
         let digits: Vec<u8> = MADE_TO_COLLIDE.bytes().filter(u8::is_ascii_hexdigit).collect();
         let bytes: Vec<u8> = digits.chunks(2).filter_map(hex_byte).collect();
         assert_eq!(bytes.len(), 320);
-        // As plain bytes: nobody has made two blobs that collide.
+        // Hashed as plain bytes: no two colliding blobs are known.
         let mut hasher = IdHasher(sha1dc::Hasher::new());
         hasher.update(&bytes);
         assert!(hasher.finish().is_err());

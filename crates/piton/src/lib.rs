@@ -1,8 +1,8 @@
-//! Checkpoints of a working directory, for coding agents: exact, durable, and in milliseconds.
+//! Checkpoints of a working directory, for coding agents: exact, durable, and taken in milliseconds.
 //!
-//! A checkpoint holds the files of one project at one moment. All projects share one store, a bare git repository
-//! outside of them, which stock git can read. The library asks nobody but its caller: it reads no environment, no clock
-//! and no terminal, and starts no process.
+//! A checkpoint holds the files of one project at one point in time. All projects share one store, a bare git
+//! repository outside of them, which stock git can read. All input comes from the caller: the library reads no
+//! environment, no clock and no terminal, and starts no process.
 //!
 //! ```
 //! use piton::{CheckpointKind, History, Moment, Outcome, Progress, Project, Request, Settings, Store, take};
@@ -22,11 +22,11 @@
 //! # }
 //! ```
 //!
-//! [`take()`] takes a checkpoint, [`History`] lists them, [`diff()`] compares, [`Restore`] goes back, [`prune()`] keeps the
-//! store small, and [`Manager`] does all of it for an agent, one checkpoint a turn.
+//! [`take()`] takes a checkpoint, [`History`] lists them, [`diff()`] compares, [`Restore`] restores, [`prune()`] keeps
+//! the store small, and [`Manager`] does all of it for an agent, with one checkpoint per turn.
 //!
-//! Two sides never meet: `worktree` touches the user's files and knows no git objects, `store` touches the store and
-//! knows no user's files. The verbs carry plain data between them.
+//! `worktree` and `store` do not depend on each other: `worktree` touches the user's files and knows no git objects,
+//! `store` touches the store and knows no user files. The verbs pass plain data between them.
 
 mod diff;
 mod ensured;

@@ -1,11 +1,11 @@
-//! Names and paths inside a project, as bytes, and which of them may enter a checkpoint.
+//! Names and paths inside a project, as bytes, and the rules for those that may enter a checkpoint.
 //!
-//! A path is relative, its components are separated by `/`, and none is empty, `.`, `..` or a `.git` in any disguise.
-//! Names are bytes: nothing here asks for UTF-8.
+//! A path is relative, its components are separated by `/`, and none is empty, `.`, `..` or `.git` in any disguise.
+//! Names are bytes and need not be UTF-8.
 
 use std::cmp::Ordering;
 
-/// Joins a name to the path of its directory; the project's own directory has the empty path.
+/// Joins a name to the path of its directory. The project's own directory has the empty path.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     if !dir.is_empty() {
@@ -24,12 +24,13 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns whether `path` is `dir` or lies in it.
+/// Returns true if `path` is `dir` or is inside it.
 pub(crate) fn is_within(path: &[u8], dir: &[u8]) -> bool {
     dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Git sorts a directory as if its name ended in a slash.
+/// Compares two names, each with true for a directory, in git's order: a directory sorts as if its name ended in a
+/// slash.
 pub(crate) fn git_order(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     let key = |(name, is_dir): (&'_ [u8], bool), at: usize| match name.get(at) {
         Some(byte) => Some(*byte),
@@ -40,8 +41,8 @@ pub(crate) fn git_order(a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
     a.0[..common].cmp(&b.0[..common]).then_with(|| key(a, common).cmp(&key(b, common)))
 }
 
-/// Returns whether a name may stand in a tree. What may not: nothing, `.`, `..`, a separator, a NUL, and `.git` in the
-/// disguises that make some file system or some version of git take it for the real one.
+/// Returns true if a name may be in a tree. Not allowed are the empty name, `.`, `..`, names with a separator or a NUL,
+/// and `.git` in any disguise that some file system or some version of git takes for the real one.
 pub(crate) fn is_allowed(name: &[u8]) -> bool {
     !(name.is_empty()
         || name == b"."
@@ -50,8 +51,8 @@ pub(crate) fn is_allowed(name: &[u8]) -> bool {
         || is_git_dir(name))
 }
 
-/// Returns whether a name is `.git`, also as macOS folds it (case, and characters that it does not see) and as Windows does
-/// (case, the short name `git~1`, dots and spaces at the end, streams, and a backslash as separator).
+/// Returns true if the name is `.git`, also as macOS folds it (case, and characters that it ignores) and as Windows
+/// does (case, the short name `git~1`, trailing dots and spaces, streams, and a backslash as separator).
 pub(crate) fn is_git_dir(name: &[u8]) -> bool {
     folds_to_git(name) || name.split(|byte| *byte == b'\\').any(is_windows_git)
 }
@@ -70,13 +71,13 @@ fn starts_with_fold(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// The characters that HFS+ leaves out when it compares names.
+/// Returns true for a character that HFS+ ignores when it compares names.
 fn is_unseen(character: char) -> bool {
     matches!(character, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
 fn folds_to_git(name: &[u8]) -> bool {
-    // Long names cannot fold to four letters unless they are full of unseen characters; three bytes each.
+    // A name that is not UTF-8 does not fold to `.git`.
     let Ok(name) = std::str::from_utf8(name) else {
         return false;
     };
@@ -85,12 +86,12 @@ fn folds_to_git(name: &[u8]) -> bool {
         && seen.next().is_none()
 }
 
-/// What the names of a restore's temporary files start with. A kind (`w` or `x`), the token of the restore and a number
-/// follow, with hyphens between them.
+/// Prefix of the names of a restore's temporary files. A kind (`w` or `x`), the token of the restore and a number
+/// follow, separated by hyphens.
 pub(crate) const TEMPORARY: &[u8] = b".piton-restore-";
 
-/// The kind of a temporary file of a restore that noted one of these tokens. `None` for every other file, however similar
-/// its name is.
+/// Returns the kind of a temporary file of a restore with one of these tokens. Returns `None` for every other file,
+/// however similar its name is.
 pub(crate) fn temporary_kind(name: &[u8], tokens: &[String]) -> Option<u8> {
     let (kind, rest) = name.strip_prefix(TEMPORARY)?.split_first()?;
     let rest = rest.strip_prefix(b"-")?;
@@ -98,24 +99,24 @@ pub(crate) fn temporary_kind(name: &[u8], tokens: &[String]) -> Option<u8> {
     (matches!(kind, b'w' | b'x') && tokens.iter().any(is_one)).then_some(*kind)
 }
 
-/// Why a path that a user typed cannot name something in a project.
+/// Reason why a path typed by a user cannot name something in a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// It has no characters.
+    /// It is empty.
     #[error("the path is empty")]
     Empty,
     /// It starts at the root of the file system.
     #[error("the path must be relative to the project")]
     Absolute,
-    /// It has a `..`.
+    /// It contains `..`.
     #[error("the path leads out of the project")]
     Outside,
-    /// It has a component that no checkpoint holds.
+    /// It contains a component that no checkpoint holds.
     #[error("no checkpoint holds a path with .git in it")]
     GitDir,
 }
 
-/// Reads a path that a user typed: `./a//b/` is `a/b`, and `.` is the project itself, the empty path.
+/// Parses a path typed by a user: `./a//b/` is `a/b`, and `.` is the project itself, the empty path.
 ///
 /// ```
 /// use piton::{BadPath, parse_path};
@@ -143,7 +144,8 @@ pub fn parse(typed: &[u8]) -> Result<Vec<u8>, BadPath> {
     Ok(path)
 }
 
-/// Writes bytes as printable ASCII without spaces: everything else, and `%` itself, as `%` and two digits.
+/// Returns the bytes as printable ASCII without spaces: all other bytes, and `%` itself, become `%` and two hexadecimal
+/// digits.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -155,7 +157,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads what [`escape`] wrote. `None` where it cannot have been.
+/// Decodes the result of [`escape`]. Returns `None` if a `%` is not followed by two hexadecimal digits.
 pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,15 +1,15 @@
-//! Sharing work among threads. Every thread but the first is a help, not a need: where the system has no more to give,
-//! fewer do the work.
+//! Running work on several threads. Threads other than the caller's are optional: if the system refuses to start them,
+//! fewer threads do the work.
 
 use std::thread::Builder;
 
-/// Returns how many threads can run at the same time.
+/// Returns the number of threads that can run at the same time.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Runs `work` on this thread and on up to `count - 1` others, with their numbers, and gathers what each returns. The
-/// work must be such that any one of them can do all of it.
+/// Runs `work` on this thread and on up to `count - 1` others, and returns the results. Each call gets the number of
+/// its thread. Any single call must be able to do all of the work, because the others may not start.
 pub(crate) fn together<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -21,7 +21,7 @@ pub(crate) fn together<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) 
     })
 }
 
-/// Runs `aside` on another thread while this one does `main`; after it, if no thread is to be had.
+/// Runs `aside` on another thread while this one runs `main`. If no thread can be started, runs `aside` afterwards.
 pub(crate) fn beside<A: Send, M>(aside: impl Fn() -> A + Sync, main: impl FnOnce() -> M) -> (A, M) {
     let aside = &aside;
     std::thread::scope(|scope| {
@@ -32,11 +32,11 @@ pub(crate) fn beside<A: Send, M>(aside: impl Fn() -> A + Sync, main: impl FnOnce
     })
 }
 
-/// Frees something on another thread, if it takes longer than to begin one: nobody who waits for an answer need wait for
-/// that, too.
+/// Drops a value on another thread if it is large, so that the caller does not wait for its deallocation. A small one
+/// is dropped here, because that is faster than starting a thread.
 pub(crate) fn free_aside<T: Send + 'static>(something: T, is_large: bool) {
     if is_large {
-        // Where no thread is to be had it is freed here.
+        // If no thread can be started, the closure and the value are dropped here.
         let _ = Builder::new().spawn(move || drop(something));
     }
 }

@@ -1,40 +1,40 @@
-//! Points in time, as plain data. The library has no clock: whoever calls says what time it is.
+//! Points in time, as plain data. The library has no clock: the caller passes the time in.
 
 use std::fmt;
 
-/// A point in time and the time zone of whoever saw it.
+/// Point in time, with the time zone of the observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// Seconds since 1970 began, in UTC.
+    /// Seconds since the Unix epoch, in UTC.
     pub secs: i64,
     /// Nanoseconds after that.
     pub nanos: u32,
-    /// How far local time was ahead of UTC.
+    /// Offset of local time from UTC in seconds, positive if ahead.
     pub offset_secs: i32,
 }
 
 impl Moment {
-    /// Seconds with their fraction, the form that project records have.
+    /// Returns fractional seconds, the form used in project records.
     pub fn as_secs_f64(self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "microseconds are exact for the next 200 years")]
         let secs = self.secs as f64;
         secs + f64::from(self.nanos) / 1e9
     }
 
-    /// The same in nanoseconds, for comparing with the times of files.
+    /// Returns nanoseconds since the Unix epoch, for comparison with the times of files.
     pub(crate) fn as_nanos(self) -> i128 {
         i128::from(self.secs) * 1_000_000_000 + i128::from(self.nanos)
     }
 
-    /// The zone as git writes it: `+0130`.
+    /// Returns the zone as git writes it: `+0130`.
     pub(crate) fn git_offset(self) -> String {
         let minutes = self.offset_secs.abs() / 60;
         let sign = if self.offset_secs < 0 { '-' } else { '+' };
         format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
     }
 
-    /// Reads what [`Self::git_offset`] writes. Anything else is UTC, also a zone that is nowhere on earth: it must not hide
-    /// a checkpoint, and what is shown of it must be a date.
+    /// Parses the result of [`Self::git_offset`]. Everything else, including an impossible zone, is UTC: it must not
+    /// hide a checkpoint, and the time must remain displayable.
     pub(crate) fn parse_git_offset(text: &[u8]) -> i32 {
         let digits: Option<Vec<i32>> = text
             .get(1..)
@@ -51,7 +51,7 @@ impl Moment {
         }
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the output of [`fmt::Display`].
     pub fn parse(text: &str) -> Option<Self> {
         let stamp: jiff::Timestamp = text.parse().ok()?;
         let zone = text.get(text.len().checked_sub(6)?..)?.replace(':', "");
@@ -59,42 +59,43 @@ impl Moment {
     }
 
     fn civil(self) -> jiff::civil::DateTime {
-        // Out of range only for times that no clock shows; those are shown as the nearest that can be.
+        // Clamp times that are out of range; no clock shows them.
         let offset = jiff::tz::Offset::from_seconds(self.offset_secs).unwrap_or(jiff::tz::Offset::UTC);
         let limits = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
         let stamp = jiff::Timestamp::from_second(self.secs.clamp(limits.0, limits.1)).unwrap_or_default();
         offset.to_datetime(stamp)
     }
 
-    /// `YYYYmmdd-HHMMSS`, for names of archives.
+    /// Returns `YYYYmmdd-HHMMSS`, for names of archives.
     pub fn stamp(self) -> String {
         self.civil().strftime("%Y%m%d-%H%M%S").to_string()
     }
 
-    /// Reads what [`Self::stamp`] writes, at the beginning of a text: seconds, in the zone that it was written in.
+    /// Parses the output of [`Self::stamp`] at the start of a text. Returns seconds in the zone in which it was
+    /// written.
     pub(crate) fn parse_stamp(text: &str) -> Option<i64> {
         let at = jiff::civil::DateTime::strptime("%Y%m%d-%H%M%S", text.get(..15)?).ok()?;
         jiff::tz::Offset::UTC.to_timestamp(at).ok().map(jiff::Timestamp::as_second)
     }
 
-    /// Seconds since 1970 began in this zone: what compares with [`Self::parse_stamp`].
+    /// Returns seconds since the Unix epoch in local time, for comparison with [`Self::parse_stamp`].
     pub(crate) fn local_secs(self) -> i64 {
         self.secs.saturating_add(i64::from(self.offset_secs))
     }
 
-    /// `YYYY-mm-ddTHH:MM:SS.ffffff` without a zone, the form that session records have. Their other readers cannot
-    /// compare a time that carries a zone with one that carries none.
+    /// Returns `YYYY-mm-ddTHH:MM:SS.ffffff` without a zone, the form used in session records. Their other readers
+    /// cannot compare a time with a zone to one without.
     pub fn iso(self) -> String {
         format!("{}.{:06}", self.civil().strftime("%Y-%m-%dT%H:%M:%S"), self.nanos / 1000)
     }
 
-    /// `YYYY-mm-dd HH:MM`, for people.
+    /// Returns `YYYY-mm-dd HH:MM`, for display.
     pub fn date_and_time(self) -> String {
         self.civil().strftime("%Y-%m-%d %H:%M").to_string()
     }
 }
 
-/// RFC 3339, to the second.
+/// Formats as RFC 3339, to the second.
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let offset = self.git_offset();
