@@ -1,4 +1,4 @@
-//! Forgetting one project by name, and finding those that were recorded by mistake.
+//! Forgetting one project by directory, and finding projects that were recorded by mistake.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,11 @@ use crate::status::StatusProblem;
 use crate::store::{Aim, Store, Watch};
 use crate::time::Moment;
 
-/// Forgets the project in exactly this directory, with all its checkpoints, and gives back the space. The files in the
-/// directory are not touched, and neither are projects around or inside it. With `is_dry`, only reports.
+/// Forgets the project in exactly this directory, with all its checkpoints, and frees the space. Neither the files in
+/// the directory nor projects around or inside it are touched. With `is_dry`, only reports.
 ///
-/// Fails with `NotFound` if the store has no record of the directory, and with `Invalid` if a restore of it was cut short.
+/// Fails with `NotFound` if the store has no record of the directory, and with `Invalid` if it is in use or a restore
+/// of it was interrupted.
 pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watch) -> Result<PruneReport> {
     let dir = fsx::canonical(dir).ok().or_else(|| fsx::canonical_of_missing(dir)).unwrap_or_else(|| dir.to_owned());
     let id = ProjectId::of(&dir);
@@ -43,8 +44,8 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watc
     Ok(report)
 }
 
-/// The projects on record that should not be: those without any checkpoint, and unmarked directories in which other
-/// projects lie, which stand for everything in them that has no checkpoints of its own.
+/// Returns the projects that are probably on record by mistake: those without checkpoints, and unmarked directories
+/// that contain other projects. The latter also cover everything in them that has no checkpoints of its own.
 pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
     let known: Vec<(ProjectId, PathBuf)> =
         store.known_projects()?.into_iter().filter_map(|id| Some((id.clone(), store.dir_of(&id)?))).collect();

@@ -1,11 +1,12 @@
-//! Pruning: projects whose directory is gone, projects that nobody uses, what older layouts left; then the size of the
-//! store, then the space of all that nothing refers to.
+//! Pruning: drops projects whose directory is gone, unused projects and remains of older layouts, then reduces the
+//! store to its size limit, then frees the space of unreachable objects.
 //!
-//! - P1. A project is an orphan only by evidence: its directory is gone while the one around it is there, with the device
-//!   and inode that it had when the project was last seen. An unmounted disk is not a deleted project.
-//! - P2. Nothing outside the base is touched, and in it only what is piton's.
-//!   An automatic prune drops it only once it was also unused for `retention_days`: its user may come back tomorrow.
-//! - P3. A clock that jumps costs nothing at once: the first automatic prune after a gap drops nothing for its age.
+//! - P1. A project is an orphan only by evidence: its directory is gone while its parent exists, with the device and
+//!   inode that were recorded when the project was last seen. An unmounted disk is not a deleted project. An automatic
+//!   prune drops an orphan only if it was also unused for `retention_days`: its user may come back tomorrow.
+//! - P2. Nothing outside the base is touched, and in the base only piton's own files.
+//! - P3. A clock that jumps causes no immediate loss: the first automatic prune after a gap drops nothing because of
+//!   its age.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,54 +27,55 @@ use plan::{Orphans, plan};
 
 const HOUR_SECS: f64 = 60.0 * 60.0;
 
-/// What a prune did.
+/// Result of a prune.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PruneReport {
-    /// How many projects and repositories of the older layout were looked at.
+    /// Number of projects and repositories of the older layout that were examined.
     pub scanned: u64,
-    /// How many of them went because their directory is gone.
+    /// Number of those dropped because their directory is gone.
     pub deleted_orphan: u64,
-    /// How many of them went because nobody used them.
+    /// Number of those dropped because they were unused for too long.
     pub deleted_stale: u64,
-    /// How many archives of older layouts went.
+    /// Number of archives of older layouts that were removed.
     pub deleted_archives: u64,
-    /// How many checkpoints went because the store was too large.
+    /// Number of checkpoints dropped because the store was too large.
     pub dropped_checkpoints: u64,
-    /// What went by rule, and why.
+    /// Projects, archives and repositories dropped by rule, with the reason.
     pub dropped: Vec<DroppedName>,
-    /// What could not be done, one line each.
+    /// Failures, one line each.
     pub problems: Vec<String>,
-    /// What came free on the disk.
+    /// Number of bytes freed on disk.
     pub bytes_freed: u64,
 }
 
-/// Something that a prune dropped.
+/// Project, archive or repository that a prune dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DroppedName {
-    /// The directory of a project, or the name of an archive or repository in the base.
+    /// Directory of a project, or name of an archive or repository in the base.
     pub name: String,
-    /// The reason why it went.
+    /// Reason for dropping it.
     pub why: WhyDropped,
 }
 
-/// What a prune would do.
+/// Planned actions of a prune.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PrunePlan {
-    /// What it goes by.
+    /// State of the store that the plan is based on.
     pub inventory: Inventory,
-    /// What goes by rule.
+    /// Projects, archives and repositories to drop by rule.
     pub drops: Vec<Dropped>,
-    /// How many checkpoints go besides because the store is too large, by project. Nothing if no number of them is enough.
+    /// Number of checkpoints of each project to drop besides, because the store is too large. `None` if dropping
+    /// checkpoints cannot bring the store below its limit.
     pub over_size: Option<Vec<(ProjectId, usize)>>,
 }
 
 impl Store {
-    /// Everything that the rules of pruning go by. Looks whether the projects' directories are there.
+    /// Returns the input of the pruning rules. Checks whether the directories of the projects exist.
     pub(crate) fn inventory(&self) -> Result<Inventory> {
         self.inventory_of(self.known_projects()?)
     }
 
-    /// The same with these projects.
+    /// Like [`Self::inventory`], for these projects only.
     pub(crate) fn inventory_of(&self, ids: impl IntoIterator<Item = ProjectId>) -> Result<Inventory> {
         let mut projects = Vec::new();
         for id in ids {
@@ -83,9 +85,9 @@ impl Store {
                 presence,
                 dir: record.dir(),
                 created_at: record.created_at(),
-                // One that cannot be read may say that it was used a moment ago.
+                // A record that cannot be read may belong to a project that was just used.
                 last_touch: if record.is_unread() { None } else { self.last_touch(&id, &record) },
-                // What cannot be read may be one.
+                // If the record of a restore cannot be read, it may be that of an interrupted one.
                 is_restoring: !matches!(self.interrupted_restore(&id), Ok(None)),
                 id,
             });
@@ -98,7 +100,7 @@ impl Store {
         Ok(Inventory { projects, archives: self.archives()?, old_repositories: old.collect() })
     }
 
-    /// When a project was last used. Without a record, its newest checkpoint says so.
+    /// Returns the time of the last use of a project, from its record or else from its newest checkpoint.
     fn last_touch(&self, id: &ProjectId, record: &ProjectRecord) -> Option<f64> {
         let from_newest = || {
             let held = self.share().ok()?;
@@ -109,17 +111,17 @@ impl Store {
     }
 }
 
-/// What was noted of the directory around a project.
+/// Recorded identity of the parent directory of a project.
 enum Around {
-    /// Its device and inode, and the device of the project itself, where a disk may have been mounted.
+    /// Device and inode of the parent, and device of the project itself, which may be a mount point.
     Identity {
         device: u64,
         inode: u64,
         own_device: Option<u64>,
     },
-    /// The device that it must be on.
+    /// Device of the parent.
     Device(u64),
-    /// Nothing: no layout before this one did.
+    /// Nothing: older layouts do not record it.
     OldLayout,
     Unknown,
 }
@@ -134,15 +136,15 @@ impl Around {
     }
 }
 
-/// Returns whether a project's directory is there, as far as can be told.
+/// Returns whether a project's directory exists, as far as can be determined.
 fn presence(dir: &Path, noted: &Around) -> Presence {
     if dir.is_dir() {
         return Presence::There;
     }
-    // A link that leads nowhere, or a place that may not be looked at, says nothing.
+    // A dangling link, or a path that cannot be examined, proves nothing.
     let is_gone = matches!(fs::symlink_metadata(dir), Err(error) if crate::sys::is_gone(&error));
     let around = dir.parent().and_then(|parent| Some((parent, parent.metadata().ok()?)));
-    // A place to mount a disk at is empty while none is mounted.
+    // A mount point is empty while nothing is mounted there.
     let is_in_use = |parent: &Path| fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some());
     let evidence = around.is_some_and(|(parent, found)| match noted {
         Around::Identity { device, inode, own_device } => {
@@ -155,7 +157,7 @@ fn presence(dir: &Path, noted: &Around) -> Presence {
     if is_gone && evidence { Presence::Gone } else { Presence::Unknown }
 }
 
-/// What a prune by these rules would do. Changes nothing.
+/// Returns the plan of a prune by these rules. Changes nothing.
 pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
     let inventory = store.inventory()?;
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
@@ -166,7 +168,8 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
     Ok(PrunePlan { inventory, drops, over_size })
 }
 
-/// Prunes by these rules, and gives back the space. Declines as busy where another process is doing so.
+/// Prunes by these rules, and frees the space. Blocks while another process collects garbage. Fails with `Busy` if that
+/// takes too long, and with `Stopped` once `watch` is stopped.
 ///
 /// ```
 /// use piton::{Policy, Watch, plan_prune, prune};
@@ -202,7 +205,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
     drop_by_rule(store, plan(policy, &inventory, now.as_secs_f64(), orphans), &inventory, &mut report, now, watch);
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
-    // Whoever wants it to end does not want it to begin with what takes longest.
+    // If the caller has cancelled, do not start with the slowest part.
     if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.is_stopped()) {
         let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
         note(made.and_then(|made| {
@@ -225,7 +228,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
     Ok(report)
 }
 
-/// Drops what the plan says. What could not be dropped is among the problems of the report.
+/// Drops what is planned. Failures are added to the problems of the report.
 fn drop_by_rule(
     store: &Store,
     drops: Vec<Dropped>,
@@ -262,8 +265,8 @@ fn drop_by_rule(
     }
 }
 
-/// Does what gives space back, and on a full disk needs some for a few small files first: what can be made again goes for
-/// them.
+/// Runs work that frees space but first needs some for a few small files. If the disk is full, removes rebuildable
+/// files and retries once.
 fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     match work() {
         Err(error) if error.kind() == ErrorKind::Full => {
@@ -274,7 +277,7 @@ fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T>
     }
 }
 
-/// Returns whether maintenance has something to do. Costs next to nothing, so that every take may ask.
+/// Returns true if maintenance has something to do. Cheap enough for every take.
 pub fn is_due(store: &Store, settings: &Settings, now: Moment) -> bool {
     store.has_many_packs(settings.total_bytes_max()) || is_prune_due(store, settings, now)
 }
@@ -282,13 +285,14 @@ pub fn is_due(store: &Store, settings: &Settings, now: Moment) -> bool {
 fn is_prune_due(store: &Store, settings: &Settings, now: Moment) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "hours")]
     let interval = settings.min_interval_hours as f64 * HOUR_SECS;
-    // A mark from the future was set by a clock that was wrong.
+    // A mark from the future was set by a wrong clock.
     let age = store.last_prune().map(|at| now.as_secs_f64() - at).filter(|age| *age >= -interval);
     settings.auto_prune && age.is_none_or(|age| age >= interval)
 }
 
-/// After more days without a prune than things are kept for, everything looks old: the user was away, or the clock jumped.
-/// Nothing goes for its age then; if the clock still says so at the next prune, it was right.
+/// Returns the policy of an automatic prune, without the age limit after a gap longer than the retention time:
+/// everything looks old then, because the user was away or the clock jumped. If the clock still says the same at the
+/// next prune, it is right.
 fn policy_after_gap(store: &Store, settings: &Settings, now: Moment) -> Policy {
     let policy = Policy::from(settings);
     #[expect(clippy::cast_precision_loss, reason = "days")]
@@ -297,26 +301,26 @@ fn policy_after_gap(store: &Store, settings: &Settings, now: Moment) -> Policy {
     Policy { retention_days: if is_gap { 0 } else { policy.retention_days }, ..policy }
 }
 
-/// What maintenance did.
+/// Result of maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Maintained {
-    /// There was nothing to do, or another process is at it.
+    /// There was nothing to do, or another process is doing it.
     Nothing,
-    /// The packs were put in order; so much came free.
+    /// Packs were consolidated; the number of bytes freed.
     Tidied(u64),
-    /// It was time for an automatic prune.
+    /// An automatic prune was due.
     Pruned(PruneReport),
 }
 
-/// Does what is due: an automatic prune, at most once in `min_interval_hours`, or putting the packs in order. Meant to
-/// run beside everything else; never on the path of a take.
+/// Does the maintenance that is due: an automatic prune, at most once in `min_interval_hours`, or consolidating packs.
+/// Runs in the background, never on the path of a take.
 pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) -> Result<Maintained> {
     if is_prune_due(store, settings, now) {
         let policy = policy_after_gap(store, settings, now);
-        // Marked before, so that a prune that fails is not tried again by every take.
+        // Marked first, so that a failing prune is not retried by every take.
         let marked = store.mark_prune(now);
         let pruned = prune_by(store, &policy, Orphans::GoWhenStale, now, watch).map(Maintained::Pruned);
-        // On a full disk the mark may be to be had only now.
+        // On a full disk, the mark may be writable only after the prune.
         return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }
     match store.try_lock_gc()? {
@@ -328,9 +332,10 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
     }
 }
 
-/// Removes all checkpoints of all projects, and what older layouts left. Session records stay: they are no checkpoints.
+/// Removes all checkpoints of all projects, and the remains of older layouts. Session records are kept. Returns the
+/// number of bytes freed.
 pub fn clear(store: &Store) -> Result<u64> {
-    // Before anything is written or removed: a base may point at somebody else's directory by mistake.
+    // Before anything is written or removed: the base may be set to a foreign directory by mistake.
     store.check_ours()?;
     let held = store.lock_gc()?;
     let bytes = store.base_bytes()?;
@@ -339,7 +344,7 @@ pub fn clear(store: &Store) -> Result<u64> {
     Ok(bytes.saturating_sub(store.base_bytes()?))
 }
 
-/// Removes what older layouts left in a base without a store; what came free.
+/// Removes the remains of older layouts from a base without a store. Returns the number of bytes freed.
 pub fn clear_base(base: &Store) -> Result<u64> {
     let bytes = base.base_bytes()?;
     remove_older_layouts(base)?;
@@ -351,7 +356,7 @@ fn remove_older_layouts(store: &Store) -> Result<()> {
     store.old_repositories()?.iter().try_for_each(|(name, ..)| store.remove_old_repository(name))
 }
 
-/// Prunes what older layouts left in a base without a store.
+/// Prunes the remains of older layouts in a base without a store.
 pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneReport> {
     let before = base.base_bytes()?;
     let inventory = base.inventory_of([])?;
@@ -362,14 +367,14 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
     Ok(report)
 }
 
-/// Returns what a prune of a base without a store would do.
+/// Returns the plan of a prune of a base without a store.
 pub fn plan_prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
     let inventory = base.inventory_of([])?;
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
     Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
 
-/// Removes what older layouts left; what came free.
+/// Removes the archives of older layouts. Returns the number of bytes freed.
 pub fn clear_legacy(store: &Store) -> Result<u64> {
     let mut bytes = 0;
     for archive in store.archives()? {

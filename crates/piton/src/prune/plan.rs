@@ -1,4 +1,4 @@
-//! What to drop, as data: from a policy, an inventory and the time. Touches nothing.
+//! Pruning rules as a pure function of policy, inventory and time.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use crate::store::Archive;
 
 pub(super) const DAY_SECS: f64 = 24.0 * 60.0 * 60.0;
 
-/// 2020. There was nothing to be pruned before: an earlier time is that of a clock that was not set yet, and says nothing.
+/// Start of 2020. There is nothing older to prune: an earlier time comes from a clock that was not set, and is ignored.
 const CLOCK_IS_SET_SECS: f64 = 1_577_836_800.0;
 
-/// The rules.
+/// Pruning rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// What was not used for that many days goes; 0 is never.
+    /// Projects unused for more than this number of days are dropped; 0 means never.
     pub retention_days: u64,
-    /// True if projects whose directory is gone go.
+    /// True if projects whose directory is gone are dropped.
     pub delete_orphans: bool,
-    /// How large the store may be.
+    /// Size limit of the store.
     pub total_bytes_max: Option<u64>,
 }
 
@@ -32,61 +32,61 @@ impl From<&Settings> for Policy {
     }
 }
 
-/// When a project whose directory is gone is dropped.
+/// Treatment of projects whose directory is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Orphans {
-    /// Right away: a user asked for it.
+    /// Dropped at once, because a user asked for it.
     GoAtOnce,
-    /// Once it was also unused for as long as other projects are kept. Agents delete whole directories, and their users
-    /// may notice only later.
+    /// Dropped once they were also unused for the retention time. Agents delete whole directories, and their users may
+    /// notice only later.
     GoWhenStale,
 }
 
-/// Whether a project's directory is there.
+/// Existence of a project's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It is.
+    /// It exists.
     There,
-    /// It is not, although the directory around it is, on the same disk as ever.
+    /// It is gone, and its parent directory exists on the same disk as before.
     Gone,
-    /// It is not to be seen, and neither is the disk that it was on.
+    /// It was not found, and there is no evidence that it was deleted: its disk may not be mounted.
     Unknown,
 }
 
 /// One project of the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownProject {
-    /// Its name in the store.
+    /// Name in the store.
     pub id: ProjectId,
-    /// Its directory, if that is on record.
+    /// Directory, if it is on record.
     pub dir: Option<PathBuf>,
-    /// True if that is there.
+    /// Existence of that directory.
     pub presence: Presence,
-    /// When it was first seen, in seconds since 1970 began.
+    /// Time when it was first seen, in seconds since the Unix epoch.
     pub created_at: Option<f64>,
-    /// When it was last used.
+    /// Time of its last use, in seconds since the Unix epoch.
     pub last_touch: Option<f64>,
-    /// True if a restore of it was cut short, and waits to be finished.
+    /// True if a restore of it was interrupted and is not finished.
     pub is_restoring: bool,
 }
 
-/// A repository of the older layout that still stands in the base.
+/// Repository of the older layout that is still in the base.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OldRepository {
-    /// Its name in the base.
+    /// Name in the base.
     pub name: String,
-    /// True if the directory that it is of is there.
+    /// Existence of the directory that it belongs to.
     pub presence: Presence,
-    /// When it was last used, in seconds since 1970 began.
+    /// Time of its last use, in seconds since the Unix epoch.
     pub last_touch: f64,
 }
 
-/// Everything that the rules go by.
+/// Input of the pruning rules.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Inventory {
-    /// The projects.
+    /// Projects of the store.
     pub projects: Vec<KnownProject>,
-    /// What older layouts left.
+    /// Archives of older layouts.
     pub archives: Vec<Archive>,
     /// Repositories of the older layout.
     pub old_repositories: Vec<OldRepository>,
@@ -98,7 +98,7 @@ impl Inventory {
         self.projects.is_empty() && self.archives.is_empty() && self.old_repositories.is_empty()
     }
 
-    /// The directory of a project, or its id where that is unknown; the name of anything else.
+    /// Returns the directory of a project, or its id if that is unknown; for everything else, its name.
     pub fn name_of(&self, what: &Goes) -> String {
         match what {
             Goes::Project(id) => {
@@ -111,38 +111,39 @@ impl Inventory {
     }
 }
 
-/// What goes.
+/// Target of a prune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goes {
-    /// A project, with all its checkpoints.
+    /// Project, with all its checkpoints.
     Project(ProjectId),
-    /// An archive, by its name.
+    /// Archive, by name.
     Archive(String),
-    /// A repository of the older layout, by its name.
+    /// Repository of the older layout, by name.
     OldRepository(String),
 }
 
-/// Why something goes.
+/// Reason for dropping something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyDropped {
     /// Its directory is gone.
     Orphan,
-    /// It was not used for too long.
+    /// It was unused for too long.
     Stale,
     /// The user named it.
     Asked,
 }
 
-/// What goes, and why.
+/// Target and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// What.
+    /// Target.
     pub what: Goes,
-    /// Why.
+    /// Reason.
     pub why: WhyDropped,
 }
 
-/// Applies the rules. The size of the store is no part of it: that depends on what each checkpoint alone holds.
+/// Applies the rules. The size limit is not part of them: it depends on the objects that each checkpoint holds
+/// exclusively.
 pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphans: Orphans) -> Vec<Dropped> {
     let why = |presence: Presence, last_touch: Option<f64>, is_restoring: bool| {
         let is_orphan = policy.delete_orphans && presence == Presence::Gone;
@@ -153,7 +154,7 @@ pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphan
         let orphan_goes = is_orphan && (is_stale || orphans == Orphans::GoAtOnce);
         match (orphan_goes, is_stale) {
             (true, _) => Some(WhyDropped::Orphan),
-            // Half of a restore is no state to be left in, however long ago that was.
+            // The user must be able to finish an interrupted restore, however old it is.
             (false, true) if !is_restoring => Some(WhyDropped::Stale),
             (false, _) => None,
         }
