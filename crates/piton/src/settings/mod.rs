@@ -1,4 +1,4 @@
-//! Reading the settings from text. The caller knows where that text comes from (a file, the environment, a flag).
+//! Reading settings from text. The caller knows the source of the text (a file, the environment, a flag).
 
 mod section;
 mod table;
@@ -11,21 +11,21 @@ use serde_saphyr::Spanned;
 
 pub use self::table::{PromptText, Setting, Settings};
 
-/// What is wrong with a setting.
+/// Problem with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsProblem {
-    /// True if the value was not used. Otherwise it is a warning.
+    /// True if the value was not used, false for a warning.
     pub is_error: bool,
-    /// Where, counted from 1; 0 where there are no lines.
+    /// Line, counted from 1; 0 if there are no lines.
     pub line: u64,
-    /// Which setting.
+    /// Name of the setting.
     pub key: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub what: String,
 }
 
 impl SettingsProblem {
-    /// The same problem, in a text that begins so many lines later.
+    /// Shifts the problem down by a number of lines.
     fn after(self, lines: u64) -> Self {
         Self { line: if self.line > 0 { self.line + lines } else { 0 }, ..self }
     }
@@ -46,24 +46,24 @@ impl fmt::Display for SettingsProblem {
 const MIB: u64 = 1 << 20;
 
 impl Settings {
-    /// The limit for one file in bytes.
+    /// Returns the size limit of one file in bytes.
     pub(crate) fn file_bytes_max(&self) -> u64 {
         if self.max_file_size_mb == 0 { u64::MAX } else { self.max_file_size_mb.saturating_mul(MIB) }
     }
 
-    /// The limit for the store in bytes.
+    /// Returns the size limit of the store in bytes, or `None` for no limit.
     pub fn total_bytes_max(&self) -> Option<u64> {
         (self.max_total_size_mb > 0).then(|| self.max_total_size_mb.saturating_mul(MIB))
     }
 
-    /// The limit for the number of files.
+    /// Returns the limit of the number of files, or `None` for no limit.
     pub(crate) fn files_max(&self) -> Option<u64> {
         (self.max_files > 0).then_some(self.max_files)
     }
 
-    /// Takes over what the section `checkpoints` of a configuration file says. A value that is wrong leaves the setting
-    /// as it was, and is among the problems: a typo never switches the protection off in silence. In a file that is not
-    /// valid YAML the section is read by itself; where it is not valid either, each key is.
+    /// Applies the section `checkpoints` of a configuration file. An invalid value leaves the setting unchanged and is
+    /// among the returned problems: a typo never disables the protection silently. If the file is not valid YAML, the
+    /// section is parsed by itself; if that is not valid either, each of its keys is.
     pub fn read_yaml(&mut self, text: &str) -> Vec<SettingsProblem> {
         let whole = match self.read_valid(text) {
             Ok(problems) => return problems,
@@ -80,14 +80,14 @@ impl Settings {
         }
         let mut problems = vec![whole];
         for key in section.keys() {
-            // What is wrong with a key that cannot be read is said once, of the whole.
+            // The problem of a key that cannot be parsed is reported once, for the whole file.
             let found = self.read_valid(&key.text).unwrap_or_default();
             problems.extend(found.into_iter().map(|problem| problem.after(key.lines_before)));
         }
         problems
     }
 
-    /// Takes over a text that is valid YAML. Fails, with nothing taken over, on one that is not.
+    /// Applies a text that is valid YAML. Fails on invalid YAML, and applies nothing then.
     fn read_valid(&mut self, text: &str) -> Result<Vec<SettingsProblem>, SettingsProblem> {
         #[derive(serde::Deserialize)]
         struct File {
@@ -141,7 +141,8 @@ impl Settings {
         row(key).map_or(Value::Null, |row| (row.get)(self))
     }
 
-    /// Sets one setting from the text of an environment variable or an argument. Lists are separated by commas, or are JSON.
+    /// Sets one setting from the text of an environment variable or an argument. A list is JSON, or separated by
+    /// commas.
     pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingsProblem> {
         let value = row(key).map_or(Value::Null, |row| (row.value_from_text)(text));
         self.set(key, &value).map_err(|(is_error, what)| SettingsProblem {
@@ -152,7 +153,7 @@ impl Settings {
         })
     }
 
-    /// Sets one setting. Fails with true if the value was refused, false if there is no such key, and the message.
+    /// Sets one setting. Fails with a message, and with true if the value was refused or false if there is no such key.
     fn set(&mut self, key: &str, value: &Value) -> Result<(), (bool, String)> {
         let row = row(key).ok_or_else(|| (false, "unknown key".to_owned()))?;
         (row.set)(self, value).map_err(|expected| (true, format!("expected {expected}, but found {}", name_of(value))))
@@ -164,7 +165,7 @@ fn row(key: &str) -> Option<&'static Setting> {
     Settings::TABLE.iter().find(|row| row.key == key)
 }
 
-/// The reason why a text is not YAML that piton reads, without the words of the parser.
+/// Returns the reason why a text is not valid YAML, without the parser's wording.
 fn reason(error: &serde_saphyr::Error) -> String {
     let is_budget = matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
     if is_budget {

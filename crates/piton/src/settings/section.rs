@@ -1,17 +1,17 @@
-//! The section `checkpoints` of a configuration file that is not valid YAML as a whole.
+//! Extracting the section `checkpoints` from a configuration file that is not valid YAML as a whole.
 //!
-//! The file belongs to other programs, too. A mistake elsewhere in it must not change what piton does,
-//! and one in the section must cost no more than the lines that it is in.
+//! Other programs use the file, too. A mistake elsewhere in it must not change piton's behaviour, and a mistake in the
+//! section must affect only the lines that it is in.
 
-/// The section as a text of its own, and the number of lines before it.
+/// Text of the section, and the number of lines before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) text: String,
     pub(crate) lines_before: u64,
 }
 
-/// Cuts the section out: from the line that begins with `checkpoints:` to the next one that is not indented. Returns `None`
-/// if there is no such line, as in a file in flow style.
+/// Extracts the section: from the line that begins with `checkpoints:` to the next one that is not indented. Returns
+/// `None` if there is no such line, as in a file in flow style.
 pub(crate) fn cut_out(text: &str) -> Option<Section> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().enumerate().skip_while(|(_, line)| !is_start(line));
@@ -27,8 +27,8 @@ fn is_start(line: &str) -> bool {
 }
 
 impl Section {
-    /// The keys one by one, each as a section that holds nothing else, with the number of lines before it. Where one has a
-    /// mistake in it, the others can still be read.
+    /// Returns the keys one by one, each as a section of its own, with the number of lines before it. If one is
+    /// invalid, the others can still be parsed.
     pub(crate) fn keys(&self) -> Vec<Self> {
         let indent = |line: &str| line.len() - line.trim_start().len();
         let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');

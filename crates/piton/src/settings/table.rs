@@ -1,8 +1,8 @@
-//! The table of settings: name, type, default, lowest value and description of each, in one place.
+//! Table of settings: name, type, default, lowest value and description of each.
 
 use serde_json::Value;
 
-/// The type of a setting: its conversions from and to configuration values.
+/// Type of a setting: its conversions from and to configuration values.
 pub(super) trait SettingType: Sized {
     /// Completes "expected …" in a message about a wrong value.
     const EXPECTED: &'static str;
@@ -45,7 +45,7 @@ impl SettingType for bool {
 impl SettingType for u64 {
     const EXPECTED: &'static str = "a whole number";
 
-    /// Negative numbers are 0, and a number may be quoted: Hermes accepts both.
+    /// Negative numbers become 0, and a number may be quoted: Hermes accepts both.
     fn from_value(value: &Value) -> Option<Self> {
         let quoted = || value.as_str().and_then(|text| text.trim().parse().ok());
         let number: i64 = value.as_i64().or_else(quoted)?;
@@ -72,7 +72,7 @@ impl SettingType for Vec<String> {
         value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
     }
 
-    /// Accepts a JSON list, else items that are separated by commas.
+    /// Accepts a JSON list, otherwise items separated by commas.
     fn value_from_text(text: &str) -> Value {
         let split = || text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
         serde_json::from_str::<Self>(text).map_or_else(|_| split(), Value::from)
@@ -86,10 +86,10 @@ impl SettingType for Vec<String> {
 /// Amount of each prompt that is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PromptText {
-    /// The first line, 120 characters at most, with values that look like keys masked.
+    /// First line, at most 120 characters, with values that look like keys masked.
     #[default]
     Short,
-    /// All of it, as it was typed.
+    /// Whole prompt, as it was typed.
     Full,
     /// Nothing.
     None,
@@ -140,7 +140,7 @@ pub struct Setting {
 /// Declares `Settings`, its default and its table. `[least]` is the lowest value of a number.
 macro_rules! settings {
     ($($key:ident: $type:ty = $default:expr, $([$least:expr])? $help:literal;)*) => {
-        /// Everything that can be set.
+        /// All settings.
         ///
         /// ```
         /// use piton::Settings;
