@@ -1,4 +1,4 @@
-//! What differs between a checkpoint and the files as they are, or between two checkpoints. Stores nothing.
+//! Comparison of a checkpoint with the current files, or of two checkpoints. Stores nothing.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -24,49 +24,49 @@ mod patch;
 pub(crate) use lines::{Lines, TEXT_BYTES_MAX, count};
 pub use patch::unified_diff;
 
-/// What differs.
+/// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// The files that differ, by path.
+    /// Files that differ, by path.
     pub files: Vec<FileDiff>,
-    /// The same as a unified diff that `git apply` takes. Bytes, because files are.
+    /// Unified diff for `git apply`. It is bytes because file contents are.
     pub patch: Vec<u8>,
-    /// What could not be read, and so was not compared.
+    /// Files that could not be read, and so were not compared.
     pub unread: Vec<Vec<u8>>,
 }
 
 /// One file that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDiff {
-    /// Where it is now, or was.
+    /// Path on the new side; of a deleted file, the old one.
     pub path: Vec<u8>,
-    /// Where it was, if it was moved.
+    /// Old path of a renamed file.
     pub old_path: Option<Vec<u8>>,
-    /// What happened to it.
+    /// Kind of change.
     pub status: DiffStatus,
     /// Lines added.
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// True if it has no lines.
+    /// True if it is not compared by lines.
     pub is_binary: bool,
 }
 
-/// What happened to a file.
+/// Kind of change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffStatus {
-    /// It was not there.
+    /// Does not exist on the old side.
     Added,
-    /// It is not there any more.
+    /// Does not exist on the new side.
     Deleted,
-    /// It has other contents, or another mode.
+    /// Has other contents or another mode.
     Modified,
-    /// It has another name, and the same contents.
+    /// Has another path and the same contents and mode.
     Renamed,
 }
 
 impl DiffStatus {
-    /// The word for it in `--json`.
+    /// Returns its name in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -77,16 +77,16 @@ impl DiffStatus {
     }
 }
 
-/// A file on one side.
+/// One side of a file.
 #[derive(Clone, PartialEq, Eq)]
 struct Side {
     mode: EntryMode,
     id: ObjectId,
-    /// None where there are too many of them to be shown.
+    /// Contents; `None` if they are too large to be shown.
     bytes: Option<Vec<u8>>,
 }
 
-/// Larger contents are not shown: a diff is made in memory.
+/// Size limit of contents that are shown, because a diff is made in memory.
 const SHOWN_BYTES_MAX: u64 = 32 << 20;
 
 fn read_shown(objects: &Objects, id: ObjectId) -> Result<Option<Vec<u8>>> {
@@ -100,8 +100,8 @@ struct Changed {
     new: Option<Side>,
 }
 
-/// Compares the checkpoint `from` with the checkpoint `to`, or with the files as they are. Only what is one of `paths`
-/// or in it, if there are any.
+/// Compares the checkpoint `from` with the checkpoint `to`, or with the current files if that is `None`. If `paths` is
+/// not empty, only files at or below them are compared.
 ///
 /// ```
 /// use piton::{diff};
@@ -165,7 +165,8 @@ fn between_checkpoints(
     meant.map(|change| Ok(Changed { old: side(change.old)?, new: side(change.new)?, path: change.path })).collect()
 }
 
-/// What a restore would take back is what has changed since. With what could not be read.
+/// Compares by planning a restore: it would undo exactly the changes since. Also returns the files that could not be
+/// read.
 fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
     let survey = match survey(ground, &ground.store.new_objects(ground.objects, true))? {
         SurveyEnd::Done(survey) => survey,
@@ -207,20 +208,20 @@ fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> R
             changed.push(Changed { path: remove.path, old: None, new: Some(new) });
         }
     }
-    // Of permissions, a diff knows who may execute and nothing else.
+    // A diff shows the executable bit only, and no other permissions.
     for set in plan.modes {
         let mode = if set.mode & 0o100 != 0 { EntryMode::Executable } else { EntryMode::File };
         if let Some(new) = files.read(&set.path).filter(|new| set.seen.is_some() && new.mode != mode) {
             changed.push(Changed { path: set.path, old: Some(Side { mode, ..new.clone() }), new: Some(new) });
         }
     }
-    // A path that is removed and written (a file for a link, say) is one change.
+    // A path that is both removed and written (a file replaced by a link, say) is one change.
     changed.sort_by(|a, b| a.path.cmp(&b.path));
     changed.retain(|change| change.old != change.new);
     Ok((changed, files.unread))
 }
 
-/// The files as they are.
+/// Current files.
 struct Files<'a> {
     dirs: HashMap<&'a [u8], &'a DirNode>,
     root: &'a Dir,
@@ -234,7 +235,7 @@ impl Files<'_> {
         dir.files.iter().find(|file| dir.name_of(file) == name)
     }
 
-    /// None where it is gone by now, or cannot be read: that is noted.
+    /// Returns the current file. Returns `None` if it is gone, or if it cannot be read, which is noted in `unread`.
     fn read(&mut self, path: &[u8]) -> Option<Side> {
         let file = self.find(path)?;
         let mode = entry_mode(file);
@@ -276,7 +277,7 @@ fn describe(changed: Vec<Changed>) -> Diff {
         });
     }
     for Changed { path, old, new } in rest {
-        // Of nothing there is an empty text, of what is not shown none.
+        // A missing side compares as empty text; a side that is not shown does not compare.
         let bytes = |side: &'_ Option<Side>| side.as_ref().map_or(Some(Vec::new()), |side| side.bytes.clone());
         let both = bytes(&old).zip(bytes(&new));
         let lines = both.as_ref().and_then(|(old, new)| Lines::compare(old, new));
@@ -297,10 +298,11 @@ fn describe(changed: Vec<Changed>) -> Diff {
     diff
 }
 
-/// From where to where.
+/// Old and new path.
 type Rename = (Vec<u8>, Vec<u8>);
 
-/// Pairs files that are gone with new ones of the same contents and mode. Empty files are too alike to tell.
+/// Pairs deleted files with added ones of the same contents and mode. Empty files are not paired, because they are all
+/// equal.
 fn find_renames(changed: Vec<Changed>) -> (Vec<Rename>, Vec<Changed>) {
     let mut gone: HashMap<(u32, ObjectId), Vec<usize>> = HashMap::new();
     for (at, change) in changed.iter().enumerate().rev() {

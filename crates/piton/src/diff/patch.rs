@@ -1,4 +1,4 @@
-//! Printing what differs so that `git apply` takes it.
+//! Printing a diff in the format of `git apply`.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -8,25 +8,25 @@ use flate2::{Compression, write::ZlibEncoder};
 use super::lines::{Hunk, Lines};
 use crate::id::{ID_BYTES, ObjectId};
 
-/// How many lines that do not differ are shown around those that do.
+/// Number of unchanged lines shown around each change.
 const CONTEXT: usize = 3;
 const NO_ID: ObjectId = ObjectId::from_bytes([0; ID_BYTES]);
 
 /// One side of a file that differs.
 pub(crate) struct Version<'a> {
-    /// Git's mode: 100644, 100755 or 120000.
+    /// Mode in git's terms: 100644, 100755 or 120000.
     pub(crate) mode: u32,
     pub(crate) id: ObjectId,
-    /// None where they are too large to be shown.
+    /// Contents; `None` if they are too large to be shown.
     pub(crate) bytes: Option<&'a [u8]>,
 }
 
-/// Prints one file that was added, removed or changed.
+/// Prints one file that was added, deleted or modified.
 pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>>, new: Option<&Version<'a>>) {
     if let (Some(one), Some(other)) = (old, new)
         && (one.mode ^ other.mode) & 0o170_000 != 0
     {
-        // A file that became a link, or the other way round, is one removed and one added.
+        // A file that became a link, or the reverse, is printed as one deletion and one addition.
         print(out, path, old, None);
         print(out, path, None, new);
         return;
@@ -58,13 +58,13 @@ pub(crate) fn print<'a>(out: &mut Vec<u8>, path: &[u8], old: Option<&Version<'a>
     print_contents(out, (bytes(old), old.map(|_| from)), (bytes(new), new.map(|_| to)));
 }
 
-/// Prints a file that was moved and is the same otherwise.
+/// Prints a file that was renamed and is otherwise unchanged.
 pub(crate) fn print_rename(out: &mut Vec<u8>, from: &[u8], to: &[u8]) {
     put(out, &[b"diff --git ", &quoted(b"a/", from), b" ", &quoted(b"b/", to), b"\nsimilarity index 100%\n"]);
     put(out, &[b"rename from ", &quoted(b"", from), b"\nrename to ", &quoted(b"", to), b"\n"]);
 }
 
-/// What differs between two texts of one name, for showing; nothing where nothing does.
+/// Returns the unified diff of two versions of a file, for display. Empty if they are equal.
 ///
 /// ```
 /// let patch = piton::unified_diff(b"notes.md", Some(b"one\n"), Some(b"one\ntwo\n"));
@@ -91,7 +91,7 @@ fn print_contents(out: &mut Vec<u8>, old: (&[u8], Option<Vec<u8>>), new: (&[u8],
     }
     for (mark, name) in [(&b"--- "[..], old.1), (b"+++ ", new.1)] {
         let name = name.unwrap_or_else(|| b"/dev/null".to_vec());
-        // A name with a space in it ends in a tab, or a reader takes the rest of it for a date.
+        // A tab ends a name with a space in it, because a parser would take the rest for a date.
         let end: &[u8] = if name.contains(&b' ') && !name.starts_with(b"\"") { b"\t\n" } else { b"\n" };
         put(out, &[mark, &name, end]);
     }
@@ -117,7 +117,7 @@ fn print_hunk(out: &mut Vec<u8>, lines: &Lines<'_>, group: &[Hunk]) {
     print_lines(out, b" ", &lines.old[at..old.end]);
 }
 
-/// Lines are counted from 1, and a range without lines is named by the line before it.
+/// Formats a line range: lines count from 1, and an empty range is named by the line before it.
 fn range(lines: &Range<usize>) -> String {
     match lines.len() {
         1 => (lines.start + 1).to_string(),
@@ -135,7 +135,7 @@ fn print_lines(out: &mut Vec<u8>, mark: &[u8], lines: &[&[u8]]) {
     }
 }
 
-/// Compressed bytes in git's base 85, 52 a line.
+/// Prints compressed bytes in git's base 85, 52 bytes per line.
 fn print_literal(out: &mut Vec<u8>, bytes: &[u8]) {
     line(out, &format!("literal {}", bytes.len()));
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
@@ -163,7 +163,7 @@ fn print_word(out: &mut Vec<u8>, mut word: u32) {
     out.extend_from_slice(&text);
 }
 
-/// A path as git prints it: in quotes, with escapes, where it holds anything but plain characters.
+/// Returns a path as git prints it: in quotes, with escapes, if it contains anything but plain ASCII.
 pub(crate) fn quoted(prefix: &[u8], path: &[u8]) -> Vec<u8> {
     let is_plain = |byte: &u8| (0x20..0x7f).contains(byte) && !matches!(byte, b'"' | b'\\');
     if path.iter().all(is_plain) {
