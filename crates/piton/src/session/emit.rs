@@ -1,14 +1,14 @@
-//! Writing nodes as YAML that every reader takes for what they are: plain scalars as they came, text in quotes wherever
-//! some reader could take it for something else, blocks for text of several lines, and nothing of the finer points of YAML
-//! on which readers differ.
+//! Writing nodes as YAML that every reader interprets alike: plain scalars unchanged, quotes for text that some reader
+//! could take for something else, block scalars for text of several lines, and none of the finer points of YAML on
+//! which readers differ.
 
 use super::scalar::{Meaning, meaning};
 use super::yaml::{Kind, Map, Node};
 
-/// A longer key is written in the explicit form: readers look only so far for the colon.
+/// Length above which a key is written in explicit form: readers search only so far for the colon.
 const KEY_CHARS_MAX: usize = 120;
 
-/// The text of a record.
+/// Returns the text of a record.
 pub(super) fn emit(map: &Map) -> String {
     let mut out = String::new();
     if map.0.is_empty() {
@@ -22,7 +22,7 @@ fn indent(out: &mut String, by: usize) {
     out.extend(std::iter::repeat_n(' ', by));
 }
 
-/// The entries of a mapping, a line each. The first may stand on the line of the list's dash.
+/// Writes the entries of a mapping, one per line. The first may be on the line of the list's dash.
 fn write_map(out: &mut String, map: &Map, by: usize, is_first_inline: bool) {
     for (at, (key, value)) in map.0.iter().enumerate() {
         if at > 0 || !is_first_inline {
@@ -45,7 +45,7 @@ fn write_map(out: &mut String, map: &Map, by: usize, is_first_inline: bool) {
     }
 }
 
-/// What follows `key:`. Lists stand below their key, as far in as it, which is how PyYAML writes them.
+/// Writes the part after `key:`. Lists are below their key, at the same indentation, which is how PyYAML writes them.
 fn write_value(out: &mut String, value: &Node, by: usize, list_by: usize) {
     write_tag(out, value);
     match &value.kind {
@@ -128,7 +128,7 @@ fn write_scalar(out: &mut String, node: &Node, by: usize) {
     out.push('\n');
 }
 
-/// A key, with its tag.
+/// Returns a key with its tag.
 fn one_line(node: &Node) -> String {
     let mut line = String::new();
     write_tag(&mut line, node);
@@ -137,12 +137,12 @@ fn one_line(node: &Node) -> String {
     line.trim_start().to_owned()
 }
 
-/// A scalar in one line.
+/// Returns a scalar on one line, without its tag.
 fn untagged(node: &Node) -> String {
     let text = node.as_str().unwrap_or_default();
     match node.meaning() {
         Some(Meaning::Null) if text.is_empty() => "null".to_owned(),
-        // A tab ends a plain scalar to some readers.
+        // Some readers end a plain scalar at a tab.
         _ if text.contains('\t') => quoted(text),
         Some(Meaning::Null | Meaning::Bool(_) | Meaning::Int(_) | Meaning::Float(_) | Meaning::Time(_)) => {
             text.to_owned()
@@ -153,15 +153,15 @@ fn untagged(node: &Node) -> String {
     }
 }
 
-/// Returns whether text can do without quotes in the eyes of every reader, and not only of those that know all the rules.
+/// Returns true if text needs no quotes for any reader, including those that do not know all the rules.
 fn is_safe_plain(text: &str) -> bool {
     const WORDS: [&str; 9] = ["y", "n", "yes", "no", "true", "false", "on", "off", "null"];
     let starts_well = text.starts_with(|first: char| first.is_alphabetic() || "/_(".contains(first));
     starts_well && has_plain_form(text) && !WORDS.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Returns whether text that came without quotes can stay so. `1e3` is text to one reader and a number to another: to each it is
-/// to stay what it was.
+/// Returns true if text that was read without quotes may be written without. `1e3` is text to one reader and a number
+/// to another, and must stay the same for each.
 fn may_stay_plain(text: &str) -> bool {
     let starts_well = |first: char| first.is_alphanumeric() || "/_(".contains(first);
     let is_like_a_number = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
@@ -174,14 +174,14 @@ fn has_plain_form(text: &str) -> bool {
     is_unambiguous && text.chars().all(is_printable) && meaning(text) == Meaning::Text
 }
 
-/// Returns whether a reader of YAML 1.1 takes the character as it stands, within a line.
+/// Returns true if YAML 1.1 allows the character unescaped within a line.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
         && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// Text of several lines that a person would write as a block, and that leaves no question about indentation and about
-/// blank lines at the end.
+/// Returns true for text of several lines that reads well as a block scalar, and whose indentation and trailing blank
+/// lines are unambiguous.
 fn fits_a_block(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     let is_line = |line: &str| line.is_empty() || (!line.trim().is_empty() && line.chars().all(is_printable));

@@ -1,9 +1,9 @@
-//! What a fuzzer gives to session records. See `crate::fuzz`.
+//! Fuzz target for session records. See `crate::fuzz`.
 
 use super::{Author, Record, SessionId};
 use crate::time::Moment;
 
-/// A record as an agent writes it, and as an update of itself.
+/// Parses a record, and uses it as an update of itself.
 pub(crate) fn record(bytes: &[u8]) {
     let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
     let id = SessionId::parse("a").expect("a plain name");
@@ -22,7 +22,7 @@ pub(crate) fn record(bytes: &[u8]) {
     }
 }
 
-/// N3: what is written is read as what it was, by piton and as JSON by others.
+/// N3: a written record is read back with the same meaning, by piton and as JSON by others.
 fn comes_back(record: &Record) {
     let written = record.to_yaml();
     let again = match Record::parse(written.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Removing records that nobody will go on with, and putting aside files that are none.
+//! Garbage collection of session records, and renaming of files that are not records.
 
 use std::fs;
 use std::path::Path;
@@ -12,36 +12,36 @@ use crate::sys;
 use crate::time::Moment;
 
 const DAY_SECS: i64 = 24 * 60 * 60;
-/// A record whose task is done goes after this.
+/// A record of a completed task is removed after this.
 const COMPLETED_SECS_MAX: i64 = DAY_SECS;
-/// What a process that was killed leaves behind goes after this.
+/// A temporary file of a killed process is removed after this.
 const TEMPORARY_SECS_MAX: i64 = 60 * 60;
 
-/// What went, and what was found to be no record.
+/// Result of garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Collected {
     /// Records that were removed.
     pub removed: Vec<SessionId>,
-    /// Files that were put aside.
+    /// Files that are not records and were renamed.
     pub put_aside: Vec<PutAside>,
-    /// Files that were put aside long ago, and were removed.
+    /// Files that were renamed long ago, and were removed.
     pub removed_damaged: Vec<String>,
 }
 
-/// A file that is no record, and has another name now.
+/// File that is not a record, and was renamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutAside {
-    /// Whose record it was.
+    /// Id of the record.
     pub id: SessionId,
-    /// Its new name, in the base.
+    /// New name in the base.
     pub name: String,
-    /// What is wrong with it.
+    /// Reason why it is not a record.
     pub why: String,
 }
 
 impl Sessions {
-    /// Removes records that were completed more than a day ago and those that were not changed for so many days. A file
-    /// that cannot be read as a record is put aside, and removed as many days after that.
+    /// Removes records that were completed more than a day ago, and those not changed for `max_age_days`. A file that
+    /// cannot be read as a record is renamed, and removed `max_age_days` later.
     pub fn collect_garbage(&self, max_age_days: u64, now: Moment) -> Result<Collected> {
         let mut collected = Collected::default();
         if fsx::look_at(self.layout.base())?.is_none() {
@@ -53,7 +53,7 @@ impl Sessions {
             let path = self.layout.session(id.as_str());
             let read = match self.bytes(&id) {
                 Ok(bytes) => bytes.as_deref().map(|bytes| Record::parse(bytes).map_err(|why| why.to_string())),
-                // Other programs may well read what is too large for this one: until it is old, it stays.
+                // Other programs may be able to read a record that is too large for piton: it is kept until it is old.
                 Err(error) if error.kind() == ErrorKind::Damaged && file_age_secs(&path, now) > secs_max => {
                     Some(Err(too_large()))
                 }
@@ -68,7 +68,8 @@ impl Sessions {
                         collected.removed.push(id);
                     }
                 }
-                // Some programs write in place: what is open may be half of a record that is whole in a moment.
+                // Some programs write in place: a file that is open may be half of a record that is about to be
+                // complete.
                 Some(Err(_)) if sys::is_open_anywhere(&path) => {}
                 Some(Err(why)) => {
                     let name = self.put_aside(&locked, &id, now)?;
@@ -102,7 +103,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Gives a file that is no record a name that no reader of records looks at. The name.
+    /// Renames a file that is not a record, so that no reader of records finds it. Returns the new name.
     pub(super) fn put_aside(&self, _locked: &BaseLock, id: &SessionId, now: Moment) -> Result<String> {
         let from = self.layout.session(id.as_str());
         let names = (1..).map(|nth| Layout::damaged_session_name(id.as_str(), &now.stamp(), nth));
@@ -114,11 +115,11 @@ impl Sessions {
 }
 
 impl Record {
-    /// How long ago it was changed: by what it says, or by its file where it says nothing that makes sense.
+    /// Returns the age of the record by its `updated` field, or by its file if that is missing or implausible.
     fn age_secs(&self, path: &Path, now: Moment) -> i64 {
         let stamp = self.map.get(UPDATED).and_then(|updated| Stamp::parse(updated.as_str()?));
         let age = stamp.map(|stamp| now.secs.saturating_sub(stamp.secs(now.offset_secs)));
-        // A clock that is a little ahead is one thing, a time that never comes another.
+        // Accept a clock that is up to a day ahead, but no time in the far future.
         age.filter(|age| *age >= -DAY_SECS).unwrap_or_else(|| file_age_secs(path, now))
     }
 }

@@ -1,21 +1,21 @@
-//! The name of a session record. It becomes a file name, and must be nothing more than that on any system.
+//! Ids of session records. An id becomes a file name, and must be a plain one on every system.
 
 use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Layout;
 
-/// Room for `.yaml`, and for what is added to a file that is put aside, in the 255 bytes of a file name.
+/// Leaves room in the 255 bytes of a file name for `.yaml`, and for the suffix of a file that is not a record.
 const BYTES_MAX: usize = 200;
-/// What an id that was refused is cut to in the error.
+/// Length to which a refused id is cut in the error.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// A name that a session record can have.
+/// Valid id of a session record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// Takes a name as it was given. Refuses everything that is more or less than a file name, or is a name of ours.
+    /// Parses an id. Fails with `Invalid` if it is not a plain file name, or is a name that piton itself uses.
     pub fn parse(name: &str) -> Result<Self> {
         match objection(name) {
             None => Ok(Self(name.to_owned())),
@@ -28,7 +28,7 @@ impl SessionId {
         }
     }
 
-    /// The name.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -55,7 +55,7 @@ fn objection(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Windows opens a device under these names, with any extension and in any case.
+/// Returns true if Windows opens a device under this name, which it does with any extension and in any case.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_lowercase();
     let is_numbered = |prefix: &str| {

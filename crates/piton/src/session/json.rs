@@ -1,5 +1,5 @@
-//! A record as JSON, for programs: each scalar as what PyYAML takes it for. Numbers that JSON has no room for, and times,
-//! are text.
+//! Session records as JSON, for programs: each scalar has the type that PyYAML gives it. Times, and numbers that JSON
+//! cannot represent, are strings.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::scalar::Meaning;
 use super::yaml::{Kind, Map, Node};
 
 impl Record {
-    /// The record as JSON.
+    /// Returns the record as JSON.
     pub fn to_json(&self) -> Value {
         Value::Object(object(&self.map))
     }
@@ -29,7 +29,7 @@ fn object(map: &Map) -> Object<String, Value> {
     object
 }
 
-/// Adds what another mapping says, unless this one says otherwise.
+/// Adds the entries of another mapping. Keys of this mapping, and keys that were merged earlier, have precedence.
 fn merge(so_far: &mut Object<String, Value>, own: &HashSet<&str>, other: &Node) {
     let Some(other) = other.as_map() else {
         return;

@@ -1,11 +1,11 @@
-//! Session records: what an agent notes about its task, so that it can go on after its talk was cut short. One YAML file
-//! each, beside the store, which other programs read and write as well. Touches nothing else.
+//! Session records: an agent's notes about its task, so that it can continue after its conversation was interrupted.
+//! Each is a YAML file beside the store, which other programs read and write as well. This module touches nothing else.
 //!
-//! - N1. A record is replaced as a whole, and is on the disk when the call returns.
-//! - N2. Changes are made one after the other, under the lock of the base: none is lost.
-//! - N3. What piton does not change comes out as the value that it was, to every reader.
+//! - N1. A record is replaced atomically, and is durable when the call returns.
+//! - N2. Changes are serialised by the lock of the base: none is lost.
+//! - N3. Values that piton does not change keep their meaning for every reader.
 //! - N4. A record that an agent wrote is never replaced by an automatic one.
-//! - N5. A file that cannot be read as a record is put aside, not destroyed.
+//! - N5. A file that cannot be read as a record is renamed, not deleted.
 
 use std::fs;
 use std::path::Path;
@@ -34,51 +34,51 @@ pub(crate) use versions::{origin_of_safety, version_of};
 use scalar::Meaning;
 use yaml::{Kind, Map, Node, Refusal};
 
-/// The largest record. What an agent needs to go on fits into a small part of it.
+/// Size limit of a record. The notes that an agent needs to continue take a small part of it.
 pub const RECORD_BYTES_MAX: u64 = 1 << 20;
 
-/// The mark of a record that no agent wrote.
+/// Key that marks a record not written by an agent.
 const AUTOMATIC: &str = "automatic";
 const UPDATED: &str = "updated";
 const TASK: &str = "task";
 
-/// Who changes a record.
+/// Author of a change to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
-    /// An agent, or a person.
+    /// Agent or person.
     Agent,
-    /// A program that knows no more than what it saw from outside. What an agent wrote is better, and stays.
+    /// Program that observes the session from outside. It never replaces a record that an agent wrote.
     Automatic,
 }
 
-/// What came of a change.
+/// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changed {
-    /// It is on the disk.
+    /// The change is on disk.
     Done,
-    /// An agent's record stands there, and stays.
+    /// The existing record was written by an agent, and was kept.
     Declined,
 }
 
-/// Why bytes are no record.
+/// Reason why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum NoRecord {
-    /// They are no YAML that can be read.
+    /// They are not readable YAML.
     #[error(transparent)]
     Unreadable(#[from] Refusal),
-    /// They are, and say something else than a record.
+    /// They are YAML, but not a mapping.
     #[error("{0}")]
     NoMapping(&'static str),
 }
 
-/// One record as it was read.
+/// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     map: Map,
 }
 
 impl Record {
-    /// Reads a record. It must be a mapping.
+    /// Parses a record. It must be a mapping.
     fn parse(bytes: &[u8]) -> std::result::Result<Self, NoRecord> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -92,18 +92,18 @@ impl Record {
         }))
     }
 
-    /// The record as YAML.
+    /// Returns the record as YAML.
     pub fn to_yaml(&self) -> String {
         emit::emit(&self.map)
     }
 
-    /// Returns whether the task is done.
+    /// Returns true if the task is completed.
     pub fn is_completed(&self) -> bool {
         let status = self.map.get("status").and_then(Node::as_str);
         status.is_some_and(|status| status.trim().eq_ignore_ascii_case("completed"))
     }
 
-    /// Returns whether no agent wrote it.
+    /// Returns true if the record was not written by an agent.
     pub fn is_automatic(&self) -> bool {
         self.map.get(AUTOMATIC).is_some_and(|mark| mark.meaning() == Some(Meaning::Bool(true)))
     }
@@ -121,7 +121,7 @@ impl Record {
         }
     }
 
-    /// Takes over what an update says, key by key.
+    /// Applies an update key by key.
     fn update(&mut self, given: Map) -> std::result::Result<(), String> {
         for (key, value) in given.0 {
             let name = key.as_str().filter(|_| key.meaning() == Some(Meaning::Text)).unwrap_or_default().to_owned();
@@ -137,7 +137,7 @@ impl Record {
     }
 }
 
-/// What was there stays, and what is new follows it. A value that is no list is one item.
+/// Returns the old items followed by the new ones. A value that is not a list counts as one item.
 fn append(old: Option<Node>, new: Node) -> Node {
     let items = |node: Node| match node.kind {
         Kind::List(items) if node.tag.is_none() => items,
@@ -163,7 +163,7 @@ fn merge(old: Option<Node>, new: Node) -> std::result::Result<Node, String> {
     Ok(old)
 }
 
-/// The session records in one base.
+/// Session records in one base.
 ///
 /// ```
 /// use piton::session::{Author, SessionId, Sessions};
@@ -187,12 +187,13 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Those in `base`, which need not exist. Touches nothing.
+    /// Returns the records in `base`, which need not exist. Touches nothing.
     pub fn in_base(base: &Path) -> Self {
         Self { layout: Layout::new(base.to_owned()) }
     }
 
-    /// The record of this name. `None` where there is none, and where the file is no mapping.
+    /// Returns the record of this id. Returns `None` if there is no such file or it is not a mapping, and fails with
+    /// `Damaged` if it is not YAML.
     pub fn read(&self, id: &SessionId) -> Result<Option<Record>> {
         let Some(bytes) = self.bytes(id)? else {
             return Ok(None);
@@ -205,10 +206,10 @@ impl Sessions {
         }
     }
 
-    /// The bytes of a record's file.
+    /// Returns the bytes of a record's file.
     fn bytes(&self, id: &SessionId) -> Result<Option<Vec<u8>>> {
         let path = self.layout.session(id.as_str());
-        // Opening anything but a file may wait for ever.
+        // Opening anything but a regular file may block for ever.
         if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             return Err(Error::new(ErrorKind::NotOurs, "read")
                 .with_path(&path)
@@ -218,7 +219,8 @@ impl Sessions {
         fsx::read_small(&path, RECORD_BYTES_MAX)
     }
 
-    /// Writes a record, given as YAML or JSON, in place of the one that is there.
+    /// Writes a record, given as YAML or JSON, in place of an existing one. A file that cannot be read as a record is
+    /// renamed first.
     pub fn write(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<Changed> {
         let bad = |why: String| invalid(format!("write the session record {id}"), why);
         let mut record = parse_given(given).map_err(bad)?;
@@ -232,9 +234,9 @@ impl Sessions {
         match self.read(id) {
             Ok(Some(there)) if author == Author::Automatic && !there.is_automatic() => return Ok(Changed::Declined),
             Ok(Some(_)) => {}
-            // Whether it is damaged can be told only by who can read it.
+            // Other errors do not tell whether the record is corrupt.
             Err(error) if ![ErrorKind::Damaged, ErrorKind::NotOurs].contains(&error.kind()) => return Err(error),
-            // What cannot be read may be what an agent wrote.
+            // A record that cannot be read may have been written by an agent.
             _ if author == Author::Automatic && self.exists(id) => return Ok(Changed::Declined),
             _ if self.exists(id) => drop(self.put_aside(&locked, id, now)?),
             _ => {}
@@ -242,8 +244,8 @@ impl Sessions {
         self.save(&locked, id, &record)
     }
 
-    /// Changes a record by what is given, as YAML or JSON: `progress` and `decisions` are added to, `state` is merged,
-    /// all else replaced.
+    /// Updates a record, given as YAML or JSON: `progress` and `decisions` are appended to, `state` is merged, all
+    /// other keys are replaced. Fails with `NotFound` if there is no such record.
     pub fn update(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<Changed> {
         let bad = |why: String| invalid(format!("update the session record {id}"), why);
         let given = parse_given(given).map_err(bad)?;
@@ -263,7 +265,7 @@ impl Sessions {
         self.save(&locked, id, &record)
     }
 
-    /// Removes a record. Whether there was one.
+    /// Removes a record. Returns true if there was one.
     pub fn delete(&self, id: &SessionId) -> Result<bool> {
         if !self.exists(id) {
             return Ok(false);
@@ -274,7 +276,7 @@ impl Sessions {
         Ok(existed)
     }
 
-    /// The names of all records, sorted. Files whose names no record can have are not among them.
+    /// Returns the ids of all records, sorted. Files whose names are not valid ids are skipped.
     pub fn list(&self) -> Result<Vec<SessionId>> {
         let names = fsx::names_in(self.layout.base())?;
         let mut ids: Vec<_> =
@@ -284,7 +286,7 @@ impl Sessions {
             let path = self.layout.session(id.as_str());
             match fsx::look_at(&path) {
                 Ok(found) => found.is_some_and(|found| found.is_file()),
-                // A link to nowhere is no record.
+                // A dangling link is not a record.
                 Err(_) if path.is_symlink() => false,
                 Err(error) => failed.replace(error).is_some(),
             }
@@ -297,19 +299,19 @@ impl Sessions {
     }
 
     fn exists(&self, id: &SessionId) -> bool {
-        // What cannot be looked at is found out about by whoever reads it.
+        // If the stat fails, the read that follows reports the error.
         fsx::is_there(&self.layout.session(id.as_str())).unwrap_or(true)
     }
 
-    /// Keeps all others from changing records, where there are some. Declines a base that belongs to another user, who
-    /// could not read what is written there any more.
+    /// Locks the existing records against changes by others. Fails if the base belongs to another user, who could no
+    /// longer read the files written there.
     fn lock(&self) -> Result<BaseLock> {
         Store::open_damaged(self.layout.base())?;
         lock_base(self.layout.base(), "the session records")
     }
 
-    /// The same where there may be none. Makes the base where it is missing; declines a directory of somebody else's
-    /// files, among which everything that ends in `.yaml` would be taken for a record.
+    /// Like [`Self::lock`], but creates the base if it is missing. Fails for a directory with foreign files, because
+    /// every `*.yaml` among them would be taken for a record.
     fn claim(&self) -> Result<BaseLock> {
         claim_base(self.layout.base())?;
         self.lock()
@@ -346,8 +348,8 @@ fn not_found(id: &SessionId) -> Error {
         .with_hint("`piton session list` shows those that are there; `piton session write` makes one")
 }
 
-/// Reads what somebody wants to be a record: what other readers would stumble over is refused here, and kept where it is
-/// already there.
+/// Parses a record given by the caller. Tags that other readers do not understand are refused here, although they are
+/// kept in an existing record.
 fn parse_given(given: &[u8]) -> std::result::Result<Record, String> {
     if given.len() as u64 > RECORD_BYTES_MAX {
         return Err(too_large());

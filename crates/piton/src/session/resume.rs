@@ -1,32 +1,33 @@
-//! The block of text that an agent puts into its context to go on: what the task is, what is done, what is open. Short
-//! enough to be always affordable: where there is more, the newest is kept and the rest is counted.
+//! Text that an agent puts into its context to continue: the task, completed steps and open ones. Its length is
+//! limited; if there is more, the newest lines are kept and the others counted.
 
 use std::collections::HashSet;
 
 use super::yaml::{Kind, Node};
 use super::{Record, SessionId, TASK, UPDATED};
 
-/// How long the block may be.
+/// Length limit of the text.
 const CHARS_MAX: usize = 4000;
 const TASK_CHARS_MAX: usize = 1000;
-/// One line of each section always fits, beside the longest task.
+/// Chosen so that one line of each section fits beside the longest task.
 const ITEM_CHARS_MAX: usize = 350;
-/// Room for the line that counts what is not shown.
+/// Space reserved for the line that counts hidden lines.
 const COUNT_CHARS: usize = 40;
-/// Words for steps that need no more work.
+/// Status values of steps that need no more work.
 const DONE: [&str; 9] =
     ["completed", "complete", "done", "success", "ok", "finished", "passed", "skipped", "cancelled"];
 
-/// Some lines under a title, of which the first may have to go.
+/// Lines under a title, of which the first may be hidden.
 struct Section {
     title: &'static str,
     lines: Vec<String>,
-    /// How many of the last lines are shown.
+    /// Number of lines shown, counted from the end.
     shown: usize,
 }
 
 impl Record {
-    /// What an agent needs to go on, in at most 4,000 characters. `None` where the task is completed.
+    /// Returns the text that an agent needs to continue, at most 4,000 characters. Returns `None` if the task is
+    /// completed.
     pub fn resume(&self, id: &SessionId) -> Option<String> {
         if self.is_completed() {
             return None;
@@ -43,7 +44,7 @@ impl Record {
         head.push_str(&format!("\nTask: {}\n", inline_of(TASK, TASK_CHARS_MAX)));
         let (done, open): (Vec<_>, Vec<_>) = latest(items(get("progress"))).into_iter().partition(|step| is_done(step));
         let lines = |nodes: &[&Node]| nodes.iter().map(|node| line(node)).collect();
-        // In the order in which they are shown, which is not that of their importance.
+        // In the order of display, which is not that of importance.
         let sections = [
             section("Done", lines(&done)),
             section("Open", lines(&open)),
@@ -60,7 +61,7 @@ fn section(title: &'static str, lines: Vec<String>) -> Section {
     Section { title, lines, shown: 0 }
 }
 
-/// Gives each section in turn one more line, from its end, for as long as there is room.
+/// Adds one line at a time to each section in turn, from its end, while there is room.
 fn fill(head: String, mut sections: [Section; 6]) -> String {
     const TURNS: [usize; 6] = [1, 3, 4, 5, 2, 0];
     let mut room = CHARS_MAX.saturating_sub(head.chars().count());
@@ -96,7 +97,7 @@ fn items(node: Option<&Node>) -> Vec<&Node> {
     }
 }
 
-/// A step that is noted again, further on, stands there only.
+/// Keeps only the last entry of each named step.
 fn latest(mut steps: Vec<&Node>) -> Vec<&Node> {
     let mut seen = HashSet::new();
     steps.reverse();
@@ -108,13 +109,13 @@ fn latest(mut steps: Vec<&Node>) -> Vec<&Node> {
     steps
 }
 
-/// A step without a status was noted because it was done.
+/// Returns true if the step needs no more work. A step without a status was noted because it was done.
 fn is_done(step: &Node) -> bool {
     let status = step.as_map().and_then(|map| map.get("status")).filter(|status| !status.is_null());
     status.and_then(Node::as_str).is_none_or(|status| DONE.contains(&status.trim().to_ascii_lowercase().as_str()))
 }
 
-/// One item as a line: a step as people would say it, all else as it is.
+/// Returns one item as a line: a step in readable form, everything else as it is.
 fn line(node: &Node) -> String {
     let step = node.as_map().and_then(|map| {
         let field = |name: &str| map.get(name).filter(|value| !value.is_null()).map(inline);
@@ -145,7 +146,7 @@ fn pairs(node: Option<&Node>) -> Vec<String> {
         .collect()
 }
 
-/// A value in one line, without what could move a cursor.
+/// Returns a value on one line, without control characters.
 fn inline(node: &Node) -> String {
     match &node.kind {
         Kind::Scalar { text, .. } => {

@@ -1,27 +1,27 @@
-//! What a plain YAML scalar means to the agents that read session records: YAML 1.1 as PyYAML has it, where `yes` is true,
-//! `12:30:45` a number, `1e3` text and `2026-11-15` a date. Scalars are kept as they were written; their meaning is asked
-//! for only where it decides how something must be written or shown.
+//! Meaning of plain YAML scalars to the agents that read session records: YAML 1.1 as implemented by PyYAML, where
+//! `yes` is true, `12:30:45` a number, `1e3` text and `2026-11-15` a date. Scalars are stored as they were written;
+//! their meaning is computed only if it decides how to write or show them.
 
 use jiff::civil;
 
-/// What a plain scalar stands for.
+/// Meaning of a plain scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Meaning {
     Null,
     Bool(bool),
-    /// The value, unless it has more than 127 bits.
+    /// Value; `None` if it has more than 127 bits.
     Int(Option<i128>),
     Float(f64),
     Time(Stamp),
-    /// `<<`: the keys of another mapping.
+    /// `<<`: merges the keys of another mapping.
     Merge,
     Text,
-    /// PyYAML takes it for more than text and then cannot make sense of it (`=`, the 45th of December): the whole file
-    /// would be unreadable to it.
+    /// PyYAML takes it for a typed value and then fails to convert it (`=`, the 45th of December): it could not read
+    /// the whole file.
     Nonsense,
 }
 
-/// A date and time as it is written, with the zone if that says one.
+/// Date and time as written, with the zone if one is given.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Stamp {
     pub(super) at: civil::DateTime,
@@ -29,13 +29,13 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Seconds since 1970, in the zone that is said or in this one.
+    /// Returns seconds since the Unix epoch, in the given zone or else the local one.
     pub(super) fn secs(self, local_offset_secs: i32) -> i64 {
         let as_utc = jiff::tz::Offset::UTC.to_timestamp(self.at).map_or(0, jiff::Timestamp::as_second);
         as_utc - i64::from(self.offset_secs.unwrap_or(local_offset_secs))
     }
 
-    /// Reads what YAML calls a timestamp, and the other forms of ISO 8601.
+    /// Parses a YAML timestamp or another form of ISO 8601.
     pub(super) fn parse(text: &str) -> Option<Self> {
         match meaning(text.trim()) {
             Meaning::Time(stamp) => Some(stamp),
@@ -51,10 +51,10 @@ impl Stamp {
     }
 }
 
-/// Python refuses to read longer numbers.
+/// Python refuses to parse longer numbers.
 const DIGITS_MAX: usize = 4300;
 
-/// What the text stands for where it is written plain.
+/// Returns the meaning of text that is written as a plain scalar.
 pub(super) fn meaning(text: &str) -> Meaning {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
@@ -71,11 +71,11 @@ pub(super) fn meaning(text: &str) -> Meaning {
     int(text).or_else(|| float(text)).or_else(|| time(text)).unwrap_or(Meaning::Text)
 }
 
-/// The text piece by piece.
+/// Cursor over the text.
 struct Pieces<'a>(&'a str);
 
 impl<'a> Pieces<'a> {
-    /// The longest run of such characters from here on, and of at most so many.
+    /// Consumes the longest run of matching characters, at most `max`.
     fn run(&mut self, max: usize, fits: impl Fn(char) -> bool) -> &'a str {
         let end = self.0.char_indices().take(max).find(|(_, c)| !fits(*c)).map(|(at, _)| at);
         let (piece, rest) = self.0.split_at(end.unwrap_or(self.0.len().min(max)));
@@ -91,7 +91,7 @@ impl<'a> Pieces<'a> {
         self.0.strip_prefix(piece).map(|rest| self.0 = rest).is_some()
     }
 
-    /// `:5`, `:59`, ... at least once; what they add up to after `first`.
+    /// Consumes `:5`, `:59`, ... at least once. Returns their sexagesimal value with `first` as leading digit.
     fn sixtieths(&mut self, first: f64) -> Option<f64> {
         let mut value = None;
         while self.0.starts_with(':') {
@@ -123,14 +123,14 @@ fn int(text: &str) -> Option<Meaning> {
         [b'0'] => Some(Meaning::Int(Some(0))),
         [b'0', b'b', ..] => of_radix(&digits[2..], 2),
         [b'0', b'x', ..] => of_radix(&digits[2..], 16),
-        // The zero in front counts: `0_` is 0.
+        // The leading zero counts as a digit: `0_` is 0.
         [b'0', ..] => of_radix(digits, 8),
         [b'1'..=b'9', ..] => of_radix(digits, 10).or_else(|| sexagesimal(digits, sign)),
         _ => None,
     }
 }
 
-/// `12:30:45`, which is 45045.
+/// Parses `12:30:45`, which is 45045.
 fn sexagesimal(digits: &str, sign: i128) -> Option<Meaning> {
     let mut parts = digits.split(':');
     let mut value = parts.next()?.replace('_', "").parse::<i128>().ok();
@@ -161,7 +161,7 @@ fn float(text: &str) -> Option<Meaning> {
         return None;
     }
     let fraction = rest.run(usize::MAX, is_digit_or_line);
-    // Without digits in front there is no sign, and there are digits behind.
+    // Without leading digits there must be no sign, and there must be digits after the point.
     if whole.is_empty() && (bare != text || !fraction.starts_with(|first: char| first.is_ascii_digit())) {
         return None;
     }
@@ -220,7 +220,7 @@ fn zone(rest: &mut Pieces<'_>) -> Option<i32> {
 
 fn stamp((year, month, day): (i16, i8, i8), (h, m, s, nanos): (i8, i8, i8, i32), offset: Option<i32>) -> Meaning {
     let is_zone = offset.is_none_or(|secs| secs.abs() < 24 * 3600);
-    // Python's calendar begins with the year 1.
+    // Python's calendar begins with year 1.
     match civil::DateTime::new(year, month, day, h, m, s, nanos) {
         Ok(at) if is_zone && year > 0 => Meaning::Time(Stamp { at, offset_secs: offset }),
         _ => Meaning::Nonsense,

@@ -1,33 +1,33 @@
-//! Earlier versions of a record. Every checkpoint that is taken for a session carries the text of its record as it was
-//! then, so that going back to the checkpoint can bring the record back, too.
+//! Earlier versions of a record. Every checkpoint taken for a session stores the record's text of that time, so that a
+//! restore of the checkpoint can restore the record, too.
 
 use super::{SessionId, Sessions};
 use crate::error::Result;
 use crate::fsx::{self, Durability};
 use crate::store::{Checkpoint, Origin, Store};
 
-/// A larger record does not go into checkpoints.
+/// Size limit of a record that is stored in a checkpoint.
 const VERSION_BYTES_MAX: usize = 256 << 10;
 
-/// What came of bringing a record back.
+/// Result of rewinding a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// It is as it was then.
+    /// The record was replaced by its earlier version.
     Replaced,
-    /// It was so already.
+    /// The record was equal to it already.
     Same,
-    /// The checkpoint carries no record: there was none then, or it was too large.
+    /// The checkpoint has no record: none existed at that time, or it was too large.
     NoRecordThen,
     /// The checkpoint was not taken for a session that can have a record.
     NoSession,
-    /// The record as it is now is saved nowhere, and was left alone.
+    /// The current record is not saved anywhere, and was kept.
     Unsaved,
-    /// It could not be done, for this reason.
+    /// It failed, for this reason.
     Failed(String),
 }
 
 impl Rewound {
-    /// The word for it in `--json`.
+    /// Returns its name in `--json`.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Replaced => "replaced",
@@ -44,24 +44,24 @@ fn session_of(origin: &Origin) -> Option<SessionId> {
     SessionId::parse(origin.session.as_deref()?).ok()
 }
 
-/// The record of whoever is at work, for a checkpoint to carry. None where there is none or it cannot be read: that is no
-/// reason to fail a checkpoint.
+/// Returns the record of the session, to be stored in a checkpoint. Returns `None` if there is none or it cannot be
+/// read: that must not fail the checkpoint.
 pub(crate) fn version_of(store: &Store, origin: &Origin) -> Option<Vec<u8>> {
     let bytes = Sessions::in_base(store.base()).bytes(&session_of(origin)?).ok()??;
     (bytes.len() <= VERSION_BYTES_MAX).then_some(bytes)
 }
 
-/// Whose record the safety checkpoint of a restore carries: that of the session whose files are restored, because it is
-/// that one which the restore brings back.
+/// Returns the origin for the safety checkpoint of a restore: the session of the restored checkpoint, because that is
+/// the record which the restore replaces.
 pub(crate) fn origin_of_safety(target: &Checkpoint) -> Origin {
     Origin { agent: target.facts.origin.agent.clone(), session: target.facts.origin.session.clone(), turn: None }
 }
 
 impl Sessions {
-    /// Brings the record of a checkpoint's session back as it was then.
+    /// Replaces the record of a checkpoint's session by the version in the checkpoint.
     ///
-    /// `saved` is the record as the caller has saved it. One that is different by now is left alone: whoever changed it
-    /// meanwhile must not lose that.
+    /// `saved` is the record that the caller has saved. A record that differs from it is kept, so that a concurrent
+    /// change is not lost.
     pub fn rewind(&self, to: &Checkpoint, saved: Option<&[u8]>) -> Result<Rewound> {
         let Some(id) = session_of(&to.facts.origin) else {
             return Ok(Rewound::NoSession);

@@ -1,11 +1,10 @@
-//! A YAML file as a tree of nodes that remembers how each scalar was written.
+//! YAML as a tree of nodes that preserves how each scalar was written.
 //!
-//! A typed reading would lose what agents wrote: to YAML 1.2 `1e3` is a number and `2026-11-15` is text, to PyYAML it is the
-//! other way round. So a plain scalar stays plain, with its own text, and everything else is text; whoever reads the file
-//! next decides what a plain scalar means, as before.
+//! Typed parsing would lose information: to YAML 1.2 `1e3` is a number and `2026-11-15` is text, to PyYAML it is the
+//! other way round. So a plain scalar stays plain, with its own text, and every other scalar is text. The next reader
+//! of the file decides what a plain scalar means.
 //!
-//! Aliases are replaced by what they stand for. A file in which that would grow without bounds is refused, and so is one
-//! that is nested too deeply.
+//! Aliases are expanded. A file whose expansion is too large, or that is nested too deeply, is refused.
 
 use std::collections::HashMap;
 
@@ -13,21 +12,21 @@ use serde_saphyr::granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanErr
 
 use super::scalar::{Meaning, meaning};
 
-/// How deeply collections may be nested.
+/// Nesting limit of collections.
 const DEPTH_MAX: usize = 64;
-/// How much one file may come to in memory, with all aliases replaced.
+/// Size limit of one file in memory, with all aliases expanded.
 const COST_MAX: usize = 16 << 20;
-/// What a node costs besides its text.
+/// Cost of a node in addition to its text.
 const NODE_COST: usize = 16;
-/// Line ends to YAML 1.1 and not to 1.2. In a quoted scalar they stay, and blanks around them go.
+/// Line breaks in YAML 1.1 but not in 1.2. In a quoted scalar they are kept, and blanks around them are removed.
 const SEPARATORS: [char; 2] = ['\u{2028}', '\u{2029}'];
 const CORE: &str = "tag:yaml.org,2002:";
 
-/// Why a text is no record.
+/// Reason why a text is not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub(super) struct Refusal {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub(super) line: usize,
     pub(super) why: String,
 }
@@ -35,7 +34,7 @@ pub(super) struct Refusal {
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
-    /// Its tag in full, where one is written and means something.
+    /// Full tag, if one is written and has a meaning.
     pub(super) tag: Option<String>,
     pub(super) kind: Kind,
 }
@@ -47,7 +46,7 @@ pub(super) enum Kind {
     Map(Map),
 }
 
-/// Keys and values in their order. No key is there twice.
+/// Keys and values in order, without duplicate keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Map(pub(super) Vec<(Node, Node)>);
 
@@ -64,7 +63,7 @@ impl Node {
         Self::new(Kind::Scalar { text: text.into(), is_plain: true })
     }
 
-    /// What it stands for, if it is a scalar. One that is quoted or has a tag is text.
+    /// Returns the meaning of a scalar. One with quotes or a tag is text.
     pub(super) fn meaning(&self) -> Option<Meaning> {
         match &self.kind {
             Kind::Scalar { text, is_plain: true } if self.tag.is_none() => Some(meaning(text)),
@@ -73,7 +72,7 @@ impl Node {
         }
     }
 
-    /// Returns whether it is a scalar that came without quotes and tag.
+    /// Returns true for a scalar without quotes and tag.
     pub(super) fn is_plain(&self) -> bool {
         self.tag.is_none() && matches!(self.kind, Kind::Scalar { is_plain: true, .. })
     }
@@ -82,7 +81,7 @@ impl Node {
         self.meaning() == Some(Meaning::Null)
     }
 
-    /// The characters of a scalar, whatever it stands for.
+    /// Returns the characters of a scalar, whatever its meaning.
     pub(super) fn as_str(&self) -> Option<&str> {
         match &self.kind {
             Kind::Scalar { text, .. } => Some(text),
@@ -90,7 +89,7 @@ impl Node {
         }
     }
 
-    /// The characters of a key. One that is left out is null, and is the same as one that says so.
+    /// Returns the characters of a key. An omitted key is equal to `null`.
     pub(super) fn key(&self) -> &str {
         if self.is_null() { "null" } else { self.as_str().unwrap_or_default() }
     }
@@ -102,7 +101,7 @@ impl Node {
         }
     }
 
-    /// A tag in here that a plain reader of YAML does not know, or that does not go with what it stands at.
+    /// Returns a tag in this tree that an ordinary YAML reader does not know, or that does not match its value.
     pub(super) fn foreign_tag(&self) -> Option<&str> {
         let own = self.tag.as_deref().filter(|tag| !tag.strip_prefix(CORE).is_some_and(|name| self.goes_with(name)));
         own.or_else(|| match &self.kind {
@@ -132,7 +131,7 @@ impl Node {
     }
 }
 
-/// What makes two keys the same: quotes do not.
+/// Returns the parts by which keys are compared. Quotes are not among them.
 fn identity(key: &Node) -> (bool, Option<&str>, &str) {
     let is_text = matches!(key.meaning(), Some(Meaning::Text | Meaning::Nonsense));
     (is_text, key.tag.as_deref(), key.key())
@@ -147,7 +146,7 @@ impl Map {
         self.0.iter().find(|(key, _)| identity(key) == (true, None, name)).map(|(_, value)| value)
     }
 
-    /// Gives a key its value. A key that is there keeps its place, as in the mappings of every reader.
+    /// Sets the value of a key. An existing key keeps its position, as it does for every reader.
     pub(super) fn set(&mut self, key: Node, value: Node) {
         match self.0.iter_mut().find(|(there, _)| identity(there) == identity(&key)) {
             Some((_, old)) => *old = value,
@@ -161,11 +160,11 @@ impl Map {
     }
 }
 
-/// Reads one document. JSON is read as JSON, which differs in what escapes and numbers mean.
+/// Parses one document. JSON is parsed as JSON, because escapes and numbers differ.
 pub(super) fn parse(text: &str) -> Result<Node, Refusal> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-    // To PyYAML this character ends a line like any other.
+    // To PyYAML this character is a line break.
     let source = if is_json { without_controls(text) } else { text.replace('\u{85}', "\n") };
     let options = options! {
         emit_comments: false,
@@ -177,7 +176,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Refusal> {
     Reader { parser, source: &source, is_json, anchors: HashMap::new(), budget: COST_MAX }.document()
 }
 
-/// A node with what it takes to repeat it.
+/// Node with the cost and the nesting depth of repeating it.
 #[derive(Clone)]
 struct Built {
     node: Node,
@@ -284,7 +283,7 @@ impl<'a> Reader<'a> {
             (cost, height) = (cost + key.cost + value.cost, height.max(value.height));
             let (is_text, tag, text) = identity(&key.node);
             let place = (is_text, tag.map(str::to_owned), text.to_owned());
-            // The last value counts, in the place of the first. Only merges add up.
+            // The last value wins, at the position of the first. Only merge keys accumulate.
             match places.get(&place).filter(|_| key.node.meaning() != Some(Meaning::Merge)) {
                 Some(at) => entries[*at] = (key.node, value.node),
                 None => {
@@ -335,13 +334,13 @@ fn tagged(kind: Kind, tag: Option<&Tag>) -> Node {
     let full = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
     match (full.as_deref(), kind) {
         (Some("tag:yaml.org,2002:str"), Kind::Scalar { text, .. }) => Node::text(text),
-        // To PyYAML the first of these says nothing.
+        // To PyYAML the first of these has no meaning.
         (Some("!" | "tag:yaml.org,2002:seq" | "tag:yaml.org,2002:map"), kind) => Node::new(kind),
         (_, kind) => Node { tag: full, kind },
     }
 }
 
-/// JSON whose strings hold no characters that a YAML file may not hold as such.
+/// Escapes characters in JSON strings that YAML does not allow unescaped.
 fn without_controls(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {
@@ -355,7 +354,8 @@ fn without_controls(json: &str) -> String {
     plain
 }
 
-/// A number of JSON so that YAML 1.1 takes it for one, too: a fraction needs its point, an exponent its sign.
+/// Rewrites a JSON number so that YAML 1.1 takes it for a number, too: with an exponent, it needs a decimal point, and
+/// the exponent needs a sign.
 fn yaml_number(text: &str) -> String {
     match text.split_once(['e', 'E']) {
         Some((digits, exponent)) if digits.ends_with(|last: char| last.is_ascii_digit()) => {
@@ -367,8 +367,8 @@ fn yaml_number(text: &str) -> String {
     }
 }
 
-/// A scalar of several lines as YAML 1.1 folds it: one line end is a space, each further one stays; a separator stays, too,
-/// and blanks at the ends of lines go.
+/// Folds a scalar of several lines as YAML 1.1 does: a single line break becomes a space; of several, the first is
+/// dropped and the others are kept. Separators are kept, and blanks at line ends are removed.
 fn refold(raw: &str) -> String {
     let inner = raw.replace("\r\n", "\n").replace('\r', "\n");
     let is_break = |c: char| c == '\n' || SEPARATORS.contains(&c);
