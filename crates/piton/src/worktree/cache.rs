@@ -1,15 +1,15 @@
-//! The stat cache: what the last scan found, from the project's index.
+//! Stat cache: the result of the last scan, read from the project's index.
 //!
-//! - C1. An entry stands in for reading a file only when the file system says the same of the file as it did then, and
-//!   would have said otherwise had it changed since. (An entry that could not promise the second was written with the
-//!   size 0, as git does, so that it agrees with nothing.)
-//! - C2. An index that piton did not write is not believed: only ours has C1.
-//! - C3. If the power may have failed since, an entry is believed only where the file had changed so long before that its
-//!   contents were on the disk.
-//! - C4. An index may be behind the newest checkpoint. Every path of which the two differ is noted then, and nothing that the
-//!   index says of these paths, or of the directories that they are in, is believed.
-//! - C5. A file that changed shortly before it was read is read again, within a bound: a store through a memory mapping
-//!   changes no time while the page is dirty.
+//! - C1. An entry replaces reading a file only if its stat data equals that of the file, and would differ had the file
+//!   changed since. (An entry that cannot guarantee the second was written with size 0, as git does, so that it never
+//!   matches.)
+//! - C2. An index that piton did not write is not trusted: only piton's own guarantees C1.
+//! - C3. If the power may have failed since, an entry is trusted only if the file had changed so long before that its
+//!   contents were on disk.
+//! - C4. An index may be older than the newest checkpoint. Every path on which the two differ is recorded then, and the
+//!   index is not trusted for these paths and the directories that contain them.
+//! - C5. A file that changed shortly before it was read is read again, up to a limit: a write through a memory mapping
+//!   does not update the times while the page is dirty.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,10 @@ use super::index::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
 use crate::relpath;
 
-/// Room for so many files is made in each directory: to make more again and again takes longer.
+/// Initial capacity for the files of a directory, which avoids repeated reallocation.
 const FILES_USUAL: usize = 16;
 
-/// An index, taken apart by directories.
+/// Parsed index, by directory.
 pub(crate) struct Cache<'a> {
     bytes: &'a [u8],
     dirs: Vec<CachedDir<'a>>,
@@ -28,18 +28,19 @@ pub(crate) struct Cache<'a> {
 
 #[derive(Default)]
 struct CachedDir<'a> {
-    /// Where the entries of its files stand in the index, sorted by name.
+    /// Offsets of the entries of its files in the index, sorted by name.
     files: Vec<u32>,
-    /// The directories in it, in git's order, and their places.
+    /// Names and positions of its subdirectories, in git's order.
     dirs: Vec<(&'a [u8], usize)>,
     tree: Option<ObjectId>,
-    /// How many bytes of its files' paths are its own, the slash included.
+    /// Length of the directory's own part of its files' paths, including the slash.
     prefix_bytes: usize,
 }
 
 impl<'a> Cache<'a> {
-    /// Takes an index apart. `None` where `bytes` do not end in this checksum. Whether the checksum is right is another
-    /// question, and takes longer: nothing may be believed before [`Self::is_whole`] has answered it.
+    /// Parses an index. Returns `None` if `bytes` do not end in this checksum, or are not as piton writes them. The
+    /// checksum itself is not verified, which takes longer: nothing may be trusted before [`Self::is_whole`] has
+    /// returned true.
     pub(crate) fn parse(bytes: &'a [u8], checksum: &str) -> Option<Self> {
         let (_, end) = bytes.split_last_chunk::<ID_BYTES>()?;
         if ObjectId::from_bytes(*end).to_string() != checksum {
@@ -63,8 +64,8 @@ impl<'a> Cache<'a> {
         Some(cache)
     }
 
-    /// Returns whether every byte is as it was written: an index is not synced, and the power may have failed. Its CRC says so
-    /// much sooner, where it was noted.
+    /// Returns true if every byte is as written. An index is not synced, and the power may have failed. The CRC is
+    /// checked first if it was recorded, because it is much faster than the checksum.
     pub(crate) fn is_whole(bytes: &[u8], crc: Option<u32>) -> bool {
         let Some((body, end)) = bytes.split_last_chunk::<ID_BYTES>() else {
             return false;
@@ -77,7 +78,7 @@ impl<'a> Cache<'a> {
         sum.finish() == *end
     }
 
-    /// Closes and opens directories until the innermost open one is `dir`.
+    /// Closes and opens directories until `dir` is the innermost open one.
     fn go_to(&mut self, open: &mut Vec<usize>, current: &[u8], dir: &'a [u8]) {
         while !(dir.starts_with(&current[..self.dirs[open[open.len() - 1]].prefix_bytes])) {
             open.pop();
@@ -93,8 +94,8 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Reads git's own record of which tree each directory became. What makes no sense ends the reading; the trees that
-    /// are missing then are built anew.
+    /// Reads git's cache-tree extension, the tree of each directory. Invalid data ends the parsing; the missing trees
+    /// are then rebuilt.
     fn read_trees(&mut self, mut rest: &[u8]) -> Option<()> {
         let mut open: Vec<(usize, usize)> = Vec::new();
         loop {
@@ -125,7 +126,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Forgets what it knows of these paths, and which trees the directories became that they are in. (C4)
+    /// Removes the entries of these paths, and the trees of the directories that contain them. (C4)
     pub(crate) fn distrust(&mut self, paths: &BTreeSet<Vec<u8>>) {
         for path in paths {
             let (dir, name) = relpath::split(path);
@@ -146,34 +147,34 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// A directory by its place.
+    /// Returns the directory at this position.
     pub(super) fn dir(&self, at: usize) -> DirInCache<'_> {
         DirInCache { bytes: self.bytes, dir: &self.dirs[at] }
     }
 
-    /// The tree that a directory became.
+    /// Returns the tree of a directory, if it is known.
     pub(crate) fn tree(&self, at: usize) -> Option<ObjectId> {
         self.dirs[at].tree
     }
 
-    /// The tree that the project became.
+    /// Returns the tree of the project, if it is known.
     pub(crate) fn root_tree(&self) -> Option<ObjectId> {
         self.tree(0)
     }
 
-    /// Returns how many directories a directory has.
+    /// Returns the number of subdirectories of a directory.
     pub(crate) fn dirs_in(&self, at: usize) -> usize {
         self.dirs[at].dirs.len()
     }
 }
 
-/// An index is sorted by paths, so that directories come in git's order.
+/// Finds a subdirectory. An index is sorted by path, so subdirectories are in git's order.
 fn find_dir(dirs: &[(&[u8], usize)], name: &[u8]) -> Option<usize> {
     let found = dirs.binary_search_by(|(other, _)| relpath::git_order((other, true), (name, true)));
     found.ok().map(|at| dirs[at].1)
 }
 
-/// One directory of the cache, with the bytes that its entries are in.
+/// One directory of the cache, with the bytes of the index.
 #[derive(Clone, Copy)]
 pub(super) struct DirInCache<'a> {
     bytes: &'a [u8],
@@ -191,12 +192,12 @@ impl<'a> DirInCache<'a> {
         self.dir.files.len()
     }
 
-    /// Its files, sorted by name.
+    /// Returns its files, sorted by name.
     pub(super) fn files(self) -> impl Iterator<Item = CachedFile<'a>> {
         self.dir.files.iter().map(move |place| self.at(*place))
     }
 
-    /// The file of this name.
+    /// Returns the file of this name.
     pub(super) fn file(self, name: &[u8]) -> Option<CachedFile<'a>> {
         self.place(name).map(|place| self.at(self.dir.files[place]))
     }
@@ -205,13 +206,13 @@ impl<'a> DirInCache<'a> {
         self.dir.files.binary_search_by(|place| self.at(*place).name.cmp(name)).ok()
     }
 
-    /// The directories in it, by name and place.
+    /// Returns its subdirectories, by name and position.
     #[cfg(any(test, fuzzing))]
     pub(super) fn dirs(self) -> impl Iterator<Item = (&'a [u8], usize)> {
         self.dir.dirs.iter().copied()
     }
 
-    /// The directory of this name in it.
+    /// Returns the position of the subdirectory of this name.
     pub(super) fn dir(self, name: &[u8]) -> Option<usize> {
         find_dir(&self.dir.dirs, name)
     }

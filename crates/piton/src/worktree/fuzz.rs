@@ -1,4 +1,4 @@
-//! What a fuzzer gives to the side of the user's files: ignore rules, and the two kinds of index. See `crate::fuzz`.
+//! Fuzz targets for the user's files: ignore rules, and the two kinds of index. See `crate::fuzz`.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::sys::{FileTime, Kind, Stat};
 
 const PATHS_BYTES_MAX: usize = 64 << 10;
 
-/// A list of patterns, and paths to look up in it.
+/// Parses a list of patterns, and looks up paths in it.
 pub(crate) fn ignore(bytes: &[u8]) {
     let (list, paths) = two(bytes);
     let patterns = Patterns::parse(list);
@@ -30,14 +30,15 @@ pub(crate) fn ignore(bytes: &[u8]) {
     }
 }
 
-/// The index of the user's own git.
+/// Parses the index of the user's own git.
 pub(crate) fn tracked(bytes: &[u8]) {
     let (paths, shared) = read_paths(bytes, PATHS_BYTES_MAX);
     assert!(paths.iter().map(|path| path.len()).sum::<usize>() <= PATHS_BYTES_MAX, "memory has a bound");
     assert!(shared.is_none_or(|name| name.bytes().all(|byte| byte.is_ascii_hexdigit())), "it is joined to a path");
 }
 
-/// Our own index: the bytes as one, with a right checksum; and the index of files whose paths they are.
+/// Parses piton's own index: the bytes themselves with a valid checksum, and the index of files that have the bytes as
+/// paths.
 pub(crate) fn index(bytes: &[u8]) {
     let mut sum = Checksum::new();
     sum.update(bytes);
@@ -62,7 +63,7 @@ fn id_of(path: &[u8]) -> ObjectId {
     IdHasher::of(ObjectKind::Blob, path).expect("no collision")
 }
 
-/// Everything that the cache finds in an index.
+/// Returns all files that the cache finds in an index.
 fn read(index: &[u8]) -> Option<BTreeSet<(Vec<u8>, ObjectId)>> {
     let checksum = ObjectId::from_bytes(*index.last_chunk::<ID_BYTES>()?).to_string();
     let cache = Cache::parse(index, &checksum)?;
@@ -91,7 +92,7 @@ fn stat(size: u64) -> Stat {
     Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4, links: 1 }
 }
 
-/// What a scan would find if these paths, one a line, were files. A path below a file is left out.
+/// Returns the manifest of a scan if these paths, one per line, were files. A path below a file is left out.
 fn manifest(bytes: &[u8]) -> Manifest {
     let paths: BTreeSet<Vec<u8>> =
         bytes.split(|byte| *byte == b'\n').filter_map(|line| relpath::parse(line).ok()).collect();
@@ -119,7 +120,7 @@ fn manifest(bytes: &[u8]) -> Manifest {
     manifest
 }
 
-/// Where a directory stands, made with those around it if it is new.
+/// Returns the position of a directory. Adds it, with its ancestors, if it is new.
 fn dir_at(manifest: &mut Manifest, path: &[u8]) -> usize {
     if let Some(at) = manifest.dirs.iter().position(|dir| *dir.path == *path) {
         return at;

@@ -1,38 +1,38 @@
-//! Says which paths a gitignore list leaves out, exactly as git does.
+//! Matching of paths against gitignore lists, exactly as git does it.
 //!
-//! Kept: the patterns of one list, sorted by how they can be found. Whole names, name endings (`*.o`) and
-//! whole paths sit in hash tables behind a filter on their length and last byte; only what remains is tried
-//! one by one. So the usual list of some hundred lines costs a few lookups per path, however long it is.
-//! The last line that matches decides, hence every pattern carries the rank of its line.
+//! A list keeps its patterns by how they can be looked up. Whole names, suffixes of names (`*.o`) and whole paths are
+//! in hash tables behind a filter on length and last byte; only the remaining patterns are tried one by one. So the
+//! usual list of some hundred lines costs a few lookups per path, however long it is. The last matching line decides,
+//! hence every pattern carries the rank of its line.
 //!
-//! Not done here: reading files (git does not follow a symbolic link in place of a `.gitignore`, and drops
-//! a list of more than 100 MiB), putting the lists of nested directories in order, and not entering ignored
-//! directories. Callers ask the list of the deepest directory first and stop at the first verdict.
+//! Not done here: reading files (git does not follow a symbolic link in place of a `.gitignore`, and drops a list of
+//! more than 100 MiB), ordering the lists of nested directories, and skipping ignored directories. Callers consult the
+//! list of the deepest directory first and stop at the first verdict.
 
 use super::wildmatch::{Against, Glob, Shape, byte_bits, compile};
 use std::collections::HashMap;
 
-/// What a list says about a path that one of its patterns matches.
+/// Verdict of a list on a path that one of its patterns matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ignored,
-    /// The last pattern that matches begins with `!`.
+    /// The last matching pattern begins with `!`.
     Included,
 }
 
-/// One list of patterns, as one `.gitignore` file holds it.
+/// One list of patterns, as in one `.gitignore` file.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
     names: Table,
     endings: Table,
     paths: Table,
-    /// What `*` and `*/` say: the empty ending, which the filter by last byte has no place for.
+    /// Ranks of `*` and `*/`: their suffix is empty, and the filter by last byte cannot hold it.
     all: Ranks,
     name_globs: Vec<Ranked>,
     path_globs: Vec<Ranked>,
 }
 
-/// A glob that no table can find; in the order of the lines.
+/// Glob that no table can look up, in the order of the lines.
 #[derive(Debug)]
 struct Ranked {
     rank: Rank,
@@ -40,11 +40,11 @@ struct Ranked {
     glob: Glob,
 }
 
-/// Where in the list a pattern stands, in a form that compares: later lines are greater, 0 is no line at
-/// all, and the lowest bit is set for a negated pattern.
+/// Position of a pattern in the list, in a comparable form: later lines are greater, 0 means no line, and the lowest
+/// bit is set for a negated pattern.
 type Rank = usize;
 
-/// The last line that holds a given pattern: among all of them, and among those for any kind of path.
+/// Ranks of the last line with a given pattern: among all lines, and among those that are not for directories only.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ranks {
     dir: Rank,
@@ -65,7 +65,7 @@ impl Ranks {
 }
 
 impl Patterns {
-    /// Never fails: a line that git cannot use, it ignores.
+    /// Parses a list. Never fails: a line that git cannot use is ignored.
     #[must_use]
     pub(crate) fn parse(text: &[u8]) -> Self {
         let mut list = Self::default();
@@ -76,8 +76,8 @@ impl Patterns {
         list
     }
 
-    /// The verdict of the last pattern that matches. `path` is relative to the directory that holds the
-    /// list, without a slash at either end. A symbolic link to a directory is not a directory.
+    /// Returns the verdict of the last pattern that matches. `path` is relative to the directory of the list, without a
+    /// slash at either end. A symbolic link to a directory is not a directory.
     #[must_use]
     pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Option<Verdict> {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
@@ -88,7 +88,7 @@ impl Patterns {
         if !self.name_globs.is_empty() {
             best = last_match(&self.name_globs, name, byte_bits(name), is_dir, best);
         }
-        // Most path globs fail at their first byte: going over the whole path would cost more.
+        // Most path globs fail at their first byte, so computing the bits of the whole path would cost more.
         best = last_match(&self.path_globs, path, u64::MAX, is_dir, best);
         match best {
             0 => None,
@@ -102,7 +102,7 @@ impl Patterns {
             return;
         }
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        // What a NUL byte cuts off is not seen by git; and a carriage return before it is not at the end.
+        // Git ignores everything after a NUL byte; a carriage return before it is not at the end of the line.
         let line = line.split(|b| *b == 0).next().unwrap_or(line);
         let mut body = without_trailing_spaces(line);
         if let Some(rest) = body.strip_prefix(b"!") {
@@ -112,7 +112,7 @@ impl Patterns {
         let dir_only = body.ends_with(b"/");
         body = body.strip_suffix(b"/").unwrap_or(body);
         let mut against = Against::Name;
-        // Also a slash within a set or behind a backslash counts.
+        // A slash within a set or after a backslash counts, too.
         if body.contains(&b'/') {
             body = body.strip_prefix(b"/").unwrap_or(body);
             match below_anything(body) {
@@ -147,7 +147,7 @@ fn negated(rank: Rank) -> bool {
     rank & 1 == 1
 }
 
-/// The rank of the last glob that matches, if it is greater than `best`, else `best`.
+/// Returns the rank of the last glob that matches, or `best` if that is greater.
 fn last_match(globs: &[Ranked], text: &[u8], bits: u64, is_dir: bool, best: Rank) -> Rank {
     for Ranked { rank, dir_only, glob } in globs.iter().rev() {
         if *rank < best {
@@ -156,7 +156,7 @@ fn last_match(globs: &[Ranked], text: &[u8], bits: u64, is_dir: bool, best: Rank
         if (*dir_only && !is_dir) || !glob.may_match(bits) {
             continue;
         }
-        // A match given up counts as whatever keeps the path: for a negated pattern, that is a match.
+        // A match that was given up counts as whichever result keeps the path: for a negated pattern, that is a match.
         if glob.matches(text).unwrap_or(negated(*rank)) {
             return *rank;
         }
@@ -164,8 +164,8 @@ fn last_match(globs: &[Ranked], text: &[u8], bits: u64, is_dir: bool, best: Rank
     best
 }
 
-/// Cuts off spaces at the end, but one that a backslash escapes stays. Only spaces: a tab is a part of the
-/// pattern. Searching from the end is wrong: whether a backslash escapes depends on those before it.
+/// Strips trailing spaces, except one that a backslash escapes. A tab is part of the pattern. Scanning from the end
+/// would be wrong: whether a backslash escapes depends on those before it.
 fn without_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut end = 0;
     let mut at = 0;
@@ -175,11 +175,11 @@ fn without_trailing_spaces(line: &[u8]) -> &[u8] {
             end = at;
         }
     }
-    // A lone backslash at the end counts two.
+    // A lone backslash at the end counts as two.
     &line[..end.min(line.len())]
 }
 
-/// The name in `**/name`, which says the same as `name` alone, and that one can be looked up.
+/// Returns the name in `**/name`, which is equivalent to `name` alone and can be looked up.
 fn below_anything(path: &[u8]) -> Option<&[u8]> {
     let slash = path.iter().rposition(|b| *b == b'/')?;
     path[..slash]
@@ -188,12 +188,12 @@ fn below_anything(path: &[u8]) -> Option<&[u8]> {
         .then_some(&path[slash + 1..])
 }
 
-/// Literal texts, none empty, to be found by the whole text or by its ending.
+/// Non-empty literal texts, looked up by the whole text or by its suffixes.
 #[derive(Debug, Default)]
 struct Table {
     ranks: HashMap<Box<[u8]>, Ranks>,
-    /// By last byte, the lengths that occur, as bits; the top bit is for `LONG` and more. Most paths are
-    /// turned away here, without hashing. Not allocated while the table is empty, as most are.
+    /// Lengths that occur, as bits, by last byte; the top bit means `LONG` or more. Rejects most paths without hashing.
+    /// Not allocated while the table is empty, as most are.
     lengths: Vec<u64>,
 }
 
@@ -219,7 +219,7 @@ impl Table {
         self.ranks.get(text).copied().unwrap_or_default()
     }
 
-    /// The greatest rank of all the endings that the text has.
+    /// Returns the greatest rank of all suffixes of the text.
     fn ending(&self, text: &[u8], is_dir: bool) -> Rank {
         let mut best = 0;
         let mut look_up = |length| {
@@ -308,7 +308,7 @@ mod tests {
             for second in kinds {
                 assert_eq!(verdict(&format!("{first}\n!{second}"), "d/x.o"), Some(Included));
                 assert_eq!(verdict(&format!("!{first}\n{second}"), "d/x.o"), Some(Ignored));
-                // A line for directories only leaves a file to the line before.
+                // A pattern for directories only leaves a file to the line before.
                 let list = format!("{first}\n!{second}/");
                 assert_eq!(verdict(&list, "d/x.o"), Some(Ignored), "{list}");
                 assert_eq!(verdict(&list, "d/x.o/"), Some(Included), "{list}");

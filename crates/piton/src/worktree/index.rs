@@ -1,8 +1,8 @@
-//! Git's index file: a sorted list of paths with object ids and what the file system said of each file.
+//! Git's index file: a sorted list of paths with object ids and stat data.
 //!
-//! It is ours as the stat cache of a project, and the user's own git keeps one in which we look up what it tracks. Read
-//! and written by hand because a cache must be quick: a library takes 40 ms to write 80,000 entries, and knows nothing
-//! of entries that cannot be trusted.
+//! piton uses one as the stat cache of a project, and reads the one of the user's own git to find out which files it
+//! tracks. Implemented here because a cache must be fast: a library takes 40 ms to write 80,000 entries, and does not
+//! support untrusted entries.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, SendError, SyncSender};
@@ -14,22 +14,22 @@ use crate::sys::{FileTime, Kind, Stat};
 
 const SIGNATURE: &[u8; 4] = b"DIRC";
 const HEADER_BYTES: usize = 12;
-/// Times, numbers, mode, owners and size of the file; then the id and the flags.
+/// Size of the stat data: times, device, inode, mode, owners and size. The id and the flags follow.
 const STAT_BYTES: usize = 40;
-/// Where the size stands among them.
+/// Offset of the size in the stat data.
 const SIZE_AT: usize = 36;
-/// The length of an id in repositories that use the longer hash.
+/// Length of an id in SHA-256 repositories.
 const LONG_ID_BYTES: usize = 32;
 const FIXED_BYTES: usize = STAT_BYTES + ID_BYTES + 2;
-/// What an entry takes besides its path: it is filled up to a multiple of eight.
+/// Size limit of an entry without its path: it is padded to a multiple of eight.
 const ENTRY_BYTES_MAX: usize = FIXED_BYTES + 8;
-/// What the tree of a directory takes besides its name: two numbers and an id.
+/// Size limit of the tree entry of a directory without its name: two numbers and an id.
 const TREE_BYTES_MAX: usize = 64;
 const NAME_LENGTH_MASK: u16 = 0xfff;
 const EXTENDED_FLAG: u16 = 0x4000;
 const STAGE_MASK: u16 = 0x3000;
 
-/// One entry, still in the bytes of the file.
+/// One entry, borrowed from the bytes of the file.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
     stat: &'a [u8; STAT_BYTES],
@@ -37,9 +37,9 @@ pub(super) struct Entry<'a> {
     pub(super) path: &'a [u8],
 }
 
-/// The part of a [`Stat`] that an entry keeps, as it stands in the file.
+/// Encodes the part of a [`Stat`] that an entry stores.
 fn encode_stat(stat: &Stat, is_trusted: bool) -> [u8; STAT_BYTES] {
-    // The file has room for 32 bits of each, and nobody needs more to see that something changed.
+    // The format has 32 bits for each field, which is enough to detect a change.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to what the format holds")]
     let fields = [
         stat.ctime.secs as u32,
@@ -60,7 +60,7 @@ fn encode_stat(stat: &Stat, is_trusted: bool) -> [u8; STAT_BYTES] {
     bytes
 }
 
-/// A size as an entry has it. Only an empty file has 0, which stands for no trust otherwise.
+/// Returns a size as an entry stores it. Only an empty file has 0, because 0 otherwise marks an untrusted entry.
 #[expect(clippy::cast_possible_truncation, reason = "cut to what the format holds")]
 fn cut_size(size: u64) -> u32 {
     if size > 0 && size as u32 == 0 { 1 << 31 } else { size as u32 }
@@ -74,46 +74,45 @@ fn mode(stat: &Stat) -> u32 {
     }
 }
 
-/// What the file system said of a file, in a form that can be kept as text. None where it could not be believed later.
+/// Returns the stat data of a file as text. Returns `None` if it could not be trusted later.
 pub(super) fn fingerprint(stat: &Stat, began_nanos: i128) -> Option<String> {
     is_settled(stat.ctime, began_nanos).then(|| text_of(stat))
 }
 
-/// Returns whether it still says the same as when the fingerprint was made.
+/// Returns true if the stat data equals that of the fingerprint.
 pub(super) fn has_fingerprint(stat: &Stat, fingerprint: &str) -> bool {
     text_of(stat) == fingerprint
 }
 
 fn text_of(stat: &Stat) -> String {
-    // The number of the device, in the middle, does not count: see below.
+    // Skips the device number in the middle: see below.
     let bytes = encode_stat(stat, true);
     hex(bytes[..16].iter().chain(&bytes[20..]))
 }
 
 impl Entry<'_> {
-    /// Returns whether the file system says of a file now what it said when this entry was made.
+    /// Returns true if the stat data of a file equals that of the entry.
     ///
-    /// The number of the device does not count: it changes with the order in which disks are found. The size 0 is that
-    /// of an entry which cannot be trusted, unless its contents are empty indeed: a file that was emptied since would
-    /// agree with it otherwise.
+    /// The device number is not compared: it changes with the order in which disks are found. Size 0 marks an untrusted
+    /// entry unless its contents are really empty: otherwise a file that was emptied since would match it.
     pub(super) fn agrees_with(&self, stat: &Stat) -> bool {
         let now = encode_stat(stat, true);
         let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
         is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
     }
 
-    /// Returns whether the file had the size that it has now.
+    /// Returns true if the entry has the size of the file.
     pub(super) fn has_size_of(&self, stat: &Stat) -> bool {
         self.stat[SIZE_AT..] == cut_size(stat.size).to_be_bytes()
     }
 }
 
-/// Returns whether a later edit of the file would show in what the file system says of it.
+/// Returns true if a later edit of the file would show in its stat data.
 ///
 /// Equal size and time are not enough. A file written twice within one tick of the file system's clock keeps its time,
 /// so an entry whose file changed no earlier than the scan that recorded it cannot be told from a later edit. The clock
-/// that stamps files lags behind the one that `began` is read from by up to 10 ms; file systems that count in seconds,
-/// or in pairs of them, show no nanoseconds at all.
+/// that stamps files lags up to 10 ms behind the one that `began` is read from; file systems with a resolution of one
+/// or two seconds show no nanoseconds at all.
 pub(crate) fn is_settled(changed: FileTime, began_nanos: i128) -> bool {
     const TICK_NANOS: i128 = 100_000_000;
     const COARSE_NANOS: i128 = 3_000_000_000;
@@ -121,7 +120,7 @@ pub(crate) fn is_settled(changed: FileTime, began_nanos: i128) -> bool {
     changed.as_nanos() + margin(changed) < began_nanos
 }
 
-/// Reads the header; gives the number of entries and whether names are shortened (version 4).
+/// Parses the header. Returns the number of entries, and true if names are prefix-compressed (version 4).
 fn read_header(bytes: &[u8]) -> Option<(usize, bool)> {
     let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     if !bytes.starts_with(SIGNATURE) {
@@ -139,7 +138,7 @@ fn read_fixed(bytes: &[u8]) -> Option<(&[u8; STAT_BYTES], ObjectId, u16, &[u8])>
     Some((stat, ObjectId::from_bytes(*id), u16::from_be_bytes(*flags), rest))
 }
 
-/// One entry of an index that [`read_own`] has been through, by its place.
+/// Returns the entry at this offset, in an index that [`read_own`] has accepted.
 pub(super) fn entry_at(bytes: &[u8], place: u32) -> Entry<'_> {
     let rest = &bytes[place as usize..];
     let read = read_fixed(rest)
@@ -154,8 +153,8 @@ fn name_bytes(flags: u16, after: &[u8]) -> Option<usize> {
     }
 }
 
-/// Calls `each` with the place and the path of every entry of an index that piton wrote, in order, and returns what
-/// follows them. `None` where anything is not as piton writes it.
+/// Calls `each` with the offset and the path of every entry of an index that piton wrote, in order. Returns the bytes
+/// after them, or `None` if anything differs from the way piton writes it.
 pub(super) fn read_own<'a>(bytes: &'a [u8], mut each: impl FnMut(u32, &'a [u8])) -> Option<&'a [u8]> {
     let body = bytes.get(..bytes.len().checked_sub(ID_BYTES)?)?;
     let (count, false) = read_header(body)? else {
@@ -180,19 +179,19 @@ pub(super) fn read_own<'a>(bytes: &'a [u8], mut each: impl FnMut(u32, &'a [u8]))
     Some(rest)
 }
 
-/// The length of an entry: at least one NUL after the name, up to a multiple of eight.
+/// Returns the length of an entry: the name is followed by at least one NUL, up to a multiple of eight.
 fn padded(name_bytes: usize) -> usize {
     (FIXED_BYTES + name_bytes) / 8 * 8 + 8
 }
 
-/// The paths in an index of the user's own git, whatever its version and its hash. Stops at the first thing that makes
-/// no sense, and gives what came before: it is only asked for exceptions.
+/// Returns the paths in an index of the user's own git, of any version and hash. Stops at the first invalid data and
+/// returns the paths before it: they are only used as exceptions.
 ///
-/// With the paths comes the checksum of a shared index that holds the rest, if there is one. The file does not say which
-/// hash it uses: only with the right one does it end where it should.
+/// Also returns the checksum of the shared index that holds the rest, if there is one. The file does not name its hash:
+/// only with the right one does parsing end at the right place.
 ///
-/// All paths together come to `paths_bytes_max` bytes at most: where names are shortened, a small file can name paths
-/// without end.
+/// All paths together are limited to `paths_bytes_max` bytes: with prefix compression, a small file can expand without
+/// limit.
 pub(super) fn read_paths(bytes: &[u8], paths_bytes_max: usize) -> (Vec<Box<[u8]>>, Option<String>) {
     let read = |id_bytes| {
         let mut paths = Vec::new();
@@ -210,7 +209,7 @@ pub(super) fn read_paths(bytes: &[u8], paths_bytes_max: usize) -> (Vec<Box<[u8]>
     if is_whole { other } else { found }
 }
 
-/// Returns how many bytes follow the extensions.
+/// Returns the number of bytes after the extensions.
 fn after_extensions(mut rest: &[u8], id_bytes: usize) -> Option<usize> {
     while rest.len() > id_bytes {
         let (size, after) = rest.get(4..)?.split_first_chunk::<4>()?;
@@ -255,7 +254,7 @@ fn read_entries<'a>(
     Some(rest)
 }
 
-/// A number in git's variable-length form, as version 4 has it before each name.
+/// Parses a number in git's variable-length encoding, which precedes each name in version 4.
 fn read_offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (first, mut rest) = bytes.split_first()?;
     let mut value = usize::from(first & 0x7f);
@@ -269,12 +268,12 @@ fn read_offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((value, rest))
 }
 
-/// The id in the extension `link`: a split index keeps most entries in a file of that name.
+/// Returns the id in the extension `link`: a split index keeps most entries in a file of that name.
 fn shared_index(rest: &[u8], id_bytes: usize) -> Option<String> {
     Some(hex(extension(rest, b"link")?.get(..id_bytes)?))
 }
 
-/// The bytes of one extension.
+/// Returns the bytes of one extension.
 pub(super) fn extension<'a>(mut rest: &'a [u8], wanted: &[u8; 4]) -> Option<&'a [u8]> {
     loop {
         let (name, after) = rest.split_first_chunk::<4>()?;
@@ -287,23 +286,23 @@ pub(super) fn extension<'a>(mut rest: &'a [u8], wanted: &[u8; 4]) -> Option<&'a 
     }
 }
 
-/// How long an index of these files is, at most.
+/// Returns an upper limit of the size of the index of these files.
 pub(crate) fn index_bytes_max(manifest: &Manifest) -> u64 {
     let entries = |dir: &DirNode| dir.files.len() * (ENTRY_BYTES_MAX + dir.path.len() + 1) + dir.names.len();
     let dirs = manifest.dirs.iter().map(|dir| entries(dir) + dir.path.len() + TREE_BYTES_MAX);
     dirs.sum::<usize>() as u64 + ENTRY_BYTES_MAX as u64
 }
 
-/// By what an index is known again.
+/// Checksums that identify an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexSums {
-    /// What git puts at its end.
+    /// Checksum that git puts at the end.
     pub(crate) checksum: ObjectId,
-    /// CRC-32 of all before that: a tenth of the work, and enough to find accidents.
+    /// CRC-32 of everything before it: a tenth of the work, and enough to detect accidents.
     pub(crate) crc: u32,
 }
 
-/// Writes the index of a scan: every file with its id, and the trees of all directories (`trees`, by their place in the
+/// Writes the index of a scan: every file with its id, and the trees of all directories (`trees`, in the order of the
 /// manifest).
 pub(crate) fn write_index(
     manifest: &Manifest,
@@ -313,7 +312,7 @@ pub(crate) fn write_index(
 ) -> io::Result<IndexSums> {
     let sums = thread::scope(|scope| {
         let (sender, pieces) = mpsc::sync_channel::<Vec<u8>>(PIECES_AHEAD);
-        // Where no thread is to be had, nobody receives, and whoever writes sums up, too.
+        // If no thread can be started, the receiver is dropped, and the writing thread computes the checksums, too.
         let summing = thread::Builder::new().spawn_scoped(scope, move || {
             let mut sums = Sums::default();
             pieces.iter().for_each(|piece| sums.add(&piece));
@@ -332,7 +331,7 @@ pub(crate) fn write_index(
     Ok(IndexSums { checksum: ObjectId::from_bytes(checksum), crc })
 }
 
-/// Everything but the checksum at the end.
+/// Writes everything but the checksum at the end.
 fn write_all(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
@@ -352,8 +351,8 @@ fn write_all(
     out.put(&extension)
 }
 
-/// Walks the directories in the order of paths, without recursion: entries go out as they come, the extension with the
-/// trees is put together from the end.
+/// Walks the directories in the order of paths, without recursion. Entries are written at once; the tree extension is
+/// collected in `extension`.
 fn write_dirs(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
@@ -421,22 +420,22 @@ fn write_entry(
     out.put(&[0; 8][..padded(length) - FIXED_BYTES - length])
 }
 
-/// So much is written at a time: file systems take large pieces more quickly.
+/// Size of one write: file systems handle large writes faster.
 const PIECE_BYTES: usize = 1 << 18;
-/// So many pieces wait to be summed up, at most.
+/// Number of pieces that may wait for the checksum thread.
 const PIECES_AHEAD: usize = 8;
 
-/// Room for a piece, and for what goes beyond.
+/// Returns a buffer for a piece, with room for the entry that exceeds it.
 fn piece() -> Vec<u8> {
     Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 3))
 }
 
-/// Writes in large pieces, which another thread sums up: that takes as long as writing them.
+/// Writer of large pieces that another thread computes the checksums of, which takes as long as writing them.
 struct Summed<W> {
     out: W,
     buffer: Vec<u8>,
     sender: SyncSender<Vec<u8>>,
-    /// Of the pieces that nobody took.
+    /// Checksums of the pieces that the other thread did not receive.
     left: Sums,
 }
 
@@ -459,7 +458,7 @@ impl<W: Write> Summed<W> {
         if self.buffer.len() >= PIECE_BYTES { self.drain(piece()) } else { Ok(()) }
     }
 
-    /// Writes what there is, and goes on with `next`.
+    /// Writes the buffer, and continues with `next`.
     fn drain(&mut self, next: Vec<u8>) -> io::Result<()> {
         self.out.write_all(&self.buffer)?;
         if let Err(SendError(piece)) = self.sender.send(std::mem::replace(&mut self.buffer, next)) {
@@ -479,7 +478,7 @@ mod tests {
         Stat { kind: Kind::File, mode: 0o644, size, mtime: time, ctime: time, dev: 1, ino: 2, uid: 3, gid: 4, links: 1 }
     }
 
-    /// Returns whether an entry of `contents`, found that size, agrees with a file that has another size within the same tick.
+    /// Returns true if an entry of `contents` agrees with a file of another size that changed within the same tick.
     fn agrees(contents: &[u8], is_trusted: bool, size_now: u64) -> bool {
         let bytes = encode_stat(&stat(contents.len() as u64), is_trusted);
         let id = IdHasher::of(ObjectKind::Blob, contents).expect("no collision");
@@ -491,7 +490,7 @@ mod tests {
         assert!(agrees(b"four", true, 4));
         assert!(!agrees(b"four", true, 5));
         assert!(!agrees(b"four", false, 4));
-        // Emptied within the same tick: the size is that of an entry which is not trusted.
+        // Emptied within the same tick: its size is that of an untrusted entry.
         assert!(!agrees(b"four", false, 0));
         assert!(agrees(b"", false, 0));
         assert!(!agrees(b"", false, 4));
@@ -504,7 +503,7 @@ mod tests {
 
     #[test]
     fn shortened_names_take_no_more_memory_than_they_may() {
-        // One name of a thousand bytes, and a thousand more that are the same but for what they add: nothing.
+        // One name of a thousand bytes, and a thousand more entries that repeat it and add nothing.
         let entry = |cut: u8, name: &[u8]| [&[0; FIXED_BYTES][..], &[cut], name, &[0]].concat();
         let count = 1001_u32;
         let mut index = [&SIGNATURE[..], &4_u32.to_be_bytes(), &count.to_be_bytes()].concat();
@@ -522,7 +521,7 @@ mod tests {
         let changed = fine.ctime.as_nanos();
         assert!(!is_settled(fine.ctime, changed) && !is_settled(fine.ctime, changed - 1));
         assert!(!is_settled(fine.ctime, changed + 100_000_000) && is_settled(fine.ctime, changed + 100_000_001));
-        // A file system without nanoseconds counts in seconds, or in pairs of them.
+        // A file system without nanoseconds has a resolution of one or two seconds.
         let coarse = Stat { ctime: FileTime { nanos: 0, ..fine.ctime }, ..fine };
         let changed = coarse.ctime.as_nanos();
         assert!(

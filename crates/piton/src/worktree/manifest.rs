@@ -1,7 +1,7 @@
-//! What a scan found: the directories of a project and the files in them, as flat data.
+//! Result of a scan: the directories of a project and the files in them, as flat data.
 //!
-//! A directory stands after the one that it is in, so that going backwards meets children before their parents,
-//! however deep the tree: nothing here recurses.
+//! A directory comes after its parent, so that iterating backwards visits children before their parents, however deep
+//! the tree is: nothing here recurses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,66 +12,66 @@ use crate::id::ObjectId;
 use crate::relpath;
 use crate::sys::{FileTime, Stat};
 
-/// How many `.gitignore` files that are not in scope are remembered. Below the others, rules are looked up anew.
+/// Number of `.gitignore` files out of scope that are recorded. Below the others, rules are evaluated again.
 const HIDDEN_RULES_MAX: usize = 4096;
-/// How many bytes of text they may take, in a record that has a limit of its own.
+/// Size limit of their text, in a record that has a limit of its own.
 const HIDDEN_RULES_BYTES_MAX: usize = 256 << 10;
 
-/// The directories in scope. The first one is the project's own.
+/// Directories in scope. The first is the project's own.
 #[derive(Debug, Default)]
 pub(crate) struct Manifest {
     pub(crate) dirs: Vec<DirNode>,
 }
 
-/// One directory. The default is one that holds nothing, at the top of the project.
+/// One directory. The default is an empty one at the top of the project.
 #[derive(Debug, Default)]
 pub(crate) struct DirNode {
-    /// Relative to the project.
+    /// Path relative to the project.
     pub(crate) path: Box<[u8]>,
     pub(crate) mode: u16,
-    /// When the directory itself was last changed, moved or given another mode.
+    /// Time when the directory itself was last changed, moved or given another mode.
     pub(crate) ctime: FileTime,
-    /// When a name in it was last made or removed.
+    /// Time when a name in it was last added or removed.
     pub(crate) mtime: FileTime,
-    /// Sorted by name.
+    /// Files and links, sorted by name.
     pub(crate) files: Vec<FileNode>,
-    /// The names of the files, one after the other: a hundred thousand small allocations cost more than the scan.
+    /// Names of the files, concatenated: a hundred thousand small allocations cost more than the scan.
     pub(crate) names: Vec<u8>,
-    /// Where the directories in it stand in [`Manifest::dirs`], sorted by name.
+    /// Positions of its subdirectories in [`Manifest::dirs`], sorted by name.
     pub(crate) dirs: Vec<usize>,
-    /// The same directory in the cache.
+    /// Position of the directory in the cache.
     pub(crate) cached: Option<usize>,
-    /// True if the cache knows exactly these files, and all of them unchanged.
+    /// True if the cache has exactly these files, all of them unchanged.
     pub(crate) same_files: bool,
-    /// The permission bits of these files.
+    /// Permission bits of these files.
     pub(crate) modes: Modes,
-    /// Its `.gitignore`, if that is not in scope itself: rules, without being content.
+    /// Stat data of its `.gitignore`, if that is out of scope itself: it has rules but is not content.
     pub(crate) hidden_rules: Option<Stat>,
-    /// Left out by a rule, and entered only for some file in it that is in scope all the same.
+    /// True if a rule leaves the directory out, and it was entered only for a file in it that is in scope.
     pub(crate) exceptional: bool,
 }
 
 /// One file or link.
 #[derive(Debug)]
 pub(crate) struct FileNode {
-    /// Where its name is among the names of its directory.
+    /// Range of its name in the names of its directory.
     pub(super) name: Range<u32>,
     pub(crate) stat: Stat,
-    /// Known from the cache, or from reading the file.
+    /// Object id, known from the cache or from reading the file.
     pub(crate) id: Option<ObjectId>,
-    /// Where a link leads, unless the cache knows it.
+    /// Target of a link, unless the cache has its id.
     pub(crate) target: Option<Box<[u8]>>,
-    /// The cache has an entry of this size for it, so that it may have kept its contents.
+    /// True if the cache has an entry of this size for it, so that its contents may be unchanged.
     pub(crate) may_be_known: bool,
 }
 
-/// The permission bits of some files, at a glance: of plain ones, and of executable ones.
+/// Summary of the permission bits of some files: of plain ones, and of executable ones.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
     pub(crate) counts: [u32; 2],
-    /// What those that were counted have.
+    /// Permission bits of the counted files, by class.
     pub(crate) modes: [u16; 2],
-    /// Some have others: each has to be asked.
+    /// True if some differ, so that each file must be examined.
     pub(crate) is_mixed: bool,
 }
 
@@ -86,16 +86,16 @@ impl Modes {
     }
 }
 
-/// How much an index may be behind.
+/// Limits on how far an index may be behind.
 pub(crate) struct Limits {
     pub(crate) paths: usize,
-    /// What the paths come to.
+    /// Total length of the paths.
     pub(crate) paths_bytes: usize,
-    /// What the files come to: they are read anew each time.
+    /// Total size of the files, which are read again by each scan.
     pub(crate) files_bytes: u64,
 }
 
-/// A file or a directory, in git's order.
+/// File or directory, in git's order.
 pub(crate) enum Child<'a> {
     File(&'a [u8], &'a FileNode),
     Dir(usize),
@@ -106,17 +106,17 @@ impl DirNode {
         relpath::split(&self.path).1
     }
 
-    /// The name of one of its files.
+    /// Returns the name of one of its files.
     pub(crate) fn name_of(&self, file: &FileNode) -> &[u8] {
         &self.names[file.name.start as usize..file.name.end as usize]
     }
 
-    /// The path of one of its files.
+    /// Returns the path of one of its files.
     pub(crate) fn path_of(&self, file: &FileNode) -> Vec<u8> {
         relpath::join(&self.path, self.name_of(file))
     }
 
-    /// Keeps a name; where it is now.
+    /// Stores a name. Returns its range.
     pub(super) fn keep_name(&mut self, name: &[u8]) -> Range<u32> {
         let start = self.names.len();
         self.names.extend_from_slice(name);
@@ -130,7 +130,7 @@ impl Manifest {
         self.dirs.iter().map(|dir| dir.files.len() as u64).sum()
     }
 
-    /// What tells whether the `.gitignore` files that are not in scope have changed, by directory.
+    /// Returns fingerprints of the `.gitignore` files that are out of scope, by directory.
     pub(crate) fn hidden_rules(&self, began_nanos: i128) -> BTreeMap<String, String> {
         let rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
         let kept = rules.filter_map(|(dir, stat)| Some((relpath::escape(&dir.path), fingerprint(&stat, began_nanos)?)));
@@ -142,7 +142,7 @@ impl Manifest {
         kept.take(HIDDEN_RULES_MAX).take_while(fits).collect()
     }
 
-    /// Returns whether that would give the same again.
+    /// Returns true if [`Self::hidden_rules`] would return the same fingerprints.
     pub(crate) fn has_hidden_rules(&self, noted: &BTreeMap<String, String>) -> bool {
         let mut rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
         let count = rules.clone().count();
@@ -152,8 +152,8 @@ impl Manifest {
             })
     }
 
-    /// The paths of which the cache says something else, or nothing, and those that it alone knows, together with `before`,
-    /// if all of them are within these limits. A directory that is gone is beyond any.
+    /// Returns the paths at which the cache differs from this manifest, together with `before`. Returns `None` if they
+    /// exceed the limits, or if a directory is gone.
     pub(crate) fn unlike(
         &self,
         cache: &Cache<'_>,
@@ -198,8 +198,8 @@ impl Manifest {
         Some(paths)
     }
 
-    /// Files and directories of one directory together, as git sorts them: a directory as if its name ended in a
-    /// slash. In this order all paths of the project are sorted, too.
+    /// Returns files and subdirectories of a directory in git's order: a directory sorts as if its name ended in a
+    /// slash. This is also the order of all paths of the project.
     pub(crate) fn children(&self, dir: usize) -> Vec<Child<'_>> {
         let dir = &self.dirs[dir];
         let files = dir.files.iter().map(|file| Child::File(dir.name_of(file), file));

@@ -1,5 +1,4 @@
-//! The user's files: which of them are in scope, what they are, reading them and writing them. Knows no store and no git
-//! objects.
+//! User's files: scope rules, scanning, reading and writing. Knows no store and no git objects.
 
 mod cache;
 #[cfg(any(test, fuzzing))]

@@ -1,7 +1,7 @@
-//! Reading files so that what is kept is what was there at one moment.
+//! Reading files consistently, as of one point in time.
 //!
-//! A file is asked about before and after it is read. If it moved meanwhile it is read again, a few times, and then
-//! left out: half of one version and half of another is worse than nothing.
+//! A file is examined before and after it is read. If it changed meanwhile, it is read again, a few times, and then
+//! skipped: half of one version and half of another is worse than nothing.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -13,34 +13,36 @@ use crate::relpath;
 use crate::skipped::SkipReason;
 use crate::sys::{self, Dir, Kind, Stat};
 
-/// Larger files are not held in memory.
+/// Size limit of files that are held in memory.
 const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 const TRIES: usize = 4;
 
-/// Reads the files of one project, one after the other, with the same buffer.
+/// Reader of the files of one project, which reuses one buffer.
 pub(crate) struct Reader<'a> {
     root: &'a Dir,
     buffer: Vec<u8>,
 }
 
-/// What reading a file came to.
+/// Result of reading a file.
 pub(crate) enum ReadFile<T> {
-    /// Read, with what the file system said of the file before and after.
+    /// The file was read, with its stat data.
     Read(Stat, T),
-    /// It is not there any more.
+    /// The file does not exist any more.
     Gone,
-    /// Left out.
+    /// The file is skipped.
     Skip(SkipReason),
-    /// No fault of the file's: this process can open no more. To leave it out would be to leave out everything.
+    /// This process cannot open more files. That says nothing about the file: skipping it would mean skipping all
+    /// others, too.
     Exhausted(io::Error),
 }
 
-/// How `take_in` received the contents.
+/// Contents as passed to `take_in`.
 pub(crate) enum Contents<'a> {
-    /// All of it.
+    /// Whole contents.
     Whole(&'a [u8]),
-    /// To be read; of that many bytes. `is_unmoved` tells, when all of it was read, if the file is what it was before.
+    /// Contents of `size` bytes, to be read. After the last byte, `is_unmoved` returns true if the file has not
+    /// changed.
     Large { size: u64, read: &'a mut dyn Read, is_unmoved: &'a dyn Fn() -> bool },
 }
 
@@ -49,10 +51,10 @@ impl<'a> Reader<'a> {
         Self { root, buffer: Vec::new() }
     }
 
-    /// Gives the contents of a file to `take_in`, again if the file moved meanwhile. What the last call returned stands;
-    /// `None` from it means that what it read was not the file as it was.
+    /// Passes the contents of a file to `take_in`, and again if the file changed meanwhile. Returns the result of the
+    /// last call. `take_in` returns `None` if the bytes that it read were not the file as it was.
     ///
-    /// `take_in` may fail for reasons of its own; its error ends everything.
+    /// Fails if `take_in` fails.
     pub(crate) fn read<T, E>(
         &mut self,
         path: &[u8],
@@ -84,13 +86,13 @@ impl<'a> Reader<'a> {
         Ok(ReadFile::Skip(SkipReason::Changing))
     }
 
-    /// Where a link leads.
+    /// Returns the target of a link.
     pub(crate) fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let (parent, name) = relpath::split(path);
         self.root.open_dir(parent)?.read_link(&CString::new(name)?)
     }
 
-    /// The id that the contents of a file would have. None where it cannot be read.
+    /// Returns the id of a file's contents, or `None` if it cannot be read.
     pub(crate) fn id_of(&mut self, path: &[u8]) -> Option<ObjectId> {
         let mut id = |contents: Contents<'_>| {
             let (size, read): (u64, &mut dyn Read) = match contents {
@@ -120,7 +122,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns whether the file had exactly `size` bytes.
+    /// Reads the file into the buffer. Returns true if it had exactly `size` bytes.
     fn read_whole(&mut self, file: &File, size: u64) -> io::Result<bool> {
         self.buffer.clear();
         self.buffer.reserve(usize::try_from(size).map_err(io::Error::other)? + 1);
@@ -129,12 +131,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns whether nobody wrote to the file between the two. Being read may change neither.
+/// Returns true if the file was not written to between the two. Reading changes none of these fields.
 fn is_same(before: &Stat, after: &Stat) -> bool {
     (before.size, before.mtime, before.ctime, before.ino) == (after.size, after.mtime, after.ctime, after.ino)
 }
 
-/// The id of contents that come piece by piece. `None` where there were not `size` bytes to be had.
+/// Returns the id of a stream, or `None` if it does not have exactly `size` bytes.
 pub(crate) fn id_of_stream(size: u64, read: &mut dyn Read) -> Option<Result<ObjectId, Collision>> {
     let mut hasher = IdHasher::new(ObjectKind::Blob, size);
     let mut buffer = vec![0; usize::try_from(size).unwrap_or(usize::MAX).clamp(1, 1 << 18)];

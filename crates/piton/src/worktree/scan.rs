@@ -1,7 +1,7 @@
-//! The scan: every directory in scope is listed and every file in it asked about, on all cores.
+//! Scan of a project: lists every directory in scope and examines every file in it, on all cores.
 //!
-//! It reads no file but `.gitignore`. Files that the cache knows unchanged come out with their ids; the others are to be
-//! read by whoever wants their contents.
+//! The scan reads no file but `.gitignore`. Files that are unchanged according to the cache have their ids; the caller
+//! reads the others if it needs their contents.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -19,47 +19,48 @@ use crate::skipped::{SkipReason, Skipped};
 use crate::sys::{self, Dir, Kind, Stat};
 use crate::threads;
 
-/// What a scan goes by.
+/// Input of a scan.
 pub(crate) struct Scan<'a> {
     pub(crate) root: &'a Dir,
     pub(crate) scope: &'a Scope,
-    /// What is in scope by these rules is in scope, too.
+    /// Additional rules: everything in scope by these is in scope, too.
     pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
     pub(crate) cache: Option<&'a Cache<'a>>,
-    /// The cache was made by a scan with the same rules, so that what it knows needs no second look at them.
+    /// True if the cache was made by a scan with the same rules, so that they need not be evaluated for the files in
+    /// it.
     pub(crate) same_rules: bool,
-    /// What [`Manifest::hidden_rules`] gave for that scan.
+    /// Result of [`Manifest::hidden_rules`] for that scan.
     pub(crate) hidden_rules: &'a BTreeMap<String, String>,
-    /// What either says of a file that changed at this time or later is not believed.
+    /// Cache and hidden rules are not trusted for files that changed at this time or later.
     pub(crate) believed_before_nanos: i128,
-    /// What the cache says of a file that changed at this time or later may be too early. The scan says if it met any.
+    /// The cache may be out of date for files that changed at this time or later. The scan reports if there were any.
     pub(crate) young_from_nanos: i128,
-    /// Larger files are left out.
+    /// Size limit of files; larger ones are skipped.
     pub(crate) file_bytes_max: u64,
-    /// With more files than that the scan ends. None is no limit.
+    /// Number of files above which the scan ends. `None` means no limit.
     pub(crate) files_max: Option<u64>,
     pub(crate) threads: usize,
-    /// Set by the caller to end the scan.
+    /// Set by the caller to cancel the scan.
     pub(crate) stop: &'a AtomicBool,
-    /// Counts the files in scope as they are found.
+    /// Number of files in scope found so far.
     pub(crate) found: &'a AtomicU64,
 }
 
-/// How a scan ended.
+/// Result of a scan.
 pub(crate) enum ScanEnd {
     Done {
         manifest: Manifest,
         skipped: Vec<Skipped>,
-        /// The ignore rules leave out the whole project or nearly all of it.
+        /// True if the ignore rules leave out all or nearly all of the project.
         unprotected: bool,
-        /// Some files are known from the cache alone, and changed shortly before they were read.
+        /// True if some files are known from the cache only, and changed shortly before they were read.
         has_young: bool,
     },
     TooManyFiles,
     Stopped,
 }
 
-/// Scans the project. Fails only where its own directory cannot be read, or where this process can open no more.
+/// Scans the project. Fails only if its own directory cannot be read, or if this process cannot open more files.
 pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let first = Task {
         at: 0,
@@ -106,11 +107,11 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young })
 }
 
-/// Numbers the directories anew, without those that were gone or unreadable when they were to be listed.
+/// Renumbers the directories, without those that were gone or unreadable when they were listed.
 fn assemble(nodes: Vec<Option<DirNode>>) -> Manifest {
     let mut numbers = 0..;
     let place: Vec<_> = nodes.iter().map(|node| node.as_ref().and_then(|_| numbers.next())).collect();
-    // In the same memory, which may be megabytes.
+    // Reuses the memory, which may be megabytes.
     let mut dirs: Vec<_> = nodes.into_iter().flatten().collect();
     for dir in &mut dirs {
         dir.dirs.retain_mut(|below| {
@@ -122,18 +123,19 @@ fn assemble(nodes: Vec<Option<DirNode>>) -> Manifest {
     Manifest { dirs }
 }
 
-/// A project with fewer files in scope than this, and a directory whose own rules cover all of it, is hardly protected.
+/// A project with fewer files in scope than this, and with a directory whose own rules cover all of it, is hardly
+/// protected.
 const FEW_FILES: u64 = 10;
 
-/// Up to so many directories stay open until those in them were listed: opening these by name is half as much work as by
-/// their path. Each thread has one open at each depth.
+/// Number of directories that stay open until their subdirectories were listed: opening those by name is half as much
+/// work as by path. Each thread has one open at each depth.
 const KEPT_OPEN_MAX: usize = 64;
 
-/// A directory to be listed.
+/// Directory to be listed.
 struct Task {
     at: usize,
     path: Vec<u8>,
-    /// The directory that it is in, if that is still open.
+    /// Parent directory, if it is still open.
     parent: Option<Arc<Dir>>,
     judges: Judges,
     cached: Option<usize>,
@@ -142,7 +144,7 @@ struct Task {
 
 struct Queue {
     tasks: Vec<Task>,
-    /// Queued, or being listed by some thread.
+    /// Number of tasks that are queued or being processed.
     unfinished: usize,
 }
 
@@ -154,37 +156,37 @@ struct Work<'a> {
     failed: AtomicBool,
 }
 
-/// What one thread found.
+/// Results of one thread.
 #[derive(Default)]
 struct Found {
     nodes: Vec<(usize, DirNode)>,
     skipped: Vec<Skipped>,
     unprotected: bool,
-    /// Some directory's own rules leave out all that is in it.
+    /// True if the own rules of some directory leave out everything in it.
     covered: bool,
     has_young: bool,
     fatal_error: Option<io::Error>,
 }
 
-/// Room that is used again for each directory.
+/// Buffers that are reused for each directory.
 #[derive(Default)]
 struct Scratch {
     buffer: Vec<MaybeUninit<u8>>,
     /// Names, each with a NUL after it.
     text: Vec<u8>,
     names: Vec<Name>,
-    /// What stands under each name, by the order in which the directory gave them; not for directories.
+    /// Stat result of each name, in listing order; not for directories.
     stats: Vec<Asked>,
     path: Vec<u8>,
 }
 
-/// What came of asking about a name.
+/// Result of a stat call on a name.
 #[derive(Clone, Copy)]
 enum Asked {
-    /// A directory, or gone.
+    /// The name is a directory, or is gone.
     NotAtAll,
     Answered(Stat),
-    /// The file is there, and the system does not tell: the directory may be listed and not searched, say.
+    /// The file exists, but stat failed: the directory may be readable and not searchable, for example.
     Refused,
 }
 
@@ -193,7 +195,7 @@ struct Name {
     start: usize,
     length: usize,
     kind: Option<Kind>,
-    /// Its place in [`Scratch::stats`].
+    /// Position in [`Scratch::stats`].
     place: usize,
 }
 
@@ -207,14 +209,15 @@ impl Work<'_> {
             queue.unfinished += below.len();
             queue.unfinished -= 1;
             let wake = below.len() > 1 || queue.unfinished == 0;
-            // Depth first: children of the same directory are near each other on the disk and in the cache.
+            // Depth first: children of the same directory are close to each other on disk and in the cache.
             queue.tasks.extend(below.into_iter().rev());
             drop(queue);
             if wake {
                 self.changed.notify_all();
             }
         }
-        // Whoever ends the scan early leaves directories unfinished, and nobody to wake those who wait for them.
+        // If the scan ended early, directories remain unfinished, and no other thread would wake those that wait for
+        // them.
         self.changed.notify_all();
         found
     }
@@ -237,7 +240,7 @@ impl Work<'_> {
         too_many || self.scan.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Lists one directory. Returns the directories in it that are in scope.
+    /// Lists one directory. Returns its subdirectories that are in scope.
     fn list(&self, task: Task, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
         let opened = match &task.parent {
             Some(parent) => parent.open_dir(relpath::split(&task.path).1),
@@ -299,8 +302,8 @@ impl Work<'_> {
 }
 
 impl Scratch {
-    /// Reads the names in a directory and asks about each. The kernel has them at hand in the order in which it lists
-    /// them: asking in any other order takes half as long again.
+    /// Reads the names in a directory and stats each. The kernel has them at hand in the order in which it lists them:
+    /// any other order takes half as long again.
     fn read_names(&mut self, dir: &Dir) -> io::Result<()> {
         let Self { buffer, text, names, stats, .. } = self;
         text.clear();
@@ -339,12 +342,12 @@ fn name_in(text: &[u8], name: Name) -> &CStr {
     CStr::from_bytes_with_nul(&text[name.start..=name.start + name.length]).expect("a name and its NUL")
 }
 
-/// Git does not follow a link for rules either.
+/// Returns true if the entry can be a rules file. Git does not follow a link for rules either.
 fn is_rules_file(kind: Option<Kind>) -> bool {
     matches!(kind, Some(Kind::File) | None)
 }
 
-/// The listing of one directory.
+/// Listing of one directory.
 struct Listing<'a> {
     work: &'a Work<'a>,
     dir: &'a Arc<Dir>,
@@ -373,7 +376,7 @@ impl<'a> Listing<'a> {
                     None => work.hidden_rules(&task.path).is_some_and(|noted| has_fingerprint(&stat, noted)),
                 }),
             };
-        // What is in scope as an exception is so by what git tracks: ask again each time.
+        // Exceptions depend on what git tracks: evaluate them each time.
         let same_rules = is_same && task.judges.now.within.is_none();
         Self { work, dir, cached, judges, same_rules }
     }
@@ -459,7 +462,8 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// One file or link, or why it is left out. `Err(None)`: it is gone, or became a directory meanwhile.
+    /// Returns one file or link, or the reason why it is skipped. Fails with `None` if it is gone or became a directory
+    /// meanwhile.
     fn file(
         &self,
         name: &CStr,
@@ -500,7 +504,7 @@ fn left_out(path: &[u8], is_dir: bool, why: SkipReason) -> Skipped {
     if is_dir { Skipped::dir(path.to_vec(), why) } else { Skipped::file(path.to_vec(), why) }
 }
 
-/// What the rules do in one directory.
+/// Effect of the rules on one directory.
 #[derive(Default)]
 struct Top {
     in_scope: usize,
@@ -511,20 +515,21 @@ impl Top {
     fn count(&mut self, name: &[u8], decision: Decision) {
         match decision {
             Decision::Out(SkipReason::Ignored) | Decision::OnlyExceptions(SkipReason::Ignored) => self.left_out += 1,
-            // The files that hold the rules are no work of anybody's.
+            // The files with the rules are not the user's work.
             Decision::In if !name.starts_with(b".git") => self.in_scope += 1,
             _ => {}
         }
     }
 
-    /// Rules that leave out what nobody has heard of protect only what they name. That is unprotected when it is less
-    /// than what they leave out, or nothing.
+    /// Returns true if the rules ignore names at the top of the project and leave nothing else in scope, or leave less
+    /// in scope than they ignore and would ignore any new name. Such rules protect only the names that they list.
     fn is_unprotected(&self, leaves_out_everything: impl FnOnce() -> bool) -> bool {
         self.left_out > 0 && (self.in_scope == 0 || (self.left_out > self.in_scope && leaves_out_everything()))
     }
 }
 
-/// Returns how many files lie in a directory that was not entered, up to `max`. Follows no link, and counts what it can read.
+/// Counts the files in a directory that was not entered, until there are `max`. Follows no links, and skips unreadable
+/// directories.
 pub(crate) fn count_files(root: &Dir, path: &[u8], max: u64) -> u64 {
     let mut buffer = Vec::new();
     let mut files = 0;

@@ -1,8 +1,8 @@
-//! What a checkpoint covers. One question: is this name in scope, and if not, why?
+//! Scope of a checkpoint: decides if a name is in scope, and otherwise why not.
 //!
-//! From the strongest word to the weakest: the user's `include`, the user's `exclude`, the project's `.gitignore` files
-//! (the deepest first), the exclude list of the store. A file that the project's own git tracks is in scope even where
-//! a `.gitignore` or the exclude list leaves it out, secrets apart.
+//! Precedence, highest first: the user's `include`, the user's `exclude`, the project's `.gitignore` files (the deepest
+//! first), the exclude list of the store. A file that the project's own git tracks is in scope even if a `.gitignore`
+//! or the exclude list leaves it out, except for secrets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
@@ -16,59 +16,60 @@ use crate::relpath;
 use crate::skipped::SkipReason;
 use crate::sys::{Dir, Kind};
 
-/// Longer ones hold no rules that a person wrote.
+/// Number of bytes of a `.gitignore` that are read. Longer ones hold no rules that a person wrote.
 const GITIGNORE_BYTES_MAX: u64 = 16 << 20;
-/// Goes into the sum of the rules: raise it when the same rules come to mean something else.
+/// Part of the checksum of the rules: raise it when the meaning of the same rules changes.
 const RULES_VERSION: u8 = 1;
 
-/// The lists that hold everywhere in the project, in gitignore syntax.
+/// Lists that apply everywhere in the project, in gitignore syntax.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lists<'a> {
-    /// The exclude list of the store.
+    /// Exclude list of the store.
     pub(crate) store: &'a [u8],
-    /// The user's own.
+    /// Exclude list of the user.
     pub(crate) exclude: &'a [String],
-    /// What the user wants in scope whatever else is said.
+    /// Patterns that are in scope regardless of all other rules.
     pub(crate) include: &'a [String],
 }
 
-/// The rules of one project.
+/// Rules of one project.
 pub(crate) struct Scope {
     store: Patterns,
     exclude: Patterns,
     include: Patterns,
-    /// The directories that an include pattern leads into.
+    /// Directories that an include pattern leads into.
     include_dirs: Vec<Vec<u8>>,
     tracked: Tracked,
-    /// Where the base is, if it is inside the project.
+    /// Path of the base, if it is inside the project.
     base: Option<Vec<u8>>,
-    /// By what the temporary files of a restore that was cut short are known.
+    /// Tokens in the names of temporary files of interrupted restores.
     tokens: Vec<String>,
-    /// Files and directories that are in scope although a rule leaves them out: an earlier restore made them.
+    /// Files and directories that are in scope although a rule leaves them out, because an earlier restore created
+    /// them.
     outside: BTreeSet<Vec<u8>>,
     sum: ObjectId,
 }
 
-/// The `.gitignore` files as a restore is going to leave them.
+/// `.gitignore` files as they will be after a restore.
 pub(crate) struct RulesAfter<'a> {
     /// Their text, by directory.
     pub(crate) texts: HashMap<Vec<u8>, Vec<u8>>,
-    /// Tells whether a `.gitignore` that is there and not among these stays.
+    /// Returns true if an existing `.gitignore` that is not among these stays.
     pub(crate) stays: &'a (dyn Fn(&[u8]) -> bool + Sync),
 }
 
-/// What becomes of a name.
+/// Decision about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     In,
     Out(SkipReason),
-    /// A directory that is left out, with something in it that is not.
+    /// The directory is left out, but something in it is not.
     OnlyExceptions(SkipReason),
 }
 
 impl Scope {
-    /// The rules for the project in this directory. `base` is where the store is, relative to it, if it is inside.
-    /// `tokens` are those of a restore that was cut short.
+    /// Returns the rules for the project in this directory. `base` is the path of the base relative to it, if it is
+    /// inside. `tokens` are those of an interrupted restore.
     pub(crate) fn new(project: &Path, lists: Lists<'_>, base: Option<Vec<u8>>, tokens: Vec<String>) -> Self {
         let tracked = Tracked::of(project);
         let exclude = lists.exclude.join("\n");
@@ -93,8 +94,8 @@ impl Scope {
         }
     }
 
-    /// Adds files and directories that are in scope whatever the rules say. A directory comes without the other things in
-    /// it. The sum of the rules is another one then, so that no later scan relies on what this one found.
+    /// Adds files and directories that are in scope regardless of the rules. A directory does not include its contents.
+    /// The checksum of the rules changes, so that no later scan relies on the result of this one.
     pub(crate) fn with_outside(mut self, outside: BTreeSet<Vec<u8>>) -> Self {
         if !outside.is_empty() {
             self.outside = outside;
@@ -103,7 +104,7 @@ impl Scope {
         self
     }
 
-    /// Makes the sum of the rules another one, for a scan that follows more rules than these.
+    /// Changes the checksum of the rules, for a scan that follows additional rules.
     pub(crate) fn with_other_sum(mut self) -> Self {
         self.sum = self.sum_with(b"after");
         self
@@ -116,7 +117,7 @@ impl Scope {
         ObjectId::from_bytes(sum.finish())
     }
 
-    /// Returns whether this very file or directory is in scope although a rule leaves it out.
+    /// Returns true if this file or directory itself is in scope although a rule leaves it out.
     pub(super) fn is_named_outside(&self, path: &[u8]) -> bool {
         self.outside.contains(path)
     }
@@ -127,17 +128,17 @@ impl Scope {
         self.outside.contains(dir) || self.outside.range(inside.clone()..).next().is_some_and(is_inside)
     }
 
-    /// Two equal sums mean the same rules everywhere, `.gitignore` files apart.
+    /// Returns the checksum of the rules. Equal checksums mean equal rules, except for `.gitignore` files.
     pub(crate) fn sum(&self) -> ObjectId {
         self.sum
     }
 
-    /// The index of the project's own git, where it was looked into and could not be read.
+    /// Returns the index of the project's own git, if it was needed and could not be read.
     pub(crate) fn unread_index(&self) -> Option<&Path> {
         self.tracked.unread()
     }
 
-    /// Decides about one name. `within` says why the directory around it is left out, if it is.
+    /// Decides about one name. `within` is the reason why its directory is left out, if it is.
     pub(super) fn decide(
         &self,
         path: &[u8],
@@ -176,7 +177,7 @@ impl Scope {
         if self.is_included(path, is_dir) {
             return Decision::In;
         }
-        // A directory that is left out is looked at for exceptions only: then what is around counts.
+        // A directory that is left out is entered for exceptions only: then its ancestors count, too.
         let is_excluded = if within.is_some() {
             matches_or_around(&self.exclude, path, is_dir)
         } else {
@@ -199,7 +200,7 @@ impl Scope {
         }
     }
 
-    /// Returns whether an include pattern matches a path or a directory that it is in.
+    /// Returns true if an include pattern matches the path or one of its ancestors.
     fn is_included(&self, path: &[u8], is_dir: bool) -> bool {
         !self.include_dirs.is_empty() && matches_or_around(&self.include, path, is_dir)
     }
@@ -218,20 +219,20 @@ impl Scope {
         is_excluded.then_some(if secret { SkipReason::Secret } else { SkipReason::Excluded })
     }
 
-    /// Returns whether an include pattern names the directory, or something in it by its path. A pattern without a path, such as
-    /// `*.log`, does not open directories that are left out: all of them would have to be searched.
+    /// Returns true if an include pattern names the directory, or something in it by path. A pattern without a path,
+    /// such as `*.log`, does not open directories that are left out: all of them would have to be searched.
     fn is_included_below(&self, dir: &[u8]) -> bool {
         self.include_dirs.iter().any(|fixed| !fixed.is_empty() && relpath::is_within(fixed, dir))
     }
 
-    /// Returns whether the rules would leave out any new file and any new directory at the top of the project.
+    /// Returns true if the rules would leave out any new file and any new directory at the top of the project.
     pub(super) fn leaves_out_everything(&self, rules: Option<&Rules>, root: &Dir) -> bool {
         let unheard_of = b"piton-asks-about-a-name-that-nobody-has";
         [false, true].iter().all(|is_dir| self.decide(unheard_of, *is_dir, rules, root, None) != Decision::In)
     }
 }
 
-/// Returns whether patterns match a path or a directory that it is in.
+/// Returns true if the patterns match the path or one of its ancestors.
 fn matches_or_around(patterns: &Patterns, path: &[u8], is_dir: bool) -> bool {
     let matches = |path: &[u8], is_dir| patterns.verdict(path, is_dir) == Some(Verdict::Ignored);
     let mut dirs = std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
@@ -242,7 +243,7 @@ fn is_secret(name: &[u8]) -> bool {
     name == b".env" || name.starts_with(b".env.")
 }
 
-/// The leading components of an anchored pattern that have nothing to match in them: `dist/keep/*.js` is `dist/keep`.
+/// Returns the leading components of an anchored pattern that have no wildcards: `dist/keep` for `dist/keep/*.js`.
 fn fixed_part(pattern: &[u8]) -> Vec<u8> {
     let anchored = pattern.strip_prefix(b"/").unwrap_or(pattern);
     let is_path = pattern.starts_with(b"/") || anchored.iter().rev().skip(1).any(|byte| *byte == b'/');
@@ -253,23 +254,23 @@ fn fixed_part(pattern: &[u8]) -> Vec<u8> {
     anchored.split(|byte| *byte == b'/').take_while(plain).fold(Vec::new(), |path, name| relpath::join(&path, name))
 }
 
-/// Decides about the names in one directory.
+/// Rules for the names in one directory.
 #[derive(Clone, Default)]
 pub(super) struct Judge {
     pub(super) rules: Option<Arc<Rules>>,
-    /// The reason why the directory is left out, if it is.
+    /// Reason why the directory is left out, if it is.
     pub(super) within: Option<SkipReason>,
 }
 
 impl Judge {
-    /// Returns the judge for a directory, from that of the directory around it. The `.gitignore` in it counts.
+    /// Returns the judge for a subdirectory, including its `.gitignore`.
     pub(super) fn enter(&self, dir: &[u8], has_gitignore: bool) -> Self {
         let around = self.rules.clone();
         let rules = if has_gitignore { Some(Rules::within(around, dir)) } else { around };
         Self { rules, within: self.within }
     }
 
-    /// Like [`Self::enter`], with the `.gitignore` that the directory is going to have.
+    /// Like [`Self::enter`], but with the `.gitignore` that the directory will have after the restore.
     pub(super) fn enter_after(&self, dir: &[u8], has_gitignore: bool, after: &RulesAfter<'_>) -> Self {
         let around = self.rules.clone();
         let rules = match after.texts.get(dir) {
@@ -286,7 +287,7 @@ impl Judge {
         scope.decide(path, is_dir, self.rules.as_deref(), root, self.within)
     }
 
-    /// Returns the same judge for what is in a directory about which it decided.
+    /// Returns the judge for the contents of a directory, given the decision about it.
     pub(super) fn after(mut self, decision: Decision) -> Self {
         self.within = match decision {
             Decision::In => None,
@@ -296,11 +297,11 @@ impl Judge {
     }
 }
 
-/// Decides by two sets of rules: what either has in scope is in scope.
+/// Two sets of rules: a name is in scope if it is by either.
 #[derive(Clone, Default)]
 pub(super) struct Judges {
     pub(super) now: Judge,
-    /// By the rules as a restore is going to leave them, where it changes them.
+    /// Rules after a restore, if it changes them.
     pub(super) after: Option<Judge>,
 }
 
@@ -311,7 +312,7 @@ impl Judges {
         Self { now: self.now.enter(dir, has_gitignore), after }
     }
 
-    /// Decides, and returns the judges for what is in it, should it be a directory.
+    /// Decides about a name. Also returns the judges for its contents, if it is a directory.
     pub(super) fn decide(&self, scope: &Scope, path: &[u8], is_dir: bool, root: &Dir) -> (Decision, Self) {
         let now = self.now.decide(scope, path, is_dir, root);
         let after = self.after.as_ref().filter(|_| is_dir || matches!(now, Decision::Out(_)));
@@ -328,7 +329,7 @@ impl Judges {
         (both, Self { now: self.now.clone().after(now), after })
     }
 
-    /// Returns why the directory is left out by all rules, if it is.
+    /// Returns the reason why the directory is left out by all rules, if it is.
     pub(super) fn within(&self) -> Option<SkipReason> {
         match &self.after {
             Some(after) => after.within.and(self.now.within),
@@ -337,12 +338,12 @@ impl Judges {
     }
 }
 
-/// Tells whether a path would be in scope if something stood there. For paths that a scan has not met.
+/// Evaluates the rules for paths at which nothing exists, so that the scan has not seen them.
 pub(crate) struct Foresight<'a> {
     scope: &'a Scope,
     root: &'a Dir,
     after: Option<&'a RulesAfter<'a>>,
-    /// The judges of directories that were asked about, and whether each is in scope itself.
+    /// Judges of the directories evaluated so far, and true if the directory itself is in scope.
     dirs: HashMap<Vec<u8>, (Judges, bool)>,
 }
 
@@ -353,7 +354,7 @@ impl<'a> Foresight<'a> {
         Self { scope, root, after, dirs: HashMap::from([(Vec::new(), (first, true))]) }
     }
 
-    /// Returns whether a file at this path would be in scope by the rules of now or of after the restore.
+    /// Returns true if a file at this path would be in scope by the current rules or by those after the restore.
     pub(crate) fn covers_file(&mut self, path: &[u8]) -> bool {
         let (scope, root) = (self.scope, self.root);
         let (judges, _) = self.dir(relpath::split(path).0);
@@ -366,7 +367,7 @@ impl<'a> Foresight<'a> {
     }
 
     fn dir(&mut self, dir: &[u8]) -> &(Judges, bool) {
-        // From the outermost that is not known yet; no recursion, for a path may be long.
+        // Starts at the outermost unknown directory, without recursion, because a path may be long.
         let unknown = std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0));
         let unknown: Vec<_> = unknown.take_while(|dir| !self.dirs.contains_key(*dir)).collect();
         for dir in unknown.into_iter().rev() {
@@ -384,7 +385,7 @@ fn has_gitignore(root: &Dir, dir: &[u8]) -> bool {
     stat.is_ok_and(|stat| stat.kind == Kind::File)
 }
 
-/// The `.gitignore` of one directory, and those of the directories around it. Read when first asked for.
+/// `.gitignore` of one directory, and those of its ancestors. Read on first use.
 pub(super) struct Rules {
     around: Option<Arc<Rules>>,
     path: Vec<u8>,
@@ -393,7 +394,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The rules in a directory that has a `.gitignore`.
+    /// Returns the rules of a directory that has a `.gitignore`.
     pub(super) fn within(around: Option<Arc<Self>>, dir: &[u8]) -> Arc<Self> {
         Arc::new(Self {
             around,
@@ -403,14 +404,15 @@ impl Rules {
         })
     }
 
-    /// The rules in a directory whose `.gitignore` is going to have this text.
+    /// Returns the rules of a directory whose `.gitignore` will have this text.
     fn with_text(around: Option<Arc<Self>>, dir: &[u8], text: &[u8]) -> Arc<Self> {
         let rules = Self::within(around, dir);
         let _ = rules.patterns.set(Patterns::parse(text));
         rules
     }
 
-    /// A `.gitignore` that cannot be read has no rules. It is a file like any other: that it cannot be read is reported.
+    /// Returns the patterns. A `.gitignore` that cannot be read has none. As any other file, it is reported as
+    /// unreadable.
     fn patterns(&self, root: &Dir) -> &Patterns {
         self.patterns.get_or_init(|| {
             let mut text = Vec::new();

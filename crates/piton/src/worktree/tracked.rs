@@ -1,4 +1,5 @@
-//! Which files the project's own git tracks. Read, never written, and only when a rule would leave something out.
+//! Files that the project's own git tracks. The index is never written, and read only if a rule would leave something
+//! out.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,24 +12,25 @@ use crate::fsx;
 use crate::id::Checksum;
 use crate::sys;
 
-/// The largest index that is read: a few million files.
+/// Size limit of the index: a few million files.
 const INDEX_BYTES_MAX: u64 = 512 << 20;
-/// What the paths in it may come to: as much as the largest index that does not shorten them could hold.
+/// Size limit of the paths in it: as much as the largest index without prefix compression could hold.
 const PATHS_BYTES_MAX: usize = 512 << 20;
 const GITFILE_BYTES_MAX: u64 = 8 << 10;
 
-/// The paths in the index of the project's own git.
+/// Paths in the index of the project's own git.
 pub(super) struct Tracked {
     git_dir: Option<PathBuf>,
-    /// Where the project is in its repository, with a slash after it; nothing, if it is all of it.
+    /// Path of the project in its repository, with a trailing slash; empty if the project is the repository.
     prefix: Vec<u8>,
     paths: OnceLock<Vec<Box<[u8]>>>,
-    /// An index that is there, was looked into and could not be read.
+    /// Index that exists, was needed and could not be read.
     unread: OnceLock<PathBuf>,
 }
 
 impl Tracked {
-    /// Finds the repository that the project is or is in. A worktree or submodule has a file `.git` that says where.
+    /// Finds the repository of the project, which may be an ancestor directory. In a worktree or submodule, `.git` is a
+    /// file with the path.
     pub(super) fn of(project: &Path) -> Self {
         let found = project.ancestors().find_map(|dir| Some((dir, git_dir(dir)?)));
         let inside = found.as_ref().and_then(|(dir, _)| project.strip_prefix(dir).ok());
@@ -40,7 +42,8 @@ impl Tracked {
         Self { git_dir, prefix, paths: OnceLock::new(), unread: OnceLock::new() }
     }
 
-    /// The index that could not be read. Then nobody knows what is tracked, and rules hold for all of it.
+    /// Returns the index that could not be read. It is unknown then which files are tracked, and the rules apply to
+    /// all.
     pub(super) fn unread(&self) -> Option<&Path> {
         self.unread.get().map(PathBuf::as_path)
     }
@@ -50,7 +53,7 @@ impl Tracked {
         self.paths().binary_search_by(|tracked| (**tracked).cmp(&path)).is_ok()
     }
 
-    /// Returns whether anything in the directory is tracked.
+    /// Returns true if anything in the directory is tracked.
     pub(super) fn any_in(&self, dir: &[u8]) -> bool {
         let paths = self.paths();
         let inside = [&self.prefix, dir, b"/"].concat();
@@ -58,7 +61,7 @@ impl Tracked {
         paths.get(at).is_some_and(|tracked| tracked.starts_with(&inside))
     }
 
-    /// Adds to a sum what tells that the index is another one now.
+    /// Adds the identity of the index to a checksum, so that it changes with the index.
     pub(super) fn sum(&self, sum: &mut Checksum) {
         let Some(stat) = self.git_dir.as_ref().and_then(|dir| sys::stat_path(&dir.join("index")).ok()) else {
             return;
@@ -86,7 +89,7 @@ impl Tracked {
         if let Some(bytes) = read_limited(&path, INDEX_BYTES_MAX) {
             return index::read_paths(&bytes, PATHS_BYTES_MAX);
         }
-        // A repository without one tracks nothing.
+        // A repository without an index tracks nothing.
         if fsx::is_there(&path).unwrap_or(true) {
             let _ = self.unread.set(path);
         }
@@ -94,7 +97,7 @@ impl Tracked {
     }
 }
 
-/// A regular file of at most that many bytes. Anything else is as good as nothing.
+/// Reads a regular file of at most `bytes_max` bytes. Returns `None` for anything else.
 fn read_limited(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     let stat = sys::stat_path(path).ok()?;
     if stat.kind != sys::Kind::File || stat.size > bytes_max {

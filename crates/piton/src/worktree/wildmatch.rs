@@ -1,40 +1,40 @@
-//! The shell patterns of gitignore lists: compiles one pattern, and matches it against a name or a path.
+//! Shell patterns of gitignore lists: compiles a pattern, and matches it against a name or a path.
 //!
-//! Kept: per pattern a row of tokens, split at its first and its last star; each token stands for a set
-//! of byte strings of its own, so that matching is plain concatenation. Bytes throughout, no encoding,
-//! case matters. Matching does not recurse and does not branch: it remembers one `*` and one `**` to resume
-//! from, which is enough (see `run`), so the time is bounded by a polynomial whatever the pattern says.
+//! A pattern is compiled to a sequence of tokens, split at its first and its last star. Each token denotes a set of
+//! byte strings, so that matching is plain concatenation. It works on bytes without an encoding, and is case-sensitive.
+//! Matching does not recurse and does not branch: it remembers one `*` and one `**` to resume from, which is enough
+//! (see `run`), so that the time is polynomial for every pattern.
 //!
-//! Not done here: what a line of a list means (negation, anchoring, a trailing slash). That is `ignore`.
+//! Not done here: the syntax of a line (negation, anchoring, a trailing slash). See `ignore`.
 
-/// What the text is that a pattern will be held against.
+/// Kind of text that a pattern is matched against.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Against {
-    /// One component of a path: holds no slash, thus `**` says no more than `*`.
+    /// One component of a path: it has no slash, so `**` is equivalent to `*`.
     Name,
-    /// A whole path: `*`, `?` and sets stop at slashes, `**` between slashes does not.
+    /// Whole path: `*`, `?` and sets stop at slashes, `**` between slashes does not.
     Path,
 }
 
-/// A compiled pattern; the two shapes that make up most of a list can be looked up instead of tried.
+/// Compiled pattern. The two shapes that make up most of a list can be looked up instead of matched.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Matches exactly this text.
     Literal(Box<[u8]>),
-    /// Matches every name that ends so (only for `Against::Name`).
+    /// Matches every name with this suffix (only for `Against::Name`).
     Ending(Box<[u8]>),
     Glob(Glob),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Glob {
-    /// What stands before the first star and behind the last one: one byte each, so they need no search.
+    /// Tokens before the first star and after the last one: each matches one byte, so they need no search.
     head: Box<[Token]>,
     middle: Box<[Token]>,
     tail: Box<[Token]>,
-    /// No shorter text can match. This also keeps a pattern of a megabyte from being walked at all.
+    /// Length of the shortest text that can match. This also avoids walking a pattern of a megabyte.
     least: usize,
-    /// The bytes that must occur, as `byte_bits` has them.
+    /// Bytes that must occur, as returned by `byte_bits`.
     needed: u64,
 }
 
@@ -53,12 +53,12 @@ enum Token {
     DeepSlash,
 }
 
-/// How many steps one match may take before it is given up. Only made-up patterns against paths of
-/// thousands of bytes come near.
+/// Number of steps after which a match is given up. Only contrived patterns against paths of thousands of bytes come
+/// near.
 const STEPS: usize = 1 << 20;
 
-/// Compiles a pattern, which holds no NUL byte. None if no text can ever match it: a set that is not closed
-/// or names an unknown class, a backslash at the end.
+/// Compiles a pattern without NUL bytes. Returns `None` if no text can match it: a set that is not closed or names an
+/// unknown class, or a trailing backslash.
 pub(crate) fn compile(pattern: &[u8], against: Against) -> Option<Shape> {
     let mut head = tokens(pattern, against)?;
     if let Some(literal) = literal(&head) {
@@ -85,8 +85,8 @@ fn literal(tokens: &[Token]) -> Option<Box<[u8]>> {
     tokens.iter().map(Token::byte).collect()
 }
 
-/// Which bytes occur in a text, for `Glob::may_match`. Some bytes share a bit: letters with their other
-/// case, but not with digits or dots, or the bits would hardly tell two usual names apart.
+/// Returns the set of bytes in a text, for `Glob::may_match`. Some bytes share a bit: letters with their other case,
+/// but not with digits or dots, because the bits would hardly tell two typical names apart.
 pub(crate) fn byte_bits(text: &[u8]) -> u64 {
     text.iter().fold(0, |bits, byte| bits | bit_of(*byte))
 }
@@ -117,8 +117,8 @@ fn tokens(pattern: &[u8], against: Against) -> Option<Vec<Token>> {
             }
             b'*' => {
                 at += pattern[at..].iter().take_while(|b| **b == b'*').count();
-                // Documented is that `**` counts between slashes only. But git compares the literal start
-                // of a pattern apart and never looks back into it, so `a**/b` is `a` and then a true `**/`.
+                // By its documentation, `**` is special between slashes only. But git compares the literal prefix of a
+                // pattern separately and never looks back into it, so `a**/b` is `a` followed by a real `**/`.
                 let opened = begin == first_special || pattern[begin - 1] == b'/';
                 let rest = &pattern[at..];
                 if against == Against::Name || at - begin < 2 || !opened {
@@ -127,7 +127,7 @@ fn tokens(pattern: &[u8], against: Against) -> Option<Vec<Token>> {
                     tokens.push(Token::DeepSlash);
                     at += 1;
                 } else if rest.is_empty() || rest.starts_with(b"\\/") {
-                    // Before an escaped slash git wants that slash to be there: `**\/a` does not match `a`.
+                    // Before an escaped slash git requires that slash to be present: `**\/a` does not match `a`.
                     tokens.push(Token::Deep);
                 } else {
                     tokens.push(Token::Star);
@@ -139,13 +139,13 @@ fn tokens(pattern: &[u8], against: Against) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// Reads a set from behind its `[`; returns it and the index behind its `]`.
+/// Parses a set after its `[`. Returns it and the index after its `]`.
 fn parse_set(pattern: &[u8], mut at: usize) -> Option<(ByteSet, usize)> {
     let negated = matches!(pattern.get(at), Some(b'!' | b'^'));
     at += usize::from(negated);
     let begin = at;
     let mut set = ByteSet::default();
-    // The byte just read if a `-` would make it the start of a range: not so behind a range or a class.
+    // Last byte read, if a `-` would make it the start of a range: it would not after a range or a class.
     let mut low = None;
     loop {
         let byte = *pattern.get(at)?;
@@ -201,7 +201,7 @@ fn class_member(name: &[u8]) -> Option<fn(u8) -> bool> {
         b"lower" => |b| b.is_ascii_lowercase(),
         b"print" => |b| matches!(b, b' '..=b'~'),
         b"punct" => |b| b.is_ascii_punctuation(),
-        // Not the C library's: git's own table leaves vertical tab and form feed out.
+        // Unlike the C library, git's own table excludes vertical tab and form feed.
         b"space" => |b| matches!(b, b' ' | b'\t' | b'\n' | b'\r'),
         b"upper" => |b| b.is_ascii_uppercase(),
         b"xdigit" => |b| b.is_ascii_hexdigit(),
@@ -210,15 +210,15 @@ fn class_member(name: &[u8]) -> Option<fn(u8) -> bool> {
 }
 
 impl Glob {
-    /// False if the bytes that occur in a text rule out that it matches.
+    /// Returns false if the bytes that occur in a text rule out a match.
     pub(crate) fn may_match(&self, bits: u64) -> bool {
         self.needed & !bits == 0
     }
 
-    /// Returns whether the whole text matches, or None if that would take too long to find out.
+    /// Returns true if the whole text matches, or `None` if that takes more than `STEPS` steps to find out.
     pub(crate) fn matches(&self, text: &[u8]) -> Option<bool> {
-        // The length first: head and tail must not overlap in the text. Then byte by byte: nearly all
-        // globs fail at the first one, where a call to compare memory would be the greater part.
+        // The length first: head and tail must not overlap in the text. Then byte by byte: nearly all globs fail at the
+        // first one, and a call to compare memory would dominate.
         if text.len() < self.least {
             return Some(false);
         }
@@ -237,10 +237,10 @@ impl Glob {
     }
 }
 
-/// Backtracks to the latest `*`, and if that one has no room left to the latest `**`, never further back.
-/// An earlier one could only move what follows it to the right, where less text is left, and all that a
-/// later star can reach from there it can reach from further left, too. (For `*` this holds within one
-/// component; and where the component ends is given, so a star before a slash is done with at the slash.)
+/// Backtracks to the latest `*`, and if that has no room left to the latest `**`, never further back. An earlier one
+/// could only move the tokens after it to the right, where less text is left, and everything that a later star can
+/// reach from there it can also reach from further left. (For `*` this holds within one component; the end of the
+/// component is fixed, so a star before a slash is finished at the slash.)
 fn run(tokens: &[Token], text: &[u8]) -> Option<bool> {
     let (mut token, mut at) = (0, 0);
     let mut star = None;

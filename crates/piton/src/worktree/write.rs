@@ -1,14 +1,14 @@
-//! Writing into the user's project. Every change goes through a descriptor of the directory that it is in, opened
-//! without following a link, so that nothing outside the project can be reached.
+//! Writing into the user's project. Every change uses a descriptor of its directory, opened without following links, so
+//! that nothing outside the project can be reached.
 //!
-//! - W1. A file that is replaced or removed is the one that was seen before, with the contents that it had then, or it
-//!   stays: it is moved out of the way in one step, read where nobody else finds it, and put back if it is not the one.
-//!   Times alone do not tell: a store through a memory mapping may change none, and any can be put back.
+//! - W1. A file is replaced or removed only if it is the one that was seen before, with the same contents: it is
+//!   renamed atomically, read under a name that no other process knows, and renamed back if it differs. Times alone do
+//!   not tell: a write through a memory mapping may change none, and any time can be reset.
 //! - W2. Nothing is written into a `.git`.
-//! - W3. A temporary file that may hold what was the user's has a name that says so (`x`), all others have one that says
-//!   that they never did (`w`). Both carry a token that was noted before it was used: a name alone proves nothing.
-//! - W4. Nothing is changed in place that has another name elsewhere: a file with several names is replaced, and the
-//!   other names keep the file that they had.
+//! - W3. A temporary file that may hold the user's data is marked with `x` in its name, all others with `w`. Both names
+//!   contain a token that was recorded before it was used: a name alone proves nothing.
+//! - W4. A file with several hard links is never changed in place: it is replaced, and the other links keep the old
+//!   file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,50 +19,50 @@ use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
 use crate::sys::{self, Dir, Kind, Stat, Swapped};
 
-/// What a file is to become.
+/// New contents of a file.
 pub(crate) enum NewContents<'a> {
     File(&'a [u8], u16),
-    /// A file that is written piece by piece.
+    /// File that is written piece by piece.
     Streamed(&'a mut dyn FnMut(&mut File) -> io::Result<()>, u16),
     Link(&'a [u8]),
 }
 
-/// A file or link as the survey found it: the only one that a restore may replace or remove in its place.
+/// File or link as the survey found it: the only one that a restore may replace or remove at its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeenFile {
     pub(crate) stat: Stat,
-    /// The contents that the safety checkpoint holds.
+    /// Contents that the safety checkpoint holds.
     pub(crate) id: ObjectId,
 }
 
 impl SeenFile {
-    /// The file as the survey found it. Every file has an id by then.
+    /// Returns the file as the survey found it. Every file has an id at that point.
     pub(crate) fn of(file: &FileNode) -> Self {
         Self { stat: file.stat, id: file.id.expect("files without an id were taken out of the survey") }
     }
 }
 
-/// Whether a change was made.
+/// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Made,
-    /// Something else stands there by now. It was left alone.
+    /// Something else is at the path, and was left alone.
     Left,
 }
 
-/// Changes one project. Keeps the directory of the last change open.
+/// Writer for one project. Keeps the directory of the last change open.
 pub(crate) struct Hand<'a> {
     root: &'a Dir,
-    /// Makes the names of temporary files differ from those of other threads and from all that a user would choose.
+    /// Makes the names of temporary files distinct from those of other threads and of users.
     token: String,
     count: usize,
     open: Option<(Vec<u8>, Dir)>,
-    /// Directories that had to be made writable, and what they were.
+    /// Directories that had to be made writable, with their old modes.
     loosened: Vec<(Vec<u8>, u16)>,
 }
 
-/// Returns whether this is the file that was seen before: same place, same size, same time. Moving it changes its ctime, so
-/// that one does not count.
+/// Returns true if this is the file that was seen before: same inode, size and mtime. The ctime is not compared,
+/// because a rename changes it.
 fn is_same_file(now: &Stat, seen: &Stat) -> bool {
     (now.kind, now.ino, now.dev, now.size, now.mtime) == (seen.kind, seen.ino, seen.dev, seen.size, seen.mtime)
 }
@@ -72,7 +72,7 @@ impl<'a> Hand<'a> {
         Self { root, token, count: 0, open: None, loosened: Vec::new() }
     }
 
-    /// Writes a file or link with the contents `id`. `over` is what was seen in its place; nothing, if nothing was.
+    /// Writes a file or link with the contents `id`. `over` is the file seen at the path, or `None` if there was none.
     pub(crate) fn put(
         &mut self,
         path: &[u8],
@@ -110,17 +110,17 @@ impl<'a> Hand<'a> {
         })
     }
 
-    /// Removes a temporary file of an earlier restore that never held anything of the user's.
+    /// Removes a temporary file of an earlier restore that never held user data.
     pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<Change> {
         self.in_dir_of(path, Dir::remove).map(|()| Change::Made)
     }
 
-    /// Gives a file another name in its directory, unless something has that name.
+    /// Renames a file within its directory, unless the new name exists.
     pub(crate) fn move_aside(&mut self, path: &[u8], to: &[u8]) -> io::Result<()> {
         self.in_dir_of(path, |dir, name| dir.rename_new(name, to))
     }
 
-    /// Makes a directory; `None` where there is one already.
+    /// Creates a directory. Returns `None` if it exists.
     pub(crate) fn make_dir(&mut self, path: &[u8]) -> io::Result<Option<Change>> {
         self.in_dir_of(path, |dir, name| match dir.make_dir(name) {
             Ok(()) => Ok(Some(Change::Made)),
@@ -132,7 +132,7 @@ impl<'a> Hand<'a> {
         })
     }
 
-    /// Removes a directory if nothing is in it.
+    /// Removes a directory if it is empty.
     pub(crate) fn remove_dir(&mut self, path: &[u8]) -> io::Result<Change> {
         self.open = None;
         let removed = self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
@@ -145,9 +145,9 @@ impl<'a> Hand<'a> {
         Ok(removed)
     }
 
-    /// Sets permission bits, of the file that was seen or of a directory.
+    /// Sets the permission bits of the file that was seen, or of a directory.
     ///
-    /// A file that has several names is none that may be changed in place. (W4)
+    /// A file with several hard links is left alone. (W4)
     pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<Change> {
         let is_set = self.in_dir_of(path, |dir, name| {
             let is_it = |now: &Stat| match seen {
@@ -157,13 +157,13 @@ impl<'a> Hand<'a> {
             dir.set_mode_of(name, mode, is_it)
         })?;
         if is_set {
-            // It has the bits that it is to have: those that it had while it was read-only must not come back.
+            // It has its final mode: the mode recorded when it was made writable must not be restored.
             self.loosened.retain(|(loosened, _)| loosened != path);
         }
         Ok(if is_set { Change::Made } else { Change::Left })
     }
 
-    /// Puts back the permission bits of directories that had to be opened for writing.
+    /// Restores the modes of directories that were made writable.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.open = None;
         let mut done = Ok(());
@@ -180,8 +180,8 @@ impl<'a> Hand<'a> {
         [relpath::TEMPORARY, &[kind], rest.as_bytes()].concat()
     }
 
-    /// Runs `change` in the directory of `path`. A directory of the user's own that does not let its owner write is
-    /// opened for it, and closed again at the end.
+    /// Runs `change` in the directory of `path`. If the user owns the directory but has no write permission, it is made
+    /// writable until [`Self::finish`].
     fn in_dir_of<T>(&mut self, path: &[u8], mut change: impl FnMut(&Dir, &[u8]) -> io::Result<T>) -> io::Result<T> {
         let (parent, name) = relpath::split(path);
         if path.split(|byte| *byte == b'/').any(|name| !relpath::is_allowed(name)) {
@@ -214,19 +214,19 @@ fn is_there(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
     stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen))
 }
 
-/// The same before we have moved it ourselves: then the ctime counts, too. Not so for a file that has other names: one
-/// of them may be gone by our own hand, and that changes the ctime of all.
+/// Like [`is_there`], for a file that piton has not renamed yet: the ctime is compared, too. Not for a file with
+/// several hard links: this restore may have removed one of them, which changes the ctime of all.
 fn is_untouched(dir: &Dir, name: &[u8], seen: &Stat) -> bool {
     let is_same_time = |now: &Stat| now.ctime == seen.ctime || seen.links > 1;
     stat_in(dir, name).is_ok_and(|now| is_same_file(&now, seen) && is_same_time(&now))
 }
 
-/// Returns whether a file that we have moved is the one that was seen, in all that it holds. (W1)
+/// Returns true if a renamed file is the one that was seen, including its contents. (W1)
 fn is_still(dir: &Dir, name: &[u8], seen: &SeenFile) -> bool {
     is_there(dir, name, &seen.stat) && holds(dir, name, seen.id) && is_there(dir, name, &seen.stat)
 }
 
-/// Returns whether a file or link has these contents. One that cannot be read has not.
+/// Returns true if a file or link has these contents. Returns false if it cannot be read.
 fn holds(dir: &Dir, name: &[u8], id: ObjectId) -> bool {
     let read = || -> io::Result<bool> {
         let stat = stat_in(dir, name)?;
@@ -240,7 +240,7 @@ fn holds(dir: &Dir, name: &[u8], id: ObjectId) -> bool {
     read().unwrap_or(false)
 }
 
-/// What was the user's could not be put back: says under which name it is.
+/// Returns the error for user data that could not be renamed back, with the name that it has.
 fn kept_as(aside: &[u8], error: &io::Error) -> io::Error {
     let name = String::from_utf8_lossy(aside);
     io::Error::other(format!("it changed meanwhile, and could not be put back ({error}): it is in {name}"))
@@ -269,10 +269,10 @@ fn put_new(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<Change> {
     }
 }
 
-/// A new file takes the place of the one that was seen.
+/// Replacement of the file that was seen by a new one.
 struct Exchange<'a> {
     dir: &'a Dir,
-    /// Where the new file waits; then the old one, until it was read once more.
+    /// Temporary name of the new file, and after the swap of the old one, until it was read again.
     new: &'a [u8],
     new_id: ObjectId,
     name: &'a [u8],
@@ -280,7 +280,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Begins with the new file under the name `temp`.
+    /// Replaces the file. `temp` is the name of the new file.
     fn run(&self, temp: &[u8]) -> io::Result<Change> {
         let Self { dir, new, name, seen, .. } = *self;
         if !is_untouched(dir, name, &seen.stat) {
@@ -290,7 +290,7 @@ impl Exchange<'_> {
         match dir.swap(new, name) {
             Ok(Swapped::Done) if is_still(dir, new, seen) => dir.remove(new).map(|()| Change::Made),
             Ok(Swapped::Done) => {
-                // An edit came between the two looks: give it back.
+                // The file was edited between the two checks: swap it back.
                 dir.swap(new, name).map_err(|error| kept_as(new, &error))?;
                 self.remove_new()
             }
@@ -302,7 +302,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The same where the file system cannot exchange two names: for a moment nothing stands under the name.
+    /// Like [`Self::run`], for file systems that cannot swap names: the name is missing for a moment.
     fn run_in_steps(&self) -> io::Result<Change> {
         let Self { dir, new, name, seen, .. } = *self;
         let old = &[new, b"-old"].concat();
@@ -316,7 +316,7 @@ impl Exchange<'_> {
         }
         match dir.rename_new(new, name) {
             Ok(()) => dir.remove(old).map(|()| Change::Made),
-            // Another program was quicker. The safety checkpoint has what stood there before.
+            // Another process created the file first. The safety checkpoint has the old contents.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 dir.remove(old)?;
                 self.remove_new()
@@ -329,7 +329,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Removes the new file again. It may have been in its place for a moment, and may have been edited there.
+    /// Removes the new file again. It may have been visible for a moment, and may have been edited.
     fn remove_new(&self) -> io::Result<Change> {
         if holds(self.dir, self.new, self.new_id) {
             self.dir.remove(self.new)?;

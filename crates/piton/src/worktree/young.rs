@@ -1,26 +1,26 @@
 //! Files that changed shortly before they were read.
 //!
-//! A store through a memory mapping changes the times of a file only if the page was clean before. The kernel writes a
-//! dirty page back within half a minute; until then later stores change nothing that a scan could see. So an entry of a
-//! file that was read within that time proves little, and the file is read again by the next scan.
+//! A write through a memory mapping changes the times of a file only if the page was clean. The kernel writes a dirty
+//! page back within half a minute; until then later writes change nothing that a scan could see. So an entry of a file
+//! that was read within that time is not reliable, and the next scan reads the file again.
 
 use super::manifest::Manifest;
 use crate::sys::Kind;
 
-/// After this long a page that was stored to is clean again, and the next store changes the times. The kernel looks for
-/// dirty pages every 5 s and writes back what is older than 30 s.
+/// Time after which a written page is clean again, and the next write changes the times. The kernel looks for dirty
+/// pages every 5 s and writes back those older than 30 s.
 const WRITE_BACK_SECS: i64 = 35;
-/// How much one scan reads again. Beyond it the file system is believed.
+/// Number of bytes that one scan reads again. Beyond it the stat data is trusted.
 const REREAD_BYTES_MAX: u64 = 64 << 20;
 
-/// The time of the first change that entries read at `read_secs` may be too early for.
+/// Returns the time of the first change that entries read at `read_secs` may have missed.
 pub(crate) fn young_from_nanos(read_secs: i64) -> i128 {
     i128::from(read_secs.saturating_sub(WRITE_BACK_SECS)) * 1_000_000_000
 }
 
 impl Manifest {
-    /// Forgets the ids of files that changed at `from_nanos` or later, so that they are read again: the newest first, until
-    /// they come to so many bytes that a take would be slow.
+    /// Removes the ids of files that changed at `from_nanos` or later, so that they are read again: newest first, up to
+    /// a total size at which a take would be slow.
     pub(crate) fn forget_young(&mut self, from_nanos: i128) {
         self.forget_young_within(from_nanos, REREAD_BYTES_MAX);
     }
@@ -40,7 +40,7 @@ impl Manifest {
         for (_, at, place) in young {
             let dir = &mut self.dirs[at];
             let file = &mut dir.files[place];
-            // One that does not fit leaves room for others.
+            // A file that does not fit leaves room for others.
             if let Some(left) = bytes_left.checked_sub(file.stat.size) {
                 bytes_left = left;
                 (file.id, file.may_be_known) = (None, true);
