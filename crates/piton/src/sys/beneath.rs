@@ -1,4 +1,4 @@
-//! Opening a path below a directory so that no link on the way is followed.
+//! Opening a path below a directory without following links.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -6,12 +6,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// The longest path that the kernel takes in one call, its ending NUL included.
+/// Longest path that the kernel accepts in one call, including its NUL.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Opens `path` below `dir`. Fails where a component is a link, or where the path leads out.
+/// Opens `path` below `dir`. Fails if a component is a link, or if the path leads out.
 pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-    // One name takes one step, which is half the work of the other call.
+    // A single name takes one `openat`, which is half the work of `openat2`.
     if path.contains(&b'/')
         && path.len() < PATH_BYTES_MAX
         && let Some(opened) = at_once(dir, path, flags)?
@@ -21,13 +21,13 @@ pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resul
     step_by_step(dir, path, flags)
 }
 
-/// `None` where this kernel, or a sandbox around this process, does not have the call.
+/// Opens the path with `openat2`. Returns `None` if the kernel or a sandbox does not allow the call.
 fn at_once(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
         return match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
             Ok(opened) => Ok(Some(opened)),
-            // EAGAIN: something was renamed at this very moment, and the kernel could not be sure.
+            // EAGAIN: a concurrent rename kept the kernel from verifying the path.
             Err(Errno::AGAIN | Errno::INTR) => continue,
             Err(Errno::NOSYS | Errno::PERM) => Ok(None),
             Err(error) => Err(error.into()),
@@ -56,7 +56,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::symlink;
 
-    /// Both ways must give the same answers: the second one is hardly ever run otherwise.
+    /// Both implementations must give the same results: the second one is hardly ever run otherwise.
     #[test]
     fn no_link_on_the_way_is_followed() {
         let temp = tempfile::tempdir().expect("a temporary directory");

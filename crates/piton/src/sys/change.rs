@@ -1,4 +1,4 @@
-//! Changing what is in a directory, by descriptor: nothing here follows a link.
+//! Changing directory entries by descriptor, without following links.
 
 use std::fs::File;
 use std::io;
@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 use super::{Dir, Stat, stat_at};
 
-/// What [`Dir::swap`] came to.
+/// Result of [`Dir::swap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Swapped {
     Done,
-    /// This file system cannot do it in one step.
+    /// The file system cannot swap atomically.
     Unsupported,
 }
 
-/// The same as [`Dir::swap`] for two paths of ours.
+/// Like [`Dir::swap`], for two paths.
 pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<Swapped> {
     swapped(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE))
 }
@@ -36,13 +36,13 @@ fn mode(bits: u16) -> Mode {
 }
 
 impl Dir {
-    /// Makes a file that is not there yet.
+    /// Creates a file. Fails if it exists.
     pub(crate) fn create(&self, name: &[u8]) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.0, name, flags, mode(0o600))?.into())
     }
 
-    /// Makes a link that is not there yet.
+    /// Creates a link. Fails if it exists.
     pub(crate) fn create_link(&self, name: &[u8], target: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::symlinkat(target, &self.0, name)?)
     }
@@ -55,15 +55,15 @@ impl Dir {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
-    /// Removes a directory, if it is empty.
+    /// Removes a directory. Fails if it is not empty.
     pub(crate) fn remove_dir(&self, name: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Renames, unless something stands under the new name.
+    /// Renames a file. Fails if the new name exists.
     pub(crate) fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
-            // Where the file system does not know the flag, a second name that must not exist does the same.
+            // If the file system does not support the flag, a hard link, which must not exist, has the same effect.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(&self.0, from, &self.0, to, AtFlags::empty())?;
                 self.remove(from)
@@ -72,8 +72,8 @@ impl Dir {
         }
     }
 
-    /// Renames to a name that no other program would choose. In one step everywhere: no later version of the file can
-    /// take its place in between and be lost.
+    /// Renames to a name that no other program would choose. Atomic on every file system: no later version of the file
+    /// can take its place in between and be lost.
     pub(crate) fn rename_to_unused(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS) => Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?),
@@ -81,20 +81,20 @@ impl Dir {
         }
     }
 
-    /// Exchanges two names in one step, so that neither is missing at any moment.
+    /// Swaps two names atomically, so that neither is ever missing.
     pub(crate) fn swap(&self, one: &[u8], other: &[u8]) -> io::Result<Swapped> {
         swapped(rustix::fs::renameat_with(&self.0, one, &self.0, other, RenameFlags::EXCHANGE))
     }
 
-    /// Sets the permission bits of a file or directory, if `is_it` says that it is the one that is meant. A link has
-    /// none; one that took the file's place is not followed.
+    /// Sets the permission bits of a file or directory, if `is_it` accepts its stat data. Returns true if they were
+    /// set. A link has none; one that replaced the file is not followed.
     pub(crate) fn set_mode_of(&self, name: &[u8], bits: u16, is_it: impl FnOnce(&Stat) -> bool) -> io::Result<bool> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
         if !is_it(&stat_at(&opened, c"", AtFlags::EMPTY_PATH)?) {
             return Ok(false);
         }
-        // Changing the mode through a descriptor that may not read takes this detour.
+        // The mode cannot be changed through an `O_PATH` descriptor directly.
         let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
         rustix::fs::chmodat(CWD, path, mode(bits), AtFlags::empty())?;
         Ok(true)
@@ -105,13 +105,13 @@ impl Dir {
         Ok(rustix::fs::fchmod(&self.0, mode(bits))?)
     }
 
-    /// Puts everything that was written to this file system on the disk.
+    /// Flushes this file system to disk.
     pub(crate) fn sync_file_system(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.0)?)
     }
 }
 
-/// Sets the time at which the file at a path was last written to. A link is not followed.
+/// Sets the mtime of the file at a path. Does not follow a link.
 pub(crate) fn set_mtime(path: &Path, secs: i64) -> io::Result<()> {
     let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let times = Timestamps { last_access: omitted, last_modification: Timespec { tv_sec: secs, tv_nsec: 0 } };

@@ -1,8 +1,8 @@
-//! System calls on descriptors: the only place that names the platform, which is Linux 5.6 and later.
+//! System calls on descriptors. No other module names the platform, which is Linux 5.6 and later.
 //!
-//! A path below a [`Dir`] is resolved by the kernel without following any link and without leaving the directory
-//! (`openat2`; component by component with `O_NOFOLLOW` where there is but one or that call is missing), so that a link
-//! planted where a directory was cannot lead a read or a write astray.
+//! A path below a [`Dir`] is resolved by the kernel without following links and without leaving the directory
+//! (`openat2`; component by component with `O_NOFOLLOW` if there is only one or that call is missing). A link that
+//! replaced a directory cannot redirect a read or a write.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -21,13 +21,13 @@ mod process;
 pub(crate) use change::{Swapped, set_file_mode, set_mtime, swap_paths};
 pub(crate) use process::{boot_id, effective_uid, host_name, is_open_anywhere, is_running, lock_holders};
 
-/// What stands under a name.
+/// Type of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
     Link,
     Dir,
-    /// A socket, a FIFO or a device.
+    /// Socket, FIFO or device.
     Special,
 }
 
@@ -43,26 +43,26 @@ impl Kind {
     }
 }
 
-/// What the file system says of one file. Two equal ones mean an unchanged file, within the limits that the stat cache
-/// knows about.
+/// Stat data of one file. Equal values mean an unchanged file, within the limits described in the stat cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) kind: Kind,
-    /// Permission bits, set-id and sticky bits included.
+    /// Permission bits, including set-id and sticky bits.
     pub(crate) mode: u16,
     pub(crate) size: u64,
     pub(crate) mtime: FileTime,
     pub(crate) ctime: FileTime,
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-    /// How many names it has.
+    /// Number of hard links.
     pub(crate) links: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
 impl Stat {
-    /// Returns whether its permission bits are those of a plain file (0) or an executable one (1). None of anything else.
+    /// Returns 0 for the permission bits of a plain file, 1 for those of an executable one, and `None` for anything
+    /// that is not a file.
     pub(crate) fn mode_class(&self) -> Option<usize> {
         (self.kind == Kind::File).then_some(usize::from(self.mode & 0o100 != 0))
     }
@@ -80,36 +80,38 @@ impl FileTime {
     }
 }
 
-/// An open directory.
+/// Open directory.
 #[derive(Debug)]
 pub(crate) struct Dir(OwnedFd);
 
 impl Dir {
-    /// Opens a directory by its path, following links: only for paths that the user or the caller chose.
+    /// Opens a directory by path, following links: only for paths chosen by the user or the caller.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
-    /// Stands for a directory that does not exist: every lookup below it fails with an error for which [`is_gone`] holds.
+    /// Returns a placeholder for a missing directory: every lookup below it fails with an error for which [`is_gone`]
+    /// holds.
     pub(crate) fn missing() -> io::Result<Self> {
         Ok(Self(rustix::fs::open(c"/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Opens a directory below this one. The empty path is this one itself.
+    /// Opens a directory below this one. The empty path is this directory itself.
     pub(crate) fn open_dir(&self, path: &[u8]) -> io::Result<Self> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         beneath::open(self.0.as_fd(), path, flags).map(Self)
     }
 
-    /// Opens a file below this one for reading. Does not wait for the other end of a FIFO that took a file's place.
+    /// Opens a file below this directory for reading. Does not block on a FIFO that replaced a file.
     pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         beneath::open(self.0.as_fd(), path, flags).map(File::from)
     }
 
-    /// Calls `each` for every name in this directory, in no order, with its kind where the directory tells.
+    /// Calls `each` for every name in this directory, in no particular order, with its kind if the file system provides
+    /// it.
     pub(crate) fn for_each(
         &self,
         buffer: &mut Vec<MaybeUninit<u8>>,
@@ -127,54 +129,54 @@ impl Dir {
         Ok(())
     }
 
-    /// What stands under a name in this directory itself. Links are not followed.
+    /// Returns the stat data of a name in this directory. Does not follow a link.
     pub(crate) fn stat_at(&self, name: &CStr) -> io::Result<Stat> {
         stat_at(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// What this directory is.
+    /// Returns the stat data of this directory.
     pub(crate) fn stat(&self) -> io::Result<Stat> {
         stat_at(&self.0, c"", AtFlags::EMPTY_PATH)
     }
 
-    /// Where a link in this directory leads.
+    /// Returns the target of a link in this directory.
     pub(crate) fn read_link(&self, name: &CStr) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(&self.0, name, Vec::new())?.into_bytes())
     }
 }
 
-/// Returns whether opening a path failed because something else stands there by now, or nothing.
+/// Returns true if opening a path failed because it is missing or was replaced by something else.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR))
 }
 
-/// Returns whether opening a path failed because this process or the system has no room for another descriptor.
+/// Returns true if opening a path failed because this process or the system has no more descriptors or memory.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
-/// Opens a file of the owner's alone to write at its end, making it where it is missing. Follows no link at the end of the
-/// path, and does not wait for the other end of a FIFO.
+/// Opens a file for appending. Creates it with owner-only permissions if it is missing. Does not follow a link at the
+/// end of the path, and does not block on a FIFO.
 pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags | OFlags::NOCTTY, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// Opens a file of the owner's alone that exists only to be locked, making it where it is missing. Follows no link at the
-/// end of the path.
+/// Opens a lock file. Creates it with owner-only permissions if it is missing. Does not follow a link at the end of the
+/// path.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
 }
 
-/// What an open file is.
+/// Returns the stat data of an open file.
 pub(crate) fn stat_file(file: &File) -> io::Result<Stat> {
     stat_at(file, c"", AtFlags::EMPTY_PATH)
 }
 
-/// What stands at a path; a link at its end is not followed.
+/// Returns the stat data at a path. Does not follow a link at its end.
 pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     stat_at(rustix::fs::CWD, &path, AtFlags::SYMLINK_NOFOLLOW)

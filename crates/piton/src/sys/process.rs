@@ -1,36 +1,36 @@
-//! What this process, its neighbours and the machine are.
+//! Information about this process, other processes and the machine.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How much of a command line is worth showing.
+/// Length to which a command line is cut for display.
 const COMMAND_CHARS_MAX: usize = 60;
 
-/// The name of this run of the machine, from its start to the next. Where the system has none, nobody can tell.
+/// Returns the id of the current boot, or `None` if the system has none.
 pub(crate) fn boot_id() -> Option<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 pub(crate) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Returns false if there is certainly no process of this number.
+/// Returns false if there is certainly no process with this id.
 pub(crate) fn is_running(process: u32) -> bool {
     let processes = Path::new("/proc");
     processes.join(process.to_string()).exists() || !processes.join("self").exists()
 }
 
-/// Who this process acts as.
+/// Returns the effective user id of this process.
 pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Returns whether some process that this one may look at has the file open. Where the system does not tell, nobody has.
+/// Returns true if some process visible to this one has the file open. Returns false if the system does not tell.
 pub(crate) fn is_open_anywhere(path: &Path) -> bool {
     let Ok(wanted) = std::fs::metadata(path) else {
         return false;
@@ -41,7 +41,7 @@ pub(crate) fn is_open_anywhere(path: &Path) -> bool {
         .any(|process| has_open(&process.path(), &wanted))
 }
 
-/// Returns whether a process, by its directory in `/proc`, has a file open.
+/// Returns true if a process, given by its directory in `/proc`, has the file open.
 fn has_open(process: &Path, wanted: &Metadata) -> bool {
     let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     descriptors
@@ -49,13 +49,13 @@ fn has_open(process: &Path, wanted: &Metadata) -> bool {
         .any(|open| open.ino() == wanted.ino() && open.dev() == wanted.dev())
 }
 
-/// Which processes have locked a file, and how each was called. What the system does not tell is left out.
+/// Returns the lock holders of a file, with their command lines. Holders that the system does not show are left out.
 pub(crate) fn lock_holders(file: &File) -> Vec<(u32, String)> {
     let (Ok(wanted), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else {
         return Vec::new();
     };
-    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`. Some file systems have another device number there: who has the
-    // file open decides.
+    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`. Some file systems show another device number there, so the
+    // open files of the process decide.
     let held = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| *word != "FLOCK").skip(3);
         let process: u32 = words.next()?.parse().ok()?;
@@ -69,7 +69,7 @@ pub(crate) fn lock_holders(file: &File) -> Vec<(u32, String)> {
     holders
 }
 
-/// How a process was called: the name of its program, and its arguments.
+/// Returns the command line of a process: the name of its program, and its arguments.
 fn command_of(process: &Path) -> String {
     let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
