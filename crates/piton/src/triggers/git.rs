@@ -1,12 +1,12 @@
-//! `git`: verbs that only read, and where the others work.
+//! `git`: verbs that only read, and the directories that the others change.
 
 use super::harmless::options_avoid;
 use super::place::Cwd;
 use super::walk::Walker;
 use super::word::Word;
 
-/// Verbs that leave the working tree alone whatever they are given, but for options that name an output or a program.
-/// `fetch` changes what is inside `.git` only.
+/// Verbs that leave the working tree alone with any arguments, except for options that name an output file or a
+/// program. `fetch` changes only what is inside `.git`.
 const READS: &[&str] = &[
     "status",
     "log",
@@ -49,13 +49,13 @@ const READS: &[&str] = &[
     "patch-id",
 ];
 
-/// Long options of those that write a file or run a program.
+/// Long options of those verbs that write a file or run a program.
 const WRITES: &[&str] = &["output", "output-directory", "open-files-in-pager", "upload-pack", "exec", "ext-diff"];
 
-/// Settings given with `-c` that start no program.
+/// Settings for `-c` that start no program.
 const SETTINGS: &[&str] = &["color.", "advice.", "user.", "core.quotepath", "core.abbrev", "diff.renames", "log.date"];
 
-/// Verbs whose operands name a place outside the current directory.
+/// Verbs whose operands may name a path outside the current directory.
 const PLACES: &[&str] = &["clone", "init", "worktree", "submodule"];
 
 pub(super) fn run(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
@@ -113,7 +113,8 @@ pub(super) fn run(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     }
 }
 
-/// A working tree elsewhere: its directory is at risk when anything is, so it is only a hint.
+/// Handles the option for a working tree elsewhere. Its directory is added only if something in the command changes
+/// files.
 fn place(walker: &mut Walker<'_>, option: &str, dir: Option<&Word>, cwd: &Cwd) {
     if let Some(dir) = dir.filter(|_| option.starts_with("--work-tree")) {
         let text = format!("{}/", dir.text.trim_end_matches('/'));
@@ -128,12 +129,12 @@ fn setting_is_plain(word: &Word) -> bool {
     pager || SETTINGS.iter().any(|start| text.starts_with(start))
 }
 
-/// Returns true if all that follows the option is the name of a branch.
+/// Returns true if the option is followed by the name of one branch and nothing else.
 fn names_one_branch(args: &[Word]) -> bool {
     matches!(args, [_, name] if !name.splits && !name.maybe_option() && name.known().is_some())
 }
 
-/// Returns whether a verb with these arguments leaves files alone.
+/// Returns true if a verb with these arguments leaves files alone.
 fn reads(verb: &str, args: &[Word]) -> bool {
     let first = args.first().and_then(Word::known).unwrap_or("");
     let none = args.is_empty();
@@ -160,7 +161,7 @@ fn reads(verb: &str, args: &[Word]) -> bool {
             let writes = has(&["--unset", "--add", "--replace", "--remove", "--rename", "-e", "--edit", "--file"]);
             !writes && args.iter().all(|word| !word.splits) && (asks || (operands == 1 && args.len() == 1))
         }
-        // A new branch at the same commit: no file changes.
+        // Creates a branch at the same commit: no file changes.
         _ if verb == concat!("check", "out") => first == "-b" && names_one_branch(args),
         "switch" => matches!(first, "-c" | "--create") && names_one_branch(args),
         "stash" => matches!(first, "list" | "show") && avoids("", WRITES),

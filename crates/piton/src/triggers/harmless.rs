@@ -1,9 +1,9 @@
-//! The closed list of programs that change no files, with the options that make them.
+//! Closed list of programs that change no files, with the options that make an exception.
 
 use super::scripts;
 use super::word::Word;
 
-/// Harmless whatever their arguments are.
+/// Harmless with any arguments.
 const ALWAYS: &[&str] = &[
     // Show files and text.
     "ls",
@@ -56,7 +56,7 @@ const ALWAYS: &[&str] = &[
     "type",
     "whatis",
     "apropos",
-    // Facts about files.
+    // Information about files.
     "stat",
     "du",
     "df",
@@ -83,7 +83,7 @@ const ALWAYS: &[&str] = &[
     "getfacl",
     "shellcheck",
     "tokei",
-    // Facts about the machine.
+    // Information about the machine.
     "ps",
     "pgrep",
     "pidof",
@@ -113,14 +113,14 @@ const ALWAYS: &[&str] = &[
     "sw_vers",
     "netstat",
     "last",
-    // The net, reading only.
+    // Network, read-only.
     "ping",
     "dig",
     "nslookup",
     "host",
     "traceroute",
     "whois",
-    // Text without files, and nothing at all.
+    // Text without files, and commands that do nothing.
     "echo",
     "printf",
     "true",
@@ -137,8 +137,8 @@ const ALWAYS: &[&str] = &[
     "clear",
     "tput",
     "factor",
-    // The shell itself. `source` and `.` run a file and are not here; `cd`, `export`, `alias`, `trap` and their kind are
-    // followed elsewhere.
+    // Shell builtins. `source` and `.` run a file and are not included; `cd`, `export`, `alias`, `trap` and the like
+    // are handled elsewhere.
     "set",
     "unalias",
     "shopt",
@@ -165,24 +165,24 @@ const ALWAYS: &[&str] = &[
     "logout",
 ];
 
-/// Builtins that expand the subscript of an array in their arguments: `test -v 'a[$(rm x)]'` runs it.
+/// Builtins that expand the subscript of an array in their arguments: `test -v 'a[$(rm x)]'` runs the `rm`.
 const SUBSCRIPTS: &[&str] = &[
     "printf", "test", "[", "let", "read", "unset", "declare", "typeset", "local", "export", "readonly", "getopts",
     "wait", "expr",
 ];
 
-/// Returns whether a builtin runs code that stands in a subscript.
+/// Returns true if a builtin would run code in a subscript.
 pub(super) fn expands_code(name: &str, args: &[Word]) -> bool {
     SUBSCRIPTS.contains(&name) && args.iter().any(Word::hides_code)
 }
 
-/// Harmless without certain options.
+/// Program that is harmless without certain options.
 struct Unless {
     name: &'static str,
     /// Short options that change files or run something, and those that take an argument.
     bad: &'static str,
     takes: &'static str,
-    /// The long ones, also when they are shortened.
+    /// Long options that do so, also when abbreviated.
     bad_long: &'static [&'static str],
     operands_max: usize,
 }
@@ -199,7 +199,7 @@ const fn unless(
 }
 
 const UNLESS: &[Unless] = &[
-    // An output file.
+    // Options for an output file.
     unless("sort", "o", "ktST", &["output", "compress-program"]),
     unless("shuf", "o", "inr", &["output"]),
     unless("iconv", "o", "ft", &["output"]),
@@ -213,9 +213,9 @@ const UNLESS: &[Unless] = &[
     unless("objdump", "", "", &["dwarf-check"]),
     Unless { operands_max: 1, ..unless("uniq", "", "fsw", &[]) },
     Unless { operands_max: 1, ..unless("xxd", "r", "lscgon", &["revert"]) },
-    // In place, or split into files.
+    // Options to edit in place, or to split into files.
     unless("yq", "is", "", &["inplace", "in-place", "split-exp"]),
-    // Run something.
+    // Options that run something.
     unless("rg", "", "efgtTrABCmj", &["pre", "hostname-bin"]),
     unless("ag", "", "ABCGmp", &["pager"]),
     unless("ack", "", "ABCm", &["pager", "ackrc"]),
@@ -227,7 +227,7 @@ const UNLESS: &[Unless] = &[
     unless("more", "", "n", &[]),
     unless("mapfile", "C", "dnOsuc", &[]),
     unless("readarray", "C", "dnOsuc", &[]),
-    // Set something.
+    // Options that set something.
     unless("hash", "p", "", &[]),
     unless("date", "s", "dfrIvj", &["set"]),
     Unless { operands_max: 0, ..unless("hostname", "Fby", "", &["file", "boot"]) },
@@ -253,13 +253,13 @@ const UNLESS: &[Unless] = &[
     ),
 ];
 
-/// Programs that change files, unless all they are asked for is a word about themselves.
+/// Programs that change files, unless their only argument is `--help` or `--version`.
 const PROGRAMS_WITH_HELP: &[&str] = &[
     "cp", "mv", "rm", "ln", "mkdir", "rmdir", "touch", "chmod", "chown", "chgrp", "install", "dd", "tee", "truncate",
     "shred", "split", "csplit", "mktemp", "mkfifo", "rsync", "patch",
 ];
 
-/// Returns whether `name` with these arguments changes no file.
+/// Returns true if `name` with these arguments changes no file.
 pub(super) fn is_harmless(name: &str, args: &[Word]) -> bool {
     if ALWAYS.contains(&name) {
         return !expands_code(name, args);
@@ -291,7 +291,8 @@ impl Unless {
     }
 }
 
-/// Returns whether no argument is, or may turn out to be, one of the bad options, and there are not too many operands.
+/// Returns true if no argument is, or may turn out to be, one of the bad options, and there are at most `operands_max`
+/// operands.
 pub(super) fn options_avoid(args: &[Word], bad: &str, takes: &str, bad_long: &[&str], operands_max: usize) -> bool {
     let mut operands = 0;
     let mut argument_next = false;
@@ -309,7 +310,7 @@ pub(super) fn options_avoid(args: &[Word], bad: &str, takes: &str, bad_long: &[&
                 return false;
             }
         } else if let Some(cluster) = text.strip_prefix('-').filter(|rest| !rest.is_empty()) {
-            // find-style and curl-style words such as `-foo` are clusters here: at worst too careful.
+            // Words such as `-foo` in the style of find and curl count as clusters: at worst this is too careful.
             let until = cluster.find(|letter| takes.contains(letter)).unwrap_or(cluster.len());
             if cluster[..until].contains(|letter| bad.contains(letter)) {
                 return false;
@@ -322,7 +323,7 @@ pub(super) fn options_avoid(args: &[Word], bad: &str, takes: &str, bad_long: &[&
     operands <= operands_max
 }
 
-/// Returns whether all options are letters of `known`, and one of `needed` is among them.
+/// Returns true if all options are letters of `known`, and one of `needed` is among them.
 fn flags_among(args: &[Word], known: &str, needed: &[&str]) -> bool {
     let options = args.iter().filter(|word| word.maybe_option());
     let good = options.clone().all(|word| {
@@ -331,7 +332,7 @@ fn flags_among(args: &[Word], known: &str, needed: &[&str]) -> bool {
     good && options.clone().any(|word| needed.iter().any(|letter| word.text.contains(letter)))
 }
 
-/// `curl` prints, unless it is told a file.
+/// Returns true if `curl` writes no file.
 fn curl(args: &[Word]) -> bool {
     const BAD: &[&str] = &[
         "output",
@@ -359,7 +360,7 @@ fn curl(args: &[Word]) -> bool {
         if word.text.contains("%output") {
             return false;
         }
-        // `-so /dev/null` throws the body away.
+        // `-so /dev/null` discards the body.
         let harmless = words.peek().is_some_and(|next| matches!(next.known(), Some("/dev/null" | "-")));
         let cluster = word.known().and_then(|text| text.strip_suffix('o')).filter(|rest| !rest.starts_with("--"));
         match cluster {
@@ -376,7 +377,7 @@ fn curl(args: &[Word]) -> bool {
     options_avoid(&kept, "oOJDcK", TAKES, BAD, ANY)
 }
 
-/// `wget` writes a file, unless it only looks or prints.
+/// Returns true if `wget` only checks or prints; by default it writes a file.
 fn wget(args: &[Word]) -> bool {
     let mut prints = false;
     let mut words = args.iter().peekable();
@@ -401,10 +402,11 @@ fn wget(args: &[Word]) -> bool {
     prints
 }
 
-/// `ssh` works elsewhere. Options that log, run or share something here make it changing.
+/// Returns true if `ssh` only works on the remote host. Options that log, run or share something locally make it
+/// changing.
 fn ssh(args: &[Word]) -> bool {
     const BAD: &[&str] = &["command", "control", "userknownhosts", "include", "pkcs11", "securitykey", "xauth"];
-    // Options may also stand after the host; what follows the second operand runs over there.
+    // Options may also come after the host; words after the second operand run on the remote host.
     let mut until = 0;
     let mut argument = false;
     let mut host = false;
@@ -422,7 +424,7 @@ fn ssh(args: &[Word]) -> bool {
     !risky && options_avoid(options, "EMSOF", "bcDeIiJLlmopQRWw", &[], ANY)
 }
 
-/// `tar t`: lists, and runs nothing.
+/// Returns true for `tar t`, which lists and runs nothing.
 fn tar_lists(args: &[Word]) -> bool {
     let lists = args.first().is_some_and(|word| {
         word.known().is_some_and(|text| {

@@ -1,7 +1,7 @@
-//! The here-documents of a text, gathered before the walk.
+//! Here-documents of a text, collected before the walk.
 //!
-//! The parser fills bodies in by order and skips some places, so a body may sit at another here-document than its own.
-//! When any of them is expanded, the bodies of all are read for substitutions.
+//! The parser assigns bodies by order and skips some places, so a body may be attached to another here-document than
+//! its own. If any of them is expanded, the bodies of all are read for substitutions.
 
 use rable::{CasePattern, Node, NodeKind};
 
@@ -10,16 +10,16 @@ use super::walk::DEPTH_MAX;
 #[derive(Default)]
 pub(super) struct Docs {
     pub(super) bodies: Vec<String>,
-    /// One of them has an unquoted delimiter, so its body is expanded.
+    /// True if one of them has an unquoted delimiter, so that its body is expanded.
     pub(super) expanded: bool,
     delimiters: Vec<(String, bool)>,
-    /// Nested too deep to be gathered.
+    /// True if some are nested too deeply to be collected, or have no body.
     lost: bool,
 }
 
 impl Docs {
-    /// Returns whether shells and the parser could differ on where a body ends: a line that starts with the delimiter and is
-    /// more than that. What the one reads as text would then be a command to the other.
+    /// Returns true if shells and the parser could disagree on the end of a body, for example because a line starts
+    /// with the delimiter and is longer. Text to one would then be a command to the other.
     pub(super) fn unsure(&self, source: &str) -> bool {
         self.lost
             || self.delimiters.iter().any(|(delimiter, tabs)| {
@@ -44,7 +44,7 @@ impl Docs {
                 self.delimiters.push((delimiter.clone(), *strip_tabs));
             }
             NodeKind::Command { redirects, .. } => each(redirects),
-            // The parser leaves these without their bodies.
+            // The parser does not attach the bodies of these.
             NodeKind::ArithmeticCommand { redirects, .. } | NodeKind::ConditionalExpr { redirects, .. } => {
                 self.lost |= has_doc(redirects);
             }

@@ -1,4 +1,4 @@
-//! One simple command: finds the program behind wrappers and decides what it may change.
+//! Simple commands: finds the program behind wrappers, and decides what it may change.
 
 use super::place::Cwd;
 use super::walk::{Flow, Walker};
@@ -6,13 +6,13 @@ use super::word::Word;
 use super::wrappers::{self, Parts, Wrapper};
 use super::{git, harmless, scripts, targets, tools, vars};
 
-/// Most wrappers around one program.
+/// Limit of wrappers around one program.
 const WRAPPED_MAX: usize = 32;
 
-/// Shells whose `-c` is parsed again.
+/// Shells whose `-c` argument is parsed again.
 pub(super) const SHELLS: &[&str] = &["bash", "sh", "zsh", "dash", "ksh", "ash", "mksh"];
 
-/// Looks at a command without its assignments and redirections.
+/// Analyses a command without its assignments and redirections.
 pub(super) fn run(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd) -> Flow {
     run_at(walker, words, cwd, 0)
 }
@@ -68,7 +68,8 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
     Flow::stay(cwd)
 }
 
-/// The name of a program: of a path only in the directories that hold the system's own, because `./ls` may be anything.
+/// Returns the name of a program. A path is accepted only in the system's own directories, because `./ls` may be
+/// anything.
 fn program(spelled: &str) -> Option<&str> {
     const SYSTEM: &[&str] =
         &["/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin", "/usr/local/sbin"];
@@ -78,7 +79,7 @@ fn program(spelled: &str) -> Option<&str> {
     }
 }
 
-/// Commands that move the shell, or end it.
+/// Handles commands that change the shell's directory, or end the shell.
 fn moves(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) -> Option<Flow> {
     let operands: Vec<&Word> = args.iter().filter(|word| word.open || !is_cd_option(&word.text)).collect();
     let ok = match (name, operands.as_slice()) {
@@ -91,7 +92,7 @@ fn moves(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) -> Optio
         }
         ("cd", _) => cwd.clone().lost(),
         ("pushd", _) => {
-            // Two entries change places: either may be the current one.
+            // Two entries swap: either may become the current directory.
             walker.stack.iter().fold(cwd.clone(), |all, one| all.join(one)).lost()
         }
         ("popd", []) => walker.stack.pop().unwrap_or_else(|| cwd.clone().lost()),
@@ -115,7 +116,7 @@ fn wrapped(walker: &mut Walker<'_>, wrapper: &Wrapper, args: &[Word], cwd: &Cwd,
         return Flow::stay(cwd);
     }
     let mut parts = wrapper.take(args);
-    // `nohup` and `script` write a file of their own; what an unknown option does is not known.
+    // `nohup` and `script` write a file of their own; the effect of an unknown option is unknown.
     if parts.unsure || matches!(name, "nohup" | "script") {
         walker.mark(cwd);
     }
@@ -159,7 +160,7 @@ fn wrapped(walker: &mut Walker<'_>, wrapper: &Wrapper, args: &[Word], cwd: &Cwd,
     Flow::stay(cwd)
 }
 
-/// The command that `xargs` runs: its last words are not known, nor those that hold the placeholder.
+/// Returns the command that `xargs` runs. Its last words, and those that contain the placeholder, are unknown.
 fn xargs(parts: &Parts) -> Vec<Word> {
     let holder = parts.option(&["I", "J"]).map(|word| word.text.clone()).filter(|text| !text.is_empty());
     let mut command = parts.command.clone();
@@ -178,7 +179,7 @@ fn xargs(parts: &Parts) -> Vec<Word> {
     command
 }
 
-/// Words that are joined and given to a shell. `parallel` without any reads commands from its input.
+/// Analyses words that are joined and passed to a shell. Without any, `parallel` reads commands from its input.
 fn joined(walker: &mut Walker<'_>, parts: &Parts, cwd: &Cwd) {
     let words: Vec<&Word> = parts.command.iter().take_while(|word| !word.text.starts_with(":::")).collect();
     let inputs = parts.command.iter().skip(words.len());
@@ -200,7 +201,7 @@ fn joined(walker: &mut Walker<'_>, parts: &Parts, cwd: &Cwd) {
     }
 }
 
-/// `sh -c TEXT`. Without `-c` a script or the standard input is run.
+/// Analyses `sh -c TEXT`. Without `-c`, a script or the standard input is run.
 fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     let mut takes_text = false;
     let mut at = 0;
@@ -209,7 +210,7 @@ fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
         if matches!(text, "--version" | "--help") && args.len() == 1 {
             return;
         }
-        // A login or interactive shell also runs the user's own files: those are taken to be harmless.
+        // A login or interactive shell also runs the user's own startup files: those are assumed to be harmless.
         let known = matches!(text, "--login" | "--noprofile" | "--norc" | "--posix" | "--");
         let cluster = text.len() > 1 && text.starts_with(['-', '+']) && !text.starts_with("--");
         if cluster {
@@ -236,7 +237,7 @@ fn eval(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) -> Flow {
     if known.is_some() { flow } else { Flow { ok: flow.ok.lost(), fail: flow.fail.lost() } }
 }
 
-/// Walks a text that is run as a command. Where a part of it is not known it may do anything.
+/// Analyses a text that is run as a command. If a part of it is unknown, it may do anything.
 fn reparse(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
     if word.open {
         walker.mark(cwd);

@@ -1,19 +1,20 @@
-//! What is refused before the parser sees it.
+//! Limits on the input of the parser.
 //!
-//! The parser reads a substitution again for every level around it: 64 levels take 75 ms, 500 take 20 s. These limits
-//! look at the bytes only and must never be lower than the truth, so a closing bracket counts only when nothing since
-//! its opening one could have made it text. They may be higher: what is refused counts as changing.
+//! The parser reads a substitution again for every level around it: 64 levels take 75 ms, 500 take 20 s. The limits are
+//! checked on the bytes only and must never underestimate the depth, so a closing bracket counts only if nothing since
+//! its opening one could have made it text. They may overestimate it: refused input counts as changing.
 
-/// Longest command that is looked at.
+/// Length limit of a command that is analysed.
 pub(super) const LENGTH_MAX: usize = 64 * 1024;
-/// Deepest nesting of `(`, and most backticks.
+/// Nesting limit of `(`, with every two backticks counted as one level.
 const PAREN_DEPTH_MAX: usize = 32;
-/// Deepest nesting of `{`. It costs less than a substitution, but quadratic time in the parser all the same.
+/// Nesting limit of `{`. It costs less than a substitution, but still takes quadratic time in the parser.
 const BRACE_DEPTH_MAX: usize = 200;
-/// Sum of the squared depths of all `(`: many deep substitutions side by side are as slow as a very deep one.
+/// Limit of the sum of the squared depths of all `(`: many deep substitutions side by side are as slow as one very deep
+/// one.
 const WORK_MAX: usize = 100_000;
 
-/// Open brackets of one kind, of which the first `stuck` can no longer be closed.
+/// Open brackets of one kind. The first `stuck` of them cannot be closed any more.
 #[derive(Default)]
 struct Open {
     depth: usize,
@@ -28,7 +29,7 @@ impl Open {
     }
 }
 
-/// Returns whether the parser may read `source`.
+/// Returns true if `source` is within the limits.
 pub(super) fn within(source: &str) -> bool {
     if source.len() > LENGTH_MAX || source.contains('\0') {
         return false;
@@ -53,7 +54,7 @@ pub(super) fn within(source: &str) -> bool {
             b'e' if bytes[..at].ends_with(b"cas") => stick(&mut parens, &mut braces),
             _ => {}
         }
-        // A backtick has no side: count each as a level that stays open.
+        // A backtick does not tell opening from closing: each counts as half a level that stays open.
         let deep = parens.depth + backticks.div_ceil(2);
         if deep > PAREN_DEPTH_MAX || braces.depth > BRACE_DEPTH_MAX || work > WORK_MAX {
             return false;

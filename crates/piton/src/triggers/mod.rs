@@ -1,18 +1,18 @@
-//! Which shell commands may change files, and where.
+//! Analysis of shell commands: decides if they may change files, and in which directories.
 //!
-//! Before an agent runs a command, [`analyse`] decides whether a checkpoint is due and for which directories. The
-//! command is parsed as a shell would parse it, and every command in it is looked at: behind wrappers, in
-//! substitutions, loops, functions and texts that are run again.
+//! Before an agent runs a command, [`analyse`] decides if a checkpoint is due and for which directories. The command is
+//! parsed as a shell would parse it, and every command in it is analysed: behind wrappers, in substitutions, loops,
+//! functions and text that is evaluated again.
 //!
-//! - A1. A command counts as harmless only if all of its parts are known to be: a closed list of programs, options
-//!   included. What cannot be parsed, is over a limit or is not known counts as changing.
-//! - A2. The work has a bound: length, nesting and the bytes given to the parser are limited, and the stack is large
+//! - A1. A command is harmless only if all of its parts are known to be: there is a closed list of programs, including
+//!   options. Input that cannot be parsed, exceeds a limit or is unknown counts as changing.
+//! - A2. The work is bounded: length, nesting and the bytes given to the parser are limited, and the stack is large
 //!   enough for the deepest input within those limits.
-//! - A3. A changing command has at least one directory; where nothing better is known it is the one it runs in.
+//! - A3. A changing command has at least one directory; the fallback is the one that it runs in.
 //!
 //! Nothing is read: no files, no environment, no clock. So symbolic links are not followed, aliases and functions of
-//! the user's own shell are not known, a name means the program it usually means, and what a variable or another
-//! program's output will hold is not guessed. This guards against accidents; it is no sandbox.
+//! the user's own shell are unknown, a name means the program that it usually means, and the values of variables and
+//! the output of other programs are not guessed. This guards against accidents; it is not a sandbox.
 
 mod git;
 mod harmless;
@@ -37,36 +37,35 @@ use std::thread;
 use place::Cwd;
 use walk::Walker;
 
-/// Up to this length the caller's stack is enough for the deepest nesting.
+/// Length of a command up to which the caller's stack is enough for the deepest nesting.
 const INLINE_MAX: usize = 512;
-/// Enough for one level of recursion per byte of the longest input, in the parser and in the walk.
+/// Stack size that is enough for one level of recursion per byte of the longest input, in the parser and in the walk.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
-/// Longest summary, in characters.
+/// Length limit of a summary, in characters.
 const SUMMARY_CHARS: usize = 80;
 
-/// What a command may do to files.
+/// Possible effect of a command on files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// It may change, create or remove files.
+    /// True if it may change, create or remove files.
     pub may_change: bool,
-    /// Absolute directories in which it may do so, each once; empty when it changes nothing.
+    /// Absolute directories in which it may do so, without duplicates; empty if it changes nothing.
     pub dirs: Vec<PathBuf>,
-    /// Those of `dirs` that are there only because an operand lies in them: nothing runs in them, and the command names
-    /// something in them, not them.
+    /// Those of `dirs` that only contain an operand: nothing runs in them, and the command does not name them.
     pub holders: Vec<PathBuf>,
-    /// The beginnings of operands in `holders` that are not known to their end: `/x/build-` of `/x/build-*`. One that ends
-    /// with a slash stands for everything in that directory.
+    /// Known prefixes of operands in `holders` whose end is unknown: `/x/build-` for `/x/build-*`. A prefix that ends
+    /// with a slash means everything in that directory.
     pub starts: Vec<PathBuf>,
-    /// Absolute paths of the operands that are known. One of them may itself be a directory: only a look at the disk
-    /// tells, and then it belongs to `dirs`.
+    /// Absolute paths of the known operands. One of them may itself be a directory, which only the file system can
+    /// tell; it belongs to `dirs` then.
     pub paths: Vec<PathBuf>,
-    /// One line that names the first command that may change something, or the whole when none does.
+    /// One line with the first command that may change something, or the whole text if none does.
     pub summary: String,
 }
 
-/// Decides what `command` may change when it is run in `cwd`. `home` is what `~` stands for.
+/// Decides what `command` may change if it is run in `cwd`. `home` is the value of `~`.
 ///
-/// Never panics and never fails: in doubt the answer is that `cwd` may change.
+/// Never panics and never fails: in doubt, the verdict is that `cwd` may change.
 ///
 /// ```
 /// use piton::triggers::analyse;
@@ -116,7 +115,7 @@ fn unsure(command: &str, cwd: &Path) -> Verdict {
     Verdict { may_change: true, dirs, summary: one_line(command), ..Verdict::default() }
 }
 
-/// The text on one line, without control characters, cut at a length that fits a list.
+/// Returns the text on one line, without control characters, cut to `SUMMARY_CHARS`.
 fn one_line(text: &str) -> String {
     let mut words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! What hangs on a command besides its words: redirections, conditions and arithmetic.
+//! Parts of a command besides its words: redirections, conditions and arithmetic.
 
 use rable::{Node, NodeKind};
 
@@ -16,7 +16,7 @@ impl Walker<'_> {
                         self.mark_target(&word, cwd);
                     }
                 }
-                // Bodies are read with the whole text: the parser may hand one to another here-document.
+                // Bodies are read with the whole text: the parser may attach one to another here-document.
                 NodeKind::HereDoc { .. } => {}
                 _ => self.mark(cwd),
             }
@@ -44,14 +44,14 @@ impl Walker<'_> {
         self.depth -= 1;
     }
 
-    /// An operand of `[[`: with `-v` or as a number its subscript is expanded once more.
+    /// Analyses an operand of `[[`: after `-v`, or as a number, its subscript is expanded again.
     fn term(&mut self, node: &Node, cwd: &Cwd) {
         if self.word(node, cwd).hides_code() {
             self.mark(cwd);
         }
     }
 
-    /// `((...))`. With brackets that do not pair it is not arithmetic to a shell, but subshells.
+    /// Analyses `((...))`. With unbalanced brackets a shell reads it as subshells, not as arithmetic.
     pub(super) fn arithmetic(&mut self, raw: &str, cwd: &Cwd) {
         let mut depth = 0i32;
         let paired = raw.chars().all(|c| {
@@ -65,7 +65,7 @@ impl Walker<'_> {
     }
 }
 
-/// Returns whether a redirection writes to something that is a file.
+/// Returns true if a redirection writes to a file.
 fn writes(op: &str, word: &Word) -> bool {
     const DEVICES: &[&str] = &["/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"];
     if !op.contains('>') || op == ">&-" || word.pipe {

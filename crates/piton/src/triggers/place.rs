@@ -1,17 +1,17 @@
-//! Where a command runs and which directories its operands lie in. Lexical: nothing is looked up on disk.
+//! Directories that a command runs in and that contain its operands. Purely lexical: nothing is looked up on disk.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::word::Word;
 
-/// More alternatives than this are not followed; the first ones stay.
+/// Limit of alternative directories; further ones are dropped.
 const ALTERNATIVES_MAX: usize = 16;
 
-/// The directories a command may run in. Empty after `exit`: nothing runs there.
+/// Directories that a command may run in. Empty after `exit`: nothing runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cwd {
     pub(super) known: Vec<PathBuf>,
-    /// It may also be somewhere else; `known` then holds where it was last known to be.
+    /// True if it may also run somewhere else; `known` then has the last known directories.
     pub(super) lost: bool,
 }
 
@@ -20,7 +20,7 @@ impl Cwd {
         Self { known: vec![normalise(dir)], lost: false }
     }
 
-    /// No command runs after this.
+    /// Returns the state after `exit`: no command runs.
     pub(super) fn nowhere() -> Self {
         Self::default()
     }
@@ -41,18 +41,18 @@ impl Cwd {
         both
     }
 
-    /// This, or `other` where nothing would run: what follows an `exit` is still looked at.
+    /// Returns this, or `other` if nothing would run: commands after an `exit` are still analysed.
     pub(super) fn or(self, other: &Self) -> Self {
         if self.known.is_empty() { other.clone() } else { self }
     }
 
-    /// After `cd word`.
+    /// Returns the directories after `cd word`.
     pub(super) fn moved(&self, word: &Word, home: Option<&Path>) -> Self {
         let Some(path) = literal_path(word, home) else { return self.clone().lost() };
         if word.open {
             return self.clone().lost();
         }
-        // An absolute path is where it is, wherever one came from.
+        // An absolute path does not depend on the previous directory.
         let lost = self.lost && !path.is_absolute();
         let mut known: Vec<PathBuf> = Vec::new();
         for dir in &self.known {
@@ -65,7 +65,7 @@ impl Cwd {
     }
 }
 
-/// The path that the known start of a word spells; nothing for another user's home or an unknown one.
+/// Returns the path of the known part of a word; `None` for another user's home or an unknown one.
 fn literal_path(word: &Word, home: Option<&Path>) -> Option<PathBuf> {
     if !word.tilde {
         return Some(PathBuf::from(&word.text));
@@ -78,18 +78,18 @@ fn literal_path(word: &Word, home: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// What an operand names: the directories that hold it and, where it is known, the path itself.
+/// Target of an operand: the directories that contain it and, if it is known, the path itself.
 pub(super) struct Target {
     pub(super) dirs: Vec<PathBuf>,
-    /// The directories are what the word names, or where it is not known what it names. Otherwise they only hold it.
+    /// True if the word names the directories, or if it is unknown what it names. Otherwise they only contain it.
     pub(super) is_named: bool,
-    /// The beginnings of what it names, where its end is not known and `is_named` is false.
+    /// Known prefixes of the named paths, if their ends are unknown and `is_named` is false.
     pub(super) starts: Vec<PathBuf>,
     pub(super) paths: Vec<PathBuf>,
 }
 
-/// The directories that hold the operand `word`: the operand itself when it is written as a directory, and the part
-/// before the first thing that is not known.
+/// Returns the directories that contain the operand `word`: the operand itself if it is written as a directory,
+/// otherwise the part before the first unknown.
 pub(super) fn target(word: &Word, cwd: &Cwd, home: Option<&Path>) -> Target {
     let (dirs, starts, paths) = Default::default();
     let Some(path) = literal_path(word, home) else {
@@ -97,7 +97,7 @@ pub(super) fn target(word: &Word, cwd: &Cwd, home: Option<&Path>) -> Target {
     };
     let text = word.text.as_str();
     let is_dir = text.ends_with('/') || matches!(text.rsplit('/').next(), Some("." | ".." | "")) || text == "~";
-    // `x/*` is all of `x`. `../*` names what is beside the current directory, and not the one around it.
+    // `x/*` is all of `x`. `../*` names the siblings of the current directory, and not its parent.
     let names_parent = word.open && path.components().next_back() == Some(Component::ParentDir);
     let mut out = Target { dirs, is_named: is_dir && !names_parent, starts, paths };
     for dir in &cwd.known {
@@ -106,7 +106,7 @@ pub(super) fn target(word: &Word, cwd: &Cwd, home: Option<&Path>) -> Target {
         out.dirs.push(holder);
         match (word.open, out.is_named) {
             (false, _) => out.paths.push(full),
-            // With a slash at its end: everything in it.
+            // A trailing slash means everything in it.
             (true, false) => out.starts.push(if is_dir { full.join("") } else { full }),
             (true, true) => {}
         }
@@ -114,7 +114,7 @@ pub(super) fn target(word: &Word, cwd: &Cwd, home: Option<&Path>) -> Target {
     out
 }
 
-/// Without `.`, `..` and doubled slashes. `/..` is `/`.
+/// Returns the path without `.`, `..` and doubled slashes. `/..` is `/`.
 pub(super) fn normalise(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

@@ -4,10 +4,10 @@ use super::place::Cwd;
 use super::walk::Walker;
 use super::word::Word;
 
-/// More starting points than this are not paired with the command of `-exec`.
+/// Limit of starting points that are combined with the command of `-exec`.
 const STARTS_MAX: usize = 8;
 
-/// `find`: its actions, and the commands that it runs.
+/// Analyses `find`: its actions, and the commands that it runs.
 pub(super) fn find(
     walker: &mut Walker<'_>,
     args: &[Word],
@@ -39,7 +39,7 @@ pub(super) fn find(
                 None => walker.mark(cwd),
             },
             "-delete" => starts.iter().for_each(|start| walker.mark_target(&inside(start), cwd)),
-            // It may spell an action.
+            // It may expand to an action.
             _ if word.splits || (word.open && word.text == "-") => walker.mark(cwd),
             _ => {}
         }
@@ -49,7 +49,7 @@ pub(super) fn find(
     }
 }
 
-/// Something below a starting point.
+/// Returns a word for something below a starting point.
 fn inside(start: &Word) -> Word {
     if start.open {
         return start.clone();
@@ -58,7 +58,7 @@ fn inside(start: &Word) -> Word {
     Word { open: true, tilde: start.tilde, ..Word::exact(&text) }
 }
 
-/// The command with `{}` standing for something below the starting point.
+/// Returns the command with `{}` replaced by something below the starting point.
 fn filled(command: &[Word], start: &Word, moved: bool) -> Vec<Word> {
     let below = if moved { Word::starting("./") } else { inside(start) };
     let fill = |word: &Word| match word.text.find("{}") {
@@ -69,7 +69,7 @@ fn filled(command: &[Word], start: &Word, moved: bool) -> Vec<Word> {
     command.iter().map(fill).collect()
 }
 
-/// Returns whether `sed` only prints: no `-i`, no script file, and no command that writes or runs something.
+/// Returns true if `sed` only prints: no `-i`, no script file, and no command that writes or runs something.
 pub(super) fn sed_only_prints(args: &[Word]) -> bool {
     let mut scripts = Vec::new();
     let mut operands = Vec::new();
@@ -101,7 +101,7 @@ pub(super) fn sed_only_prints(args: &[Word]) -> bool {
     scripts.iter().all(|script| script.known().is_some_and(sed_is_plain))
 }
 
-/// Reads the commonest commands of `sed`; anything else is taken to write.
+/// Returns true if the script consists of the most common commands of `sed`; anything else may write.
 fn sed_is_plain(script: &str) -> bool {
     let chars: Vec<char> = script.chars().collect();
     let mut at = 0;
@@ -132,12 +132,12 @@ fn sed_is_plain(script: &str) -> bool {
     true
 }
 
-/// The position after the next unescaped `end`.
+/// Returns the position after the next unescaped `end`.
 fn past(chars: &[char], mut at: usize, end: char) -> Option<usize> {
     loop {
         match chars.get(at)? {
             '\\' => at += 2,
-            // A delimiter inside `[...]` is read in two ways.
+            // Implementations disagree on a delimiter inside `[...]`.
             '[' if end != '[' && in_brackets(chars, at, end) => return None,
             c if *c == end => return Some(at + 1),
             _ => at += 1,
@@ -150,7 +150,7 @@ fn in_brackets(chars: &[char], at: usize, end: char) -> bool {
     inner.clone().any(|c| *c == end)
 }
 
-/// Returns whether an `awk` program only prints: it neither redirects nor pipes nor runs nor loads anything.
+/// Returns true if an `awk` program only prints: it does not redirect, pipe, run or load anything.
 pub(super) fn awk_only_prints(args: &[Word]) -> bool {
     let mut words = args.iter();
     let program = loop {
@@ -168,6 +168,6 @@ pub(super) fn awk_only_prints(args: &[Word]) -> bool {
     };
     let Some(text) = program.known() else { return false };
     let text = text.replace("||", "");
-    // Operands may still be options to some.
+    // Some implementations accept options after the program.
     !words.any(Word::maybe_option) && !text.contains(['>', '|', '@']) && !text.contains("system")
 }

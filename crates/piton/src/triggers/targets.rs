@@ -1,10 +1,10 @@
-//! Where a changing command writes: the operands of the programs that are known, else where it runs.
+//! Paths that a changing command writes to: operands of known programs, otherwise the directory that it runs in.
 
 use super::place::Cwd;
 use super::walk::Walker;
 use super::word::Word;
 
-/// Which operands a program changes.
+/// Operands that a program changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
@@ -14,7 +14,7 @@ enum Which {
     Last,
 }
 
-/// Program, options with an argument, operands.
+/// Programs, with their options that take an argument and the operands that they change.
 const KNOWN: &[(&str, &str, Which)] = &[
     // Remove.
     ("rm", "", Which::All),
@@ -28,7 +28,7 @@ const KNOWN: &[(&str, &str, Which)] = &[
     ("mkfifo", "m", Which::All),
     ("tee", "", Which::All),
     ("truncate", "sor", Which::All),
-    // Move and copy. What is moved away changes too.
+    // Move and copy. The source of a move changes, too.
     ("mv", "tS", Which::All),
     ("cp", "tS", Which::Last),
     ("install", "gmotS", Which::Last),
@@ -46,7 +46,7 @@ const KNOWN: &[(&str, &str, Which)] = &[
     ("dos2unix", "", Which::All),
 ];
 
-/// Options that give the directory a build works in. `true`: instead of the current one.
+/// Options that name the directory of a build. `true` if it replaces the current one.
 const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
     ("make", &["-C", "--directory"], true),
     ("gmake", &["-C", "--directory"], true),
@@ -89,7 +89,7 @@ fn known(walker: &mut Walker<'_>, name: &str, takes: &str, which: Which, args: &
     let chosen: Vec<Word> = match which {
         Which::Last if !moves_away && !makes_dirs => match (&target, operands.as_slice()) {
             (Some(_), _) => Vec::new(),
-            // `ln -s /x/y` makes `y` here.
+            // `ln -s /x/y` creates `y` in the current directory.
             (None, [_]) if name == "ln" => Vec::new(),
             (None, all) => all.last().into_iter().filter(|word| !is_remote(word)).cloned().collect(),
         },
@@ -107,12 +107,12 @@ fn known(walker: &mut Walker<'_>, name: &str, takes: &str, which: Which, args: &
     }
 }
 
-/// `host:path`, before any slash.
+/// Returns true for `host:path`, with the colon before any slash.
 fn is_remote(word: &Word) -> bool {
     word.text.split('/').next().is_some_and(|start| start.contains(':'))
 }
 
-/// The operands, and the directory given with `-t`.
+/// Returns the operands, and the directory given with `-t`.
 fn split(args: &[Word], takes: &str) -> (Vec<Word>, Option<Word>) {
     let mut operands = Vec::new();
     let mut target = None;
@@ -165,7 +165,7 @@ fn dd(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     }
 }
 
-/// Programs that unpack or patch in a directory; other operands may be files that they write.
+/// Marks programs that unpack or patch in a directory. Other operands may be files that they write.
 fn archive(walker: &mut Walker<'_>, args: &[Word], short: &str, long: &[&str], cwd: &Cwd) {
     let mut inside = None;
     let mut words = args.iter();
@@ -179,7 +179,7 @@ fn archive(walker: &mut Walker<'_>, args: &[Word], short: &str, long: &[&str], c
         } else if let Some(value) = text.strip_prefix(short).filter(|value| !value.is_empty()) {
             inside = Some(Word { text: value.into(), ..word.clone() });
         } else if text.contains('/') && !text.starts_with('-') {
-            // The archive itself when it is written, or the file that is patched.
+            // The archive itself if it is written, or the file that is patched.
             walker.mark_target(word, cwd);
         }
     }
@@ -189,7 +189,7 @@ fn archive(walker: &mut Walker<'_>, args: &[Word], short: &str, long: &[&str], c
     }
 }
 
-/// `sed -i`: the files; for anything else of `sed` that writes, where it runs.
+/// Marks the files of `sed -i`. For other scripts that write, marks the directory that it runs in.
 fn sed(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     let in_place = args.iter().any(|word| {
         let text = word.text.as_str();

@@ -1,8 +1,8 @@
-//! Interpreters, package managers and builds: changing, but for a few ways of asking them something.
+//! Interpreters, package managers and build tools: changing, except for a few queries.
 
 use super::word::Word;
 
-/// Programs that answer `--version` and its kind without doing anything else.
+/// Programs that answer `--version` and the like without doing anything else.
 const ANSWER: &[&str] = &[
     // Interpreters and compilers.
     "python",
@@ -80,16 +80,16 @@ const ANSWER: &[&str] = &[
 
 const VERSIONS: &[&str] = &["--version", "-V", "--help", "-version", "-v", "-h", "version", "help"];
 
-/// Programs of which `-v`, `version` or `help` could mean something else.
+/// Programs for which `-v`, `version` or `help` could mean something else.
 const ONLY_LONG: &[&str] = &[
     "make", "python", "python3", "python2", "perl", "ruby", "php", "tar", "rsync", "patch", "sqlite3", "psql", "vim",
     "nvim", "ninja", "lua", "gcc", "g++", "clang", "clang++", "cc", "tmux", "javac", "npx", "java", "node", "ghc",
     "swift", "bun", "julia", "tsc", "elixir", "erl", "Rscript", "yarn", "dpkg", "rpm", "mvn", "gradle", "bazel",
 ];
 
-/// First words after the program that only ask. A space joins two words.
+/// First words after the program that only query. A space separates two words.
 const ASK: &[(&str, &[&str])] = &[
-    // `cargo tree` and `cargo metadata` may write the lock file and are not here.
+    // `cargo tree` and `cargo metadata` may write the lock file and are not included.
     ("cargo", &["search", "locate-project", "--list", "info"]),
     ("rustup", &["show", "toolchain list", "target list", "component list", "which"]),
     (
@@ -180,10 +180,10 @@ const ASK: &[(&str, &[&str])] = &[
     ("ip", &["addr", "a", "addr show", "route", "link show", "-br addr"]),
 ];
 
-/// Options after those words that write a file or change a setting all the same.
+/// Options after those words that still write a file or change a setting.
 const BUT: &[&str] = &["-w", "-u", "-o", "--output", "--log", "--fix", "--output-directory", "--cache", "--web"];
 
-/// Returns whether `name` with these arguments only answers a question.
+/// Returns true if `name` with these arguments only answers a query.
 pub(super) fn only_reads(name: &str, args: &[Word]) -> bool {
     let Some(first) = args.first().and_then(Word::known) else { return false };
     if args.len() == 1 && ANSWER.contains(&name) && VERSIONS.contains(&first) {
@@ -195,9 +195,9 @@ pub(super) fn only_reads(name: &str, args: &[Word]) -> bool {
     let two = args.get(1).and_then(Word::known).map(|second| format!("{first} {second}"));
     let Some((_, asks)) = ASK.iter().find(|(program, _)| *program == name) else { return false };
     let asked = asks.iter().any(|ask| *ask == first || two.as_deref() == Some(*ask));
-    // `ip route add` and `ip addr del` are words too.
+    // `ip route add` and `ip addr del` are words, too.
     let short_enough = name != "ip" || args.len() <= 2;
-    // `-o` is a format there, not a file.
+    // There `-o` is a format, not a file.
     let formats = name == "kubectl";
     let plain = args.iter().all(|word| {
         let text = word.text.as_str();
@@ -206,7 +206,7 @@ pub(super) fn only_reads(name: &str, args: &[Word]) -> bool {
     asked && short_enough && plain && !(name == "ip" && two.as_deref().is_some_and(|two| !asks.contains(&two)))
 }
 
-/// The short form of the version, where it is one.
+/// Returns true if the short option prints the version.
 fn is_version(name: &str, option: &str) -> bool {
     match option {
         "-V" => matches!(name, "python" | "python3" | "tmux" | "rsync" | "psql"),

@@ -4,9 +4,9 @@ use super::place::Cwd;
 use super::walk::Walker;
 use super::word::Word;
 
-/// Variables that programs and shells run, or that decide what runs.
+/// Variables that programs and shells execute, or that determine what is executed.
 const RUN: &[&str] = &[
-    // Where programs and libraries are found.
+    // Search paths for programs and libraries.
     "PATH",
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
@@ -24,7 +24,7 @@ const RUN: &[&str] = &[
     "CDPATH",
     "SHELLOPTS",
     "BASHOPTS",
-    // Commands that the shell runs itself.
+    // Commands that the shell itself runs.
     "PROMPT_COMMAND",
     "PS0",
     "PS1",
@@ -60,19 +60,19 @@ const RUN: &[&str] = &[
     "POSIXLY_CORRECT",
 ];
 
-/// How the names of others like them begin, and end: what a program is told by them is not known.
+/// Prefixes and suffixes of the names of similar variables, whose effect on programs is unknown.
 const RUN_PREFIXES: &[&str] = &["LD_", "DYLD_", "GIT_", "XDG_", "BASH_FUNC_"];
 const RUN_SUFFIXES: &[&str] = &["PATH", "OPT", "OPTS", "OPTIONS"];
-/// Those among them that change nothing but what is shown, or how long is waited.
+/// Exceptions among them that affect only the output or the waiting time.
 const SHOWN: &[&str] = &["GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"];
 
 /// Values of a pager or editor that write nothing.
 const PAGERS: &[&str] = &["", "cat", "less", "more", "true", ":", "/bin/cat", "/usr/bin/less"];
 
-/// Looks at a word `NAME=value`, in front of a command or after `export`.
+/// Analyses a word `NAME=value`, before a command or after `export`.
 pub(super) fn assign(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
     let Some((name, value)) = word.text.split_once('=') else {
-        // `a[$i]=x` and the like: the name is not known to the end.
+        // `a[$i]=x` and the like: the name is not completely known.
         if word.open {
             walker.mark(cwd);
         }

@@ -1,7 +1,8 @@
-//! Walks the parsed commands, following the working directory.
+//! Walk over the parsed commands, which tracks the working directory.
 //!
-//! A command may succeed or fail, and `cd` moves only when it succeeds. So each step returns where the shell may be in
-//! either case: `cd x && rm y` removes in `x`, `cd x; rm y` in `x` or, where there is no `x`, here.
+//! A command may succeed or fail, and `cd` changes the directory only if it succeeds. So each step returns the possible
+//! directories of the shell in either case: `cd x && rm y` removes in `x`, `cd x; rm y` in `x` or, if there is no `x`,
+//! in the current directory.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,14 +15,14 @@ use super::place::{Cwd, target};
 use super::word::{Read, Word, read_expansions, read_word};
 use super::{invoke, vars};
 
-/// Deepest walk: nested commands, and texts that are parsed again.
+/// Depth limit of the walk: nested commands, and texts that are parsed again.
 pub(super) const DEPTH_MAX: usize = 400;
-/// Deepest chain of texts inside texts: `sh -c`, `eval`, substitutions.
+/// Depth limit of texts inside texts: `sh -c`, `eval`, substitutions.
 const SOURCE_DEPTH_MAX: usize = 40;
-/// More operands of which only the beginning is known are not kept.
+/// Limit of operands of which only a prefix is known; further ones are dropped.
 const STARTS_MAX: usize = 32;
 
-/// Where the shell may be after a command that succeeded, or failed.
+/// Possible directories of the shell after a command that succeeded, or failed.
 #[derive(Clone)]
 pub(super) struct Flow {
     pub(super) ok: Cwd,
@@ -38,7 +39,7 @@ impl Flow {
     }
 }
 
-/// A function defined by the command: its body was counted where it was defined.
+/// Function defined by the command. Its body was counted at its definition.
 struct Function {
     changes: bool,
     leaves: Option<Cwd>,
@@ -48,23 +49,23 @@ pub(super) struct Walker<'a> {
     pub(super) home: Option<&'a Path>,
     pub(super) parser: Parser,
     pub(super) dirs: Vec<PathBuf>,
-    /// Those of `dirs` that the command works in or names.
+    /// Those of `dirs` that the command runs in or names.
     pub(super) own_dirs: HashSet<PathBuf>,
-    /// The beginnings of operands whose end is not known.
+    /// Known prefixes of operands whose end is unknown.
     pub(super) starts: Vec<PathBuf>,
     pub(super) paths: Vec<PathBuf>,
-    /// How often something was found to change files.
+    /// Number of times that something was found to change files.
     pub(super) marks: usize,
-    /// The first command that does.
+    /// First command that does.
     pub(super) first: String,
-    /// The command that is being looked at.
+    /// Command that is being analysed.
     label: String,
-    /// An operand was not known, so values that look like paths may be meant.
+    /// True if an operand was unknown, so that values that look like paths may be meant.
     pub(super) guessing: bool,
     hints: Vec<(Word, Cwd)>,
     functions: HashMap<String, Function>,
     pub(super) stack: Vec<Cwd>,
-    /// Inside something that may not run, or not in this shell.
+    /// Number of enclosing constructs that may not run, or not in this shell.
     branches: usize,
     pub(super) depth: usize,
     source_depth: usize,
@@ -92,13 +93,13 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Notes that the current command may change files below the directories it may run in.
+    /// Records that the current command may change files below the directories that it may run in.
     pub(super) fn mark(&mut self, cwd: &Cwd) {
         self.note();
         self.add(cwd.known.iter().cloned());
     }
 
-    /// Notes that the current command may change what the operand names.
+    /// Records that the current command may change the target of the operand.
     pub(super) fn mark_target(&mut self, word: &Word, cwd: &Cwd) {
         self.note();
         self.guessing |= word.open;
@@ -126,12 +127,12 @@ impl<'a> Walker<'a> {
         self.marks += 1;
     }
 
-    /// Adds directories that the command works in or names.
+    /// Adds directories that the command runs in or names.
     pub(super) fn add(&mut self, dirs: impl IntoIterator<Item = PathBuf>) {
         self.add_held(dirs, true);
     }
 
-    /// Adds directories; `is_named` is false for those that only hold what the command names.
+    /// Adds directories; `is_named` is false for those that only contain something that the command names.
     fn add_held(&mut self, dirs: impl IntoIterator<Item = PathBuf>, is_named: bool) {
         for dir in dirs {
             if is_named {
@@ -143,26 +144,26 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A value that may come back as an operand through a variable.
+    /// Records a value that may become an operand through a variable.
     pub(super) fn hint(&mut self, word: Word, cwd: &Cwd) {
         if word.text.contains('/') && self.hints.len() < 100 {
             self.hints.push((word, cwd.clone()));
         }
     }
 
-    /// Adds the directories of the hints, when some operand was not known.
+    /// Adds the directories of the hints, if some operand was unknown.
     pub(super) fn finish(&mut self) {
         if !self.guessing {
             return;
         }
         for (word, cwd) in std::mem::take(&mut self.hints) {
             let found = target(&word, &cwd, self.home);
-            // A known value is most often a directory: `D=/x; rm -r "$D/y"`.
+            // A known value is usually a directory: `D=/x; rm -r "$D/y"`.
             self.add(if found.paths.is_empty() { found.dirs } else { found.paths });
         }
     }
 
-    /// Walks a text as commands of their own, in this shell.
+    /// Walks a text as commands in this shell.
     pub(super) fn source(&mut self, source: &str, cwd: &Cwd) -> Flow {
         if self.source_depth >= SOURCE_DEPTH_MAX {
             self.mark(cwd);
@@ -200,7 +201,7 @@ impl<'a> Walker<'a> {
         self.label = label;
     }
 
-    /// What happens in `inside` moves neither this shell nor defines functions for it.
+    /// Runs `inside` without effect on this shell: neither its directory nor its functions change.
     fn apart(&mut self, inside: impl FnOnce(&mut Self)) {
         self.branches += 1;
         let stack = self.stack.clone();
@@ -321,7 +322,7 @@ impl<'a> Walker<'a> {
                 self.condition(body, cwd);
                 Flow::stay(cwd)
             }
-            // Nothing else stands where a command does.
+            // No other node is valid in place of a command.
             _ => {
                 self.mark(cwd);
                 Flow::stay(cwd)
@@ -329,7 +330,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A command that runs in a process of its own.
+    /// Walks a command that runs in a process of its own.
     fn aside(&mut self, node: &Node, cwd: &Cwd) -> Flow {
         self.apart(|walker| {
             walker.node(node, cwd);
@@ -378,7 +379,7 @@ impl<'a> Walker<'a> {
         Flow { ok: yes.ok.join(&no.ok), fail: yes.fail.join(&no.fail) }
     }
 
-    /// A body that runs any number of times. Where it moves, the next round starts elsewhere.
+    /// Walks a body that runs any number of times. If it changes the directory, the next iteration starts elsewhere.
     fn repeated(&mut self, body: &Node, cwd: &Cwd) -> Flow {
         let marks = self.marks;
         self.branches += 1;
@@ -402,7 +403,7 @@ impl<'a> Walker<'a> {
                 self.word(word, cwd);
             }
             if let Some(body) = &pattern.body {
-                // `;&` falls through: start where any earlier branch may have gone.
+                // `;&` falls through: start in any directory that an earlier branch may have changed to.
                 let start = if end == *cwd { cwd.clone() } else { end.clone() };
                 end = end.join(&self.node(body, &start).end(cwd));
             }
@@ -423,7 +424,7 @@ impl<'a> Walker<'a> {
         Flow::stay(cwd)
     }
 
-    /// A call of a function that was defined before, for certain; nothing when there is none.
+    /// Walks a call of a function that was certainly defined before. Returns `None` if there is none.
     pub(super) fn call(&mut self, name: &str, cwd: &Cwd) -> Option<Flow> {
         let function = self.functions.get(name)?;
         let after = match &function.leaves {
@@ -455,7 +456,7 @@ impl<'a> Walker<'a> {
         self.redirects(redirects, cwd);
         self.label = name;
         let flow = invoke::run(self, &words, cwd);
-        // A shell that reads commands is changing already; what it is given here tells where.
+        // A shell that reads commands counts as changing already; its input tells where.
         if words.iter().any(|word| invoke::SHELLS.contains(&word.text.as_str())) {
             for redirect in redirects {
                 if let NodeKind::HereDoc { content, .. } = &redirect.kind {

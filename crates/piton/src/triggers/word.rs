@@ -1,66 +1,66 @@
-//! One word of a command: what is known of its value, and the code inside it.
+//! Words of a command: the known part of the value, and the code inside.
 //!
-//! The parser's own parts of a word are not used: they stop at the second level, drop the text of arithmetic and do
-//! not undo the quoting inside backticks. The word is read again from its source, and the parser only says where a
-//! substitution ends.
+//! The parser's own parts of a word are not used: they stop at the second level, drop the text of arithmetic and do not
+//! undo the quoting inside backticks. The word is read again from its source, and the parser only determines the end of
+//! a substitution.
 
 use super::parse::Parser;
 
-/// What is known of a word before the shell expands it.
+/// Known part of a word before the shell expands it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Word {
-    /// The value, without quotes, up to the first thing that is not known.
+    /// Value without quotes, up to the first unknown part.
     pub(super) text: String,
-    /// The value with everything unknown left as it was written.
+    /// Value with all unknown parts as they were written.
     pub(super) full: String,
-    /// Something in the word is not known: an expansion, a pattern, a substitution.
+    /// True if some part is unknown: an expansion, a pattern, a substitution.
     pub(super) open: bool,
-    /// It may become an option or several words, because it starts with an expansion that is split.
+    /// True if it may become an option or several words, because it starts with an expansion that is split.
     pub(super) splits: bool,
-    /// It starts with an unquoted `~`.
+    /// True if it starts with an unquoted `~`.
     pub(super) tilde: bool,
-    /// It is one process substitution and nothing else.
+    /// True if it is one process substitution and nothing else.
     pub(super) pipe: bool,
 }
 
 impl Word {
-    /// A word that is known completely.
+    /// Returns a word that is completely known.
     pub(super) fn exact(text: &str) -> Self {
         Self { text: text.into(), full: text.into(), ..Self::default() }
     }
 
-    /// A word that starts with `text`, and how it goes on is not known.
+    /// Returns a word that starts with `text` and continues in an unknown way.
     pub(super) fn starting(text: &str) -> Self {
         Self { text: text.into(), full: text.into(), open: true, ..Self::default() }
     }
 
-    /// The value, when it is known.
+    /// Returns the value if it is completely known.
     pub(super) fn known(&self) -> Option<&str> {
         (!self.open).then_some(self.text.as_str())
     }
 
-    /// Returns whether its text holds a subscript with code, which some builtins expand once more.
+    /// Returns true if its text has a subscript with code, which some builtins expand again.
     pub(super) fn hides_code(&self) -> bool {
         self.text.contains('[') && (self.text.contains("$(") || self.text.contains('`'))
     }
 
-    /// Returns whether it is, or could turn out to be, an option.
+    /// Returns true if it is, or could turn out to be, an option.
     pub(super) fn maybe_option(&self) -> bool {
         self.text.starts_with('-') || self.splits
     }
 }
 
-/// A word with the code found in it.
+/// Word with the code found in it.
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) word: Word,
-    /// Sources of the substitutions, each to be run in a subshell.
+    /// Sources of the substitutions, each run in a subshell.
     pub(super) code: Vec<String>,
-    /// Shells may read it in more than one way, or it holds code that cannot be cut out.
+    /// True if shells may read it in more than one way, or if it has code that cannot be extracted.
     pub(super) odd: bool,
 }
 
-/// Reads a word as the parser cut it out.
+/// Reads a word as delimited by the parser.
 pub(super) fn read_word(raw: &str, home: Option<&str>, parser: &mut Parser) -> Read {
     let mut reader = Reader::new(raw, home, parser);
     reader.unquoted();
@@ -88,11 +88,11 @@ struct Reader<'a> {
     home: Option<&'a str>,
     parser: &'a mut Parser,
     out: Read,
-    /// Inside `${...}` or arithmetic: the text does not belong to the value.
+    /// Nesting of `${...}` and arithmetic, whose text is not part of the value.
     mute: usize,
     /// Depth of `(` that belong to the word: arrays and extended patterns.
     parens: usize,
-    /// Number of literal characters and expansions at the top level, and whether a process substitution was one.
+    /// Number of literal characters and expansions at the top level, and true if a process substitution is among them.
     pieces: usize,
     pipe: bool,
 }
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that what was written from `from` to here has a value that is not known.
+    /// Records that the source text since `from` has an unknown value.
     fn unknown(&mut self, from: usize, splits: bool) {
         if self.mute > 0 {
             return;
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
                     self.at += 1;
                     self.unknown(from, true);
                 }
-                // The parser lets these into a word only inside `a=(...)`, `@(...)` or a subscript.
+                // The parser accepts these in a word only inside `a=(...)`, `@(...)` or a subscript.
                 ' ' | '\t' | '\n' | ';' | '&' | '|' if self.parens == 0 => self.give_up(),
                 _ => {
                     match c {
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
 
     fn double_quoted(&mut self) {
         self.at += 1;
-        // An empty string is a piece too.
+        // An empty string is a piece, too.
         self.pieces += usize::from(self.mute == 0);
         while let Some(c) = self.peek() {
             match c {
@@ -244,7 +244,7 @@ impl<'a> Reader<'a> {
             Some('(') if self.ahead(2) == Some('(') => self.arithmetic(),
             Some('(') => self.substitution(quoted),
             Some('{') => self.parameter(quoted),
-            // The old `$[...]`: no shell of today documents what may stand in it.
+            // The obsolete `$[...]`: shells do not document its syntax.
             Some('[') => self.give_up(),
             Some('\'') if !quoted => self.ansi_quoted(),
             Some('"') if !quoted => {
@@ -270,7 +270,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The home directory is the one variable whose value is known, and `$PWD/` is where the command runs.
+    /// Handles a variable. Only the home directory has a known value, and `$PWD/` is the directory that the command
+    /// runs in.
     fn variable(&mut self, name: &str, from: usize, splits: bool) {
         let at_start = self.out.word.text.is_empty() && !self.out.word.open && self.mute == 0;
         match (name, self.home) {
@@ -301,14 +302,14 @@ impl<'a> Reader<'a> {
         }
         self.at += 1;
         if escaped {
-            // `\x72` may spell anything; nothing is lost by not knowing.
+            // `\x72` may spell anything; the value counts as unknown.
             self.unknown(from, true);
         } else {
             plain.chars().for_each(|c| self.literal(c));
         }
     }
 
-    /// `${...}`, from the `$`.
+    /// Reads `${...}`, starting at the `$`.
     fn parameter(&mut self, quoted: bool) {
         let from = self.at;
         self.at += 2;
@@ -336,7 +337,7 @@ impl<'a> Reader<'a> {
         self.mute -= 1;
         let content = self.slice(inner, self.at);
         self.at += 1;
-        // `${x@P}` expands the value as a prompt, substitutions included.
+        // `${x@P}` expands the value as a prompt, including substitutions.
         if content.ends_with("@P") {
             return self.give_up();
         }
@@ -344,7 +345,7 @@ impl<'a> Reader<'a> {
         self.variable(&content, from, !quoted || many);
     }
 
-    /// `$((...))`, from the `$`.
+    /// Reads `$((...))`, starting at the `$`.
     fn arithmetic(&mut self) {
         let from = self.at;
         self.at += 3;
@@ -401,7 +402,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.at += 1;
-        // Where a quote is left open, the shell and the parser disagree on the end.
+        // If a quote is left open, the shell and the parser disagree on the end.
         if ['\'', '"'].iter().any(|quote| body.matches(*quote).count() % 2 == 1) {
             return self.give_up();
         }
@@ -409,7 +410,7 @@ impl<'a> Reader<'a> {
         self.unknown(from, !quoted);
     }
 
-    /// `$(...)`, `<(...)` or `>(...)`, from the first character.
+    /// Reads `$(...)`, `<(...)` or `>(...)`, starting at its first character.
     fn substitution(&mut self, quoted: bool) {
         let from = self.at;
         let Some(end) = self.substitution_end() else { return self.give_up() };
@@ -419,8 +420,8 @@ impl<'a> Reader<'a> {
         self.unknown(from, !quoted);
     }
 
-    /// Where the parser sees the closing `)`. Brackets are counted first, which is right but for comments,
-    /// here-documents and `case`; then each `)` is tried.
+    /// Returns the position of the closing `)` as the parser sees it. Brackets are counted first, which is right except
+    /// for comments, here-documents and `case`; then each `)` is tried.
     fn substitution_end(&mut self) -> Option<usize> {
         let counted = self.counted_end();
         let closing = (self.at..self.chars.len()).filter(|at| self.chars[*at] == ')').take(200).collect::<Vec<_>>();

@@ -1,11 +1,11 @@
-//! Programs that run another program, and how to find that one behind their options.
+//! Programs that run another program, and how to find that program behind their options.
 //!
-//! An option that is not in the table makes the command changing: its argument could otherwise be taken for the
+//! An option that is not in the table makes the command changing, because its argument could otherwise be taken for the
 //! program.
 
 use super::word::Word;
 
-/// What stands before the program that a wrapper runs.
+/// Syntax of a wrapper before the program that it runs.
 pub(super) struct Wrapper {
     pub(super) name: &'static str,
     /// Short options without and with an argument.
@@ -14,9 +14,9 @@ pub(super) struct Wrapper {
     /// Long options without and with an argument.
     long_flags: &'static [&'static str],
     long_takes: &'static [&'static str],
-    /// Operands before the program: the time of `timeout`, the root of `chroot`.
+    /// Number of operands before the program: the time of `timeout`, the root of `chroot`.
     operands: usize,
-    /// `NAME=value` may stand before the program.
+    /// True if `NAME=value` may precede the program.
     assigns: bool,
 }
 
@@ -26,7 +26,8 @@ const fn plain(name: &'static str, flags: &'static str, takes: &'static str) -> 
     Wrapper { name, flags, takes, long_flags: NONE, long_takes: NONE, operands: 0, assigns: false }
 }
 
-/// `nohup` and `script` also write a file of their own; `watch` and `parallel` join their words for a shell.
+/// Known wrappers. `nohup` and `script` also write a file of their own; `watch` and `parallel` join their words for a
+/// shell.
 pub(super) const WRAPPERS: &[Wrapper] = &[
     Wrapper {
         long_flags: &["non-interactive", "background", "preserve-env", "stdin", "set-home", "reset-timestamp"],
@@ -78,16 +79,16 @@ pub(super) const WRAPPERS: &[Wrapper] = &[
     plain("busybox", "", ""),
 ];
 
-/// The command line of a wrapper, taken apart.
+/// Parsed command line of a wrapper.
 #[derive(Default)]
 pub(super) struct Parts {
     /// Options with their arguments; short ones as one letter.
     pub(super) options: Vec<(String, Option<Word>)>,
     pub(super) assigns: Vec<Word>,
     pub(super) operands: Vec<Word>,
-    /// The program and its arguments.
+    /// Program and its arguments.
     pub(super) command: Vec<Word>,
-    /// There was an option that is not known, or a word that may be one.
+    /// True if there was an unknown option, or a word that may be one.
     pub(super) unsure: bool,
 }
 
@@ -103,7 +104,7 @@ pub(super) fn find(name: &str) -> Option<&'static Wrapper> {
 }
 
 impl Wrapper {
-    /// Takes the words after the wrapper's name apart.
+    /// Parses the words after the wrapper's name.
     pub(super) fn take(&self, words: &[Word]) -> Parts {
         let mut parts = Parts::default();
         let mut at = 0;
@@ -135,7 +136,7 @@ impl Wrapper {
         parts
     }
 
-    /// Notes a long option; returns how many words its argument takes.
+    /// Records a long option. Returns the number of words that its argument takes.
     fn long(&self, long: &str, word: &Word, next: Option<&Word>, parts: &mut Parts) -> usize {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some(Word { text: value.into(), full: value.into(), ..word.clone() })),
@@ -151,7 +152,7 @@ impl Wrapper {
         usize::from(separate)
     }
 
-    /// Notes a cluster of short options; returns how many words the argument of the last takes.
+    /// Records a cluster of short options. Returns the number of words that the argument of the last one takes.
     fn short(&self, text: &str, next: Option<&Word>, parts: &mut Parts) -> usize {
         for (index, letter) in text.char_indices().skip(1) {
             if self.takes.contains(letter) {
