@@ -1,6 +1,7 @@
-//! Helpers of both test suites: a place of its own for each test, trees as text, and stock git as the oracle.
+//! Helpers shared by both test suites: an isolated sandbox per test, trees written as text, and stock git as the
+//! oracle.
 //!
-//! Nothing here uses the library that is under test.
+//! Nothing here uses the library under test.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -25,55 +26,55 @@ pub struct Sandbox {
     temp: TempDir,
 }
 
-/// What a checkpoint holds at one path.
+/// Content of a checkpoint at one path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Held {
-    /// A file: whether it is executable, and its bytes.
+    /// A file: true if it is executable, and its bytes.
     File(bool, Vec<u8>),
-    /// A link and where it leads.
+    /// A symlink: its target.
     Link(Vec<u8>),
 }
 
 impl Held {
-    /// How many bytes it comes to.
+    /// Returns the number of bytes of the file or of the link target.
     pub fn len(&self) -> u64 {
         match self {
             Self::File(_, bytes) | Self::Link(bytes) => bytes.len() as u64,
         }
     }
 
-    /// Whether that is none.
+    /// Returns true if there are 0 bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Random numbers that are the same in each run.
+/// Pseudo-random numbers, the same in every run with the same seed.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Another seed gives other numbers.
+    /// Creates a generator; another seed gives another sequence.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `sides`.
+    /// Returns a number below `sides`.
     pub fn roll(&mut self, sides: usize) -> usize {
         usize::try_from(self.next() >> 33).expect("31 bits") % sides
     }
 
-    /// A number from `first` to `last`, both included.
+    /// Returns a number from `first` to `last`, both included.
     pub fn between(&mut self, first: usize, last: usize) -> usize {
         first + self.roll(last - first + 1)
     }
 
-    /// One of them.
+    /// Returns a random element of `from`.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.roll(from.len())]
     }
 
-    /// Bytes that do not compress.
+    /// Returns `bytes` bytes that do not compress.
     pub fn noise(&mut self, bytes: usize) -> Vec<u8> {
         let mut noise: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
         noise.truncate(bytes);
@@ -89,22 +90,23 @@ impl Dice {
 }
 
 impl Sandbox {
-    /// A new one, with an empty project.
+    /// Creates a sandbox with an empty home and an empty project.
     pub fn new() -> Self {
         Self::new_in(&std::env::temp_dir())
     }
 
-    /// Like [`Self::new`], in a directory of the caller's.
+    /// Like [`Self::new`], but below `dir`.
     pub fn new_in(dir: &Path) -> Self {
         let temp = tempfile::Builder::new().prefix("piton-test-").tempdir_in(dir).expect("a temporary directory");
-        // The temporary directory may be reached through a link; projects are named by their real path.
+        // The temporary directory may be reached through a symlink, but projects are identified by their real path: see
+        // `root`.
         let sandbox = Self { temp };
         fs::create_dir(sandbox.home()).expect("a home");
         fs::create_dir(sandbox.project()).expect("a project");
         sandbox
     }
 
-    /// The directory that everything else is in.
+    /// Real path of the directory that contains everything else.
     pub fn root(&self) -> PathBuf {
         self.temp.path().canonicalize().expect("a temporary directory that exists")
     }
@@ -114,7 +116,7 @@ impl Sandbox {
         self.root().join("home")
     }
 
-    /// The base, which does not exist at first.
+    /// The base, which does not exist until something creates it.
     pub fn base(&self) -> PathBuf {
         self.home().join(".hermes/checkpoints")
     }
@@ -124,44 +126,45 @@ impl Sandbox {
         self.base().join("store")
     }
 
-    /// The project.
+    /// The project directory.
     pub fn project(&self) -> PathBuf {
         self.root().join("project")
     }
 
-    /// Another project beside it, made where it is missing.
+    /// Returns another project directory beside the first, created if it is missing.
     pub fn other_project(&self, name: &str) -> PathBuf {
         let dir = self.root().join(name);
         fs::create_dir_all(&dir).expect("a project");
         dir
     }
 
-    /// A path in the project, from bytes.
+    /// Returns the path in the project, given as bytes.
     pub fn path(&self, path: impl AsRef<[u8]>) -> PathBuf {
         self.project().join(OsStr::from_bytes(path.as_ref()))
     }
 
-    /// Writes a file in the project, with the directories around it.
+    /// Writes a file in the project and creates its parent directories.
     pub fn write(&self, path: impl AsRef<[u8]>, contents: impl AsRef<[u8]>) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().expect("a directory around it")).expect("directories");
         fs::write(path, contents).expect("a file");
     }
 
-    /// Makes a link in the project.
+    /// Creates a symlink in the project, and its parent directories.
     pub fn link(&self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().expect("a directory around it")).expect("directories");
         symlink(OsStr::from_bytes(target.as_ref()), path).expect("a link");
     }
 
-    /// Sets permission bits in the project.
+    /// Sets the permission bits of a path in the project.
     pub fn chmod(&self, path: impl AsRef<[u8]>, mode: u32) {
         fs::set_permissions(self.path(path), Permissions::from_mode(mode)).expect("permissions");
     }
 
-    /// A copy of a program in this directory of the sandbox. A process of its own writes it: a child that another thread
-    /// starts meanwhile would inherit a descriptor of ours, and nobody can run what somebody may still write to.
+    /// Copies a program to `dir` in the sandbox as `piton` and returns its path. A separate process writes the copy: if
+    /// this process did, a child started by another thread could inherit the open descriptor, and executing a file that
+    /// is open for writing fails with `ETXTBSY`.
     pub fn copy_of_program(&self, program: impl AsRef<Path>, dir: &str) -> PathBuf {
         let dir = self.root().join(dir);
         fs::create_dir_all(&dir).expect("a directory");
@@ -170,7 +173,8 @@ impl Sandbox {
         copy
     }
 
-    /// Writes a script that can be run at once, by a process of its own for the same reason.
+    /// Writes a script that can be executed at once. A separate process writes it, for the same reason as in
+    /// [`Self::copy_of_program`].
     pub fn write_program(&self, path: &Path, script: &str) {
         let mut shell = clean_command("sh");
         shell.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(path).stdin(Stdio::piped());
@@ -179,8 +183,8 @@ impl Sandbox {
         assert!(shell.wait().expect("it ends").success());
     }
 
-    /// Builds a tree from text, one thing a line: `dir/`, `link -> target`, `file = contents`, `file` (its own name as
-    /// contents), with `*` in front for an executable file. Leading spaces do not count.
+    /// Creates a tree from text, one entry per line: `dir/`, `link -> target`, `file = contents`, `file` (its own name
+    /// as contents), with a leading `*` for an executable file. Indentation is ignored.
     pub fn tree(&self, text: &str) {
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let (is_executable, line) = line.strip_prefix('*').map_or((false, line), |line| (true, line));
@@ -198,7 +202,7 @@ impl Sandbox {
         }
     }
 
-    /// Runs stock git on the store. It must succeed.
+    /// Runs stock git on the store and returns its output. Panics if git fails.
     pub fn store_git(&self, args: &[&str]) -> Vec<u8> {
         wait_for_maintenance(&self.root());
         let git_dir = format!("--git-dir={}", self.store().display());
@@ -207,7 +211,7 @@ impl Sandbox {
         output.stdout
     }
 
-    /// Stock git finds nothing wrong with the store.
+    /// Asserts that `git fsck` finds nothing wrong with the store.
     pub fn assert_store_is_whole(&self) {
         wait_for_maintenance(&self.root());
         let git_dir = format!("--git-dir={}", self.store().display());
@@ -218,7 +222,7 @@ impl Sandbox {
         assert!(output.status.success() && complaints.is_empty(), "git fsck: {words}");
     }
 
-    /// What stock git finds in a checkpoint.
+    /// Returns the content of a checkpoint, as read by stock git.
     pub fn held_by(&self, checkpoint: &str) -> BTreeMap<Vec<u8>, Held> {
         let listing = self.store_git(&["ls-tree", "-r", "-z", checkpoint]);
         let entries = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty()).map(|line| {
@@ -239,7 +243,7 @@ impl Sandbox {
         held.collect()
     }
 
-    /// The bytes of these blobs, by one process of stock git.
+    /// Returns the bytes of these blobs, read by one stock git process.
     fn blobs<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Vec<Vec<u8>> {
         let mut wanted = tempfile::tempfile().expect("a temporary file");
         for id in ids {
@@ -262,13 +266,13 @@ impl Sandbox {
         blobs
     }
 
-    /// How many objects of a kind the store has, in packs and loose.
+    /// Returns the number of objects of a kind in the store, packed and loose.
     pub fn count_objects(&self, kind: &str) -> usize {
         let all = self.store_git(&["cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"]);
         String::from_utf8_lossy(&all).lines().filter(|line| *line == kind).count()
     }
 
-    /// Files in the store that a killed or failed process left behind.
+    /// Returns the temporary files in the store that a killed or failed process left behind.
     pub fn temporary_files(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         walk(&self.store(), &mut |path| {
@@ -280,14 +284,14 @@ impl Sandbox {
         found
     }
 
-    /// Runs git in the project, as its user would. It must succeed.
+    /// Runs git in the project, as its user would, and returns its output. Panics if git fails.
     pub fn project_git(&self, args: &[&str]) -> Vec<u8> {
         let output = git().current_dir(self.project()).args(args).output().expect("git runs");
         succeed(&output, args);
         output.stdout
     }
 
-    /// Stock git with the store, the project and the project's index, as Hermes runs it.
+    /// Runs stock git with the store, the project and the project's index, as the original program does.
     pub fn seed_git(&self, project: &str, args: &[&str]) -> Output {
         git()
             .env("GIT_DIR", self.store())
@@ -310,8 +314,8 @@ fn succeed(output: &Output, args: &[&str]) {
     assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Waits until no process works on a base below this directory that a command left running beside everything else. Stock
-/// git knows none of our locks: it takes a pack that goes away while it reads for damage.
+/// Blocks until no background maintenance runs on a base below this directory. Stock git does not honour our locks: it
+/// reports a pack that disappears while it reads as corruption.
 pub fn wait_for_maintenance(dir: &Path) {
     let dir = dir.as_os_str().as_bytes();
     let is_at_work = |process: &fs::DirEntry| {
@@ -322,12 +326,12 @@ pub fn wait_for_maintenance(dir: &Path) {
     };
     let any_is = || fs::read_dir("/proc").is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| is_at_work(&one))));
     while any_is() {
-        // It has the lowest priority of all: whoever waits without rest keeps it from its work.
+        // Maintenance runs at the lowest priority: a busy loop here would starve it.
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
 
-/// Calls `each` for everything below a directory.
+/// Calls `each` for every entry below a directory, recursively.
 pub fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -338,10 +342,10 @@ pub fn walk(dir: &Path, each: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// A command with nothing of this process's environment but the search path.
+/// Returns a command that inherits nothing from this process's environment but the search path.
 pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
-    // A program that is looked up in a search path which the command itself sets is started by a fork of this whole process;
-    // one that is named by its path is not.
+    // A program that is looked up in a search path set on the command itself is started by forking this whole process;
+    // a program given by its full path is not.
     let program = program.as_ref();
     let mut command = Command::new(find_program(program).unwrap_or_else(|| program.into()));
     command
@@ -349,12 +353,12 @@ pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("LC_ALL", "C")
         .stdin(Stdio::null());
-    // Where lines are counted, they are in every process.
+    // For coverage, every process writes a profile.
     command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
     command
 }
 
-/// Stock git without anybody's configuration.
+/// Returns a stock git command that reads no user or system configuration.
 pub fn git() -> Command {
     let mut command = clean_command("git");
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", "/nonexistent");
@@ -364,7 +368,7 @@ pub fn git() -> Command {
     command
 }
 
-/// Everything in a directory as a checkpoint would hold it, `.git` apart: what a model compares with.
+/// Returns the files in a directory as a checkpoint would hold them, without `.git`; for comparison with a model.
 pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
     let mut held = BTreeMap::new();
     walk(dir, &mut |path| {
@@ -383,8 +387,8 @@ pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
     held
 }
 
-/// Whether a program is there. What is left out without it is said; where it must be (`PITON_TEST_ALL` is set, as in CI), its
-/// absence is a failure.
+/// Returns true if a program is installed. Prints `skipped` if it is not; panics if it is not and
+/// `PITON_TEST_ALL` is set, as in CI.
 pub fn has_program(program: &str) -> bool {
     let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
@@ -399,7 +403,7 @@ fn find_program(name: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|found| found.is_file())
 }
 
-/// An [`OsString`] from bytes.
+/// Returns an [`OsString`] of these bytes.
 pub fn os(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }

@@ -1,29 +1,29 @@
-//! How much a directory takes while something is done to it: another thread looks all the time.
+//! Disk usage of a directory during an operation, sampled continuously by a second thread.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a directory came to.
+/// Size of a directory before, during and after an operation, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Before.
+    /// Size before.
     pub before: u64,
-    /// At most, meanwhile.
+    /// Largest size seen during the operation.
     pub peak: u64,
-    /// Afterwards.
+    /// Size afterwards.
     pub after: u64,
-    /// How often it was looked at.
+    /// Number of samples.
     pub looks: u64,
 }
 
 impl Space {
-    /// What it took at most besides what it took before, in thousandths of that.
+    /// Returns the peak growth in thousandths of the size before.
     pub fn extra_permille(&self) -> u64 {
         self.peak.saturating_sub(self.before) * 1000 / self.before.max(1)
     }
 }
 
-/// The length of all files below a directory, which is what the limit on the size counts.
+/// Returns the total length of all files below a directory, as the size limit counts it.
 pub fn bytes_below(dir: &Path) -> u64 {
     let mut bytes = 0;
     crate::walk(dir, &mut |path| {
@@ -33,7 +33,7 @@ pub fn bytes_below(dir: &Path) -> u64 {
     bytes
 }
 
-/// Does something, and looks at a directory meanwhile.
+/// Runs `work` and samples the size of a directory while it runs.
 pub fn measure(dir: &Path, work: impl FnOnce()) -> Space {
     let before = bytes_below(dir);
     let is_over = AtomicBool::new(false);

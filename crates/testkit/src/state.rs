@@ -1,4 +1,4 @@
-//! What a directory holds to the last bit: with permissions, empty directories and what is no file.
+//! Exact state of a directory, including permissions, empty directories and special files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,23 +8,23 @@ use std::path::Path;
 
 use crate::walk;
 
-/// What stands at one path.
+/// An entry at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A file: its permission bits, and its bytes.
+    /// A file: its permission bits and its bytes.
     File(u32, Vec<u8>),
-    /// A link and where it leads.
+    /// A symlink: its target.
     Link(Vec<u8>),
-    /// A directory and its permission bits.
+    /// A directory: its permission bits.
     Dir(u32),
     /// A socket or a FIFO.
     Special,
 }
 
-/// Everything below a directory.
+/// Every entry below a directory, by its relative path.
 pub type State = BTreeMap<Vec<u8>, Node>;
 
-/// Everything below a directory, as it is.
+/// Reads the state of a directory.
 pub fn state_of(dir: &Path) -> State {
     let mut state = State::new();
     walk(dir, &mut |path| {
@@ -45,7 +45,7 @@ pub fn state_of(dir: &Path) -> State {
     state
 }
 
-/// Where two differ, a line each.
+/// Returns the differences between two states, one line each; empty if they are equal.
 pub fn difference(now: &State, want: &State) -> String {
     let names: BTreeSet<_> = now.keys().chain(want.keys()).collect();
     let shown = |node: Option<&Node>| match node {
@@ -59,7 +59,7 @@ pub fn difference(now: &State, want: &State) -> String {
     differing.collect()
 }
 
-/// The two are the same; says where they are not.
+/// Asserts that two states are equal; panics with the differences.
 #[track_caller]
 pub fn assert_same(now: &State, want: &State, when: &str) {
     let difference = difference(now, want);

@@ -1,5 +1,6 @@
-//! Everything at once, for as long as one likes: processes that run every command that makes sense unattended, in several
-//! projects, all of them killed at random; and a model of what must be there afterwards, which stock git is asked for.
+//! Soak test: processes that run every command that makes sense unattended, in several projects at once, all of them
+//! killed at random, for any length of time; and a model of the expected state, which is compared with what stock git
+//! reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,89 +20,89 @@ mod worker;
 use model::{Payload, Project, Shared};
 use worker::Worker;
 
-/// How many processes are at work at a time, each with a project of its own.
+/// Number of processes that run at a time, each with its own project.
 pub const WORKERS: usize = 8;
 const SNAPSHOTS_MAX: usize = 12;
-/// A slow machine may go on for so long to have done each thing once.
+/// Maximum length for a slow machine to have done each thing once.
 const LENGTH_MAX: Duration = Duration::from_secs(60);
-/// The session record that all of them add to.
+/// Name of the session record that all workers add to.
 const SHARED: &str = "shared";
 
-/// What is to be run, and for how long.
+/// Parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
     /// The command under test.
     pub program: &'a Path,
-    /// How long, and then until each thing was done once.
+    /// Minimum length; the run goes on until each thing was done once.
     pub length: Duration,
-    /// How often everything is stopped and checked, besides at the end.
+    /// Interval at which everything is stopped and checked, besides at the end.
     pub check_every: Duration,
-    /// The limit on the size of the store; 0 is none.
+    /// Limit on the size of the store; 0 for none.
     pub size_mb_max: u64,
-    /// A process is killed within that time, or not at all.
+    /// Maximum time after which a process is killed, if it is killed at all.
     pub kill_within: Duration,
-    /// Another number is another run.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
-/// What one command came to.
+/// Results of one command.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
-    /// How often it came to its end.
+    /// Number of runs that completed.
     pub done: u64,
-    /// How often it was killed.
+    /// Number of runs that were killed.
     pub killed: u64,
-    /// How often it gave way to others, with the exit code for that.
+    /// Number of runs that ended with the exit code for a busy store.
     pub busy: u64,
-    /// The longest that it took, in milliseconds, from outside.
+    /// Longest run in milliseconds, measured from outside.
     pub ms_max: u128,
 }
 
-/// What it came to.
+/// Results of the whole run.
 #[derive(Debug, Default)]
 pub struct Soaked {
-    /// By command.
+    /// Results by command.
     pub commands: BTreeMap<&'static str, Tally>,
-    /// Checkpoints that were taken, those of hooks and of restores among them.
+    /// Checkpoints taken, including those of hooks and of restores.
     pub taken: u64,
-    /// Restores and undos that were seen to give what they should.
+    /// Restores and undos verified to give the expected files.
     pub restored: u64,
-    /// Checkpoints that were declined because the store was full.
+    /// Checkpoints declined because the store was full.
     pub declined: u64,
-    /// Prompts without a checkpoint, all of them on record.
+    /// Prompts without a checkpoint, all of them recorded as unprotected.
     pub missed: u64,
-    /// How often everything was stopped and checked.
+    /// Number of times that everything was stopped and checked.
     pub checks: u64,
-    /// Checkpoints that were compared byte for byte.
+    /// Checkpoints compared byte for byte.
     pub compared: u64,
-    /// Bytes that were acknowledged, not dropped by rule, and not there.
+    /// Bytes that were acknowledged and not dropped by a retention rule, but are missing.
     pub bytes_lost: u64,
-    /// The longest take, in milliseconds, as the command itself tells.
+    /// Longest take in milliseconds, as reported by the command itself.
     pub take_ms_max: u64,
-    /// The largest the store was when all stood still and it had been pruned.
+    /// Largest size of the store, measured after a prune while no worker ran.
     pub store_bytes_max: u64,
-    /// Everything below the base at the end.
+    /// Size of everything below the base at the end.
     pub disk_bytes: u64,
 }
 
 impl Soaked {
-    /// Whether each thing was done that a soak is for: checkpoints, restores and prunes that came to their end, and
-    /// processes that did not.
+    /// Returns true if the run did each thing that a soak is for: checkpoints, restores and prunes that completed, and
+    /// processes that were killed.
     pub fn has_everything(&self) -> bool {
         self.taken > 0 && self.restored > 0 && self.done("prune") > 0 && self.killed() > 0
     }
 
-    /// How often a command came to its end.
+    /// Returns the number of completed runs of a command.
     pub fn done(&self, command: &str) -> u64 {
         self.commands.get(command).map_or(0, |tally| tally.done)
     }
 
-    /// Processes that were killed.
+    /// Returns the number of processes that were killed.
     pub fn killed(&self) -> u64 {
         self.commands.values().map(|tally| tally.killed).sum()
     }
 
-    /// The command that took longest, and how many milliseconds that was.
+    /// Returns the command with the longest run, and its length in milliseconds.
     pub fn longest(&self) -> (&'static str, u128) {
         let all = self.commands.iter().map(|(name, tally)| (*name, tally.ms_max));
         all.max_by_key(|(_, ms)| *ms).unwrap_or_default()
@@ -112,23 +113,24 @@ struct Soak<'a> {
     sandbox: &'a Sandbox,
     plan: &'a Plan<'a>,
     began: Instant,
-    /// Workers hold it shared while one of their processes runs; whoever checks holds it alone.
+    /// Held shared by a worker while one of its processes runs, and exclusively during a check.
     pause: RwLock<()>,
     projects: Vec<Mutex<Project>>,
     shared: Mutex<Shared>,
     payloads: Vec<Vec<Payload>>,
     soaked: Mutex<Soaked>,
-    /// Whether somebody found something wrong: then everybody stops.
+    /// True once something is wrong: then all workers stop.
     failed: AtomicBool,
 }
 
-/// Somebody who panicked is told of; what the others know stays true.
+/// Locks a mutex, even if it is poisoned: the panic is reported elsewhere, and the data of the other workers is still
+/// valid.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Plan<'_> {
-    /// Runs it in a sandbox. Panics where something is not as it must be.
+    /// Runs the soak in a sandbox. Panics on any deviation from the model.
     pub fn run(&self, sandbox: &Sandbox) -> Soaked {
         let project = |n| {
             let dir = sandbox.other_project(&format!("soak-{n}"));
@@ -189,7 +191,7 @@ impl Soak<'_> {
         command
     }
 
-    /// Runs a command that must succeed, when nobody else is at work.
+    /// Runs a command while no worker runs. Panics if it fails.
     fn ask(&self, dir: &Path, args: &[&str]) -> Value {
         let output = self.command(dir).args(args).output().expect("the program runs");
         assert!(output.status.success(), "{args:?}: {output:?}");
@@ -203,7 +205,7 @@ impl Soak<'_> {
         *lock(&self.shared) = Shared::default();
     }
 
-    /// Stops everything, and compares what stock git finds with the model.
+    /// Stops all workers and compares what stock git reads with the model.
     fn check(&self) {
         let _alone = self.pause.write().unwrap_or_else(PoisonError::into_inner);
         if self.has_failed() {
@@ -220,7 +222,7 @@ impl Soak<'_> {
         for project in &self.projects {
             self.check_project(&mut lock(project));
         }
-        // A safety checkpoint may pass the limit; whoever takes or prunes next makes up for it.
+        // A safety checkpoint may exceed the limit; the next take or prune compensates.
         self.ask(&root, &["prune", "--json"]);
         let mut soaked = lock(&self.soaked);
         soaked.store_bytes_max = soaked.store_bytes_max.max(bytes_below(&self.sandbox.store()));
@@ -239,7 +241,7 @@ impl Soak<'_> {
         assert_eq!(soaked.bytes_lost, 0, "{}", project.dir.display());
     }
 
-    /// Everybody has gone: one prune leaves nothing behind that a killed process left.
+    /// Checks, after all workers have ended, that one prune removes everything that killed processes left behind.
     fn finish(&self) {
         let root = self.sandbox.root();
         let report = self.ask(&root, &["verify", "--read-data", "--json"]);
@@ -247,8 +249,8 @@ impl Soak<'_> {
         self.ask(&root, &["prune", "--json"]);
         wait_for_maintenance(&root);
         let mut left = self.sandbox.temporary_files();
-        // Notes on sessions are written without a lock: nobody can tell before they are old that nobody is at it. What a
-        // repair put aside stays as it is.
+        // Session notes are written without a lock: they must be old before they are known to be unused. Files that a
+        // repair moved away are kept.
         let stays = ["turns", "notices", "repairs"].map(|dir| self.sandbox.store().join(dir));
         left.retain(|path| !stays.iter().any(|dir| path.starts_with(dir)));
         assert_eq!(left, [] as [&Path; 0], "temporary files are left");

@@ -1,4 +1,4 @@
-//! What must be there: the checkpoints of each project with what they hold, and the session records.
+//! Model of the expected state: the checkpoints of each project with their content, and the session records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::SNAPSHOTS_MAX;
 use crate::{Held, files_in};
 
-/// What a restore that was killed leaves in a project until it is finished or taken back.
+/// Name prefix of the files that a killed restore leaves in a project until it is finished or undone.
 const LEFT_OVER: &[u8] = b".piton-restore-";
 
-/// Paths, each with a hash of what is there and how many bytes that is.
+/// Paths, each with a hash of its content and its size in bytes.
 pub(super) type Files = BTreeMap<Vec<u8>, (u64, u64)>;
 
 fn files_of(held: BTreeMap<Vec<u8>, Held>) -> Files {
@@ -28,14 +28,14 @@ fn is_left_over(path: &[u8]) -> bool {
     path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(LEFT_OVER))
 }
 
-/// The paths at which they differ.
+/// Returns the paths at which the two differ, for a message.
 pub(super) fn difference(found: &Files, wanted: &Files) -> String {
     let names: BTreeSet<_> = found.keys().chain(wanted.keys()).collect();
     let differing = names.into_iter().filter(|path| found.get(*path) != wanted.get(*path));
     differing.map(|path| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>().join(", ")
 }
 
-/// `now`, with what `then` had at these paths; all of it, if there are none.
+/// Returns `now` with the content of `then` at these paths; all of `then` if no paths are given.
 pub(super) fn brought_back(now: &Files, then: &Files, paths: &[Vec<u8>]) -> Files {
     if paths.is_empty() {
         return then.clone();
@@ -50,14 +50,14 @@ pub(super) fn brought_back(now: &Files, then: &Files, paths: &[Vec<u8>]) -> File
     files
 }
 
-/// What a safety checkpoint was taken before.
+/// The restore or undo that a safety checkpoint precedes.
 #[derive(Debug, Clone)]
 pub(super) struct Before {
     pub(super) is_undo: bool,
     pub(super) paths: Vec<Vec<u8>>,
 }
 
-/// One checkpoint that must be there.
+/// One checkpoint that must exist.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) id: String,
@@ -65,19 +65,19 @@ pub(super) struct Known {
     pub(super) before: Option<Before>,
 }
 
-/// One project, as whoever works in it knows it. Nobody else changes its files: every checkpoint that a command makes holds
-/// what was there when it began, also one that was killed and could not say so.
+/// One project, as its worker knows it. Nothing else changes its files: every checkpoint that a command takes holds the
+/// files as they were when the command began, even if the command was killed before it could report the checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Project {
     pub(super) dir: PathBuf,
-    /// The oldest first.
+    /// Oldest first.
     pub(super) known: Vec<Known>,
-    /// Whether checkpoints may go because the store is too large.
+    /// True if checkpoints may be dropped because the store is too large.
     pub(super) has_size_limit: bool,
 }
 
 impl Project {
-    /// Its files as they are.
+    /// Reads the files of the project as they are.
     pub(super) fn files(&self) -> Files {
         let mut files = files_of(files_in(&self.dir));
         files.retain(|path, _| !is_left_over(path));
@@ -88,8 +88,8 @@ impl Project {
         files_in(&self.dir).keys().any(|path| is_left_over(path))
     }
 
-    /// Takes over the list as it is after one command: at most one checkpoint is new, and only the oldest are gone, by a
-    /// rule. Whether there is a new one.
+    /// Updates the model from the list after one command: at most one checkpoint is new, and only the oldest are gone,
+    /// by a retention rule. Returns true if there is a new one.
     pub(super) fn agree(&mut self, list: &Value, began_with: &Files, before: Option<&Before>) -> bool {
         let list: Vec<_> = list.as_array().expect("a list").iter().rev().collect();
         let id = |one: &Value| one["id"].as_str().expect("an id").to_owned();
@@ -112,7 +112,7 @@ impl Project {
         !new.is_empty()
     }
 
-    /// Takes over the ids as they are after a purge of this path, which may have been killed before or after it did it.
+    /// Updates the ids after a purge of this path, which may have been killed before or after it took effect.
     pub(super) fn agree_after_purge(&mut self, list: &Value, path: &[u8]) {
         let list = list.as_array().expect("a list").iter().map(|one| one["id"].as_str().expect("an id"));
         for (known, id) in self.known.iter_mut().rev().zip(list) {
@@ -123,7 +123,7 @@ impl Project {
         }
     }
 
-    /// Bytes of what it must hold and a checkpoint does not, by what stock git found in it.
+    /// Returns the number of bytes that a checkpoint must hold but does not, given what stock git found in it.
     pub(super) fn lost(known: &Known, found: BTreeMap<Vec<u8>, Held>) -> u64 {
         let found = files_of(found);
         let lost = known.files.iter().filter(|(path, held)| found.get(*path) != Some(held));
@@ -136,14 +136,14 @@ impl Project {
 /// The record that all workers add to.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Steps that were acknowledged.
+    /// Acknowledged steps.
     pub(super) certain: BTreeSet<String>,
-    /// Steps that may be there: their process was killed.
+    /// Steps that may exist: their process was killed.
     pub(super) possible: BTreeSet<String>,
 }
 
 impl Shared {
-    /// Every step that was acknowledged is there, and each once.
+    /// Asserts that every acknowledged step exists, and each step once.
     pub(super) fn check(&self, record: &Value) {
         let steps: Vec<_> = record["progress"].as_array().into_iter().flatten().collect();
         let steps: Vec<_> = steps.iter().map(|one| one["step"].as_str().expect("a step").to_owned()).collect();
@@ -155,18 +155,18 @@ impl Shared {
     }
 }
 
-/// What an agent sends, as it was captured.
+/// A hook payload captured from an agent.
 pub(super) struct Payload {
-    /// What the agent is called on the command line.
+    /// Name of the agent on the command line.
     pub(super) agent: String,
     pub(super) event: String,
     text: String,
-    /// The name of the session in it.
+    /// Session name in the payload.
     session: Option<String>,
 }
 
 impl Payload {
-    /// Every agent's payloads, each in their order.
+    /// Returns the payloads of each agent, in their order.
     pub(super) fn captured() -> Vec<Vec<Self>> {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-cli/tests/it/data/hooks");
         let sorted = |dir: &Path| {
@@ -187,7 +187,7 @@ impl Payload {
         sorted(&dir).iter().map(of_agent).collect()
     }
 
-    /// What is sent about this directory, in a session of its own.
+    /// Returns the payload for this directory, home and session.
     pub(super) fn about(&self, dir: &Path, home: &Path, session: &str) -> String {
         let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
         let text = self.text.replace("/home/u/p", &path(dir)).replace("/home/u", &path(home));
@@ -195,7 +195,7 @@ impl Payload {
     }
 }
 
-/// The name of the session, wherever the agent says it.
+/// Returns the session name, under any of the keys that agents use.
 fn session_in(value: &Value) -> Option<String> {
     const KEYS: [&str; 4] = ["session_id", "sessionId", "sessionID", "conversation_id"];
     let own = KEYS.iter().find_map(|key| value.get(*key)?.as_str());

@@ -1,4 +1,4 @@
-//! One of those at work: it changes the files of its project, and runs one process after the other.
+//! One worker: changes the files of its project and runs one process after another.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use super::model::{Before, Files, Project, brought_back, difference};
 use super::{SHARED, SNAPSHOTS_MAX, Soak, lock};
 use crate::Dice;
 
-/// How many files a project has, at most.
+/// Maximum number of files in a project.
 const FILES: usize = 24;
-/// How large one of them is, at most.
+/// Maximum size of a file.
 const BYTES_MAX: usize = 24_000;
-/// How many session records a worker has for itself, at most.
+/// Maximum number of session records that a worker owns.
 const RECORDS: usize = 3;
 
 const DONE: i32 = 0;
@@ -27,36 +27,36 @@ const PARTLY: i32 = 3;
 const NOT_FOUND: i32 = 4;
 const BUSY: i32 = 5;
 
-/// How a process ended: with a code and what it said, or killed.
+/// Result of a process: its exit code and its JSON answer, or `None` if it was killed.
 type Ended = Option<(i32, Value)>;
 
 pub(super) struct Worker<'a> {
     soak: &'a Soak<'a>,
     number: usize,
     dice: Dice,
-    /// Its own session records, by name, with the number that was written last.
+    /// Its own session records: name and the number written last.
     records: BTreeMap<String, u64>,
-    /// The agent that it plays: whose payloads, how many were sent, and in which session.
+    /// The simulated agent: index of its payloads, number of payloads sent, and session.
     agent: (usize, usize, String),
     count: u64,
 }
 
-/// Starts a command, and sends it what it reads from its stdin.
+/// Starts a command and writes `sent` to its stdin.
 fn start(mut command: Command, args: &[&str], sent: &[u8]) -> Child {
     let mut child = command.args(args).stdin(Stdio::piped()).spawn().expect("the program starts");
-    // Not everybody reads what it is sent to its end.
+    // A command may exit without reading all of its stdin.
     let _ = child.stdin.take().expect("a pipe").write_all(sent);
     child
 }
 
-/// Its exit code, unless it was killed, its answer, and what it said besides.
+/// Returns the exit code (`None` if the process was killed), stdout and stderr.
 fn wait(child: Child) -> (Option<i32>, String, String) {
     let output = child.wait_with_output().expect("the process ends");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 pub(super) fn sent(command: Command, args: &[&str], sent: &[u8]) -> (Option<i32>, String, String) {
     wait(start(command, args, sent))
 }
@@ -94,7 +94,8 @@ impl<'a> Worker<'a> {
         self.count
     }
 
-    /// Runs a command to its end, or kills it.
+    /// Runs a command until it exits or, one time in 3, kills it. Panics on an exit code that is neither busy nor in
+    /// `allowed`.
     fn run(&mut self, dir: &Path, args: &[&str], given: &[u8], allowed: &[i32]) -> Ended {
         let began = Instant::now();
         let mut child = start(self.soak.command(dir), args, given);
@@ -126,8 +127,8 @@ impl<'a> Worker<'a> {
         Some((code, serde_json::from_str(&answer).unwrap_or(Value::Null)))
     }
 
-    /// Asks for the list, and compares it with what must be there. `began_with` is what the files were when the command
-    /// began that ran last.
+    /// Updates the model from `list` and asserts that nothing is missing. `began_with` is the state of the files when
+    /// the last command began. Returns true if there is a new checkpoint.
     fn agree(&mut self, project: &mut Project, began_with: &Files, before: Option<&Before>) -> bool {
         let is_new = project.agree(&self.list(&project.dir), began_with, before);
         lock(&self.soak.soaked).taken += u64::from(is_new);
@@ -141,7 +142,7 @@ impl<'a> Worker<'a> {
             let done = self.ended(&args, sent(self.soak.command(dir), &args, b""), began, &[DONE, NOT_FOUND]);
             match done {
                 Some((DONE, list)) => return list,
-                // There is no store yet.
+                // The store does not exist yet.
                 Some((NOT_FOUND, _)) => return json!([]),
                 _ => {}
             }
@@ -152,7 +153,7 @@ impl<'a> Worker<'a> {
         let mut project = self.project();
         change(&project.dir, &mut self.dice);
         let args = ["take", "--json"];
-        // Two at once now and then: one of them has nothing to do.
+        // Sometimes two takes at once: one of them finds nothing to do.
         let second = (self.dice.roll(8) == 0).then(|| start(self.soak.command(&project.dir), &args, b""));
         let began = Instant::now();
         let files = project.files();
@@ -181,7 +182,8 @@ impl<'a> Worker<'a> {
         assert!(!is_kept, "{}: {} are kept after {report}", project.dir.display(), project.known.len());
     }
 
-    /// Sends the next event of an agent. The first prompt of a session gets a checkpoint; if not, that is on record.
+    /// Sends the next event of an agent. The first prompt of a session gets a checkpoint, or else is recorded as
+    /// unprotected.
     fn play_agent(&mut self) {
         let soak = self.soak;
         let mut project = self.project();
@@ -241,23 +243,23 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Restores by this command. One that is killed is finished or taken back.
+    /// Restores with this command. A killed restore is continued or aborted.
     fn go_back(&mut self, project: &mut Project, args: &[&str], target: &Files, before: &Before) {
         let dir = project.dir.clone();
         let had = project.files();
         let wanted = brought_back(&had, target, &before.paths);
-        // Without a limit nothing that the list shows can go; with one the target may be gone by now.
+        // Without a size limit no checkpoint in the list can be dropped; with one, the target may already be gone.
         let allowed: &[i32] = if project.has_size_limit { &[DONE, NOT_FOUND] } else { &[DONE] };
         let mut ended = self.run(&dir, args, b"", allowed);
         self.agree(project, &had, Some(before));
-        // What the files may be when it is done.
+        // Possible states of the files when the restore is complete.
         let mut goals = vec![&wanted];
         let was_killed = ended.is_none();
         while was_killed && ended.as_ref().is_none_or(|(code, _)| *code == BUSY) {
             let now = project.files();
             let is_either = |(path, held): (&Vec<u8>, _)| [&had, &wanted].iter().any(|one| one.get(path) == Some(held));
             assert!(now.iter().all(is_either), "a file that is neither: {}", difference(&now, &wanted));
-            // A take in between holds what there is, and drops nothing that the restore needs.
+            // A take in between holds the files as they are and drops nothing that the restore needs.
             if self.dice.roll(4) == 0 {
                 self.run(&dir, &["take", "--json"], b"", &[DONE]);
                 self.agree(project, &now, None);
@@ -265,7 +267,7 @@ impl<'a> Worker<'a> {
             let end = self.dice.pick(&["--continue", "--abort"]);
             match end {
                 "--abort" => goals = vec![&had],
-                // It may go on with an abort that was killed.
+                // `--continue` may resume an abort that was killed.
                 _ if goals != [&wanted] => goals = vec![&had, &wanted],
                 _ => {}
             }
@@ -277,15 +279,15 @@ impl<'a> Worker<'a> {
             assert!(goals.contains(&&now), "{args:?} in {}: {}", dir.display(), difference(&now, goals[0]));
             lock(&self.soak.soaked).restored += 1;
         } else {
-            // It had not begun, or was over.
+            // The restore had not begun, or was complete.
             assert!(now == had || now == wanted, "{args:?} in {}: {}", dir.display(), difference(&now, &wanted));
         }
     }
 
-    /// Takes a path out of all checkpoints.
+    /// Purges a path from all checkpoints.
     fn purge(&mut self) {
         let mut project = self.project();
-        // A path that nobody writes to again: a restore leaves what was purged and is there all the same.
+        // The path is never written again: a restore leaves a purged path alone if it exists.
         let (dir, path) = (project.dir.clone(), format!("secret-{}", self.number()));
         fs::write(dir.join(&path), &path).expect("a file");
         let files = project.files();
@@ -302,25 +304,25 @@ impl<'a> Worker<'a> {
         assert!(done.is_none_or(|(code, _)| code == BUSY || !still_has), "{path} is still there");
     }
 
-    /// Looks at a project, mostly of another worker, or at everything.
+    /// Runs a read-only command on a project, usually that of another worker, or on everything.
     fn look(&mut self) {
         let other = self.dice.roll(self.soak.projects.len());
         let dir = self.soak.sandbox.root().join(format!("soak-{other}"));
         let number = (1 + self.dice.roll(SNAPSHOTS_MAX)).to_string();
-        // Whoever works there may be at anything: what is asked for may not be there any more, or not yet.
+        // The worker there may be doing anything: the requested checkpoint may not exist yet, or no longer.
         let (args, allowed): (&[&str], &[i32]) = match self.dice.roll(12) {
             0 => (&["rollback", "--json"], &[DONE, NOT_FOUND]),
             1 => (&["show", &number, "--json"], &[DONE, NOT_FOUND]),
             2 => (&["diff", &number, "--json"], &[DONE, NOT_FOUND]),
             3 => (&["diff", &number, "1", "--json"], &[DONE, NOT_FOUND]),
-            // A restore may have been cut short there.
+            // A restore may be unfinished there.
             4 => (&["restore", &number, "--dry-run", "--json"], &[DONE, 2, NOT_FOUND]),
             5 => (&["status", "--json"], &[DONE]),
             6 => (&["verify", "--json"], &[DONE, NOT_FOUND]),
             7 => (&["verify", "--read-data-subset", "30%", "--json"], &[DONE, NOT_FOUND]),
             8 => (&["prune", "--dry-run", "--json"], &[DONE]),
             9 => (&["config", "get", "max_snapshots", "--json"], &[DONE]),
-            // No agent is hooked up, and it says so.
+            // No agent is hooked up, which `doctor` reports with exit code 1.
             10 => (&["doctor", "--json"], &[DONE, 1]),
             _ => (&["session", "gc", "--json"], &[DONE]),
         };
@@ -330,7 +332,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Keeps the store small and whole.
+    /// Runs maintenance commands on the store.
     fn keep_house(&mut self) {
         let root = self.soak.sandbox.root();
         if !self.soak.sandbox.store().join("HEAD").exists() {
@@ -347,7 +349,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A project that comes and goes: a prune drops what was taken of it.
+    /// Takes a checkpoint of a short-lived project, whose checkpoints a later prune drops.
     fn pass_by(&mut self) {
         let dir = self.soak.sandbox.other_project(&format!("passing-{}", self.number));
         fs::write(dir.join("file"), self.dice.noise(BYTES_MAX)).expect("a file");
@@ -355,14 +357,14 @@ impl<'a> Worker<'a> {
         fs::remove_dir_all(dir).expect("a directory of ours");
     }
 
-    /// Writes, changes, reads or removes a session record.
+    /// Writes, updates, reads or removes a session record.
     fn note(&mut self) {
         let root: PathBuf = self.soak.sandbox.root();
         let number = self.number();
         if self.dice.roll(3) == 0 {
             let step = format!("{}-{number}", self.number);
             let given = json!({"progress": [{"step": step}]}).to_string();
-            // A check begins the record anew, and never at the same time as this.
+            // A check resets the record, but never while this command runs.
             let done = self.run(&root, &["session", "update", SHARED, "--json"], given.as_bytes(), &[DONE]);
             let mut shared = lock(&self.soak.shared);
             let steps = if matches!(done, Some((DONE, _))) { &mut shared.certain } else { &mut shared.possible };
@@ -405,13 +407,13 @@ impl Drop for Worker<'_> {
     }
 }
 
-/// Every command that is run, by the name under which it is counted.
+/// Every command that is run, under the name by which it is counted.
 const NAMES: [&str; 17] = [
     "take", "hook", "restore", "undo", "redo", "purge", "rollback", "show", "diff", "status", "verify", "prune",
     "config", "doctor", "session", "repair", "maintain",
 ];
 
-/// What agents call the moment when their user has said something.
+/// Returns true for an event that an agent sends when its user submits a prompt.
 fn is_prompt(event: &str) -> bool {
     let names = ["UserPromptSubmit", "BeforeAgent", "userPromptSubmitted", "pre_llm_call", "chat.message"];
     names.contains(&event) || event == "beforeSubmitPrompt"
@@ -421,7 +423,8 @@ fn a_path(dice: &mut Dice) -> String {
     format!("d{}/f{}", dice.roll(4), dice.roll(FILES / 4))
 }
 
-/// Changes some files of a project: text that grows and changes in lines, noise, links, directories that come and go.
+/// Changes some files of a project: text that grows and changes by lines, random bytes, symlinks, directories that
+/// appear and disappear.
 fn change(dir: &Path, dice: &mut Dice) {
     for _ in 0..1 + dice.roll(4) {
         let name = dir.join(a_path(dice));
@@ -444,11 +447,11 @@ fn change(dir: &Path, dice: &mut Dice) {
             }
         }
     }
-    // Never empty, and never the same as before.
+    // Never empty, and different each time.
     fs::write(dir.join("count"), dice.roll(usize::MAX >> 33).to_string()).expect("a file");
 }
 
-/// Writes a file; a link gives way to it, so that nothing is written through it.
+/// Writes a file; replaces a symlink instead of writing through it.
 fn write(path: &Path, bytes: &[u8]) {
     if path.is_symlink() {
         fs::remove_file(path).expect("a link");
