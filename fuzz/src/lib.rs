@@ -1,12 +1,12 @@
-//! What all targets share: a limit on memory, and that a panic which piton catches stays caught.
+//! Code shared by all targets: a memory limit, and a panic hook that lets piton catch the panics it handles.
 //!
-//! What is called and what must hold is with the code that it is about: `piton::fuzz` and `piton_cli::fuzz`.
+//! The fuzzed functions and their assertions are beside the code under test: `piton::fuzz` and `piton_cli::fuzz`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What inputs of some kilobytes may come to. Without a limit of our own, room that is asked for and never used would not
-/// be seen.
+/// Maximum number of bytes allocated for inputs of some kilobytes. Without this limit, memory that is allocated but
+/// never used would go unnoticed.
 const BYTES_MAX: usize = 256 << 20;
 
 struct Limited;
@@ -15,7 +15,7 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 fn grow(by: usize) {
     if BYTES.fetch_add(by, Ordering::Relaxed).saturating_add(by) > BYTES_MAX {
-        // Nothing here may ask for memory; the fuzzer keeps the input of a process that ends so.
+        // Nothing here may allocate, so the process aborts; the fuzzer keeps the input.
         std::process::abort();
     }
 }
@@ -24,7 +24,7 @@ fn shrink(by: usize) {
     BYTES.fetch_sub(by, Ordering::Relaxed);
 }
 
-// Safety: everything is passed on to the system's allocator as it came.
+// Safety: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Limited {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
@@ -51,13 +51,13 @@ unsafe impl GlobalAlloc for Limited {
 #[global_allocator]
 static ALLOCATOR: Limited = Limited;
 
-/// Takes the place of the hook that ends the process at every panic: piton catches those of the library that parses shell
-/// commands. One that nobody catches ends the process all the same.
+/// Replaces the hook that aborts the process on every panic: piton catches panics of the library that parses shell
+/// commands. An uncaught panic still ends the process.
 pub fn let_panics_be_caught() {
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
 }
 
-/// A target: the crate that it is in, and its name there.
+/// Defines a target: the crate that contains the function, and the name of the function there.
 #[macro_export]
 macro_rules! target {
     ($in:ident, $name:literal) => {
