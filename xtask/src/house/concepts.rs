@@ -1,9 +1,9 @@
-//! Concepts: how many files one has to open to change the stat cache, an agent or a setting; JSON built by hand.
+//! Concepts: the number of files to open for a change to the stat cache, an agent or a setting; JSON built by hand.
 
 use super::Row;
 use super::source::Source;
 
-/// Files that hold one of some words in their code.
+/// Returns the number of files whose code contains one of the words.
 fn files_with(sources: &[Source], words: &[&str]) -> usize {
     let has_word = |source: &&Source| {
         let code = source.text.lines().filter(|line| !line.trim_start().starts_with("//"));

@@ -1,4 +1,4 @@
-//! The module graph of a crate, by the paths that its sources name, and the cycles in it.
+//! The module graph of a crate, built from the paths that its sources name, and its cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,8 +39,9 @@ impl<'ast> Visit<'ast> for Paths {
 
 type Graph<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// Returns, for each file of a crate, the files whose modules it names with `crate::`, `super::` or `self::`. A file that
-/// names its own parent or child module only passes through it: re-exports of a `mod.rs` are no dependency of its parts.
+/// Returns, for each file of a crate, the files whose modules it names with `crate::`, `super::` or `self::`. Edges
+/// between a module and its own parent or child are left out: the re-exports of a `mod.rs` do not make it depend on its
+/// parts.
 fn graph<'a>(sources: &'a [Source], package: &str) -> Graph<'a> {
     let own: Vec<_> = sources.iter().filter(|source| source.package == package && source.path != "lib").collect();
     let mut graph = Graph::new();
@@ -55,7 +56,7 @@ fn graph<'a>(sources: &'a [Source], package: &str) -> Graph<'a> {
     graph
 }
 
-/// Returns whether one module contains the other.
+/// Returns true if one module contains the other.
 fn is_related(one: &[&str], other: &[&str]) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask house`: measures how hard the sources are to enter, beside their state at an older revision.
+//! `cargo xtask house`: measures how hard the sources are to read, beside their state at an older revision.
 //!
-//! The numbers are those that a reviewer would count: prose that opens with an interrogative, words of the house dialect,
-//! methods per type, cycles between modules, files that one concept is spread over, JSON written by hand, sizes.
-//! Tests are left out of all counts but the lines of `tests`.
+//! The numbers are those that a reviewer would count: doc comments that open with an interrogative, words of the house
+//! dialect, methods per type, cycles between modules, files that one concept is spread over, JSON written by hand,
+//! sizes. Tests are left out of all counts except the lines of `tests`.
 
 mod concepts;
 mod graph;
@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use self::source::Source;
 use crate::args::workspace_root;
 
-/// The revision that a table compares with if the caller names none: the last one before the sources were reviewed.
+/// Default revision to compare with: the last one before the sources were reviewed.
 const BASELINE: &str = "d79d49d";
 /// The crates that are measured.
 const CRATES: [&str; 2] = ["piton", "piton-cli"];
@@ -37,7 +37,8 @@ impl Row {
     }
 }
 
-/// Prints the table. `--against REV` names another revision, `--cycles`, `--dialect` and `--openings` list the places.
+/// Prints the table. `--against REV` names another revision; `--cycles`, `--dialect`, `--openings` and `--names` list
+/// the places.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let mut against = BASELINE.to_owned();
     let mut lists = Vec::new();
@@ -86,7 +87,7 @@ fn measure(root: &Path, sources: &[Source]) -> Vec<Row> {
     rows
 }
 
-/// The same numbers for another revision, read from git without touching the working tree.
+/// Measures another revision, read from git without touching the working tree.
 fn measure_revision(root: &Path, revision: &str) -> Result<Vec<Row>> {
     let temp = temp_dir(root)?;
     let mut archive = Command::new("git")

@@ -1,15 +1,15 @@
-//! Comments: how doc comments open, and words that stand for a term of the field.
+//! Comments: openings of doc comments, and words used in place of a standard term.
 
 use super::Row;
 use super::source::Source;
 
-/// A doc comment that opens with one of these names a question, not a thing.
+/// Words that open a doc comment with a question instead of a thing.
 const INTERROGATIVES: [&str; 7] = ["What", "Whether", "How", "Where", "Which", "Who", "Why"];
 /// Words and phrases of a house dialect.
 const DIALECT: [&str; 9] =
     ["whoever", "nobody", "somebody", "anew", "mend", "mends", "goes by", "came of", "told to stop"];
 
-/// The first line of a doc comment, and where it is.
+/// The first line of a doc comment and its position.
 struct Opening<'a> {
     source: &'a Source,
     line: usize,
@@ -62,7 +62,7 @@ fn place(source: &Source, line: usize, text: &str) -> String {
     format!("crates/{}/src/{}.rs:{line}: {}", source.package, source.path, text.trim())
 }
 
-/// Returns whether `words` stands in `line`, not as a part of a longer word.
+/// Returns true if `line` contains `words` as whole words.
 fn contains_word(line: &str, words: &str) -> bool {
     line.match_indices(words).any(|(at, _)| {
         let (before, after) = (&line[..at], &line[at + words.len()..]);

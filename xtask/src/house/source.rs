@@ -1,4 +1,4 @@
-//! The sources that are measured: every `.rs` file below `src`, parsed, without its tests.
+//! The measured sources: every `.rs` file below `src`, parsed, without its tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use super::Row;
 /// One file of a crate.
 pub(super) struct Source {
     pub(super) package: String,
-    /// Below `src`, without the extension: `store/gc/mod`.
+    /// Path below `src`, without the extension: `store/gc/mod`.
     pub(super) path: String,
     pub(super) text: String,
-    /// Parsed, without items that exist in tests only.
+    /// Parsed items, without those compiled in tests only.
     pub(super) items: Vec<Item>,
 }
 
 impl Source {
-    /// Returns the module that the file defines, from the crate's root: `["store", "gc"]`.
+    /// Returns the path of the module that the file defines, from the crate's root: `["store", "gc"]`.
     pub(super) fn module(&self) -> Vec<&str> {
         let parts = self.path.split('/');
         let mut parts: Vec<_> = parts.filter(|part| !["mod", "lib", "main"].contains(part)).collect();
@@ -27,7 +27,7 @@ impl Source {
         parts
     }
 
-    /// Returns how many lines the file has up to its tests.
+    /// Returns the number of lines of the file, up to its tests.
     fn lines(&self) -> usize {
         self.text.lines().count()
     }
@@ -74,7 +74,7 @@ pub(super) fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the attributes of an item; none for kinds that cannot have any.
+/// Returns the attributes of an item; empty for the kinds of items not listed here.
 pub(super) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -91,7 +91,7 @@ pub(super) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Returns whether an item is compiled in tests only.
+/// Returns true if an item is compiled in tests only.
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -102,7 +102,7 @@ fn is_test(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns lines per crate, of tests and documents, and the median and the longest source file.
+/// Returns the lines per crate, of tests and of documents, and the median and longest source file.
 pub(super) fn sizes(root: &Path, sources: &[Source], packages: &[&str]) -> Vec<Row> {
     let mut rows = Vec::new();
     for package in packages {
@@ -125,7 +125,7 @@ pub(super) fn sizes(root: &Path, sources: &[Source], packages: &[&str]) -> Vec<R
     rows
 }
 
-/// Returns the words of README and of everything below `docs`.
+/// Returns the number of words in README and in all documents below `docs`.
 fn document_words(root: &Path) -> usize {
     let mut words = 0;
     let mut open = vec![root.join("docs"), root.join("README.md")];

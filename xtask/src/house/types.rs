@@ -1,4 +1,4 @@
-//! Types: how many methods each has and over how many files, and names that occur twice in a crate.
+//! Types: methods per type and the number of files they are in, and names that occur twice in a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use syn::{ImplItem, Item, Type};
 use super::Row;
 use super::source::Source;
 
-/// Methods of one type, outside of trait implementations.
+/// Methods of one type outside of trait implementations.
 #[derive(Default)]
 struct Methods<'a> {
     count: usize,
@@ -29,7 +29,7 @@ fn methods(sources: &[Source]) -> BTreeMap<(&str, String), Methods<'_>> {
     types
 }
 
-/// Returns the type names that are defined in more than one place of a crate, with the files.
+/// Returns the type names that are defined in more than one place of a crate, with their files.
 pub(super) fn repeated_names(sources: &[Source]) -> Vec<String> {
     let mut names: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
     for source in sources {
