@@ -1,4 +1,4 @@
-//! What is asked of a disk after a cut: is everything there that must be, and does the work go on?
+//! Checks of a disk after a cut: everything that must exist does, and further work succeeds.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write as _};
@@ -11,16 +11,16 @@ use super::model::{Demand, Files, History, difference, files_in};
 use super::work::{Piton, SNAPSHOTS_MAX, held, ids_in, said};
 use crate::measure;
 
-/// What was found on one disk.
+/// Findings on one disk.
 #[derive(Default)]
 pub(super) struct Verdict {
-    /// Checkpoints that were reported as taken and are not there, or not with what they held.
+    /// Checkpoints that were reported as taken and are missing, or have other content.
     pub(super) lost: Vec<String>,
-    /// The store is not whole, or a command does not work.
+    /// Descriptions of damage to the store, and of commands that fail.
     pub(super) broken: Vec<String>,
-    /// Files of the user's are not as they must be.
+    /// Deviations of the user's files.
     pub(super) wrong: Vec<String>,
-    /// Restores that were cut short and then finished, or taken back.
+    /// Interrupted restores that were then completed, and that were aborted (`taken_back`).
     pub(super) finished: u64,
     pub(super) taken_back: u64,
 }
@@ -39,28 +39,28 @@ impl Verdict {
 pub(super) struct Check<'a> {
     pub(super) piton: &'a Piton,
     pub(super) history: &'a History,
-    /// How long the log was at the cut.
+    /// Length of the log at the cut.
     pub(super) log_bytes: u64,
     pub(super) dice: &'a mut Dice,
     pub(super) verdict: Verdict,
 }
 
 impl Check<'_> {
-    /// Looks at everything, then goes on as a user would.
+    /// Checks everything, then goes on working as a user would.
     pub(super) fn run(mut self) -> Result<Verdict> {
         let history = self.history;
         let demands = history.demands(self.log_bytes);
-        // Before the first checkpoint was reported there may be half a store: the next take makes the rest.
+        // Until the first checkpoint is reported, the store may be incomplete: the next take creates the rest.
         let is_made = demands.iter().any(|demand| !demand.must_have.is_empty());
         if is_made {
             self.ask_git("after the cut")?;
-            // Before any command changes something: going on with a restore may drop what is above the limit.
+            // Compared before any command changes something: continuing a restore may drop checkpoints above the limit.
             self.compare_contents(&demands)?;
             self.command("plain", &["status"])?;
         }
         for demand in &demands {
             self.look_at_files(demand)?;
-            // The user may be about to remove it: then it is there, or no longer.
+            // If the user was about to remove the directory, it may or may not exist.
             let is_there = demand.after.files.is_some() || self.piton.root.join(demand.before.name).exists();
             if is_made && demand.before.files.is_some() && is_there {
                 self.look_at_list(demand)?;
@@ -88,7 +88,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Runs a command that must work.
+    /// Runs a command that must succeed.
     fn command(&mut self, project: &str, args: &[&str]) -> Result<Option<Output>> {
         let output = self.piton.run(project, args, &[])?;
         if output.status.success() {
@@ -108,7 +108,7 @@ impl Check<'_> {
         })
     }
 
-    /// The user's files: nobody but a restore may have touched them.
+    /// Checks the user's files: only a restore may have changed them.
     fn look_at_files(&mut self, demand: &Demand<'_>) -> Result<()> {
         let project = demand.before.name;
         if !demand.is_known || demand.in_restore {
@@ -141,7 +141,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Goes on with a restore that was cut short, or back.
+    /// Continues or aborts an interrupted restore.
     fn end_restore(&mut self, demand: &Demand<'_>) -> Result<()> {
         let goes_on = self.dice.roll(2) == 0;
         let (flag, want) =
@@ -159,7 +159,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads every file of every checkpoint that must be there, with stock git.
+    /// Reads every file of every checkpoint that must exist, with stock git, and compares it.
     fn compare_contents(&mut self, demands: &[Demand<'_>]) -> Result<()> {
         let ids = demands.iter().flat_map(|demand| demand.must_have.iter());
         let wanted: Vec<_> = ids.flat_map(|id| held(&self.history.contents, id)).collect();
@@ -187,13 +187,13 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The next take works, and a checkpoint from before the cut comes back.
+    /// Checks that the next take succeeds and that a checkpoint from before the cut can be restored.
     fn go_on(&mut self, demand: &Demand<'_>) -> Result<()> {
         let project = demand.before.name;
         if self.command(project, &["take", "-m", "after the cut"])?.is_none() {
             return Ok(());
         }
-        // This take, one that was under way, or a safety checkpoint may have pushed out the oldest.
+        // This take, one that was interrupted, or a safety checkpoint may have dropped the oldest ones.
         let newest = demand.before.listed.iter().take(SNAPSHOTS_MAX - 3).map(String::as_str);
         let ids: Vec<_> = newest.filter(|id| demand.must_have.contains(id)).collect();
         if ids.is_empty() {
@@ -209,7 +209,7 @@ impl Check<'_> {
     }
 }
 
-/// One answer of `git cat-file --batch`; `None` where git has no such object.
+/// Reads one answer of `git cat-file --batch`. Returns `None` if git has no such object.
 fn read(answers: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
     let mut line = String::new();
     ensure!(answers.read_line(&mut line)? > 0, "git says nothing");

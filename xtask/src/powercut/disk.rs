@@ -1,8 +1,8 @@
-//! Disks in files: file systems on them, the mount, and the recorder of writes.
+//! Disk images: the file systems on them, mounting them, and the recorder of writes.
 //!
-//! The recorder is `qemu-storage-daemon`. It shows the disk as one file through FUSE, the kernel mounts that file, and
-//! every write and every flush that the file system asks for goes into a log, in this order. The device mapper, which has
-//! a recorder of its own, is not to be had everywhere.
+//! The recorder is `qemu-storage-daemon`. It exports the disk as one file through FUSE, the kernel mounts that file,
+//! and every write and every flush that the file system requests goes into a log, in order. The device mapper has its
+//! own recorder, but is not available everywhere.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::measure;
 
-/// The smallest that XFS can be made with.
+/// Smallest size that XFS accepts.
 const DISK_BYTES: u64 = 320 << 20;
-/// How long to wait for what takes a moment.
+/// Timeout for short waits.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl FileSystem {
     fn make(self, disk: &Path) -> Result<()> {
         let mut command = Command::new(self.maker());
         match self {
-            // Nothing is put off until after the mount: that would be noise in the log.
+            // No initialisation is deferred until after the mount: it would be noise in the log.
             Self::Ext4 => command.args(["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
             Self::Xfs => command.args(["-q", "-f"]),
             Self::Btrfs => command.args(["-q", "-f"]),
@@ -62,7 +62,7 @@ impl FileSystem {
         }
     }
 
-    /// What mends a disk that does not mount.
+    /// Returns the command that repairs a disk that does not mount.
     fn mender(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["fsck.ext4", "-f", "-y"],
@@ -71,38 +71,38 @@ impl FileSystem {
         }
     }
 
-    /// Tries to make a disk mount that did not.
+    /// Tries to repair a disk that does not mount.
     pub(super) fn mend(self, disk: &Path) {
         let [program, args @ ..] = self.mender() else { return };
         let _ = measure::output(Command::new(program).args(args).arg(disk));
     }
 }
 
-/// An empty disk with a file system on it.
+/// Creates a disk image with an empty file system.
 pub(crate) fn make(file_system: FileSystem, path: &Path) -> Result<()> {
     File::create(path)?.set_len(DISK_BYTES)?;
     file_system.make(path)
 }
 
-/// A mounted disk, unmounted in the end.
+/// A mounted disk, unmounted on drop.
 pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     pub(crate) fn mount(file_system: FileSystem, disk: &Path, at: &Path) -> Result<Self> {
         if file_system == FileSystem::Btrfs {
-            // The kernel remembers the disk of the last state under the same name.
+            // The kernel remembers the disk of the previous state under the same name.
             let _ = measure::output(Command::new("btrfs").args(["device", "scan", "--forget"]));
         }
         Self::mount_with(file_system.name(), file_system.mount_options(), disk, at)
     }
 
-    /// Mounts a file system of any kind.
+    /// Mounts a file system of any type.
     pub(crate) fn mount_with(kind: &str, options: &str, source: &Path, at: &Path) -> Result<Self> {
         measure::run(Command::new("mount").args(["-t", kind, "-o", options]).args([source, at]))?;
         Ok(Self(at.to_owned()))
     }
 
-    /// Everything that was written so far is on the disk.
+    /// Blocks until everything written so far is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.0)?)?)
     }
@@ -110,7 +110,7 @@ impl Mounted {
     pub(crate) fn unmount(self) -> Result<()> {
         testkit::wait_for_maintenance(&self.0);
         let begun = Instant::now();
-        // A process that ends loses its command line first, and lets go of its files after that.
+        // An exiting process loses its command line first and closes its files later, so unmounting is retried.
         while let Err(error) = measure::run(Command::new("umount").arg(&self.0)) {
             if begun.elapsed() > WAIT_MAX {
                 return Err(error);
@@ -128,10 +128,10 @@ impl Drop for Mounted {
     }
 }
 
-/// Where the kernel tells one run of the machine from the next.
+/// The kernel's id of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// After a cut the machine starts anew. Of all that changes with it, programs can see this.
+/// Simulates a reboot after a cut, by replacing the boot id: of all that a reboot changes, this is visible to programs.
 pub(super) struct NextBoot;
 
 impl NextBoot {
@@ -149,7 +149,7 @@ impl Drop for NextBoot {
     }
 }
 
-/// Shows a disk as a file, and logs what is written to it.
+/// Exports a disk as a file and logs the writes to it.
 pub(super) struct Recorder {
     daemon: Child,
     pub(super) shown: PathBuf,
@@ -172,7 +172,7 @@ impl Recorder {
         let daemon = command.spawn().context("cannot start qemu-storage-daemon")?;
         let mut recorder = Self { daemon, shown, log };
         let begun = Instant::now();
-        // It is there when it has the size of the disk.
+        // The export is ready once the file has the size of the disk.
         while fs::metadata(&recorder.shown).map_or(0, |found| found.len()) != DISK_BYTES {
             if recorder.daemon.try_wait()?.is_some() || begun.elapsed() > WAIT_MAX {
                 let said = fs::read_to_string(&said).unwrap_or_default();
@@ -183,7 +183,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// How long the log is by now.
+    /// Returns the current length of the log.
     pub(super) fn log_bytes(&self) -> Result<u64> {
         Ok(fs::metadata(&self.log)?.len())
     }
@@ -191,7 +191,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Nothing is under way any more: the disk is unmounted, or the run has failed.
+        // No write is pending: the disk is unmounted, or the run has failed.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
         let _ = measure::output(Command::new("umount").arg("-l").arg(&self.shown));

@@ -1,10 +1,10 @@
-//! Power cuts: what is left of a store, and of the user's files, when the power fails at any moment.
+//! Power cuts: checks the store and the user's files after a power failure at any moment.
 //!
-//! Real processes of piton's work on a real file system whose disk is recorded write by write. Then disks are put together
-//! that a cut could have left, and each is mounted and looked at: every checkpoint that was reported as taken is there,
-//! the store is whole, a restore that was cut short can be finished or taken back, nothing else was touched.
+//! Real piton processes work on a real file system whose disk is recorded write by write. From the recording, disks are
+//! constructed that a cut could have left, and each is mounted and checked: every checkpoint that was reported as taken
+//! exists, the store is intact, an interrupted restore can be completed or aborted, nothing else was changed.
 //!
-//! All of it happens in a mount and process space of its own and in memory: a run that is killed leaves nothing behind.
+//! Everything happens in separate mount and process namespaces and in memory: a killed run leaves nothing behind.
 
 mod check;
 pub(crate) mod disk;
@@ -30,26 +30,26 @@ use self::work::Piton;
 use self::writes::{Replay, WriteLog, copy_sparse};
 use crate::args::workspace_root;
 
-/// Where the rest of a run is done.
+/// Argument of the process that runs inside the namespaces.
 const INSIDE: &str = "--inside";
-/// How many cuts one recording is good for. Each has other work in it.
+/// Number of cuts taken from one recording. Each recording has different work in it.
 const CUTS_PER_RECORDING: usize = 150;
-/// How many bad states are shown in full.
+/// Maximum number of bad states printed in full.
 const SHOWN_MAX: u64 = 10;
 
-/// What was found on one file system.
+/// Results on one file system.
 #[derive(Default)]
 struct Figures {
     states: u64,
     whole: u64,
-    /// Those with something lost, broken or wrong.
+    /// States with something lost, broken or wrong.
     bad: u64,
     lost: u64,
     broken: u64,
     wrong: u64,
     finished: u64,
     taken_back: u64,
-    /// Disks that mounted only after the file system's own repair, or not at all: that is none of piton's doing.
+    /// Disks that mounted only after the file system's own repair, or not at all: piton is not the cause.
     refused: u64,
 }
 
@@ -77,12 +77,12 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     fs::create_dir_all(&work)?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe()?);
-    // In the place of this process: whoever kills it ends everything.
+    // Replaces this process, so that killing it ends everything.
     let error = command.args(["powercut", INSIDE]).args(options.as_arguments()).exec();
     Err(error).context("cannot start unshare")
 }
 
-/// What this machine lacks, if anything can be told beforehand.
+/// Returns what this machine lacks for a run, as far as it can be checked beforehand.
 fn missing(options: &Options) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root can mount".to_owned());
@@ -104,7 +104,7 @@ fn decline(why: &str, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds piton; for the self-test one that forgets to sync directories, and well away from the real one.
+/// Builds piton; for the self-test, a build that skips syncing directories, in a separate target directory.
 fn build(is_self_test: bool) -> Result<PathBuf> {
     eprintln!("building piton");
     let root = workspace_root();
@@ -122,7 +122,7 @@ fn build(is_self_test: bool) -> Result<PathBuf> {
     Ok(if is_self_test { lossy.join("debug/piton") } else { target.join("release/piton") })
 }
 
-/// The run itself, where nobody else sees its mounts and processes.
+/// Performs the run, inside its own mount and process namespaces.
 fn inside(options: &Options) -> Result<ExitCode> {
     let work = workspace_root().join("target/powercut/disks").canonicalize()?;
     let tmpfs = Command::new("mount").args(["-t", "tmpfs", "-o", "size=75%", "tmpfs"]).arg(&work).output();
@@ -130,7 +130,7 @@ fn inside(options: &Options) -> Result<ExitCode> {
         return decline("nothing can be mounted", options);
     }
     let place = Place::make(&work, options)?;
-    // One try of everything that the machine must let us do.
+    // Tries once everything that requires privileges or tools.
     if let Err(error) = place.record_nothing(options.file_systems[0]) {
         return decline(&format!("{error:#}"), options);
     }
@@ -161,14 +161,14 @@ fn inside(options: &Options) -> Result<ExitCode> {
     Ok(if bad_states > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Where the disks are, and the program that is under test.
+/// Directory of the disks, and the program under test.
 struct Place {
     dir: PathBuf,
     piton: Piton,
     keep: Option<PathBuf>,
 }
 
-/// One recording.
+/// A recording: the work that was done, and the log of writes.
 struct Recorded {
     history: History,
     log: WriteLog,
@@ -188,14 +188,14 @@ impl Place {
         self.dir.join(name)
     }
 
-    /// Whether recording works here at all.
+    /// Fails if recording does not work on this machine.
     fn record_nothing(&self, file_system: FileSystem) -> Result<()> {
         disk::make(file_system, &self.path("live"))?;
         let recorder = Recorder::start(&self.path("live"), &self.dir)?;
         Mounted::mount(file_system, &recorder.shown, &self.piton.root)?.unmount()
     }
 
-    /// Does the work once, on a new disk. The disk as it was before is in `certain` afterwards.
+    /// Does the work once, on a new disk. Afterwards `certain` contains the disk as it was before the work.
     fn record(&self, file_system: FileSystem, dice: &mut Dice) -> Result<Recorded> {
         let (live, certain) = (self.path("live"), self.path("certain"));
         disk::make(file_system, &live)?;
@@ -227,7 +227,7 @@ impl Place {
         Ok(figures)
     }
 
-    /// Mounts one state and looks at it.
+    /// Mounts one state and checks it.
     fn judge(
         &self,
         file_system: FileSystem,
@@ -293,7 +293,8 @@ impl Place {
     }
 }
 
-/// Where to cut, in order: at any request, and more often right after something was reported as done, and in restores.
+/// Returns the positions of the cuts, in order: at any request, and more often right after something was reported as
+/// done, and in restores.
 fn choose_cuts(recorded: &Recorded, count: usize, dice: &mut Dice) -> Vec<usize> {
     let (requests, steps) = (&recorded.log.requests, &recorded.history.steps);
     let first = requests.partition_point(|request| request.log_end <= steps[0].log_end);

@@ -1,4 +1,4 @@
-//! What must be there after a cut: noted step by step while the work is done, looked up by the place of the cut.
+//! Expected state after a cut: recorded step by step during the work, and looked up by the position of the cut.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -9,35 +9,36 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, Result};
 
-/// Everything below a directory: by its path, kind and permission bits, and bytes or where it leads.
+/// Every entry below a directory, by path: kind and permission bits, and bytes or link target.
 pub(super) type Files = BTreeMap<Vec<u8>, (String, Vec<u8>)>;
 
-/// One project at the end of a step.
+/// State of one project at the end of a step.
 #[derive(Clone)]
 pub(super) struct ProjectThen {
     pub(super) name: &'static str,
-    /// What its directory held; `None` where there is no such directory.
+    /// Entries of its directory; `None` if the directory does not exist.
     pub(super) files: Option<Rc<Files>>,
-    /// Whether the file system was told to keep them: then it is on nobody but it and piton that they are there.
+    /// True if the files were synced: then only the file system and piton are responsible for keeping them.
     pub(super) is_synced: bool,
     /// The ids of its checkpoints, newest first.
     pub(super) listed: Vec<String>,
 }
 
-/// What a step does to the files of a project.
+/// Effect of a step on the files of a project.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touches {
     Nothing,
-    /// The user is at work in this one: while it lasts nobody knows what is there.
+    /// The user edits this project: during the step its state is unknown.
     Edits(&'static str),
-    /// It is being restored: all as before, or as after, or said to be cut short.
+    /// The project is being restored: its files are all as before or all as after, or the restore is reported as
+    /// interrupted.
     Restores(&'static str),
-    /// The same for some of its files.
+    /// Like `Restores`, for some of its files.
     RestoresSome(&'static str),
 }
 
 impl Touches {
-    /// The project whose files it changes.
+    /// Returns the project whose files the step changes.
     pub(super) fn project(self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
@@ -50,51 +51,51 @@ impl Touches {
     }
 }
 
-/// One thing that was done, by the user or by a process of piton's.
+/// One action of the user or of a piton process.
 pub(super) struct Step {
     pub(super) what: String,
     pub(super) touches: Touches,
-    /// How long the log of writes was when it had ended: whoever waited for it was told by then.
+    /// Length of the log of writes when the step had ended: by then it was acknowledged.
     pub(super) log_end: u64,
     pub(super) then: Vec<ProjectThen>,
 }
 
-/// All that was done on one disk.
+/// Everything that was done on one disk.
 #[derive(Default)]
 pub(super) struct History {
-    /// The first one is the beginning.
+    /// The first step is the initial state.
     pub(super) steps: Vec<Step>,
-    /// What the project held when a checkpoint was taken.
+    /// Files of the project at each checkpoint, by checkpoint id.
     pub(super) contents: HashMap<String, Rc<Files>>,
 }
 
-/// What one project must be like after a cut.
+/// Expected state of one project after a cut.
 pub(super) struct Demand<'a> {
     pub(super) before: &'a ProjectThen,
     pub(super) after: &'a ProjectThen,
-    /// Its files can be told: nobody was at work on them, and they were synced.
+    /// True if its files are known: they were synced and were not being edited.
     pub(super) is_known: bool,
     pub(super) in_restore: bool,
-    /// What it must be like when that restore is finished or taken back can be told: it has to do with all files, or the
-    /// others are known.
+    /// True if the files after completing or aborting that restore are known: it restores all files, or the other files
+    /// are known.
     pub(super) is_end_known: bool,
-    /// The checkpoints that were reported as taken and that nothing may have dropped since.
+    /// Checkpoints that were reported as taken and that nothing may have dropped since.
     pub(super) must_have: BTreeSet<&'a str>,
 }
 
 impl History {
-    /// The step that was under way when the log had so many bytes; the last one, if all was done.
+    /// Returns the step in progress when the log had this length; the last step if all were done.
     pub(super) fn under_way(&self, log_bytes: u64) -> usize {
         let found = self.steps.iter().position(|step| step.log_end > log_bytes);
         found.unwrap_or(self.steps.len() - 1).max(1)
     }
 
-    /// Whether the step had been acknowledged by then.
+    /// Returns true if the step had been acknowledged by then.
     fn is_over(&self, step: usize, log_bytes: u64) -> bool {
         self.steps[step].log_end <= log_bytes
     }
 
-    /// What every project must be like if the power fails when the log has so many bytes.
+    /// Returns the expected state of every project if the power fails when the log has this length.
     pub(super) fn demands(&self, log_bytes: u64) -> Vec<Demand<'_>> {
         let at = self.under_way(log_bytes);
         let (step, is_over) = (&self.steps[at], self.is_over(at, log_bytes));
@@ -117,7 +118,7 @@ impl History {
     }
 }
 
-/// Everything below a directory; nothing where there is none.
+/// Reads every entry below a directory. Returns `None` if the directory does not exist.
 pub(super) fn files_in(dir: &Path) -> Result<Option<Files>> {
     let mut files = Files::new();
     if !dir.exists() {
@@ -150,7 +151,7 @@ fn read_into(dir: &Path, path: &mut Vec<u8>, files: &mut Files) -> Result<()> {
     Ok(())
 }
 
-/// Where two differ, in words; empty where they do not.
+/// Describes the first 5 differences; empty if there are none.
 pub(super) fn difference(now: &Files, want: &Files) -> String {
     let names: BTreeSet<_> = now.keys().chain(want.keys()).collect();
     let shown = |one: Option<&(String, Vec<u8>)>| {

@@ -1,4 +1,4 @@
-//! The arguments of `powercut`.
+//! Arguments of `powercut`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub(super) struct Options {
     pub(super) is_self_test: bool,
 }
 
-/// `None` means that help was asked for.
+/// Parses the arguments. Returns `None` if help was requested.
 pub(super) fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
     let mut options = Options {
         states: 150,
@@ -76,7 +76,7 @@ fn parse_file_systems(value: &str) -> Result<Vec<FileSystem>> {
 }
 
 impl Options {
-    /// The same options as arguments.
+    /// Returns the options as arguments.
     pub(super) fn as_arguments(&self) -> Vec<OsString> {
         let names: Vec<_> = self.file_systems.iter().map(|file_system| file_system.name()).collect();
         let mut arguments: Vec<OsString> = vec!["--states".into(), self.states.to_string().into()];

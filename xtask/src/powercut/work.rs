@@ -1,8 +1,8 @@
-//! The work that is cut short: a user who edits files, and processes of piton's beside it, all on one disk.
+//! The work that is interrupted: a user who edits files, and piton processes beside it, all on one disk.
 //!
-//! It has everything in it whose order of writes matters: first and later checkpoints of several projects, restores,
-//! undos, histories cut at their limit, packs that are merged, a project that is pruned, a store at its size limit. The
-//! user syncs some edits and leaves others to the file system, as users do.
+//! It contains every operation whose order of writes matters: first and later checkpoints of several projects,
+//! restores, undos, histories truncated at their limit, packs that are merged, a project that is pruned, a store at its
+//! size limit. The user syncs some edits and leaves others to the file system.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
@@ -22,16 +22,16 @@ use super::model::{Files, History, ProjectThen, Step, Touches, difference, files
 use crate::measure::{self, isolated};
 
 const PROJECTS: [&str; 3] = ["plain", "heavy", "passing"];
-/// Few, so that histories are cut often.
+/// Low, so that histories are truncated often.
 pub(super) const SNAPSHOTS_MAX: usize = 8;
-/// Enough takes for more packs than maintenance leaves alone.
+/// Enough takes to create more packs than maintenance leaves alone.
 const ROUNDS: usize = 36;
-/// When the project comes that is gone later.
+/// Round in which the project is created that is removed later.
 const PASSING_COMES: usize = 10;
 const ROUNDS_AT_LIMIT: usize = 6;
 const UNTIL_OLD: Duration = Duration::from_millis(110);
 
-/// The program under test, with everything on the disk that is cut off.
+/// The program under test; all of its files are on the disk that is cut.
 pub(super) struct Piton {
     pub(super) program: PathBuf,
     pub(super) home: PathBuf,
@@ -43,7 +43,7 @@ impl Piton {
         self.root.join("base/store")
     }
 
-    /// Runs it in a project; the exit code is an answer.
+    /// Runs piton in a project and returns its output, whatever the exit code.
     pub(super) fn run(&self, project: &str, args: &[&str], env: &[(&str, String)]) -> Result<Output> {
         let mut command = isolated(&self.program, &self.home);
         command.env("TZ", "UTC").env("PITON_MAX_SNAPSHOTS", SNAPSHOTS_MAX.to_string()).env("PITON_AUTO_PRUNE", "false");
@@ -53,14 +53,14 @@ impl Piton {
         measure::output(&mut command)
     }
 
-    /// Runs it, and it must work. What it printed.
+    /// Runs piton and returns the JSON it prints. Fails if the exit code is not 0.
     pub(super) fn json(&self, project: &str, args: &[&str]) -> Result<Value> {
         let output = self.run(project, args, &[])?;
         ensure!(output.status.success(), "piton {}: {}", args.join(" "), said(&output));
         serde_json::from_slice(&output.stdout).with_context(|| format!("piton {} prints no JSON", args.join(" ")))
     }
 
-    /// The ids of a project's checkpoints, newest first.
+    /// Returns the ids of a project's checkpoints, newest first.
     pub(super) fn list(&self, project: &str) -> Result<Vec<String>> {
         let output = self.run(project, &["rollback"], &[])?;
         ensure!(output.status.success(), "piton rollback: {}", said(&output));
@@ -75,20 +75,20 @@ impl Piton {
     }
 }
 
-/// The ids in a list that was printed.
+/// Returns the ids in a printed list.
 pub(super) fn ids_in(printed: &Output) -> Result<Vec<String>> {
     let list: Value = serde_json::from_slice(&printed.stdout).context("piton rollback prints no JSON")?;
     let ids = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_str());
     Ok(ids.map(str::to_owned).collect())
 }
 
-/// What a process said, on one line.
+/// Returns the status and output of a process on one line.
 pub(super) fn said(output: &Output) -> String {
     let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().replace('\n', " "));
     format!("{} {:.500}", output.status, text.join(" ").trim())
 }
 
-/// Does all of it.
+/// Does all of the work and returns its history.
 pub(super) fn work(piton: &Piton, mounted: &Mounted, recorder: &Recorder, dice: &mut Dice) -> Result<History> {
     let then = PROJECTS.map(|name| ProjectThen { name, files: None, is_synced: true, listed: Vec::new() });
     let mut work =
@@ -149,7 +149,7 @@ impl Work<'_> {
         self.piton.root.join(project)
     }
 
-    /// The step is over, and whoever waited for it knows. Looks what is there now.
+    /// Records that a step has ended and was acknowledged, with the state of all projects.
     fn note(&mut self, what: &str, touches: Touches) -> Result<()> {
         let log_end = self.recorder.log_bytes()?;
         for at in 0..self.now.len() {
@@ -203,7 +203,7 @@ impl Work<'_> {
             self.sync()?;
         } else {
             self.project(project).is_synced = false;
-            // What changed just before a scan is read again by the next one, whatever happens. Only what is older is
+            // A file that changed just before a scan is read again by the next scan in any case. Only older files are
             // looked up in the index.
             std::thread::sleep(UNTIL_OLD);
         }
@@ -229,7 +229,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Remembers what a checkpoint that was just taken must hold.
+    /// Records the expected content of a checkpoint that was just taken.
     fn keep(&mut self, id: &str, project: &str) {
         if let Some(files) = self.project(project).files.clone() {
             self.history.contents.insert(id.to_owned(), files);
@@ -259,21 +259,21 @@ impl Work<'_> {
     }
 
     fn undo(&mut self, project: &'static str, verb: &str) -> Result<()> {
-        // What is undone may have been about some files.
+        // The undone restore may have restored only some files.
         self.go_back(project, &[verb, "-y"], Touches::RestoresSome(project))
     }
 
     fn go_back(&mut self, project: &'static str, args: &[&str], touches: Touches) -> Result<()> {
         let output = self.piton.run(project, args, &[])?;
         let done: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        // There may be nothing to undo.
+        // Exit code 4: there is nothing to undo.
         let is_fine = output.status.success() || output.status.code() == Some(4);
         ensure!(is_fine, "piton {} fails with nothing cut: {}", args.join(" "), said(&output));
         if let Some(safety) = done["safety_id"].as_str() {
             self.keep(safety, project);
         }
         if done["outcome"] == "restored" {
-            // It syncs the file system before it says so.
+            // A restore syncs the file system before it reports success.
             self.now.iter_mut().for_each(|project| project.is_synced = true);
         }
         self.note(&format!("{} in {project}", args[0]), touches)
@@ -284,7 +284,7 @@ impl Work<'_> {
         self.note("prune", Touches::Nothing)
     }
 
-    /// Takes in a store that is full: each has to make room first.
+    /// Takes checkpoints in a full store: each take has to free space first.
     fn go_to_limit(&mut self) -> Result<()> {
         let status = self.piton.json("plain", &["status"])?;
         let bytes = status["store_size_bytes"].as_u64().context("a size")?;
@@ -303,7 +303,7 @@ fn file_name(number: usize) -> String {
     format!("{}file{number}", ["", "a/", "b/c/"][number % 3])
 }
 
-/// One of the ways in which programs change a file.
+/// Changes a file in one of the ways that programs do.
 fn change_file(path: &Path, bytes: &[u8], how: usize) -> Result<()> {
     let is_file = path.symlink_metadata().is_ok_and(|stat| stat.is_file());
     if path.is_symlink() || (how == 0 && is_file) {
@@ -316,7 +316,7 @@ fn change_file(path: &Path, bytes: &[u8], how: usize) -> Result<()> {
             symlink("kept.ig", path)?;
         }
         2 | 7 if is_file => {
-            // In its place, with the same length: only the time shows it.
+            // In place, with the same length: only the timestamps show the change.
             let file = File::options().read(true).write(true).open(path)?;
             let bytes = &bytes[..bytes.len().min(usize::try_from(file.metadata()?.len())?)];
             file.write_all_at(bytes, 0)?;
@@ -336,7 +336,7 @@ fn change_file(path: &Path, bytes: &[u8], how: usize) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of everything that checkpoints must hold, by the name that git has for it.
+/// Returns the bytes of every file that a checkpoint must hold, with its `<id>:<path>` name in git.
 pub(super) fn held<'a>(contents: &'a HashMap<String, Rc<Files>>, id: &'a str) -> Vec<(String, &'a [u8])> {
     let files = contents.get(id).map(|files| files.iter()).into_iter().flatten();
     let held = files.filter(|(path, (kind, _))| !kind.starts_with("dir") && !path.ends_with(b".ig"));

@@ -1,9 +1,9 @@
 //! The log of writes, and the disks that a power cut can leave behind.
 //!
 //! The format is that of the kernel's dm-log-writes, written by QEMU's `blklogwrites`: a header of one sector, then for
-//! each request a sector that says what it is, and its bytes. What a flush returned for is on the disk. What was written
-//! since may be there or not, each request by itself, and of a long one any part: a disk promises no more than that one
-//! block of 4 KiB is written whole or not at all.
+//! each request a sector that describes it, and its bytes. Everything written before a completed flush is on the disk.
+//! Each later request may or may not be there, and of a long one any part: a disk only guarantees that one block of 4
+//! KiB is written completely or not at all.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -17,7 +17,7 @@ use testkit::Dice;
 const MAGIC: u64 = 0x006a_7366_7773_6872;
 const SECTOR_BYTES: usize = 512;
 const SECTOR: u64 = SECTOR_BYTES as u64;
-/// What a disk writes whole or not at all.
+/// Unit that a disk writes atomically.
 const BLOCK_BYTES: usize = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -27,11 +27,11 @@ const DISCARD: u64 = 4;
 
 /// One request to the disk.
 pub(super) struct Request {
-    /// Where its bytes are to go on the disk, and where they stand in the log.
+    /// Position of its bytes on the disk (`disk_at`) and in the log (`log_at`).
     disk_at: u64,
     log_at: u64,
     bytes: u64,
-    /// How long the log was with this request in it.
+    /// Length of the log including this request.
     pub(super) log_end: u64,
     flags: u64,
 }
@@ -46,7 +46,7 @@ impl Request {
     }
 }
 
-/// All that was asked of a disk, in this order.
+/// All requests to a disk, in order.
 pub(super) struct WriteLog {
     file: File,
     pub(super) requests: Vec<Request>,
@@ -75,11 +75,11 @@ impl WriteLog {
         Ok(Self { file, requests })
     }
 
-    /// Puts some blocks of a request onto a disk.
+    /// Writes a request to a disk, without the blocks for which `is_lost` returns true.
     fn apply(&self, request: &Request, disk: &File, mut is_lost: impl FnMut() -> bool) -> Result<()> {
         let mut done = 0;
         while done < request.bytes {
-            // Up to the next border of a block on the disk.
+            // Up to the next block boundary on the disk.
             let size = (BLOCK - (request.disk_at + done) % BLOCK).min(request.bytes - done);
             if !is_lost() {
                 let mut bytes = vec![0; usize::try_from(size)?];
@@ -96,22 +96,23 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("a sector is longer"))
 }
 
-/// Goes through a log once, from its beginning, and makes disks that a cut can leave.
+/// Reads a log once, from its beginning, and creates disks that a cut can leave.
 pub(super) struct Replay<'a> {
     log: &'a WriteLog,
-    /// The disk with everything that is certain so far.
+    /// The disk with everything that is certainly written so far.
     certain: File,
     certain_requests: usize,
 }
 
 impl<'a> Replay<'a> {
-    /// `disk` is as it was when the log began.
+    /// Creates a replay. `disk` is the disk as it was when the log began.
     pub(super) fn new(log: &'a WriteLog, disk: &Path) -> Result<Self> {
         let certain = File::options().read(true).write(true).open(disk)?;
         Ok(Self { log, certain, certain_requests: 0 })
     }
 
-    /// Makes the disk that is left if the power fails after so many requests: no fewer than the last time.
+    /// Creates the disk that is left if the power fails after this many requests, which must not be fewer than in the
+    /// last call.
     pub(super) fn cut(&mut self, requests: usize, dice: &mut Dice, to: &Path) -> Result<()> {
         let seen = &self.log.requests[..requests];
         let flushed = seen.iter().rposition(Request::is_flush).map_or(0, |at| at + 1);
@@ -124,7 +125,7 @@ impl<'a> Replay<'a> {
         }
         let disk = File::options().read(true).write(true).create(true).truncate(true).open(to)?;
         copy_sparse(&self.certain, &disk)?;
-        // In percent. All kept is the plain prefix; all lost is a disk with a large cache.
+        // In percent. 0 is the plain prefix; 100 is a disk with a large cache.
         let lost_percent = [0, 5, 25, 50, 75, 95, 100][dice.roll(7)];
         for request in seen[flushed..].iter().filter(|request| request.is_write()) {
             if request.flags & FORCED != 0 {
@@ -140,7 +141,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Copies what a file holds and leaves its holes: most of a disk is empty.
+/// Copies the data of a file and keeps its holes: most of a disk is empty.
 pub(super) fn copy_sparse(from: &File, to: &File) -> Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
@@ -164,7 +165,7 @@ pub(super) fn copy_sparse(from: &File, to: &File) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A log of requests: where a block goes and what fills it, or a flush.
+    /// Creates a log of requests: each the number of a block and the byte that fills it, or a flush.
     fn log_of(dir: &Path, requests: &[Option<(u64, u8)>]) -> WriteLog {
         let sector = |numbers: &[u64]| {
             let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
