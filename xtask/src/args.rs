@@ -1,4 +1,4 @@
-//! The arguments of `bench`: parsed here, plain data everywhere else.
+//! Arguments of `bench`: parsed here, plain data everywhere else.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,8 +40,8 @@ Options of bench:
   --strict        exit with 1 if a bar is missed
 ";
 
-/// Above this many rounds the stores would reach the 20 checkpoints at which old ones are dropped, and the time of
-/// that would be counted as the time of a checkpoint.
+/// Maximum number of rounds: above it, the stores would reach the 20 checkpoints at which old ones are dropped, and the
+/// time of that would be counted as the time of a checkpoint.
 const ROUNDS_MAX: usize = 15;
 
 pub(crate) struct Options {
@@ -55,13 +55,13 @@ pub(crate) struct Options {
     pub(crate) strict: bool,
 }
 
-/// The root of the workspace this program was built in.
+/// Returns the root of the workspace that this program was built in.
 pub(crate) fn workspace_root() -> PathBuf {
     let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().map_or_else(|| xtask.clone(), PathBuf::from)
 }
 
-/// `None` means that help was asked for.
+/// Parses the arguments. Returns `None` if help was requested.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
     let mut options = Options {
         piton: None,

@@ -1,4 +1,4 @@
-//! What piton must cost, beside what it did cost. Ratios of minima of one run.
+//! Targets for piton's speed beside the measured values, as ratios of minima of one run.
 
 use crate::contestants::Column;
 use crate::report::{Report, Work, number};
@@ -11,7 +11,7 @@ const PEAK_MB_MAX: f64 = 300.0;
 pub(crate) struct Bar {
     work: String,
     rule: String,
-    /// `None`: one of the two sides was not measured.
+    /// `None` if one of the two sides was not measured.
     measured: Option<Measured>,
 }
 
@@ -26,7 +26,7 @@ impl Bar {
     }
 }
 
-/// All bars on trees that were measured.
+/// Returns all targets on trees that were measured.
 pub(crate) fn bars(report: &Report) -> Vec<Bar> {
     use Column::{Git, Hermes, Restic, Walk};
     use Size::{Large, Medium, Small};

@@ -1,7 +1,7 @@
-//! What is measured: piton, plain git, restic, the stat walk. Hermes' sequence has a file of its own.
+//! The programs that are measured: piton, plain git, restic and the stat walk. Hermes' sequence is in `hermes.rs`.
 //!
-//! Each keeps its store outside the tree, starts from nothing on `fresh`, and says what it found, so that no run
-//! counts in which a contestant overlooked the change it was timed for.
+//! Each keeps its store outside the tree, starts from an empty store on `fresh`, and reports what it found, so that a
+//! run in which a contestant overlooked the change it was timed for does not count.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -48,11 +48,11 @@ pub(crate) enum Outcome {
 pub(crate) trait Contestant {
     fn column(&self) -> Column;
 
-    /// Forgets everything. Not timed.
+    /// Deletes all state. Not timed.
     fn fresh(&mut self) -> Result<()>;
 
-    /// One checkpoint: the time from the start of the first process to the end of the last. The outcome is `None`
-    /// where a contestant does not look for changes.
+    /// Takes one checkpoint and returns the time from the start of the first process to the end of the last. The
+    /// outcome is `None` if a contestant does not look for changes.
     fn take(&mut self) -> Result<(Duration, Option<Outcome>)>;
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct Piton {
 }
 
 impl Piton {
-    /// Its limits are lifted: the large tree has more files, and larger ones, than piton covers unasked, and the
-    /// others cover all of them.
+    /// Returns a piton command without its default limits: the large tree has more files, and larger ones, than piton
+    /// covers by default, and the other contestants cover all of them.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = isolated(&self.program, &self.home);
         for limit in ["PITON_MAX_FILES", "PITON_MAX_FILE_SIZE_MB", "PITON_MAX_TOTAL_SIZE_MB"] {
@@ -101,8 +101,7 @@ impl Contestant for Piton {
     }
 }
 
-/// A bare repository outside the tree, with an index of its own and the environment that keeps the user's settings
-/// out.
+/// A bare repository outside the tree, with its own index and an environment that excludes the user's settings.
 pub(crate) struct Repository {
     pub(crate) dir: PathBuf,
     pub(crate) index: PathBuf,
@@ -146,7 +145,7 @@ impl Repository {
         measure::run(init.args(["init", "--quiet", "--bare"]).arg(&self.dir)).map(drop)
     }
 
-    /// Everything in the index, which is everything in scope.
+    /// Returns every file in the index, which is every file in scope.
     pub(crate) fn files(&self) -> Result<Vec<PathBuf>> {
         let names = measure::run(&mut self.git(["ls-files", "--cached", "-z"]))?;
         let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -154,8 +153,8 @@ impl Repository {
     }
 }
 
-/// Plain git with a warm index. It syncs nothing, which is git's default. It gets Hermes' exclude list, so that
-/// the scope is the same; making the repository is not timed.
+/// Plain git with a warm index. It syncs nothing, which is git's default. It uses Hermes' exclude list, so that the
+/// scope is the same; creating the repository is not timed.
 pub(crate) struct WarmGit {
     pub(crate) repository: Repository,
     tip: Option<Tip>,
@@ -213,7 +212,7 @@ impl Contestant for WarmGit {
     }
 }
 
-/// Making the repository is not timed.
+/// Restic; creating the repository is not timed.
 pub(crate) struct Restic {
     pub(crate) repository: PathBuf,
     pub(crate) tree: PathBuf,
@@ -222,7 +221,7 @@ pub(crate) struct Restic {
 }
 
 impl Restic {
-    /// `None` if it is not installed; else whether it can leave out the scan that only feeds its progress bar.
+    /// Returns `None` if restic is not installed, else true if it can skip the scan that only feeds its progress bar.
     pub(crate) fn probe(home: &Path) -> Option<bool> {
         let help = measure::text(isolated("restic", home).args(["backup", "--help"])).ok()?;
         Some(help.contains("--no-scan"))
@@ -258,7 +257,7 @@ impl Contestant for Restic {
     }
 }
 
-/// This program again, as `statwalk`.
+/// This program, run again as `statwalk`.
 pub(crate) struct Walk {
     pub(crate) program: PathBuf,
     pub(crate) tree: PathBuf,

@@ -1,9 +1,9 @@
-//! `coverage`: which lines of the library the tests reach, in their own process and in those that they start.
+//! `coverage`: line coverage of the library by the tests, in the test process and in the processes it starts.
 //!
-//! Needs `llvm-profdata` and `llvm-cov` of the compiler (`rustup component add llvm-tools`). Everything is built anew, in
-//! `target/coverage`, and is slower. Tests that make a system call fail or count what a process needs are left out: what
-//! counts lines makes calls and needs memory of its own. A process that is killed tells nothing, so that the figure is a
-//! lower bound.
+//! Needs `llvm-profdata` and `llvm-cov` of the compiler (`rustup component add llvm-tools`). Everything is rebuilt in
+//! `target/coverage` and runs slower. Tests that inject system call failures or measure the resources of a process are
+//! left out: the instrumentation makes system calls and uses memory itself. A killed process writes no profile, so the
+//! figure is a lower bound.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::args::workspace_root;
 
-/// Modules, to the end of their names: a test is left out if one of these is anywhere in its own.
+/// Module names up to the `::`; a test is left out if its name contains one of them.
 const LEFT_OUT: [&str; 9] = [
     "fault_store::",
     "install_faults::",
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.arg("test").args(["--package=piton", "--package=piton-cli", "--lib", "--test=it"]).args(arguments);
         cargo.current_dir(&root).env("CARGO_TARGET_DIR", &target).env("RUSTFLAGS", "-Cinstrument-coverage");
-        // Many processes write to few files, each waiting for the other.
+        // `%8m` makes all processes share 8 files, which they lock while they write.
         cargo.env("LLVM_PROFILE_FILE", profiles.join("%8m.profraw"));
         cargo
     };
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the compiler's own tools are.
+/// Returns the directory of the compiler's own tools.
 fn tools() -> Result<PathBuf> {
     let asked = Command::new("rustc").args(["--print", "target-libdir"]).output().context("cannot run rustc")?;
     let libraries = String::from_utf8(asked.stdout).context("rustc does not say where it is")?;

@@ -1,8 +1,8 @@
-//! What piton is made of: every crate in the program, its licence and its source, against the rules in `deny.toml`; and
-//! the list of them in `crates/piton-cli/THIRD-PARTY.md`.
+//! Dependency check: every crate linked into the program, with its licence and source, against the rules in
+//! `deny.toml`; and the list of them in `crates/piton-cli/THIRD-PARTY.md`.
 //!
-//! cargo-deny does the same and more, and is asked as well where it is installed. It takes many minutes to build, and this
-//! takes none: see docs/decisions/0020.
+//! cargo-deny does the same and more, and is run as well if it is installed. It takes many minutes to build, this takes
+//! no time: see docs/decisions/0020.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ Every crate in the program `piton` that is not its own, with its licence, as `ca
 
 ";
 
-/// A crate in the program.
+/// A crate linked into the program.
 struct Part {
     name: String,
     version: String,
@@ -33,8 +33,8 @@ struct Part {
     dir: String,
 }
 
-/// Checks the rules and the list; with `--write`, writes the list. `--texts FILE` collects the texts of the licences, for
-/// whoever passes the program on.
+/// Checks the rules and the list; with `--write`, writes the list. `--texts FILE` collects the licence texts, for
+/// redistributing the program.
 pub(crate) fn run(arguments: &[std::ffi::OsString]) -> Result<ExitCode> {
     let root = workspace_root();
     let parts = parts(&root)?;
@@ -63,20 +63,20 @@ pub(crate) fn run(arguments: &[std::ffi::OsString]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has cargo-deny look, where it is installed; whether it is.
+/// Runs cargo-deny if it is installed. Returns false if it is not, and fails if it finds a violation.
 fn is_asked_of_cargo_deny(root: &Path) -> Result<bool> {
     let deny = |arguments: &[&str]| Command::new("cargo-deny").args(arguments).current_dir(root).output();
     if deny(&["--version"]).is_err() {
         return Ok(false);
     }
-    // Not the advisories: they are fetched, and what lands must not depend on what somebody published today.
+    // Advisories are left out: they are fetched, and a merge must not depend on what was published in the meantime.
     let output = deny(&["--offline", "check", "licenses", "bans", "sources"])?;
     ensure!(output.status.success(), "cargo-deny says:\n{}", String::from_utf8_lossy(&output.stderr));
     Ok(true)
 }
 
-/// Everything that is linked into the program: what builds and tests it stays outside. `cargo metadata` alone would name
-/// crates of features that nobody asked for, too.
+/// Returns every crate linked into the program, without those that only build or test it. `cargo metadata` alone would
+/// also list crates of features that are not enabled.
 fn parts(root: &Path) -> Result<Vec<Part>> {
     let tree =
         ["tree", "--locked", "--package=piton-cli", "--edges=normal,no-proc-macro", "--prefix=none", "--format={p}"];
@@ -107,7 +107,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Of `name v1.2.3 (*)`.
+/// Parses `name v1.2.3 (*)`.
 fn name_and_version(line: &str) -> Option<(&str, &str)> {
     let mut words = line.split(' ');
     Some((words.next()?, words.next()?.strip_prefix('v')?))
@@ -118,7 +118,7 @@ fn strings(rules: &toml::Table, section: &str, key: &str) -> BTreeSet<String> {
     list.into_iter().flatten().filter_map(|one| one.as_str().map(str::to_owned)).collect()
 }
 
-/// The crates that a list of `{ crate = "name@version", ... }` names.
+/// Returns the crates named in a list of `{ crate = "name@version", ... }`.
 fn crates(rules: &toml::Table, key: &str) -> BTreeSet<String> {
     let list = rules.get("bans").and_then(|section| section.get(key)).and_then(toml::Value::as_array);
     let name = |one: &toml::Value| one.get("crate").and_then(|name| name.as_str()).map(str::to_owned);
@@ -155,7 +155,7 @@ fn check_sources(parts: &[Part], allowed: &BTreeSet<String>, wrong: &mut Vec<Str
     }
 }
 
-/// Whether an SPDX expression can be met with what is allowed. An older form has `/` for `OR`.
+/// Returns true if the allowed licences satisfy an SPDX expression. An older form has `/` for `OR`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -210,7 +210,7 @@ fn list(parts: &[Part]) -> String {
     text
 }
 
-/// The texts of the licences as the crates carry them, each text once.
+/// Returns the licence texts that the crates contain, each text once.
 fn all_texts(parts: &[Part]) -> String {
     let mut holders: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for part in parts {

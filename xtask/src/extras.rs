@@ -1,6 +1,7 @@
-//! The rows beyond taking checkpoints: restore, list, hook, memory.
+//! Rows beyond taking checkpoints: restore, list, hook, memory.
 //!
-//! A command that the measured piton does not have, or that fails, costs its row and a remark, never the run.
+//! A command that fails, or that the measured piton does not have, loses its row and gets a remark, but does not fail
+//! the run.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ use crate::report::{Call, Report, Row, Work};
 use crate::trees::{self, Edited, Tree};
 
 const HOOK_CALLS: u32 = 100;
-/// Python takes many times as long to start, and fewer calls to be told.
+/// Number of Python starts to time: Python takes many times as long to start, so fewer calls give a stable figure.
 const PYTHON_CALLS: u32 = 10;
 const CHECKPOINTS: usize = 20;
 
@@ -60,7 +61,7 @@ pub(crate) fn restore(setup: &Setup, tree: &Tree, git: &WarmGit, report: &mut Re
     piton.fresh()
 }
 
-/// Adds a time; a failure strikes the contestant from the row and leaves a remark. False: it is out.
+/// Adds a time to the row. On failure, removes the contestant from the row, adds a remark and returns false.
 fn record(row: &mut Row, column: Column, time: Result<Duration>, report: &mut Report) -> bool {
     let what = format!("{}, {}", row.label(), column.title());
     match report.keep(&what, time) {
@@ -70,7 +71,7 @@ fn record(row: &mut Row, column: Column, time: Result<Duration>, report: &mut Re
     row.has(column)
 }
 
-/// The newest checkpoint is of the files as they are before the edits, so `1` names it.
+/// Times a restore after 10 edits. The newest checkpoint holds the files before the edits, so `1` names it.
 fn restore_ten(piton: &mut Piton, files: &[std::path::PathBuf]) -> Result<Duration> {
     piton.take()?;
     let mut edited = Vec::new();
@@ -103,7 +104,7 @@ fn restore_all(piton: &mut Piton, expected: u64) -> Result<Duration> {
     Ok(time)
 }
 
-/// Lists 20 checkpoints with what changed in each, beside the log and the 20 diffs that Hermes runs for it.
+/// Times listing 20 checkpoints with the changes in each, beside the log and the 20 diffs that Hermes runs for it.
 pub(crate) fn list(
     setup: &Setup,
     tree: &Tree,
@@ -143,7 +144,7 @@ fn list_of_piton(piton: &Piton) -> Result<Duration> {
     Ok(time)
 }
 
-/// The peak of a run of its own, so that looking at it slows no timed run down.
+/// Measures peak memory in a separate run, so that sampling does not slow down a timed run.
 pub(crate) fn memory(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
     let mut piton = setup.piton(&tree.path, "memory.base");
     let peak = measure::peak_memory_kib(&mut piton.take_command());
@@ -153,8 +154,8 @@ pub(crate) fn memory(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<
     piton.fresh()
 }
 
-/// A hook call that needs no checkpoint, and one whose turn has it, beside the two programs that such a hook would start first if it were a
-/// script.
+/// Times a hook call that needs no checkpoint and one whose turn already has one, beside the two programs that such a
+/// hook would start first if it were a script.
 pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()> {
     let mut piton = setup.piton(tree, "hook.base");
     report.keep("hook, piton take", piton.take());
@@ -173,11 +174,11 @@ pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()
     };
     call("piton hook claude", &event, HOOK_CALLS, &|| {
         let mut command = piton.command(&["hook", "claude"]);
-        // Switched off, it would have nothing to decide.
+        // Disabled, the hook would have nothing to decide.
         command.env("PITON_ENABLED", "true");
         command
     });
-    // Its first call takes the checkpoint of the turn, all others find it.
+    // The first call takes the checkpoint of the turn, all later calls find it.
     let change = event.replace("\"Read\"", "\"Write\"");
     call("piton hook claude, once more in a turn", &change, HOOK_CALLS, &|| {
         let mut command = piton.command(&["hook", "claude"]);

@@ -1,8 +1,9 @@
-//! The checkpoint system that piton replaces, as the sequence of git processes that it runs, with git's own defaults.
+//! Hermes, the checkpoint system that piton replaces, as the sequence of git processes that it runs, with git's own
+//! defaults.
 //!
-//! Its own work between the processes (counting files, stating what was staged, adding up the store) is done here
-//! natively, which takes less time than it took there. Its limits on the number and size of files and on the size of
-//! the store are lifted, as piton's are; the number of checkpoints stays below its limit, so that it never rewrites
+//! Hermes' own work between the processes (counting files, checking the size of staged files, adding up the store) is
+//! done here natively, which takes less time than in Hermes. Its limits on the number and size of files and on the size
+//! of the store are lifted, as piton's are; the number of checkpoints stays below its limit, so that it never rewrites
 //! its history.
 
 use std::fs;
@@ -16,7 +17,7 @@ use crate::{measure, trees};
 
 const REF: &str = "refs/hermes/0123456789abcdef";
 
-/// What every store leaves out, in gitignore syntax.
+/// Patterns that every store excludes, in gitignore syntax.
 pub(crate) const EXCLUDES: &str = "\
 node_modules/\ndist/\nbuild/\ntarget/\nout/\n.next/\n.nuxt/\n\
 __pycache__/\n*.pyc\n*.pyo\n.cache/\n.pytest_cache/\n.mypy_cache/\n.ruff_cache/\ncoverage/\n.coverage\n\
@@ -50,7 +51,7 @@ impl Hermes {
         trees::count_files(&repository.tree)?;
         if repository.index.exists() {
             match self.tip()? {
-                // This throws the stat data of the index away: the `add` below reads every file again.
+                // This discards the stat data of the index: the `add` below reads every file again.
                 Some(tip) => measure::run(&mut repository.git(["read-tree", &tip])).map(drop)?,
                 None => fs::remove_file(&repository.index)?,
             }
@@ -90,10 +91,10 @@ impl Hermes {
         Ok((output.status.success() && !id.is_empty()).then_some(id))
     }
 
-    /// Hermes looks at the size of everything staged, to drop what is over its limit.
+    /// Stats every staged file, as Hermes does to drop files above its size limit.
     fn look_for_oversize(&self) -> Result<()> {
         for name in self.0.files()? {
-            // A dangling link has no size; Hermes passes over it too.
+            // A dangling symlink has no size; Hermes skips it too.
             let _ = fs::metadata(self.0.tree.join(name));
         }
         Ok(())
@@ -120,8 +121,8 @@ fn add_up_store(store: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Hermes' list of the newest 20 checkpoints: the log, then a process for each to count its changes. It gives how
-/// many it found.
+/// Lists the newest 20 checkpoints as Hermes does: the log, then one process per checkpoint to count its changes.
+/// Returns the number of checkpoints found.
 pub(crate) fn list(repository: &Repository, reference: &str) -> Result<usize> {
     let log = measure::text(&mut repository.git(["log", reference, "--format=%H|%h|%aI|%s", "-n", "20"]))?;
     for line in log.lines() {

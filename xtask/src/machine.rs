@@ -1,4 +1,4 @@
-//! The facts that a measurement needs beside it: without them nobody can say what the times mean.
+//! Facts about the machine, without which measured times cannot be interpreted.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,8 @@ fn value_of(file: &str, name: &str) -> String {
         .map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
 }
 
-/// The type of the deepest mount that holds `path`; of several on the same place the last one is seen.
+/// Returns the type of the deepest mount that contains `path`; of several mounts on the same path, the last one is
+/// visible.
 fn file_system(path: &Path) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let path = path.canonicalize().ok()?;

@@ -1,12 +1,12 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` and `scaling` measure piton beside other tools, `instructions` counts what stands in an agent's way, `model` runs
-//! random work on several file systems, `soak` and `space` try its maintenance for longer than a test may take,
-//! `beside-hermes` shares a store with Hermes, `fuzz` feeds it random input, `powercut` cuts its power and looks what is left,
-//! `agents` runs it inside real agents, `coverage` tells which lines the tests reach, `picture` draws the picker, `deps` checks
-//! what piton is made of, `house` counts what makes the sources hard to read. `statwalk` is one of the tools to measure with:
-//! it lives here so that it can be timed as a process
-//! of its own.
+//! `bench` and `scaling` measure piton beside other tools, `instructions` counts the instructions of the commands that
+//! an agent waits for, `model` runs random work on several file systems, `soak` and `space` test maintenance for longer
+//! than a test may take, `beside-hermes` shares a store with Hermes, `fuzz` feeds it random input, `powercut` simulates
+//! power cuts and checks the result, `agents` runs it inside real agents, `coverage` measures the line coverage of the
+//! tests, `picture` draws the picker, `deps` checks the dependencies, `house` measures how hard the sources are to
+//! read. `statwalk` is one of the tools to measure with: it is a command here so that it can be timed as a separate
+//! process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod agents;

@@ -1,4 +1,5 @@
-//! `model`: the random work of the test of the same name, for longer, on several file systems, as this user and as another.
+//! `model`: the random work of the test of the same name, for longer, on several file systems, as this user and as
+//! another.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,11 +14,11 @@ use crate::measure;
 use crate::powercut::disk::{self, FileSystem, Mounted};
 
 const STEPS: u64 = 10_000;
-/// How many steps one case of both tests comes to, on average, and a little less.
+/// Average number of steps in one case of both tests, rounded down.
 const STEPS_OF_A_CASE: u64 = 50;
-/// What the tests write before the number of steps they made.
+/// Text that the tests print before the number of steps they made.
 const MARK: &str = "steps made: ";
-/// A user who owns nothing else.
+/// Id of a user who owns nothing else.
 const OTHER_USER: u32 = 65_534;
 const TESTS: [&str; 2] = [
     "model::whatever_is_done_by_whomever_the_library_does_what_the_model_does",
@@ -40,7 +41,7 @@ struct Options {
     work: PathBuf,
 }
 
-/// Where a run takes place.
+/// File system to run on.
 #[derive(Clone, Copy)]
 enum Place {
     Disk(FileSystem),
@@ -68,8 +69,8 @@ impl Place {
         }
     }
 
-    /// The classes of edits that are tried unless others are asked for. On tmpfs a second store through a mapping changes no
-    /// time, ever, so that no take can know of it.
+    /// Returns the classes of edits to try by default. On tmpfs a second store through a mapping never changes a
+    /// timestamp, so no take can detect it.
     fn classes(self) -> &'static str {
         if matches!(self, Self::Tmpfs) { "links" } else { "links,mmap" }
     }
@@ -132,7 +133,7 @@ fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
     Ok(Some(options))
 }
 
-/// Builds the tests of the library; the program that runs them.
+/// Builds the tests of the library and returns the path of the test program.
 fn build() -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "-p", "piton", "--test", "it", "--no-run", "--message-format=json"]);
@@ -149,10 +150,10 @@ fn build() -> Result<PathBuf> {
     text.lines().find_map(executable).context("cargo names no program")
 }
 
-/// What is mounted, innermost last. It is unmounted in the end, whatever happens.
+/// Mounted file systems, innermost last, unmounted on drop.
 struct Mounts {
     all: Vec<Mounted>,
-    /// The place to work in, where that is not the place of the mount itself.
+    /// Directory to work in, if it is not the mount point itself.
     inner: Option<PathBuf>,
 }
 
@@ -179,7 +180,7 @@ fn mount(place: Place, dir: &Path) -> Result<Mounts> {
             vec![Mounted::mount(file_system, &image, dir)?]
         }
         Place::Overlay => {
-            // The upper directory must not be on an overlay itself, as all of a container's root is.
+            // The upper directory must not itself be on an overlay, as a container's root is.
             let mut all = mount(Place::Disk(FileSystem::Ext4), dir)?.all;
             let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| dir.join(name));
             for dir in [&lower, &upper, &work, &merged] {
@@ -194,7 +195,7 @@ fn mount(place: Place, dir: &Path) -> Result<Mounts> {
     Ok(Mounts { all, inner: None })
 }
 
-/// Runs both tests; whether nothing differed.
+/// Runs both tests. Returns true if nothing differed from the model.
 fn try_place(options: &Options, place: Place, program: &Path, dir: &Path, is_other: bool) -> Result<bool> {
     let dir = dir.join(if is_other { "other-user" } else { "this-user" });
     let _ = fs::remove_dir_all(&dir);
@@ -215,7 +216,7 @@ fn try_place(options: &Options, place: Place, program: &Path, dir: &Path, is_oth
     command.args(TESTS).args(["--exact", "--nocapture", "--test-threads", "2"]).current_dir(&dir);
     command.env("PITON_MODEL_DIR", &dir).env("TMPDIR", &dir).env("HOME", &dir);
     let classes = options.classes.as_deref().unwrap_or(place.classes());
-    // Other cases for each file system and user.
+    // A different seed for each file system and user.
     let seed = place.name().bytes().fold(u64::from(is_other), |seed, byte| seed * 31 + u64::from(byte));
     command.env("PITON_MODEL_SEED", seed.to_string());
     command.env("PITON_MODEL_CASES", cases.to_string()).env("PITON_MODEL_CLASSES", classes);

@@ -1,4 +1,4 @@
-//! The picture of the picker in the README: a real run in tmux, whose screen becomes an SVG.
+//! The picture of the picker in the README: a real run in tmux whose screen is converted to SVG.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ const COLUMNS: usize = 132;
 const ROWS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the project held when each checkpoint was taken, and why it was taken. The last is what it holds now.
+/// The reason of each checkpoint and the files written before it. The last entry is the current state.
 const STORY: [(&str, &[(&str, &str)]); 5] = [
     ("before write_file src/parse.rs", &[("src/main.rs", MAIN), ("notes.md", "# Notes\n\n- dates are ISO 8601\n")]),
     ("before patch src/parse.rs", &[("src/parse.rs", PARSE_1)]),
@@ -34,7 +34,7 @@ const PARSE_3: &str = "pub fn date(text: &str) -> (u16, u8, u8) {\n    let parts
 
 /// Draws `docs/picker.svg` with this piton.
 pub(crate) fn run(piton: &Path) -> Result<()> {
-    // The path is in the picture: one that looks the same everywhere.
+    // The path is visible in the picture, so it is the same everywhere.
     let work = std::env::temp_dir().join("piton-picture");
     let _ = fs::remove_dir_all(&work);
     let (home, project) = (work.join("home"), work.join("dates"));
@@ -62,7 +62,7 @@ pub(crate) fn run(piton: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the example runs.
+/// Environment that the example runs in.
 struct Stage {
     piton: PathBuf,
     socket: PathBuf,
@@ -84,7 +84,7 @@ impl Stage {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The picker with the second checkpoint and a file selected, and its colours as escape sequences.
+    /// Returns the screen of the picker with the second checkpoint and a file selected, colours as escape sequences.
     fn screen(&self) -> Result<String> {
         let (width, height) = (COLUMNS.to_string(), ROWS.to_string());
         let piton = format!("'{}' rollback", self.piton.display());
@@ -112,7 +112,7 @@ impl Stage {
     }
 }
 
-/// How characters look.
+/// Colours and attributes of characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Look {
     colour: Option<usize>,
@@ -122,7 +122,7 @@ struct Look {
 }
 
 impl Look {
-    /// Takes in what stands between `ESC [` and `m`.
+    /// Applies the codes between `ESC [` and `m`.
     fn change(&mut self, codes: &str) {
         let mut codes = codes.split(';').map(|code| code.parse::<usize>().unwrap_or(0));
         while let Some(code) = codes.next() {
@@ -159,14 +159,14 @@ const COLUMN: f64 = 8.4;
 const LINE: f64 = 18.0;
 const MARGIN: f64 = 14.0;
 
-/// Characters that look alike and stand beside each other, and the column of the first.
+/// Adjacent characters with the same look, and the column of the first.
 struct Run {
     column: usize,
     look: Look,
     text: String,
 }
 
-/// The runs of one line. Every character takes one column: the example has no others.
+/// Splits a line into runs. Every character is one column wide: the example contains no others.
 fn runs(line: &str, look: &mut Look) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut column = 0;
@@ -223,7 +223,7 @@ fn draw(svg: &mut String, row: usize, run: &Run) {
     if text.is_empty() {
         return;
     }
-    // Not every program keeps the spaces at the ends.
+    // Some renderers drop leading and trailing spaces.
     let before = run.text.chars().take_while(|character| *character == ' ').count();
     let (x, width) = (at(run.column + before, COLUMN), at(text.chars().count(), COLUMN) - MARGIN);
     let fill = if look.is_reversed { BACKGROUND } else { look.fill() };

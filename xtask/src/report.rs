@@ -1,4 +1,4 @@
-//! What was measured, as data and as Markdown.
+//! Measured values, as data and as Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -48,7 +48,7 @@ impl Work {
     }
 }
 
-/// The runs of one contestant at one piece of work.
+/// Times of one contestant for one task.
 #[derive(Default)]
 pub(crate) struct Samples(Vec<Duration>);
 
@@ -98,7 +98,7 @@ impl Row {
         self.times.entry(column).or_default().push(time);
     }
 
-    /// A contestant that failed once has no time at all: a row holds the same number of runs of everybody.
+    /// Removes a contestant that failed once: all contestants in a row have the same number of runs.
     pub(crate) fn strike(&mut self, column: Column) {
         self.times.remove(&column);
     }
@@ -116,7 +116,7 @@ impl Row {
     }
 }
 
-/// A short-lived process, for which processor time counts.
+/// A short-lived process, for which processor time matters.
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) cpu_ms: Option<f64>,
@@ -127,7 +127,7 @@ pub(crate) struct Call {
 pub(crate) struct Report {
     pub(crate) trees: Vec<String>,
     pub(crate) rows: Vec<Row>,
-    /// The first is piton's.
+    /// The first call is piton's.
     pub(crate) calls: Vec<Call>,
     pub(crate) peaks_kib: Vec<(Size, u64)>,
     pub(crate) remarks: Vec<String>,
@@ -145,7 +145,7 @@ impl Report {
         self.remarks.push(remark);
     }
 
-    /// Passes a value on; an error becomes a remark.
+    /// Returns the value; turns an error into a remark.
     pub(crate) fn keep<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.remark(format!("{what}: {error:#}"))).ok()
     }
@@ -155,7 +155,7 @@ impl Report {
         row.samples(column).min_ms()
     }
 
-    /// Whether piton failed at anything: what it failed at has no figure of it.
+    /// Returns true if piton failed at anything: then its figure is missing.
     pub(crate) fn piton_failed(&self) -> bool {
         let is_unmeasured = |call: &Call| call.name.starts_with("piton ") && call.cpu_ms.is_none();
         self.rows.iter().any(|row| !row.has(Column::Piton)) || self.calls.iter().any(is_unmeasured)
@@ -219,7 +219,7 @@ impl Report {
     }
 }
 
-/// Three digits or so, with commas between thousands.
+/// Formats a number with about three digits, and commas between thousands.
 pub(crate) fn number(value: f64) -> String {
     let text = match value {
         value if value < 10.0 => return format!("{value:.2}"),
@@ -236,7 +236,7 @@ pub(crate) fn number(value: f64) -> String {
     out
 }
 
-/// A Markdown table that is also readable as it stands. The first columns are text, the others are numbers.
+/// Formats a Markdown table that is also readable as plain text. The first columns are text, the others are numbers.
 pub(crate) fn table(text_columns: usize, head: &[String], body: &[Vec<String>]) -> String {
     let width =
         |column: usize| body.iter().map(|line| line[column].len()).chain([head[column].len()]).max().unwrap_or(0);

@@ -1,6 +1,6 @@
-//! `scaling`: what a checkpoint costs as the tree grows, and as the change grows, drawn as two pictures in `docs`.
+//! `scaling`: cost of a checkpoint as the tree grows, and as the change grows, drawn as two pictures in `docs`.
 //!
-//! Each point is the fastest of some runs; warm git, where it is drawn, ran in turn with piton.
+//! Each point is the fastest of several runs; where warm git is drawn, its runs alternated with piton's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::trees;
 const TREES: [usize; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000];
 const TREE_OF_CHANGES: usize = 20_000;
 const CHANGES: [usize; 6] = [1, 10, 100, 1_000, 5_000, 20_000];
-/// About what a source file has.
+/// About the size of a source file.
 const BYTES_PER_FILE: usize = 4_000;
 const ROUNDS: usize = 5;
 
-/// One line of a picture.
+/// One curve of a picture.
 struct Line {
     name: &'static str,
     colour: RGBColor,
@@ -121,7 +121,7 @@ impl Bench {
     }
 }
 
-/// The first checkpoint of each, and one more by which all is settled.
+/// Takes the first checkpoint of each contestant, and a second one to reach a steady state.
 fn take_all(contestants: &mut [&mut dyn Contestant]) -> Result<()> {
     for contestant in contestants {
         contestant.fresh()?;
@@ -131,7 +131,7 @@ fn take_all(contestants: &mut [&mut dyn Contestant]) -> Result<()> {
     Ok(())
 }
 
-/// Changes the files so that no run finds what an earlier one stored.
+/// Changes the files so that no run finds content that an earlier one stored.
 fn edit(paths: &[PathBuf]) -> Result<()> {
     use std::io::Write as _;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,7 +177,7 @@ fn table(what: &str, lines: &[Line]) -> String {
     text + "\n"
 }
 
-/// Both axes by powers of ten: what is straight there grows in step.
+/// Draws a picture with logarithmic axes: linear growth is a straight line.
 fn draw(path: &Path, title: &str, what: &str, lines: &[Line]) -> Result<()> {
     let points = || lines.iter().flat_map(|line| &line.points);
     let (first, last) = points().fold((usize::MAX, 1), |(low, high), (at, _)| (low.min(*at), high.max(*at)));

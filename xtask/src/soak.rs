@@ -1,5 +1,5 @@
-//! `soak`: the test of the same name, with a release build and for as long as one likes. Once without a limit on the size
-//! of the store, once with one that every take meets.
+//! `soak`: the test of the same name, with a release build and for any length of time. Runs once without a limit on the
+//! size of the store and once with a limit that every take reaches.
 
 use std::ffi::OsString;
 use std::path::Path;

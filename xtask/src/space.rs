@@ -1,4 +1,4 @@
-//! `space`: how much extra room a prune of a large store needs.
+//! `space`: extra disk space that a prune of a large store needs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::bench::build_piton;
 use crate::measure::{isolated, run as run_command};
 
 const MEGABYTES: u64 = 1024;
-/// What a prune may need besides, in thousandths.
+/// Maximum extra space of a prune, in thousandths of the size before.
 const EXTRA_PERMILLE_MAX: u64 = 150;
 const FILES: usize = 40;
 const CHANGED: usize = 8;
@@ -54,7 +54,8 @@ fn command(program: &Path, sandbox: &Sandbox) -> std::process::Command {
     command
 }
 
-/// Takes checkpoints of files, half of which compress, until the store is that large; the last one drops a quarter of them.
+/// Takes checkpoints of files, half of which compress, until the store has this size; the last one drops a quarter of
+/// them.
 fn fill(program: &Path, sandbox: &Sandbox, bytes: u64) -> Result<u64> {
     let mut dice = Dice::new(1);
     let mut takes = 0;

@@ -1,6 +1,6 @@
-//! The floor: reads every directory of a tree and stats every entry, with two threads and nothing else.
+//! Lower bound: reads every directory of a tree and stats every entry, with two threads and nothing else.
 //!
-//! No ignore rules, no order, no output but a count. Whatever scans a tree has to do at least this much.
+//! No ignore rules, no order, no output except a count. Every scan of a tree has to do at least this much.
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use rustix::io;
 const THREADS: usize = 2;
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// A directory that nobody has read yet. Named relative to its open parent: no path is resolved from the root again.
+/// A directory to be read, named relative to its open parent so that no path is resolved from the root again.
 struct Pending {
     parent: Arc<OwnedFd>,
     name: CString,
@@ -23,7 +23,7 @@ struct Pending {
 
 #[derive(Default)]
 struct State {
-    /// Last in, first out, which keeps few parents open: those with children waiting, about the depth of the tree.
+    /// Last in, first out, which keeps few parents open: those with waiting children, about the depth of the tree.
     waiting: Vec<Pending>,
     busy: usize,
     idle: usize,
@@ -37,7 +37,7 @@ struct Queue {
     changed: Condvar,
 }
 
-/// How many entries lie below `root`, links not followed.
+/// Returns the number of entries below `root`, without following symlinks.
 pub(crate) fn walk(root: &Path) -> Result<u64> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_fd = openat(CWD, root, flags, Mode::empty()).with_context(|| format!("cannot open {}", root.display()))?;
@@ -61,7 +61,8 @@ impl Queue {
         self.state.lock().expect("no thread panics while it holds the queue")
     }
 
-    /// Blocks while the queue is empty but somebody may still add to it. `None` when all is done.
+    /// Blocks while the queue is empty but another thread may still add to it. Returns `None` once the walk is
+    /// complete.
     fn next(&self) -> Option<Pending> {
         let mut state = self.lock();
         loop {
@@ -85,7 +86,7 @@ impl Queue {
         state.waiting.append(children);
         state.failed = state.failed.or(failed);
         state.busy -= 1;
-        // Waking costs a system call, and most of the time nobody sleeps.
+        // Waking costs a system call, and most of the time no thread sleeps.
         if state.idle > 0 {
             self.changed.notify_all();
         }

@@ -1,7 +1,8 @@
 //! Source-like text from a fixed seed: the same bytes on every machine, no two files alike, compressible like real
 //! code.
 
-/// SplitMix64. Trees are made of its numbers: with others, figures of today could not be compared with those of yesterday.
+/// SplitMix64. Trees are generated from its numbers: with another generator, new figures could not be compared with old
+/// ones.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -17,7 +18,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).expect("a usize fits in 64 bits");
         usize::try_from(self.next() % end).expect("it is below a usize")
@@ -33,7 +34,7 @@ const SYLLABLES: [&str; 32] = [
     "node", "list", "mem", "file", "ino", "reg", "clk", "pci", "bus", "err", "len", "off", "key", "tab", "cnt", "vec",
 ];
 
-/// `@` stands for a word, `$` for a number.
+/// Templates: `@` is replaced by a word, `$` by a number.
 const LINES: [&str; 16] = [
     "static int @_@(struct @ *@, unsigned int @)\n{\n",
     "\tstruct @ *@ = @_@(@->@);\n",
@@ -53,7 +54,7 @@ const LINES: [&str; 16] = [
     "\tgoto err_@;\n",
 ];
 
-/// The words of one tree. Files take most of theirs from a part of it, as the files of one module do.
+/// Words of one tree. A file takes most of its words from a part of them, as the files of one module do.
 pub(crate) struct Words(Vec<String>);
 
 impl Words {
@@ -70,7 +71,7 @@ impl Words {
         &self.0[random.below(self.0.len())]
     }
 
-    /// A file of `size` bytes.
+    /// Returns the text of a file of `size` bytes.
     pub(crate) fn file(&self, random: &mut Random, size: usize) -> Vec<u8> {
         let local: Vec<&str> = (0..24).map(|_| self.pick(random)).collect();
         let mut out = Vec::with_capacity(size + 256);

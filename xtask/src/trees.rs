@@ -1,7 +1,7 @@
-//! The three trees that are measured. They stay below the work directory and are made once.
+//! The three trees that are measured. They are created once, below the work directory, and kept.
 //!
 //! small and medium are generated. large is the Linux source of Debian's package, or a copy of a directory that the
-//! user names; without either there is no large tree and nothing stands in for it.
+//! user names; without either there is no large tree.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::text::{Random, Words};
 
 const LINUX_TARBALL: &str = "/usr/src/linux-source-6.1.tar.xz";
 
-/// Part of the mark beside a finished tree: raise it when the generator changes, and old trees are made anew.
+/// Part of the mark beside a finished tree: raise it when the generator changes, and old trees are regenerated.
 const VERSION: &str = "3";
 
-/// Files of which piton takes the first directory upwards for a project's root.
+/// Files that mark a project root: piton uses the nearest directory upwards that contains one.
 const ROOT_MARKERS: [&str; 9] =
     [".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile"];
 
@@ -46,12 +46,12 @@ pub(crate) struct Tree {
     pub(crate) path: PathBuf,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Made in this run: its files are seconds old.
+    /// True if created in this run: its files are seconds old.
     pub(crate) made: bool,
 }
 
-/// Finds or makes a tree and reads all of it once, so that every contestant finds it in memory. `None`: there is no
-/// source for it.
+/// Finds or creates a tree and reads all of it once, so that it is cached for every contestant. Returns `None` if there
+/// is no source for it.
 pub(crate) fn prepare(work: &Path, size: Size, large: Option<&Path>) -> Result<Option<Tree>> {
     let source = match (size, large) {
         (Size::Small, _) => Source::Generated { files: 700, bytes: 6_000_000 },
@@ -110,7 +110,7 @@ impl Source {
             }
         }
         open_ignore_rules(&path.join(".gitignore"))?;
-        // Without one, the project would be the workspace that the work directory lies in.
+        // Without a marker, the project would be the workspace that contains the work directory.
         if !ROOT_MARKERS.iter().any(|name| path.join(name).exists()) {
             fs::write(path.join("Makefile"), "all:\n")?;
         }
@@ -118,7 +118,7 @@ impl Source {
     }
 }
 
-/// Debian ends the kernel's ignore rules with two lines that leave nothing but its own directory.
+/// Removes the last two lines of Debian's ignore rules for the kernel, which exclude everything but its own directory.
 fn open_ignore_rules(gitignore: &Path) -> Result<()> {
     let Ok(rules) = fs::read_to_string(gitignore) else {
         return Ok(());
@@ -161,7 +161,7 @@ pub(crate) fn generate(root: &Path, files: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sizes that double from class to class, many small and few large, and together make `bytes`.
+/// Returns file sizes that double from class to class, many small and few large, with a total of `bytes`.
 fn file_sizes(random: &mut Random, files: usize, bytes: usize) -> Vec<usize> {
     let raw: Vec<usize> = (0..files)
         .map(|_| {
@@ -173,7 +173,7 @@ fn file_sizes(random: &mut Random, files: usize, bytes: usize) -> Vec<usize> {
     raw.iter().map(|size| size * (bytes / 1000) / (sum / 1000)).collect()
 }
 
-/// A copy with links as links and times kept.
+/// Copies a tree, with symlinks as symlinks and timestamps preserved.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     measure::run(Command::new("cp").arg("-a").arg("--").arg(from.join(".")).arg(to)).map(drop)
 }
@@ -187,7 +187,7 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Calls `each` for everything below `directory` that is not a directory.
+/// Calls `each` for every entry below `directory` that is not a directory.
 pub(crate) fn visit(directory: &Path, each: &mut dyn FnMut(&Path, fs::FileType) -> Result<()>) -> Result<()> {
     for entry in fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
         let entry = entry?;
@@ -210,8 +210,8 @@ pub(crate) fn count_files(directory: &Path) -> Result<u64> {
     Ok(files)
 }
 
-/// `count` files spread evenly over `paths`, which are in scope and relative to `tree`. Source files if there are
-/// enough.
+/// Returns `count` files spread evenly over `paths`, which are in scope and relative to `tree`. Prefers source files if
+/// there are enough.
 pub(crate) fn spread(tree: &Path, paths: &[PathBuf], count: usize) -> Result<Vec<PathBuf>> {
     let is_source = |path: &&PathBuf| path.extension() == Some(OsStr::new("c"));
     let is_regular = |path: &&PathBuf| fs::symlink_metadata(tree.join(path)).is_ok_and(|stat| stat.is_file());
@@ -224,7 +224,7 @@ pub(crate) fn spread(tree: &Path, paths: &[PathBuf], count: usize) -> Result<Vec
     Ok((0..count).map(|index| tree.join(from[index * step + step / 2])).collect())
 }
 
-/// A file that lines are appended to. It gets its old length back in the end, so that the tree can be used again.
+/// A file that lines are appended to. It is truncated to its old length on drop, so that the tree can be reused.
 pub(crate) struct Edited {
     path: PathBuf,
     bytes: u64,
@@ -254,7 +254,7 @@ impl Drop for Edited {
         if self.is_as_before() {
             return;
         }
-        // Nothing to be done about a failure: the lines stay, and the tree is a few comments longer.
+        // Best effort: on failure the lines stay, and the tree is a few comments longer.
         let _ = fs::OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(self.bytes));
     }
 }
