@@ -1,5 +1,5 @@
-//! The limit on the size of the store: it holds after each take, and no more goes than must. `PITON_CAP_TAKES` and
-//! `PITON_CAP_MB` set how many takes, and the limit.
+//! The limit on the size of the store: it holds after each take, and no more is dropped than necessary.
+//! `PITON_CAP_TAKES` and `PITON_CAP_MB` set the number of takes and the limit.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -12,10 +12,10 @@ use testkit::{Sandbox, space};
 use crate::kit::{Dice, cases, now, take_at, take_with, taken};
 use crate::upkeep::{ids_of, store_of};
 
-/// Everything that was ever taken, in a store without a limit, as stock git sees it.
+/// Everything that was ever taken, in a store without a limit, as stock git reads it.
 struct Shadow {
     base: PathBuf,
-    /// The checkpoints in the order in which they were taken: project, commit.
+    /// The checkpoints in the order they were taken: project, commit.
     taken: Vec<(PathBuf, String)>,
 }
 
@@ -38,14 +38,14 @@ impl Shadow {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// How many checkpoints could be there if the objects of all of them came to no more than `bytes_max`, the newest of
-    /// each project and then the youngest of all.
+    /// Returns the number of checkpoints whose objects fit in `bytes_max`: first the newest of each project, then the
+    /// youngest of all.
     fn best(&self, bytes_max: u64) -> usize {
         let all = self.git(&["cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objectsize:disk)"]);
         let sizes: HashMap<&str, u64> = all
             .lines()
             .map(|line| line.split_once(' ').expect("two words"))
-            // An idx says where each object is: its id, its checksum, its offset.
+            // 28 bytes per object in an idx: its id, its checksum, its offset.
             .map(|(id, bytes)| (id, bytes.parse::<u64>().expect("a number") + 28))
             .collect();
         let newest: BTreeMap<_, _> = self.taken.iter().map(|(dir, id)| (dir, id)).collect();
@@ -94,7 +94,7 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     let kept: usize = dirs.iter().map(|dir| ids_of(&sandbox, dir).len()).sum();
     let besides = size - space::bytes_below(&sandbox.store().join("objects"));
     let best = shadow.best(bytes_max - besides);
-    // Straight to stderr: it is the figure that a long run is for.
+    // Written straight to stderr: it is the figure that a long run is for.
     let _ = writeln!(
         std::io::stderr(),
         "{} takes at {max_total_size_mb} MB: {kept} are kept, {best} could be",
@@ -103,7 +103,7 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     assert!(kept * 10 >= best * 9, "{kept} are kept, and {best} could be");
 }
 
-/// G4. What a collection writes beside takes is never seen above the limit, at no moment of it.
+/// G4. A collection beside takes never exceeds the limit, at any moment.
 #[test]
 fn the_limit_holds_while_packs_are_merged_beside_takes() {
     let sandbox = Sandbox::new();
@@ -122,7 +122,7 @@ fn the_limit_holds_while_packs_are_merged_beside_takes() {
         };
         let done = std::thread::scope(|scope| {
             let upkeep = || maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
-            // Before the first take there is no store.
+            // There is no store before the first take.
             let upkeep = (number > 0).then(|| scope.spawn(upkeep));
             taken(&take_with(&sandbox, dir, &settings));
             is_within();

@@ -1,4 +1,4 @@
-//! Stores that a disk damaged: each restore is refused with nothing touched, or right to the last byte.
+//! Stores damaged by a disk: each restore is either refused with nothing changed, or correct to the last byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::verify::damage_object;
 
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
 
-/// The safety checkpoint names contents that the store has already. If those are damaged, it saves nothing.
+/// The safety checkpoint refers to contents that the store already has. If those are corrupt, it protects nothing.
 #[test]
 fn what_a_restore_overwrites_is_whole_in_the_store() {
     let sandbox = Sandbox::new();
@@ -25,7 +25,7 @@ fn what_a_restore_overwrites_is_whole_in_the_store() {
     let pack = bytes_of(&sandbox.base()).into_keys().find(|path| path.extension().is_some_and(|found| found == "pack"));
     sandbox.tree("a = 2\n d/e/b = 2");
     taken(&take(&sandbox));
-    // The same contents again: no pack that is whole will have them.
+    // The same contents again: no intact pack will contain them.
     sandbox.tree("a = the work of a whole day\n d/e/b = the work of a whole day");
     let before = state_of(&sandbox.project());
     let pack = pack.expect("a pack");
@@ -42,7 +42,7 @@ fn what_a_restore_overwrites_is_whole_in_the_store() {
     }
 }
 
-/// All files of the base, to be put back.
+/// Returns all files of the base, to be put back later.
 pub(crate) fn bytes_of(base: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     walk(base, &mut |path| {
@@ -67,8 +67,8 @@ pub(crate) fn put_back(base: &Path, all: &BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// Restores from a store with one damaged file, for each way to damage it. Either that fails and nothing is touched, or
-/// every byte is right, and undo is right, too.
+/// Restores from a store with one damaged file, for each way to damage it. Either the restore fails and changes
+/// nothing, or every byte is correct, and undo is correct too.
 fn restore_from_damaged(extension: &str, ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) {
     let other = Victim::new();
     restored(&other.sandbox, FIRST, &[]);
@@ -132,7 +132,7 @@ fn a_pack_or_idx_that_was_cut_off_is_found() {
     restore_from_damaged("idx", cuts);
 }
 
-/// The offsets stand at the end of an idx, before its two checksums.
+/// Swaps pairs of offsets, which are at the end of an idx, before its two checksums.
 pub(crate) fn swaps(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let count = usize::try_from(u32::from_be_bytes(bytes[1028..1032].try_into().expect("four bytes"))).expect("few");
     let offset = |at: usize| bytes.len() - 40 - 4 * (count - at)..bytes.len() - 40 - 4 * (count - at) + 4;
@@ -151,7 +151,7 @@ fn an_object_under_the_name_of_another_is_found() {
     restore_from_damaged("idx", swaps);
 }
 
-/// G1: what is below a tree that cannot be read may be whole, and a repair would find it.
+/// G1: the objects below an unreadable tree may be intact, and a repair would find them.
 #[test]
 fn a_collection_takes_nothing_away_while_something_that_is_named_is_damaged() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,5 @@
-//! Stores that an attacker made: an error that says so, no panic, and the user's files whole.
+//! Stores made by an attacker: reading them fails with an error that says so, never panics, and leaves the user's files
+//! intact.
 
 use std::fs;
 use std::io::Write as _;
@@ -40,7 +41,7 @@ impl Victim {
         self.sandbox.store().join("refs/hermes").join(self.project().id().to_string())
     }
 
-    /// Writes an object that stock git would not make.
+    /// Writes an object that stock git would not create.
     pub(crate) fn object(&self, kind: &str, bytes: &[u8]) -> String {
         let mut command = git();
         command.arg(format!("--git-dir={}", self.sandbox.store().display()));
@@ -64,7 +65,7 @@ impl Victim {
         self.object("tree", &bytes)
     }
 
-    /// Makes a commit the newest checkpoint.
+    /// Creates a commit and makes it the newest checkpoint.
     pub(crate) fn plant(&self, tree: &str, message: &str) {
         let who = "x <x@x> 1700000000 +0000";
         let commit = format!("tree {tree}\nauthor {who}\ncommitter {who}\n\n{message}\n");
@@ -78,7 +79,7 @@ impl Victim {
         assert_same(&state_of(&self.outside), &self.before[1], &format!("the directory outside, {when}"));
     }
 
-    /// Everything that reads the checkpoint says that it is damaged.
+    /// Asserts that everything that reads the checkpoint reports it as damaged.
     #[track_caller]
     fn assert_refused(&self, when: &str) {
         for paths in [&[][..], &["sub"]] {
@@ -158,7 +159,7 @@ fn trees_that_are_no_trees_are_refused() {
 fn a_tree_that_is_deeper_than_any_directory_is_refused() {
     let victim = Victim::new();
     let mut tree = victim.tree(&[("100644", b"x", &victim.object("blob", b"deep"))]);
-    // Each level has the one below it twice: a walk that goes everywhere never ends.
+    // Each level contains the one below it twice: a walk that visits every path never ends.
     for _ in 0..40 {
         tree = victim.tree(&[("40000", b"a", &tree), ("40000", b"b", &tree)]);
     }
@@ -199,11 +200,12 @@ fn refs_and_histories_that_lead_nowhere_are_refused() {
         assert_eq!(kind_of(try_restore(&victim.sandbox, FIRST, &[])), ErrorKind::Damaged, "{shown}");
         victim.assert_untouched(&shown);
     }
-    // A history that leads on to nowhere is one as far as it can be read.
+    // A history with a dangling parent is valid as far as it can be read.
     fs::write(victim.reference(), victim.object("commit", orphan.as_bytes()) + "\n").expect("a ref");
     assert_eq!(kind_of(try_restore(&victim.sandbox, RestoreTo::Named("2"), &[])), ErrorKind::Damaged);
     victim.assert_untouched("a history that leads nowhere");
-    // Where the history is cut, what is before the cut does not matter; garbage cuts nothing.
+    // If the history is truncated by `shallow`, commits before the boundary do not matter; garbage in that file
+    // truncates nothing.
     fs::write(victim.reference(), &id).expect("a ref");
     fs::write(victim.sandbox.store().join("shallow"), b"\xff\xfegarbage\n\n1234\n").expect("a file");
     restored(&victim.sandbox, FIRST, &[]);
@@ -249,7 +251,7 @@ fn facts_that_lead_outside_write_nothing_there() {
     }
 }
 
-/// A commit is checked against its name, so such lines are no damage: a later version or another program wrote them.
+/// A commit is checked against its id, so such lines are not corruption: a later version or another program wrote them.
 #[test]
 fn facts_that_cannot_be_read_are_passed_over() {
     for line in ["mode 99999 a", "mode 644", "usual 644", "usual 1 2 3 4", "empty %zz", "restoring fly 12", "nospace"] {

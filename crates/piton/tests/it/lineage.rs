@@ -1,4 +1,4 @@
-//! Histories that are longer than what a take may read of them.
+//! Histories longer than the part that a take may read.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ fn take(sandbox: &Sandbox, number: usize, max_snapshots: u64) -> String {
     taken(&take_with(sandbox, &sandbox.project(), &settings(max_snapshots)))
 }
 
-/// The ids of the project's checkpoints, oldest first.
+/// Returns the ids of the project's checkpoints, oldest first.
 fn ids(sandbox: &Sandbox) -> Vec<String> {
     let store = Store::open_existing(&sandbox.base()).expect("a base").expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
@@ -50,7 +50,7 @@ fn a_long_history_is_cut_at_its_limit_whatever_the_file_of_ids_says() {
             bytes[..end].fill(7);
             fs::write(file(&sandbox), bytes).expect("a file");
         },
-        // What was found to be wrong was removed, and is made again.
+        // The invalid file was removed, and is created again.
         &|| assert!(!file(&sandbox).exists()),
         &|| {
             let bytes = fs::read(file(&sandbox)).expect("a file");
@@ -81,7 +81,7 @@ fn packs(sandbox: &Sandbox) -> BTreeSet<PathBuf> {
     names.filter(|path| path.extension().is_some_and(|extension| extension == "pack")).collect()
 }
 
-/// What a take does not read cannot hinder it.
+/// A missing object that a take does not read cannot make it fail.
 #[test]
 fn a_take_at_the_limit_reads_no_checkpoint_in_the_middle_of_the_history() {
     let sandbox = Sandbox::new();

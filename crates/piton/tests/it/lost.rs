@@ -1,4 +1,4 @@
-//! Parts of a store that are gone: nobody takes what is left for empty, for whole or for dead.
+//! Missing parts of a store: the rest is never treated as empty, intact or unreachable.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ fn try_list(sandbox: &Sandbox) -> piton::Result<History> {
     History::of(&store_of(sandbox), &Project::at(&sandbox.project(), None).expect("a project"))
 }
 
-/// G1. What a ref led to is not dead because the ref is gone.
+/// G1. The objects of a ref are not garbage because the ref is missing.
 #[test]
 fn a_ref_that_is_gone_costs_no_checkpoint() {
     let sandbox = Sandbox::new();
@@ -60,7 +60,7 @@ fn a_ref_that_is_gone_costs_no_checkpoint() {
     sandbox.assert_store_is_whole();
 }
 
-/// A purge that could not collect what it took out says so before it changes an id.
+/// A purge that could not collect the purged objects fails before it changes an id.
 #[test]
 fn a_purge_beside_a_ref_that_is_gone_changes_nothing() {
     let sandbox = Sandbox::new();
@@ -77,7 +77,7 @@ fn a_purge_beside_a_ref_that_is_gone_changes_nothing() {
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [own]);
 }
 
-/// Once nothing is left of a project but its record, its lost ref holds up nobody.
+/// Once nothing is left of a project but its record, its missing ref blocks nothing.
 #[test]
 fn a_ref_that_is_gone_with_all_that_it_led_to_is_no_damage() {
     let sandbox = Sandbox::new();

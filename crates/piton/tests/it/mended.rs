@@ -1,4 +1,4 @@
-//! One thing wrong with a store at a time: it is found for what it is, and a repair mends that and nothing else.
+//! One kind of damage to a store at a time: it is reported as what it is, and a repair fixes that and nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::repair::{all_checkpoints, assert_mended, id_of, names_by_git, repair,
 use crate::upkeep::{ids_of, packs, store_of};
 use crate::verify::{HandMade, damage_object, kinds, sha1, verify};
 
-/// Two checkpoints of the sandbox's project.
+/// Creates a sandbox whose project has two checkpoints.
 fn with_two() -> (Sandbox, Vec<String>) {
     let sandbox = Sandbox::new();
     for text in ["one", "two"] {
@@ -34,7 +34,7 @@ fn set_ref(sandbox: &Sandbox, name: &str, id: &str) {
     fs::write(path, format!("{id}\n")).expect("a ref");
 }
 
-/// Has stock git keep something, in a file of its own.
+/// Has stock git write a loose object, and returns its id.
 fn kept(sandbox: &Sandbox, kind: &str, bytes: &[u8]) -> String {
     let file = sandbox.root().join("kept");
     fs::write(&file, bytes).expect("a file");
@@ -48,7 +48,7 @@ fn tree_of(mode: &str, id: &str) -> Vec<u8> {
     [format!("{mode} name\0").as_bytes(), id.as_bytes()].concat()
 }
 
-/// A commit of stock git's making with one file. Its id, and that of the file's contents.
+/// Creates a commit with one file by stock git. Returns its id, and that of the file's blob.
 fn stock_commit(sandbox: &Sandbox, text: &str, parent: Option<&str>) -> (String, String) {
     let blob = kept(sandbox, "blob", text.as_bytes());
     let tree = kept(sandbox, "tree", &tree_of("100644", &blob));
@@ -61,7 +61,7 @@ fn file_of_object(sandbox: &Sandbox, id: &str) -> PathBuf {
     sandbox.store().join("objects").join(&id[..2]).join(&id[2..])
 }
 
-/// The pack that an object is in.
+/// Returns the pack that contains an object.
 fn pack_of(sandbox: &Sandbox, id: &str) -> PathBuf {
     let id = piton::ObjectId::from_hex(id.as_bytes()).expect("an id");
     let names = |idx: Vec<u8>| idx.windows(20).any(|name| name == id.as_bytes());
@@ -69,7 +69,7 @@ fn pack_of(sandbox: &Sandbox, id: &str) -> PathBuf {
     packs(sandbox).into_iter().find(holds).expect("a pack that has it")
 }
 
-/// What was lost, each checkpoint once for each line about it.
+/// Returns the lost checkpoints, one per loss that names a checkpoint, sorted.
 fn lost_checkpoints(report: &RepairReport) -> Vec<String> {
     let mut lost: Vec<_> = report.lost.iter().filter_map(|loss| Some(loss.checkpoint?.to_string())).collect();
     lost.sort();
@@ -127,7 +127,7 @@ fn what_people_keep_in_the_store_stays_when_a_checkpoint_is_mended() {
     assert_eq!((names_by_git(&sandbox), ids_of(&sandbox, &sandbox.project())), (names, ids));
 }
 
-/// A branch of stock git says nothing of projects: only what it leads to can take its place.
+/// A stock git branch does not name a project: only a commit reachable from it can replace its tip.
 #[test]
 fn a_branch_whose_newest_commit_is_not_whole_goes_back_to_one_that_is() {
     let (sandbox, ids) = with_two();
@@ -141,7 +141,7 @@ fn a_branch_whose_newest_commit_is_not_whole_goes_back_to_one_that_is() {
     assert_eq!((lost_checkpoints(&report), ids_of(&sandbox, &sandbox.project())), (vec![second], ids));
 }
 
-/// Whoever else keeps checkpoints in this store does not say in them of which project they are.
+/// Checkpoints by another program in this store do not record their project.
 #[test]
 fn a_history_that_names_no_project_goes_back_to_what_is_whole() {
     let sandbox = Sandbox::new();
@@ -182,7 +182,7 @@ fn a_ref_is_not_mended_with_what_is_anothers_or_was_dropped() {
     }
 }
 
-/// A take that was killed leaves one that no name leads to.
+/// A killed take leaves an unreachable checkpoint.
 #[test]
 fn a_checkpoint_that_was_never_named_beside_the_newest_gets_no_name() {
     let (sandbox, ids) = with_two();
@@ -216,7 +216,7 @@ fn checkpoints_in_files_of_their_own_are_found_without_a_ref() {
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], ids));
 }
 
-/// Nobody knows what came before a checkpoint that cannot be read; which others cannot be read is known.
+/// The parent of an unreadable checkpoint is unknown; other unreadable checkpoints are known.
 #[test]
 fn every_checkpoint_that_is_lost_is_named_once() {
     let sandbox = Sandbox::new();
@@ -248,7 +248,7 @@ fn a_directory_that_is_a_file_is_damage() {
     assert_eq!(told.iter().map(|finding| finding.why.as_str()).collect::<Vec<_>>(), ["it is a blob"]);
 }
 
-/// Makes the checksum at the end right again, and that which it repeats in an idx.
+/// Changes a file before its trailing checksum and recomputes the checksum.
 fn sum_up(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).expect("a file");
     bytes.truncate(bytes.len() - 20);
@@ -257,7 +257,7 @@ fn sum_up(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).expect("a file");
 }
 
-/// What every object alone does not show.
+/// Damage that is not visible in any single object.
 #[test]
 fn a_pack_with_whole_objects_is_still_a_wrong_one() {
     for how in ["its checksum", "the checksum in its idx", "the number of its objects", "no idx, and that number"] {
@@ -303,7 +303,7 @@ fn a_pack_with_whole_objects_is_still_a_wrong_one() {
     }
 }
 
-/// What is read under the wrong name is damaged only until its own is known.
+/// An object read under the wrong id is corrupt only until its own id is known.
 #[test]
 fn an_idx_that_takes_one_object_for_another_costs_neither() {
     let sandbox = Sandbox::new();
@@ -319,13 +319,13 @@ fn an_idx_that_takes_one_object_for_another_costs_neither() {
         let sums = 1032 + 20 * count;
         let ids: Vec<_> = idx[1032..sums].chunks(20).map(<[u8]>::to_vec).collect();
         let [a, b] = blobs.map(|blob| ids.iter().position(|id| id == blob.as_bytes()).expect("a blob"));
-        // The CRCs, and where they are.
+        // The CRCs, and the offsets.
         for table in [sums, sums + 4 * count] {
             (0..4).for_each(|byte| idx.swap(table + 4 * a + byte, table + 4 * b + byte));
         }
     });
     assert!(!verify(&sandbox, ReadData::All).is_whole());
-    // Nothing is to come from the project.
+    // The repair must not find the contents in the project.
     sandbox.tree("a = other\n b = contents");
     assert_eq!(repair_with(&sandbox, true).lost, []);
     let report = repair(&sandbox);
@@ -334,7 +334,7 @@ fn an_idx_that_takes_one_object_for_another_costs_neither() {
     assert!(steps(&report).contains(&"rebuilt_idx") && !steps(&report).contains(&"saved_objects"), "{report:?}");
 }
 
-/// Stock git is not content with an idx that names an object twice, or with a checkpoint that is none.
+/// Stock git rejects an idx that lists an object twice, and a commit that is not one.
 #[test]
 fn what_is_saved_from_a_pack_is_saved_once_and_makes_sense() {
     let sandbox = Sandbox::new();
@@ -363,7 +363,7 @@ fn a_damaged_copy_costs_nothing_where_another_is_whole() {
         finding.map(|finding| finding.why.contains("another copy is whole"))
     };
     assert_eq!(told(&verify(&sandbox, ReadData::All)), Some(false));
-    // Stock git writes no second copy: it comes from another repository.
+    // Stock git would not write a second copy, so it comes from another repository.
     let elsewhere = sandbox.root().join("elsewhere");
     let run = |args: &[&str]| {
         let output = git().current_dir(sandbox.root()).args(args).output().expect("git runs");
@@ -380,7 +380,8 @@ fn a_damaged_copy_costs_nothing_where_another_is_whole() {
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], ids));
 }
 
-/// What stock git made over all packs names what may be gone; what it made of one pack goes with that.
+/// Files that stock git derives from all packs may refer to missing objects; files derived from one pack are removed
+/// with that pack.
 #[test]
 fn what_is_made_over_all_packs_goes_with_one_of_them_and_no_more() {
     let (sandbox, ids) = with_two();
@@ -413,7 +414,7 @@ fn what_is_made_over_all_packs_goes_with_one_of_them_and_no_more() {
     assert_eq!(all_checkpoints(&sandbox), ids[1..]);
 }
 
-/// It is in the project still, and what the index knows of it is not in the store any more.
+/// The file still exists in the project, but the object that the index has for it is no longer in the store.
 #[test]
 fn what_was_purged_and_is_still_there_is_held_by_the_next_checkpoint() {
     let sandbox = Sandbox::new();
@@ -427,7 +428,7 @@ fn what_was_purged_and_is_still_there_is_held_by_the_next_checkpoint() {
     sandbox.assert_store_is_whole();
 }
 
-/// A disk that cannot be read is no damage: a repair would take away what may be whole.
+/// A read error is not corruption: a repair would move away files that may be intact.
 #[test]
 fn a_small_file_that_cannot_be_read_is_an_error_and_one_that_is_too_long_is_damage() {
     let (sandbox, _) = with_two();

@@ -1,4 +1,5 @@
-//! Mending a store: what is whole stays to the last byte, what can be found again is, and what is lost is named.
+//! Repair of a store: intact data stays the same to the last byte, data that can be found elsewhere is recovered, and
+//! losses are named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -52,7 +53,7 @@ fn a_sound_store_is_left_alone() {
     assert!(rich.files() == before);
 }
 
-/// Byte for byte what was there, for packs of ours and of stock git's, deltas by id included.
+/// Byte for byte the same idx, for piton's packs and stock git's, including deltas that name their base by id.
 #[test]
 fn an_idx_is_made_again_as_it_was() {
     let rich = Rich::new();
@@ -101,8 +102,8 @@ fn contents_that_the_project_still_has_come_back() {
     assert!(!pack.exists(), "what was damaged is put aside");
 }
 
-/// The newest version of a file stands whole, and older ones are deltas of it. If it is damaged, all are; if the project
-/// still has it, all come back.
+/// The newest version of a file is stored whole, and older ones are deltas of it. If it is corrupt, all are; if the
+/// project still has it, all are recovered.
 #[test]
 fn deltas_come_back_with_their_base() {
     let sandbox = Sandbox::new();
@@ -125,7 +126,7 @@ fn deltas_come_back_with_their_base() {
     assert_eq!(ids.iter().map(|id| sandbox.held_by(id)).collect::<Vec<_>>(), held);
 }
 
-/// Three checkpoints, the middle one with contents that nobody has any more.
+/// Creates five checkpoints; a blob of the middle one is corrupt, and its contents exist nowhere else.
 fn with_a_hole() -> (Sandbox, Vec<String>) {
     let sandbox = Sandbox::new();
     for text in ["one", "two", "three", "four", "five"] {
@@ -183,7 +184,7 @@ fn a_dry_run_changes_nothing_and_says_what_is_lost() {
     assert!(!dry.is_whole);
 }
 
-/// Checkpoints of the same second are told apart by which leads to which.
+/// Checkpoints of the same second are ordered by their parent links.
 #[test]
 fn a_ref_that_is_garbage_or_gone_leads_to_the_newest_checkpoint_again() {
     let rich = Rich::new();
@@ -196,7 +197,7 @@ fn a_ref_that_is_garbage_or_gone_leads_to_the_newest_checkpoint_again() {
         let report = repair(&rich.sandbox);
         assert_mended(&rich.sandbox, &report, &String::from_utf8_lossy(text));
         assert_eq!(rich.ids(), ids, "{}", String::from_utf8_lossy(text));
-        // A checkpoint of that name may have been: nobody can tell.
+        // A checkpoint with that id may have existed, which cannot be determined.
         assert_eq!(report.lost.len(), usize::from(text.starts_with(b"01")), "{report:?}");
     }
     fs::remove_file(&path).expect("a ref");
@@ -228,7 +229,7 @@ fn a_pack_that_is_gone_costs_what_was_in_it_and_no_more() {
             let told: BTreeSet<_> = report.lost.iter().filter_map(|loss| Some(loss.checkpoint?.to_string())).collect();
             for history in [&ids, &others] {
                 for (at, id) in history.iter().enumerate() {
-                    // Where one is lost, nobody knows the name of the one before it.
+                    // If a checkpoint is lost, the id of its parent is unknown.
                     let is_unknown = at > 0 && !found.contains(&history[at - 1]);
                     assert!(found.contains(id) || told.contains(id) || is_unknown, "{id}: {report:?}");
                     assert!(!found.contains(id) || !told.contains(id), "{id}: {report:?}");
@@ -243,7 +244,7 @@ fn a_pack_that_is_gone_costs_what_was_in_it_and_no_more() {
     }
 }
 
-/// Every checkpoint that any name leads to.
+/// Returns every checkpoint reachable from any ref.
 pub(crate) fn all_checkpoints(sandbox: &Sandbox) -> Vec<String> {
     String::from_utf8(sandbox.store_git(&["rev-list", "--all"])).expect("ids").lines().map(str::to_owned).collect()
 }
@@ -292,7 +293,7 @@ fn small_files_are_made_again() {
     assert!(record.contains("\"workdir\""), "the next take knows where it is: {record}");
 }
 
-/// Ends of histories that name nothing, and one that was lost although what is before it is gone.
+/// History ends that name a missing commit, and one that is missing although the commits before it are gone.
 #[test]
 fn ends_of_histories_are_mended_without_a_loss() {
     let rich = Rich::new();
@@ -312,7 +313,8 @@ fn ends_of_histories_are_mended_without_a_loss() {
     }
 }
 
-/// Which objects a flipped byte of a pack costs: the entry that it is in, and all that are deltas of that one.
+/// Returns the objects that a flipped byte of a pack makes unreadable: the entry that contains it, and all deltas based
+/// on that entry.
 fn touched_by(sandbox: &Sandbox, pack: &Path, at: usize) -> BTreeSet<String> {
     let idx = pack.with_extension("idx");
     let listing = sandbox.store_git(&["verify-pack", "-v", idx.to_str().expect("UTF-8")]);
@@ -337,7 +339,7 @@ fn touched_by(sandbox: &Sandbox, pack: &Path, at: usize) -> BTreeSet<String> {
     }
 }
 
-/// All objects that stock git reads, with their bytes.
+/// Returns all objects that stock git reads, with their bytes.
 fn all_objects(sandbox: &Sandbox) -> BTreeMap<String, Vec<u8>> {
     let listing = sandbox.store_git(&["cat-file", "--batch-all-objects", "--batch"]);
     let mut objects = BTreeMap::new();
@@ -352,7 +354,7 @@ fn all_objects(sandbox: &Sandbox) -> BTreeMap<String, Vec<u8>> {
     objects
 }
 
-/// What stock git sees of names: all refs, and all checkpoints that they lead to. Nothing where it refuses.
+/// Returns all refs as stock git sees them, and all checkpoints reachable from them; empty if git refuses.
 pub(crate) fn names_by_git(sandbox: &Sandbox) -> BTreeSet<String> {
     let run = |args: &[&str]| {
         let git_dir = format!("--git-dir={}", sandbox.store().display());
@@ -363,7 +365,7 @@ pub(crate) fn names_by_git(sandbox: &Sandbox) -> BTreeSet<String> {
     names.lines().map(str::to_owned).collect()
 }
 
-/// Everything that a user may do with a damaged store, short of changing it.
+/// Does everything that a user may do with a damaged store, except changing it.
 fn use_it(sandbox: &Sandbox, dir: &Path) {
     let Ok(Some(store)) = Store::open_existing(&sandbox.base()) else { return };
     let project = Project::at(dir, Some(&sandbox.home())).expect("a project");
@@ -392,7 +394,7 @@ impl Flips {
         Self { rich, all, objects, names, ids, touched: BTreeMap::new() }
     }
 
-    /// One bit of one file.
+    /// Flips one bit of one file and checks the store.
     fn flip(&mut self, path: &Path, at: usize, bit: usize, hide: bool) {
         let sandbox = &self.rich.sandbox;
         let shown = format!("{} byte {at} bit {bit}", path.strip_prefix(sandbox.base()).expect("below it").display());
@@ -422,7 +424,7 @@ impl Flips {
         let must = path.extension().is_some_and(|end| end == "pack" || end == "idx") || shown.contains("indexes/");
         if found.findings.is_empty() {
             assert!(!must, "not found: {shown}");
-            // Among the packed refs is one that a file of its own overrules: under another name it does no harm.
+            // One of the packed refs is overridden by a loose ref: under another name it does no harm.
             assert!(names_by_git(sandbox).is_superset(&self.names), "not found: {shown}");
             sandbox.assert_store_is_whole();
             return;
@@ -444,7 +446,7 @@ impl Flips {
         self.check_kept(&report, shown, touched);
     }
 
-    /// Everything that the flipped byte is not in is there, to the last byte; what is lost is named.
+    /// Asserts that every object without the flipped byte is intact, and that losses are named.
     fn check_kept(&self, report: &RepairReport, shown: &str, touched: &BTreeSet<String>) {
         let sandbox = &self.rich.sandbox;
         let after = all_objects(sandbox);
@@ -457,15 +459,15 @@ impl Flips {
             assert!(found.contains(id) || told.contains(id), "{id} is not named: {shown}: {report:?}");
         }
         if touched.iter().all(|id| after.contains_key(id)) && !told.is_empty() {
-            // A name that led to nothing may have led to a checkpoint.
+            // A dangling ref may have referred to a checkpoint.
             let is_name = ["refs", "shallow", "restores"].iter().any(|name| shown.contains(name));
             assert!(is_name && told.iter().all(|id| !self.ids.contains(id)), "nothing is lost: {shown}: {report:?}");
         }
     }
 }
 
-/// The library's own files, of every kind, one bit at a time: verify finds what matters, nothing panics, and a repair makes
-/// it whole with everything that the bit was not in.
+/// The library's own files of every kind, one bit at a time: verify finds what matters, nothing panics, and a repair
+/// makes the store intact with everything that did not contain the bit.
 #[test]
 fn any_flipped_bit_is_found_and_mended() {
     let mut flips = Flips::new();
@@ -491,7 +493,8 @@ fn any_flipped_bit_is_found_and_mended() {
     }
 }
 
-/// A take that meets damage fails and says what to do, or works; it never panics, and a repair mends the store after it.
+/// A take that finds damage fails and says what to do, or succeeds; it never panics, and a repair fixes the store after
+/// it.
 #[test]
 fn takes_on_a_damaged_store_do_not_panic_and_say_what_to_do() {
     let rich = Rich::new();
@@ -529,7 +532,7 @@ fn takes_on_a_damaged_store_do_not_panic_and_say_what_to_do() {
     assert!(failed > 0, "no take failed");
 }
 
-/// A copy elsewhere is one only if it is whole.
+/// A copy elsewhere counts only if it is intact.
 #[test]
 fn what_is_whole_in_a_damaged_pack_alone_is_saved() {
     let sandbox = Sandbox::new();
@@ -545,7 +548,7 @@ fn what_is_whole_in_a_damaged_pack_alone_is_saved() {
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], vec![id]));
 }
 
-/// As long as it is there, nothing can be collected.
+/// As long as the references to missing objects exist, nothing can be collected.
 #[test]
 fn what_stock_git_noted_of_objects_that_are_gone_is_put_aside() {
     let sandbox = Sandbox::new();
@@ -564,7 +567,7 @@ fn what_stock_git_noted_of_objects_that_are_gone_is_put_aside() {
     assert_mended(&sandbox, &report, "after the repair");
 }
 
-/// What stock git left of its own accord is checked and mended, too.
+/// Files that stock git derives are checked and repaired, too.
 #[test]
 fn what_stock_git_derives_is_put_aside_when_it_is_damaged() {
     let rich = Rich::new();

@@ -1,4 +1,4 @@
-//! How many checkpoints a project keeps: history is cut, and never rewritten.
+//! Number of checkpoints that a project keeps: history is truncated, never rewritten.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn keeping(max_snapshots: u64) -> Settings {
     Settings { max_snapshots, ..Settings::default() }
 }
 
-/// Takes that many checkpoints of a file that counts; their ids, newest first.
+/// Takes that many checkpoints of a file with a counter; returns their ids, newest first.
 fn take_many(sandbox: &Sandbox, dir: &Path, count: usize, max_snapshots: u64) -> Vec<String> {
     let take = |number: usize| {
         fs::write(dir.join("count"), number.to_string()).expect("a file");
@@ -22,7 +22,7 @@ fn take_many(sandbox: &Sandbox, dir: &Path, count: usize, max_snapshots: u64) ->
     (0..count).rev().map(take).collect::<Vec<_>>().into_iter().rev().collect()
 }
 
-/// Ids and times, newest first.
+/// Returns ids and times, newest first.
 fn list(sandbox: &Sandbox, dir: &Path) -> Vec<(String, i64)> {
     let store = Store::open_existing(&sandbox.base()).expect("a base").expect("a store");
     let project = Project::at(dir, None).expect("a project");
@@ -88,7 +88,7 @@ fn every_checkpoint_of_a_list_restores_in_any_order() {
             restored(&sandbox, RestoreTo::Named(&id), &[]);
             assert_eq!(fs::read_to_string(dir.join("count")).expect("a file"), number.to_string());
         }
-        // Safety checkpoints count: the next take drops what is above the limit.
+        // Safety checkpoints count: the next take drops those above the limit.
         fs::write(dir.join("count"), "the end").expect("a file");
         taken(&take_with(&sandbox, &dir, &keeping(5)));
         assert_eq!(list(&sandbox, &dir).len(), 5);

@@ -1,4 +1,4 @@
-//! Stock git and our collections on one store, in any order: they agree, and neither loses what the other keeps.
+//! Stock git and piton's collections on one store, in any order: they agree, and neither loses what the other keeps.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::kit::{Dice, cases, take, take_with, taken};
 use crate::upkeep::{collect, ids_of, packs};
 use crate::verify::{HandMade, delta};
 
-/// What people run on a repository. Two of them together are one step.
+/// Maintenance commands that people run on a repository. The commands of an entry form one step.
 const STEPS: [&[&[&str]]; 15] = [
     &[&["gc", "--quiet"]],
     &[&["gc", "--quiet", "--prune=now"]],
@@ -31,10 +31,10 @@ const STEPS: [&[&[&str]]; 15] = [
     &[&["prune", "--expire=now"]],
 ];
 
-/// What somebody keeps in the store with stock git, and what was ever taken.
+/// Refs that a user keeps in the store with stock git, and all checkpoints ever taken.
 struct Kept {
     sandbox: Sandbox,
-    /// Ref by ref, what it holds.
+    /// Content by ref.
     refs: BTreeMap<String, BTreeMap<Vec<u8>, Held>>,
     checkpoints: BTreeMap<String, BTreeMap<Vec<u8>, Held>>,
 }
@@ -61,7 +61,7 @@ impl Kept {
         self.checkpoints.insert(id, held);
     }
 
-    /// Somebody's own branch, tag or note: loose objects, and names that are not ours.
+    /// Creates a user's own branch, tag or note: loose objects, and refs that are not piton's.
     fn own(&mut self, dice: &mut Dice) {
         let file = self.sandbox.root().join("own");
         fs::write(&file, dice.noise(2000)).expect("a file");
@@ -82,7 +82,7 @@ impl Kept {
                 git(&["tag", "-f", "-a", "-m", "own", &format!("own-{number}"), &commit]);
                 format!("refs/tags/own-{number}")
             }
-            // Somebody keeps one of our checkpoints.
+            // The user keeps one of piton's checkpoints.
             _ => {
                 let newest = ids_of(&self.sandbox, &self.sandbox.project()).first().cloned().unwrap_or(commit);
                 git(&["update-ref", &format!("refs/keep/{number}"), &newest]);
@@ -93,7 +93,7 @@ impl Kept {
         self.refs.insert(name, held);
     }
 
-    /// A pack that stock git shall leave alone.
+    /// Marks a pack with `.keep`, so that stock git leaves it alone.
     fn keep_a_pack(&self, dice: &mut Dice) {
         let packs = packs(&self.sandbox);
         if !packs.is_empty() {
@@ -157,7 +157,7 @@ fn stock_git_and_our_collections_agree_in_any_order() {
 fn a_branch_on_a_checkpoint_keeps_it_when_the_project_drops_it() {
     let mut kept = Kept::new();
     let (mut dice, dir) = (Dice::new(1), kept.sandbox.project());
-    // Twice: the branch leads to a history that was cut before.
+    // Twice: the second branch refers to a history that is already truncated.
     for branch in ["refs/heads/one", "refs/heads/two"] {
         (0..6).for_each(|_| kept.take(&dir, &mut dice));
         let newest = ids_of(&kept.sandbox, &dir)[0].clone();
@@ -221,7 +221,7 @@ fn a_project_whose_ref_is_packed_is_forgotten_for_good_and_its_neighbours_are_no
     assert_eq!(ids_of(&sandbox, &stays), kept);
 }
 
-/// A fetch that completes a pack puts the bases at its end.
+/// A fetch that completes a thin pack appends the bases at its end.
 #[test]
 fn deltas_that_stand_before_their_bases_are_kept() {
     let sandbox = Sandbox::new();

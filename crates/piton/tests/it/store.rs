@@ -1,4 +1,4 @@
-//! The store: how it is made, finished, refused, and how little it minds damage to what can be made again.
+//! The store: creating, completing and refusing it, and its tolerance of damage to files that can be rebuilt.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ fn open(base: &Path) -> piton::Result<Store> {
     Store::open_or_create(base, now())
 }
 
-/// Everything below a directory, with its type and contents.
+/// Returns every entry below a directory, with its mode and contents.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     testkit::walk(dir, &mut |path| {
@@ -105,7 +105,7 @@ fn a_store_of_another_user_is_refused() {
     }
 }
 
-/// A store from which these pieces are gone works again with the next take.
+/// Asserts that a store without these parts works again with the next take.
 fn assert_heals(sandbox: &Sandbox, gone: &[&PathBuf]) {
     let _ = fs::remove_dir_all(sandbox.base());
     open(&sandbox.base()).expect("a store");
@@ -138,7 +138,7 @@ fn a_store_without_some_of_its_pieces_heals() {
     }
 }
 
-/// Without a record, nothing says that there was a project.
+/// Without a record, nothing shows that there was a project.
 #[test]
 fn a_store_whose_last_project_was_dropped_by_git_goes_on() {
     let sandbox = Sandbox::new();
@@ -167,7 +167,7 @@ fn a_directory_of_other_files_is_refused_and_left_alone() {
     assert_eq!(open(Path::new("relative/base")).expect_err("refused").kind(), ErrorKind::Invalid);
 }
 
-/// A base as the older layout left it: a repository for each directory, and session records beside them.
+/// Creates a base in the older layout: a repository for each directory, and session records beside them.
 fn old_layout(sandbox: &Sandbox) -> PathBuf {
     let base = sandbox.base();
     for name in ["0123456789abcdef", "1123456789abcdef", "2123456789abcdef", "no-hash"] {
@@ -232,7 +232,7 @@ fn what_another_archive_holds_is_not_written_over() {
     Store::open_or_create(&base, at).expect("a store");
     fs::write(base.join(first).join("0123456789abcdef/mine"), "1").expect("a file");
     fs::remove_dir_all(base.join("store")).expect("a store");
-    // The clock was set back, and the same program as before has been at work again.
+    // The clock was set back, and the old program has run again.
     old_layout(&sandbox);
     Store::open_or_create(&base, at).expect("a store");
     assert_eq!(names(&base), [".last_prune", first, second, "s-1.yaml", "s-2.yaml", "store"]);
@@ -247,7 +247,7 @@ fn what_a_killed_process_left_in_the_base_is_no_stranger() {
     fs::write(sandbox.base().join("tmp_x1y2z3"), "half of a session record").expect("a file");
     open(&sandbox.base()).expect("a store");
     assert_eq!(names(&sandbox.base()), [".last_prune", "store", "tmp_x1y2z3"]);
-    // Nor is what it left in the store, to whoever mends that.
+    // Its temporary files in the store do not make a repair refuse the store either.
     for name in ["tmp_x1y2z3", "packed-refs.lock"] {
         fs::write(sandbox.store().join(name), "half of it").expect("a file");
     }
@@ -338,7 +338,7 @@ fn a_damaged_record_costs_nothing_but_what_it_said() {
     assert_damage_costs_nothing(&sandbox, &record_path(&sandbox));
 }
 
-/// A list that is empty because nobody could look would be a lie.
+/// An empty list because of a read error would be wrong.
 #[test]
 fn a_base_that_cannot_be_looked_at_is_not_taken_for_none() {
     if !without_roots_powers("store::a_base_that_cannot_be_looked_at_is_not_taken_for_none") {

@@ -1,4 +1,4 @@
-//! What cannot be read is not taken for damaged, old or absent: nothing is taken away for it.
+//! Unreadable files are not treated as corrupt, old or missing: nothing is removed because of a read error.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn a_repair_takes_no_object_away_that_it_could_not_read() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n b = 2");
     let id = taken(&take(&sandbox));
-    // As stock git leaves them: each in a file of its own.
+    // As stock git leaves them: loose objects.
     let pack = packs(&sandbox).remove(0);
     let aside = sandbox.root().join("aside.pack");
     fs::rename(&pack, &aside).expect("a pack");
@@ -69,7 +69,7 @@ fn a_pack_that_cannot_be_opened_is_not_taken_for_gone() {
     sandbox.assert_store_is_whole();
 }
 
-/// G1. A line that is garbled may have been anybody's.
+/// G1. A garbled line may have been any project's ref.
 #[test]
 fn a_packed_ref_that_is_garbled_costs_no_history() {
     let sandbox = Sandbox::new();
@@ -111,7 +111,7 @@ fn a_project_whose_record_cannot_be_read_is_not_old() {
     sandbox.tree("a = 1");
     let days = |days: i64| Moment { secs: now().secs + days * 86_400, ..now() };
     let id = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), days(0)));
-    // Used again, and unchanged.
+    // Used again, but unchanged.
     take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), days(20));
     let record = sandbox.store().join(format!("projects/{}.json", project_id(&sandbox)));
     set_mode(&record, 0o000);
@@ -121,7 +121,7 @@ fn a_project_whose_record_cannot_be_read_is_not_old() {
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
 }
 
-/// R4: whoever finishes a restore of which nothing is left to do ends it as one that does all of it.
+/// R4: continuing a restore with nothing left to do completes it in the same way as one that does all of it.
 #[test]
 fn a_restore_of_which_only_the_end_was_cut_off_is_ended() {
     let sandbox = Sandbox::new();
@@ -139,7 +139,7 @@ fn a_restore_of_which_only_the_end_was_cut_off_is_ended() {
     assert!(!intent.exists());
 }
 
-/// A directory that is not whole does not make its files such as never were.
+/// A corrupt tree must not make its files count as never having existed.
 #[test]
 fn what_a_damaged_tree_held_is_not_said_to_be_nowhere() {
     let sandbox = Sandbox::new();
@@ -151,7 +151,7 @@ fn what_a_damaged_tree_held_is_not_said_to_be_nowhere() {
     assert_eq!(refused.kind(), ErrorKind::Damaged);
 }
 
-/// What is around it is another project.
+/// The directory around it is another project.
 #[test]
 fn a_directory_that_cannot_be_looked_at_is_not_passed_over() {
     if !without_roots_powers("unread::a_directory_that_cannot_be_looked_at_is_not_passed_over") {
@@ -183,7 +183,7 @@ fn a_repair_does_not_take_a_base_that_it_cannot_look_at_for_none() {
     assert_eq!(opened.expect_err("it cannot be looked at").kind(), ErrorKind::Io);
 }
 
-/// What is left out for it, nobody asked to leave out: it is said to whoever takes, and on record where nobody looks.
+/// Files are left out because of it without the user's intent: the take reports this, and the journal records it.
 #[test]
 fn an_index_of_the_projects_git_that_cannot_be_read_is_told() {
     let sandbox = Sandbox::new();
@@ -194,7 +194,7 @@ fn an_index_of_the_projects_git_that_cannot_be_read_is_told() {
     assert_eq!((report.files, report.unread_index.as_deref()), (2, None));
     let index = sandbox.path(".git/index");
     fs::rename(&index, sandbox.path(".git/aside")).expect("an index");
-    // No file, so that nobody can read it: whatever this process may do.
+    // A directory, so that reading it fails whatever the privileges of this process.
     fs::create_dir(&index).expect("a directory");
     let report = take(&sandbox);
     assert_eq!((report.files, report.unread_index.as_deref()), (1, Some(&*index)));
@@ -204,7 +204,7 @@ fn an_index_of_the_projects_git_that_cannot_be_read_is_told() {
     manager.ensure_checkpoint(&sandbox.project(), "before a test", now());
     let told = manager.journal().recent(1).remove(0);
     assert!(told.level == Level::Warning && told.what.contains(".git/index cannot be read"), "{told:?}");
-    // A repository in which nothing was added has none.
+    // A repository to which nothing was added has no index.
     fs::remove_dir(&index).expect("a directory");
     assert_eq!(take(&sandbox).unread_index, None);
     fs::rename(sandbox.path(".git/aside"), &index).expect("an index");

@@ -1,4 +1,4 @@
-//! A store that stays small: collections, roll-up, deltas, the limit on its size.
+//! Keeping a store small: collections, merging packs, deltas, the limit on its size.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,12 @@ pub(crate) fn store_of(sandbox: &Sandbox) -> Store {
     Store::open_existing(&sandbox.base()).expect("a base").expect("a store")
 }
 
-/// Prunes with rules that drop no project.
+/// Prunes with rules that drop no project, up to 20 times, until at most one pack is left.
 pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
     let mut whole = PruneReport::default();
-    // Another test that starts a process has our locks in it for a moment: a collection gives way, and goes on next time.
+    // A process that another test starts inherits the locks for a moment: a collection then gives up, and continues the
+    // next time.
     for _ in 0..20 {
         let report = prune(&store_of(sandbox), &policy, now(), &Watch::default()).expect("a prune");
         assert_eq!(report.problems, [""; 0]);
@@ -43,7 +44,7 @@ pub(crate) fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
     packs.filter(|path| path.extension().is_some_and(|end| end == "pack")).collect()
 }
 
-/// Text that looks like a program, of about that many lines.
+/// Returns text that looks like a program, of about that many lines.
 fn source(dice: &mut Dice, lines: usize) -> String {
     const WORDS: [&str; 12] =
         ["let", "fn", "match", "store", "pack", "index", "self", "return", "if", "else", "Vec::new()", "=>"];
@@ -51,7 +52,7 @@ fn source(dice: &mut Dice, lines: usize) -> String {
     (0..lines).map(|number| format!("    {} // {number}\n", line(dice))).collect()
 }
 
-/// A project of source files, some of which change before each take.
+/// Changes some source files of a project, as before each take.
 fn change(dir: &Path, dice: &mut Dice, files: usize, changed: usize) {
     for _ in 0..changed {
         let path = dir.join(format!("src/m{}/f{}.rs", dice.roll(5), dice.roll(files)));
@@ -104,7 +105,7 @@ fn older_versions_of_a_file_lean_on_newer_ones() {
         taken(&take_with(&sandbox, &sandbox.project(), &Settings::default()));
     }
     collect(&sandbox);
-    // How many checkpoints ago each content was last in use.
+    // Age of each blob: the number of checkpoints since it was last in use.
     let mut ages = BTreeMap::new();
     for (age, id) in ids_of(&sandbox, &sandbox.project()).iter().enumerate() {
         let tree = String::from_utf8(sandbox.store_git(&["ls-tree", "-r", id])).expect("text");
@@ -122,7 +123,7 @@ fn older_versions_of_a_file_lean_on_newer_ones() {
         assert!(base.is_none_or(|base| base <= age), "{words:?} leans on what is older:\n{listing}");
         old += usize::from(*age > 0);
         leaning += usize::from(*age > 0 && base.is_some());
-        // Files of one name in several directories may lean on each other: at least one of them is whole.
+        // Files of one name in several directories may be deltas of each other: at least one of them is stored whole.
         newest_whole += usize::from(*age == 0 && base.is_none());
     }
     assert!(newest_whole >= 1 && leaning * 2 > old, "{leaning} of {old} lean on another:\n{listing}");
@@ -219,7 +220,7 @@ fn what_only_a_log_of_stock_git_names_stays() {
         sandbox.store_git(&["update-ref", "--create-reflog", "-m", "a move", "refs/heads/mine", id]);
     }
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
-    // A day later, so that nothing is kept for its youth.
+    // A day later, so that nothing is kept because it is young.
     let later = piton::Moment { secs: now().secs + 86_400, ..now() };
     prune(&store_of(&sandbox), &policy, later, &Watch::default()).expect("a prune");
     sandbox.store_git(&["cat-file", "-e", &old]);

@@ -1,4 +1,4 @@
-//! Checking a store: whatever happened to its files is found and named, nothing is changed, nothing panics.
+//! Checking a store: any damage to its files is found and named, nothing is changed, nothing panics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,8 +24,8 @@ pub(crate) fn kinds(report: &VerifyReport) -> Vec<FindingKind> {
     kinds
 }
 
-/// A store with everything in it: two projects, a history that was cut, packs with deltas and without, packed refs, an
-/// object of stock git's in a file of its own, a restore that was cut short.
+/// A store with everything in it: two projects, a truncated history, packs with and without deltas, packed refs, a
+/// loose object of stock git, an interrupted restore.
 pub(crate) struct Rich {
     pub(crate) sandbox: Sandbox,
     pub(crate) other: PathBuf,
@@ -66,7 +66,7 @@ impl Rich {
         rich
     }
 
-    /// The checkpoints of the first project, newest first.
+    /// Returns the checkpoints of the first project, newest first.
     pub(crate) fn ids(&self) -> Vec<String> {
         ids_of(&self.sandbox, &self.sandbox.project())
     }
@@ -75,7 +75,7 @@ impl Rich {
         ids_of(&self.sandbox, &self.other)
     }
 
-    /// All files of the store but the locks.
+    /// Returns all files of the store except the locks.
     pub(crate) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = bytes_of(&self.sandbox.base());
         files.retain(|path, _| !path.components().any(|part| part.as_os_str() == "locks"));
@@ -102,7 +102,7 @@ fn a_sound_store_is_whole_and_stays_as_it_is() {
     assert!(rich.files() == before);
 }
 
-/// V2. What one flipped byte costs is said in the user's words.
+/// V2. The consequence of one flipped byte is reported in the user's terms.
 #[test]
 fn a_lost_blob_is_named_by_project_checkpoint_and_path() {
     let sandbox = Sandbox::new();
@@ -128,7 +128,7 @@ fn a_lost_blob_is_named_by_project_checkpoint_and_path() {
     assert_eq!(told, [(2, ids[1].clone()), (3, ids[2].clone())]);
 }
 
-/// Flips a byte in the middle of an object, by what stock git says of the pack.
+/// Flips a byte in the middle of an object, located with stock git's listing of the pack.
 pub(crate) fn damage_object(sandbox: &Sandbox, pack: &Path, id: &str) {
     let idx = pack.with_extension("idx");
     let listing = sandbox.store_git(&["verify-pack", "-v", idx.to_str().expect("UTF-8")]);
@@ -142,13 +142,14 @@ pub(crate) fn damage_object(sandbox: &Sandbox, pack: &Path, id: &str) {
     fs::write(pack, bytes).expect("a pack");
 }
 
-/// V1. Every file of the store, gone, empty or cut in half: found, unless it is of no importance; and never a panic.
+/// V1. Every file of the store missing, empty or truncated to half: found, unless it does not matter; and never a
+/// panic.
 #[test]
 fn files_that_are_gone_empty_or_cut_off_are_found() {
     let rich = Rich::new();
     let all = bytes_of(&rich.sandbox.base());
     let names = names_by_git(&rich.sandbox);
-    // What can be made again without a loss, and is when it is missing.
+    // Files that can be rebuilt without loss, and are if they are missing.
     let is_free = |path: &Path, how: &str| {
         let text = path.to_string_lossy();
         let is_gone_by_right =
@@ -166,10 +167,10 @@ fn files_that_are_gone_empty_or_cut_off_are_found() {
             }
             let report = verify(&rich.sandbox, ReadData::All);
             let shown = path.strip_prefix(rich.sandbox.base()).expect("below it").display();
-            // The packed refs have an older one, and nobody can tell that there was another.
+            // The packed refs have an older value, and that there was a newer one cannot be determined.
             let is_older = how == "gone" && path.starts_with(rich.sandbox.store().join("refs"));
             if report.findings.is_empty() && !is_free(path, how) && !is_older {
-                // Half of it may do: stock git is to say so.
+                // Half of it may be enough: stock git must confirm that.
                 assert!(names_by_git(&rich.sandbox).is_superset(&names), "{shown} {how}");
                 rich.sandbox.assert_store_is_whole();
                 assert!(
@@ -188,7 +189,7 @@ fn files_that_are_gone_empty_or_cut_off_are_found() {
     assert_eq!(verify(&rich.sandbox, ReadData::All).findings, []);
 }
 
-/// A ref that leads to another project's checkpoints would show them to the wrong user of the store.
+/// A ref to another project's checkpoint would show it to the wrong user of the store.
 #[test]
 fn a_ref_that_names_the_checkpoint_of_another_project_is_found() {
     let rich = Rich::new();
@@ -197,8 +198,7 @@ fn a_ref_that_names_the_checkpoint_of_another_project_is_found() {
     assert_eq!(kinds(&verify(&rich.sandbox, ReadData::No)), [FindingKind::Ref]);
 }
 
-/// What a take is about to name, or has just named, is no damage.
-/// Entries lie across the pieces in which a pack is read, and some are longer than one.
+/// Entries cross the boundaries of the chunks in which a pack is read, and some are longer than a chunk.
 #[test]
 fn a_pack_of_many_pieces_is_read_to_its_end() {
     let (sandbox, mut dice) = (Sandbox::new(), Dice::new(7));
@@ -212,7 +212,7 @@ fn a_pack_of_many_pieces_is_read_to_its_end() {
     assert!(report.bytes > 1_500_000, "{}", report.bytes);
 }
 
-/// An idx that somebody made, or a damaged one whose checksum was made again.
+/// A crafted idx, or a corrupt one with a recomputed checksum.
 #[test]
 fn an_object_under_the_name_of_another_is_found() {
     let sandbox = Sandbox::new();
@@ -231,7 +231,7 @@ fn an_object_under_the_name_of_another_is_found() {
     assert_eq!(unseen, 1, "without being read, the two files alone pass for each other");
 }
 
-/// What people keep in a store with stock git is checked like checkpoints.
+/// Objects that people keep in a store with stock git are checked like checkpoints.
 #[test]
 fn tags_and_refs_to_trees_and_blobs_are_followed() {
     let sandbox = Sandbox::new();
@@ -265,6 +265,7 @@ fn from_hex(id: &str) -> Vec<u8> {
     (0..id.len()).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16).expect("two digits")).collect()
 }
 
+/// A pack or ref that a take is writing, or has just written, is not reported as damage.
 #[test]
 fn a_check_beside_takes_finds_nothing() {
     let sandbox = Sandbox::new();
@@ -281,7 +282,7 @@ fn a_check_beside_takes_finds_nothing() {
             over.store(true, std::sync::atomic::Ordering::Relaxed);
         });
         while !over.load(std::sync::atomic::Ordering::Relaxed) {
-            // A pack may be seen in the moment before its idx follows it: that is a warning, no damage.
+            // A pack may be seen in the moment before its idx exists: that is a warning, not damage.
             let mut findings = verify(&sandbox, ReadData::All).findings;
             findings.retain(|finding| finding.kind != FindingKind::StrayPack);
             assert_eq!(findings, []);
@@ -298,7 +299,7 @@ fn a_check_that_is_stopped_says_so() {
     assert!(store.verify(ReadData::All, &watch).expect("a check").was_stopped);
 }
 
-/// A pack made by hand: entries as they are given, under any names.
+/// A crafted pack: entries as given, under any ids.
 pub(crate) struct HandMade {
     bytes: Vec<u8>,
     starts: Vec<u64>,
@@ -309,7 +310,7 @@ impl HandMade {
         Self { bytes: b"PACK\0\0\0\x02\0\0\0\0".to_vec(), starts: Vec::new() }
     }
 
-    /// An entry: kind, the size that it claims, what stands between head and contents, contents.
+    /// Adds an entry: kind, claimed size, bytes between header and contents, contents.
     pub(crate) fn entry(mut self, kind: u8, size: u64, between: &[u8], contents: &[u8]) -> Self {
         self.starts.push(self.bytes.len() as u64);
         let mut head = vec![kind << 4 | u8::try_from(size & 0xf).expect("four bits")];
@@ -325,7 +326,7 @@ impl HandMade {
         self
     }
 
-    /// A delta of the entry before it.
+    /// Adds a delta of the entry before it.
     fn delta_of_last(self, contents: &[u8]) -> Self {
         let mut distance = self.bytes.len() as u64 - self.starts[self.starts.len() - 1];
         let mut between = vec![u8::try_from(distance & 0x7f).expect("seven bits")];
@@ -336,7 +337,7 @@ impl HandMade {
         self.entry(6, contents.len() as u64, &between, contents)
     }
 
-    /// Writes it, with an idx that gives the entries these names, if there are any.
+    /// Writes the pack, with an idx that gives the entries these ids, if there are any.
     pub(crate) fn write(mut self, sandbox: &Sandbox, names: &[[u8; 20]]) {
         let count = u32::try_from(self.starts.len()).expect("few").to_be_bytes();
         self.bytes[8..12].copy_from_slice(&count);
@@ -384,8 +385,8 @@ pub(crate) fn delta(base: u64, target: u64, ops: &[u8]) -> Vec<u8> {
     [size(base), size(target), ops.to_vec()].concat()
 }
 
-/// Sizes that no memory holds, deltas of nothing, of themselves and of each other, chains without end, growth without
-/// end. With an idx that names them, and without one.
+/// Sizes that exceed memory, deltas of missing bases, of themselves and of each other, endless chains, endless growth.
+/// With an idx that lists them, and without one.
 #[test]
 fn hostile_packs_are_read_within_limits() {
     const BASE: &[u8] = b"a base of sixty-four bytes, from which all that follows is copied";
@@ -400,7 +401,7 @@ fn hostile_packs_are_read_within_limits() {
         let ops = [&[0x90, but_four, 4], &number.to_be_bytes()[..]].concat();
         long_chain = long_chain.delta_of_last(&delta(length, length, &ops));
     }
-    // Each is sixteen times as long as the one before it, and the last has a gigabyte.
+    // Each is sixteen times as long as the previous one, and the last has a gigabyte.
     let mut growing = base();
     let mut grown = length;
     for times in [16, 16, 16, 16, 300] {
