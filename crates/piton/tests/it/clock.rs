@@ -1,5 +1,5 @@
-//! The clock is wrong, jumps or goes back: no checkpoint is lost for it, the order of a list stays, and what was missed is not
-//! hidden.
+//! A clock that is wrong, jumps ahead or goes back loses no checkpoint, keeps the order of a list, and hides no missed
+//! checkpoint.
 
 use std::fs::{self, File, FileTimes};
 use std::path::Path;
@@ -17,7 +17,8 @@ fn at(secs: i64) -> Moment {
     Moment { secs, nanos: 0, offset_secs: 0 }
 }
 
-/// Before and after everything that a clock can show: 1970, the ends of 32 bits with and without a sign, and beyond.
+/// Returns times before and after everything that a clock can show: 1970, the limits of signed and unsigned 32 bits,
+/// and beyond.
 fn strange_times() -> Vec<i64> {
     let now = now().secs;
     vec![
@@ -80,7 +81,7 @@ fn an_edit_is_seen_whatever_the_clock_and_the_times_of_files_say() {
     let sandbox = Sandbox::new();
     sandbox.tree("dir/b.txt = same\n dir/c.txt = same");
     for (number, secs) in strange_times().into_iter().enumerate() {
-        // Of the same length each time, and with a time that the file system takes as far as it can.
+        // Same length each time, with a timestamp as extreme as the file system accepts.
         sandbox.write("a.txt", format!("{number:04}"));
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(secs.max(0).unsigned_abs());
         for name in ["a.txt", "dir/b.txt"] {
@@ -95,7 +96,8 @@ fn an_edit_is_seen_whatever_the_clock_and_the_times_of_files_say() {
     }
 }
 
-/// Takes in two projects at these times, then maintenance at those; how many of the second's checkpoints are left, each time.
+/// Takes checkpoints of a second project at these times, then runs maintenance at those; returns the number of its
+/// checkpoints left after each run.
 fn left_after(touched: &[i64], mark: Option<i64>, maintained: &[i64]) -> Vec<usize> {
     let sandbox = Sandbox::new();
     let other = sandbox.other_project("other");
@@ -127,9 +129,9 @@ fn a_clock_that_jumps_ahead_and_is_put_right_costs_no_checkpoint() {
 fn a_clock_that_was_not_set_yet_costs_no_checkpoint() {
     let now = now().secs;
     let days = |days: i64| now + days * DAY;
-    // Used before, and once more while the clock began in 1970.
+    // Used with the right clock, and once more while the clock started in 1970.
     assert_eq!(left_after(&[now, 100], Some(now), &[2 * DAY, days(1), days(3), days(5)]), [2; 4]);
-    // Used at no other time.
+    // Never used with the right clock.
     assert_eq!(left_after(&[100, 200], None, &[2 * DAY, days(1), days(3), days(30)]), [2; 4]);
 }
 
@@ -152,7 +154,7 @@ fn a_session_goes_on_when_time_goes_back_within_a_turn() {
     first.begin_turn("s", Some("t1"), None, at(now));
     first.ensure_checkpoint(&sandbox.project(), "before patch", at(now));
     sandbox.write("a.txt", "2");
-    // The same turn by another process, years earlier: it has its checkpoint.
+    // The same turn in another process, years earlier: it already has its checkpoint.
     let mut second = manager();
     second.continue_turn("s", Some("t1"), at(now - 3 * YEAR));
     second.ensure_checkpoint(&sandbox.project(), "before patch", at(now - 3 * YEAR));

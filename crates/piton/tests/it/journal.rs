@@ -1,4 +1,4 @@
-//! The journal: what was missed is on record, bounded, private, and past once it is cured.
+//! The journal: missed checkpoints are recorded, bounded, private, and marked as past once they are resolved.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

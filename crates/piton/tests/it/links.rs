@@ -1,5 +1,5 @@
-//! Files with several names, and files with the names of a restore's own: a restore changes the files that it was asked
-//! to change, and nothing that is merely connected with them or looks like its own.
+//! Hard links, and files named like a restore's temporary files: a restore changes the files that it was asked to
+//! change, and nothing that is merely linked to them or looks like its own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use crate::restore_kit::{assert_same, left_by, pairs, restore_between, restored,
 
 const FIRST: RestoreTo<'static> = RestoreTo::Named("1");
 
-/// A second name for a file of the project, beside the project.
+/// Creates a hard link to a file of the project, outside of the project.
 fn linked_outside(sandbox: &Sandbox, path: &str) -> PathBuf {
     let outside = sandbox.root().join(format!("outside-{}", path.replace('/', "-")));
     fs::hard_link(sandbox.path(path), &outside).expect("a link");
@@ -47,7 +47,7 @@ fn a_restored_mode_does_not_reach_the_other_names_of_a_file() {
     assert_eq!(outside.each_ref().map(|path| mode_of(path)), [0o600, 0o755]);
 }
 
-/// The file gets its second name after the plan was made: then its mode is not this restore's to change.
+/// The file gets its second link after the plan was made: then the restore must not change its mode.
 #[test]
 fn a_file_that_gets_another_name_meanwhile_keeps_its_mode() {
     let sandbox = Sandbox::new();
@@ -64,7 +64,7 @@ fn a_file_that_gets_another_name_meanwhile_keeps_its_mode() {
     assert_eq!((mode_of(&outside), mode_of(&sandbox.path("a"))), (0o600, 0o600));
 }
 
-/// Times say nothing of a file that has two names, and may be put back on any.
+/// The timestamps of a file with two links prove nothing, and any file's may be set back.
 #[test]
 fn an_edit_of_equal_size_with_its_time_put_back_is_neither_replaced_nor_removed() {
     let sandbox = Sandbox::new();
@@ -108,7 +108,8 @@ fn a_file_that_is_named_like_a_temporary_one_is_a_file_like_any_other() {
     assert_same(&state_of(&sandbox.project()), &before, "after undo");
 }
 
-/// Only the names that a restore noted before it used them are its own, and of those only what the user cannot miss goes.
+/// Only the names that a restore recorded before it used them are its own, and of those only files that are in the
+/// store or were never in place are removed.
 #[test]
 fn what_a_restore_that_was_cut_short_left_goes_by_the_token_that_it_noted() {
     let sandbox = Sandbox::new();
@@ -116,7 +117,7 @@ fn what_a_restore_that_was_cut_short_left_goes_by_the_token_that_it_noted() {
     let first = taken(&take(&sandbox));
     sandbox.tree("a = 2");
     let safety = taken(&take(&sandbox));
-    // Written and not in place yet; taken out of its place, and in the store or not; and the user's own.
+    // Written but not yet in place; moved out of its place, and in the store or not; and the user's own.
     sandbox
         .tree(".piton-restore-w-cafe-0-1 = half of it\n d/.piton-restore-w-cafe-m-2\n .piton-restore-x-cafe-0-3 = 1");
     sandbox.tree(".piton-restore-x-cafe-0-4 = nobody else has it\n .piton-restore-w-beef-0-1 = the user's");
@@ -129,13 +130,13 @@ fn what_a_restore_that_was_cut_short_left_goes_by_the_token_that_it_noted() {
     assert_eq!(report.removed, [b".piton-restore-w-beef-0-1".to_vec()]);
     let names: Vec<_> = state_of(&sandbox.project()).into_keys().collect();
     assert_eq!(names, [&b".piton-restore-x-cafe-0-4"[..], b"a", b"d", b"d/b"]);
-    // Removed as a file that was made since, so that the newest checkpoint has it.
+    // Removed as a file created since, so the newest checkpoint contains it.
     let newest = crate::kit::newest(&sandbox).id.to_string();
     assert!(paths_in(&sandbox, &newest).contains(&".piton-restore-w-beef-0-1".to_owned()));
 }
 
-/// Random edits of contents and modes, in place or by replacing, of files whose other names are outside. Whatever a
-/// restore does, the files outside keep what the edits made of them, and an undo brings all of it back.
+/// Random edits of contents and modes, in place or by replacement, of files with hard links outside. After any restore,
+/// the files outside are as the edits left them, and an undo brings everything back.
 #[test]
 fn no_restore_changes_what_is_outside_of_the_project() {
     for seed in 0..cases("PITON_LINKS_CASES", 30) {

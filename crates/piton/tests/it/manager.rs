@@ -1,4 +1,4 @@
-//! The manager: one checkpoint per turn and project, and an agent that is never held up or brought down.
+//! The manager: one checkpoint per turn and project, and an agent that is never blocked or made to fail.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -269,7 +269,7 @@ fn notes_on_sessions_that_are_long_over_go_with_the_next_take() {
     assert_eq!(outcome(&new, &sandbox), ALREADY, "the other one stays");
 }
 
-/// Some agents tell neither of prompts nor of turns. One checkpoint for all that such a session ever does would be little.
+/// Some agents report neither prompts nor turns. One checkpoint for the whole session would be too few.
 #[test]
 fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
     let sandbox = Sandbox::new();
@@ -281,13 +281,13 @@ fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
         manager.turn().map(str::to_owned)
     };
     let first = turn_after(0, None);
-    // As long as it goes on, it is one.
+    // As long as events continue without a pause, it is one turn.
     assert_eq!([50, 100, 150].map(|secs| turn_after(secs, None)), [(); 3].map(|()| first.clone()));
     let second = turn_after(220, None);
     assert_ne!(second, first);
     assert_eq!(turn_after(221, None), second);
     assert_eq!(turn_after(1000, Some("its own")), Some("its own".to_owned()));
-    // The same where the start of the session was told, and nothing else.
+    // The same if only the start of the session was reported.
     let mut started = manager(&sandbox);
     started.start_session("t", None, None, start);
     let started_after = |secs: i64| {
@@ -298,7 +298,7 @@ fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
     let first = started_after(5);
     assert_eq!(started_after(50), first);
     assert_ne!(started_after(200), first);
-    // From the first prompt on, prompts say when a turn begins.
+    // From the first prompt on, prompts delimit turns.
     let mut prompted = manager(&sandbox);
     prompted.new_turn("s", start);
     assert_eq!(turn_after(100_000, None).as_deref(), prompted.turn());
@@ -319,7 +319,7 @@ fn a_project_of_which_nothing_can_be_read_is_on_record() {
     assert!(journal.contains(" unprotected ") && journal.contains("could be read"), "{journal}");
 }
 
-/// Some agents tell of a session and of its first prompt at the same moment, by two processes.
+/// Some agents report a session and its first prompt at the same moment, from two processes.
 #[test]
 fn a_session_that_begins_beside_its_first_prompt_keeps_the_turn() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! What a restore brings back, what it takes away, and the way back from it.
+//! Files that a restore brings back and removes, and undoing it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -102,7 +102,7 @@ fn equal_files_keep_their_time_and_place() {
         let stat = fs::metadata(sandbox.path(path)).expect("a file");
         (stat.ino(), stat.mtime(), stat.mtime_nsec(), stat.ctime(), stat.ctime_nsec())
     };
-    // Written again with the same bytes: a new time, and no difference.
+    // Rewritten with the same bytes: a new timestamp, but no difference.
     sandbox.write("same", "same");
     let before = ["same", "dir/same"].map(seen);
     sandbox.write("dir/other", "2");
@@ -273,7 +273,7 @@ fn a_path_that_is_restored_touches_nothing_else() {
         let report = restore_between(&sandbox, FIRST, options, &Settings::default(), |_| {}).expect("a restore");
         assert_eq!(left_by(&report), []);
         assert_same(&state_of(&sandbox.project()), &want, &format!("after the restore of {paths:?}"));
-        // What is done elsewhere meanwhile is none of undo's business.
+        // Edits elsewhere in the meantime are not affected by undo.
         sandbox.write("top", "3");
         let mut after = after;
         after.insert(b"top".to_vec(), state_of(&sandbox.project())[&b"top"[..]].clone());

@@ -1,4 +1,4 @@
-//! Restoring in a sandbox, and what a directory holds to the last bit.
+//! Restoring in a sandbox, and the exact state of a directory.
 
 use piton::{
     ErrorKind, History, Progress, Project, Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo, Settings,
@@ -9,7 +9,7 @@ pub(crate) use testkit::state::{Node, State, assert_same, state_of};
 
 use crate::kit::now;
 
-/// Restores, with a store that was opened for it; `between` runs when the plan is made and nothing is done yet.
+/// Restores, with a store that is opened for it; `between` runs after the plan is made and before anything is done.
 pub(crate) fn restore_between(
     sandbox: &Sandbox,
     to: RestoreTo<'_>,
@@ -30,7 +30,7 @@ pub(crate) fn try_restore(sandbox: &Sandbox, to: RestoreTo<'_>, paths: &[&str]) 
     restore_between(sandbox, to, options, &Settings::default(), |_| {})
 }
 
-/// Restores everything, and nothing is left.
+/// Restores, and asserts that nothing was left undone.
 #[track_caller]
 pub(crate) fn restored(sandbox: &Sandbox, to: RestoreTo<'_>, paths: &[&str]) -> RestoreReport {
     let report = try_restore(sandbox, to, paths).expect("a restore");
@@ -38,13 +38,13 @@ pub(crate) fn restored(sandbox: &Sandbox, to: RestoreTo<'_>, paths: &[&str]) -> 
     report
 }
 
-/// Restores one thing, and some of it is left: which, and why.
+/// Returns the paths that a restore left alone, and why.
 pub(crate) fn left_by(report: &RestoreReport) -> Vec<(String, String)> {
     let text = |left: &piton::Left| (String::from_utf8_lossy(&left.path).into_owned(), left.why.word().to_owned());
     report.left.iter().map(text).collect()
 }
 
-/// The same in the words of a test.
+/// Converts expected values to the form of [`left_by`].
 pub(crate) fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(path, why)| ((*path).to_owned(), (*why).to_owned())).collect()
 }
@@ -57,7 +57,7 @@ pub(crate) fn kind_of<T>(result: piton::Result<T>) -> ErrorKind {
     }
 }
 
-/// The ids and times of the list.
+/// Returns the ids and times in the list.
 pub(crate) fn listed(sandbox: &Sandbox) -> Vec<(String, String)> {
     let store = Store::open_or_create(&sandbox.base(), now()).expect("a store");
     let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");

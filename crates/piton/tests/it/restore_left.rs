@@ -1,4 +1,4 @@
-//! What a restore leaves alone: what no checkpoint covers, what changed since the plan, and all that is not the project.
+//! Files that a restore leaves alone: not covered by a checkpoint, changed since the plan, or not part of the project.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,7 +28,7 @@ fn read(sandbox: &Sandbox, path: &str) -> Vec<u8> {
     fs::read(sandbox.path(path)).expect("a file")
 }
 
-/// Restores while something else happens between plan and work.
+/// Restores, and runs `meanwhile` between the plan and its execution.
 fn restore_while(sandbox: &Sandbox, meanwhile: impl FnOnce()) -> RestoreReport {
     let during = |_: &piton::Restore<'_>| meanwhile();
     restore_between(sandbox, FIRST, RestoreOptions::default(), &Settings::default(), during).expect("a restore")
@@ -112,7 +112,7 @@ fn what_is_covered_no_more_is_left_and_named_where_it_differs() {
     }
     assert!(left.iter().any(|(path, _)| path.starts_with("z.ig")), "{left:?}");
     assert!(!left.iter().any(|(path, _)| path.contains("same") || path == "y.ig" || path == "a"), "{left:?}");
-    // Where nothing stands, nothing is lost.
+    // Where no file exists, nothing can be lost.
     assert_eq!(["gen/gone", "gen/deep/gone"].map(|path| read(&sandbox, path)), [b"1", b"1"]);
     assert_eq!((read(&sandbox, "x.ig"), read(&sandbox, "gen/o")), (b"2".to_vec(), b"2".to_vec()));
     assert_eq!((read(&sandbox, "a"), read(&sandbox, "y.ig")), (b"1".to_vec(), b"1".to_vec()));
@@ -141,12 +141,12 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
         assert_eq!(fs::read(sandbox.path(path)).expect("a file"), b"small");
         assert!(fs::read(dir.join(testkit::os(name))).expect("what was moved") == large);
     }
-    // Whoever asks for another path gets none of it back.
+    // A restore of another path brings none of it back.
     let (safety, paths) = (report.safety.expect("it was saved").to_string(), [b"a".to_vec()]);
     let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
     let other = restore_between(&sandbox, RestoreTo::Named(&safety), options, &small(), |_| {}).expect("a report");
     assert_eq!(other.outcome, RestoreOutcome::NothingToDo);
-    // What was moved aside goes back. Where it is gone, there is nothing to make way for.
+    // Files that were moved aside are moved back. If such a file is gone, nothing is moved to make room for it.
     let (_, name) = report.moved_aside.iter().find(|(path, _)| path == b"log").expect("it was moved");
     fs::remove_file(sandbox.path(name)).expect("what was moved");
     let undone = restore_between(&sandbox, RestoreTo::Undo, RestoreOptions::default(), &small(), |_| {});
@@ -236,7 +236,7 @@ fn an_editor_that_writes_between_plan_and_work_keeps_its_text() {
     }
 }
 
-/// That one of its names went changes the times of the others, so that those say nothing.
+/// Removing one link changes the timestamps of the others, so the timestamps prove nothing.
 #[test]
 fn a_file_with_two_names_that_is_edited_meanwhile_keeps_its_text() {
     let sandbox = Sandbox::new();
@@ -342,7 +342,7 @@ fn the_users_own_repository_is_never_touched() {
         restored(&sandbox, to, &[]);
         assert_same(&of_git(&sandbox), &before, "git's directories");
     }
-    // Where the checkpoint has a file and a repository stands there now, the repository stays.
+    // If the checkpoint has a file where a repository exists, the repository stays.
     sandbox.tree("later = 1");
     taken(&take(&sandbox));
     fs::remove_file(sandbox.path("later")).expect("a file");
@@ -380,7 +380,7 @@ fn a_checkpoint_of_another_project_is_not_found() {
     assert_same(&state_of(&sandbox.project()), &before, "the project");
 }
 
-/// What is in it cannot be seen, so that no checkpoint could say what was not there before.
+/// Its entries cannot be listed, so no checkpoint could record which of them did not exist before.
 #[test]
 fn nothing_is_put_into_a_directory_that_cannot_be_listed() {
     if !without_roots_powers("restore_left::nothing_is_put_into_a_directory_that_cannot_be_listed") {
@@ -400,7 +400,7 @@ fn nothing_is_put_into_a_directory_that_cannot_be_listed() {
     assert_eq!(fs::read_dir(sandbox.path("closed")).expect("a directory").count(), 0);
 }
 
-/// There was none of it, or it holds something now: either way it is as it should be.
+/// The directory is gone, or contains something: in both cases the result is correct.
 #[test]
 fn a_directory_that_was_to_go_and_is_gone_or_in_use_meanwhile_is_not_talked_about() {
     let sandbox = Sandbox::new();
@@ -430,7 +430,7 @@ fn what_was_made_since_and_cannot_be_read_is_named() {
     }
     let report = try_restore(&sandbox, FIRST, &[]).expect("a restore");
     assert_eq!(report.outcome, RestoreOutcome::Partly);
-    // What could not be read then either is as it was.
+    // A directory that was unreadable at the checkpoint too is not reported.
     assert_eq!(left_by(&report), pairs(&[("file", "unreadable"), ("made", "unreadable")]));
     for path in ["made", "then"] {
         sandbox.chmod(path, 0o700);
@@ -484,7 +484,8 @@ fn an_empty_directory_that_could_not_be_read_is_there_after_an_undo() {
     assert!(sandbox.path("made").is_dir());
 }
 
-/// R1, of a restore that goes on: undo goes back to what the first try saved, and what that could not read is not in it.
+/// R1, for a restore that is continued: undo returns to what the first attempt saved, which does not include files that
+/// it could not read.
 #[test]
 fn what_the_first_try_could_not_read_is_left_by_the_second() {
     if !without_roots_powers("restore_left::what_the_first_try_could_not_read_is_left_by_the_second") {
@@ -511,7 +512,7 @@ fn what_the_first_try_could_not_read_is_left_by_the_second() {
         ["a", "b", "dir/c", "dir/made", "made"].map(|path| read(&sandbox, path)),
         [b"2", b"1", b"2", b"2", b"2"]
     );
-    // All of it can be had by a restore of its own, which saves it first.
+    // A separate restore, which saves them first, restores all of them.
     assert_eq!(left_by(&restored(&sandbox, RestoreTo::Named(&first), &[])), []);
     assert_eq!(read(&sandbox, "dir/c"), b"1");
 }

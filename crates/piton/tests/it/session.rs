@@ -1,4 +1,4 @@
-//! Session records: what is kept, what is refused, what goes.
+//! Session records: storing, refusing and removing them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ fn sessions(sandbox: &Sandbox) -> Sessions {
     Sessions::in_base(&sandbox.base())
 }
 
-/// Writes a record as an agent.
+/// Writes a record as an agent. Panics if it is not accepted.
 fn write(sandbox: &Sandbox, name: &str, text: &str) {
     let changed = sessions(sandbox).write(&id(name), text.as_bytes(), Author::Agent, now()).expect("a record");
     assert_eq!(changed, Changed::Done);
@@ -35,7 +35,7 @@ fn read(sandbox: &Sandbox, name: &str) -> Record {
     sessions(sandbox).read(&id(name)).expect("readable").expect("a record")
 }
 
-/// The file without its last line, which is the time of the change.
+/// Returns the file without its last line, which is the time of the change.
 fn unstamped(sandbox: &Sandbox, name: &str) -> String {
     let text = fs::read_to_string(sandbox.base().join(format!("{name}.yaml"))).expect("a file");
     let (text, stamp) = text.rsplit_once("updated: ").expect("the time of the change");
@@ -43,7 +43,7 @@ fn unstamped(sandbox: &Sandbox, name: &str) -> String {
     text.to_owned()
 }
 
-/// Puts a file where records are, as another program would, changed that long ago.
+/// Puts a file into the base, as another program would, with a modification time that long ago.
 fn plant(sandbox: &Sandbox, name: &str, text: impl AsRef<[u8]>, age_secs: i64) {
     fs::create_dir_all(sandbox.base()).expect("a base");
     let path = sandbox.base().join(name);
@@ -109,7 +109,7 @@ fn a_record_keeps_order_unknown_keys_and_unicode_and_gets_its_time() {
     assert_eq!(unstamped(&sandbox, "s"), kept);
     let mode = |path| fs::metadata(path).expect("a file").permissions().mode() & 0o777;
     assert_eq!((mode(sandbox.base()), mode(sandbox.base().join("s.yaml"))), (0o700, 0o600));
-    // A time that is there keeps its place.
+    // An existing time keeps its position.
     write(&sandbox, "t", "updated: long ago\ntask: x\n");
     let text = fs::read_to_string(sandbox.base().join("t.yaml")).expect("a file");
     assert!(text.starts_with("updated: '20") && text.ends_with("task: x\n"), "{text}");
@@ -242,15 +242,15 @@ fn what_an_agent_wrote_is_never_replaced_by_an_automatic_record() {
     assert_eq!(auto("task: guess"), Changed::Done);
     assert!(read(&sandbox, "s").is_automatic());
     assert_eq!((auto("task: a better guess"), auto_update("x: 1")), (Changed::Done, Changed::Done));
-    // What an agent adds makes it the agent's.
+    // An update by an agent makes the record the agent's.
     update(&sandbox, "s", "progress: [one]");
     assert!(!read(&sandbox, "s").is_automatic());
     assert_eq!((auto("task: guess"), auto_update("x: 2")), (Changed::Declined, Changed::Declined));
-    // No agent can write one that would be lost.
+    // An agent cannot write a record that counts as automatic and would be replaced.
     write(&sandbox, "s", "task: mine\nautomatic: true\n");
     assert_eq!(auto("task: guess"), Changed::Declined);
     assert_eq!(read(&sandbox, "s").to_json()["task"], "mine");
-    // Nor is a file replaced of which nobody knows who wrote it.
+    // A file of unknown author is not replaced either.
     plant(&sandbox, "s.yaml", "task: [half", 0);
     assert_eq!(auto("task: guess"), Changed::Declined);
     assert_eq!(fs::read_to_string(sandbox.base().join("s.yaml")).expect("a file"), "task: [half");
@@ -300,7 +300,7 @@ fn what_cannot_be_read_is_put_aside_before_an_agent_writes() {
     assert_eq!(fs::read_to_string(sandbox.base().join(&aside)).expect("a file"), "task: [half");
 }
 
-/// A record that says when it was changed, with what stands in the file as it is.
+/// Puts a record into the base that states when it was changed, with `more` at its end.
 fn aged(sandbox: &Sandbox, name: &str, updated: &str, more: &str, file_age_secs: i64) {
     plant(sandbox, &format!("{name}.yaml"), format!("task: t\nupdated: {updated}\n{more}"), file_age_secs);
 }
@@ -314,7 +314,7 @@ fn records_go_by_what_they_say_of_their_age() {
     let sandbox = Sandbox::new();
     let now = now();
     let ago = |secs: i64| iso(now, secs);
-    // Their file was changed just now, so that only what they say can make them old, and the other way round.
+    // The file's own time contradicts the stated one, so only the stated time can make a record old or keep it young.
     aged(&sandbox, "young", &format!("'{}'", ago(6 * DAY)), "", 30 * DAY);
     aged(&sandbox, "old", &format!("'{}'", ago(8 * DAY)), "", 0);
     aged(&sandbox, "done-young", &format!("'{}'", ago(DAY / 2)), "status: completed\n", 30 * DAY);
@@ -323,7 +323,7 @@ fn records_go_by_what_they_say_of_their_age() {
     aged(&sandbox, "unquoted-old", &ago(8 * DAY), "", 0);
     aged(&sandbox, "spaced-old", &ago(8 * DAY).replace('T', " "), "", 0);
     aged(&sandbox, "date-old", &ago(9 * DAY)[..10], "", 0);
-    // The zone decides: the same clock time is more than a day old in one, and less in the other.
+    // The time zone decides: the same clock time is more than a day old in one, and less in the other.
     let clock = Moment { secs: now.secs - DAY, offset_secs: 0, ..now }.iso();
     aged(&sandbox, "zone-east", &format!("'{clock}+03:00'"), "status: completed\n", 0);
     aged(&sandbox, "zone-west", &format!("{clock}-03:00"), "status: completed\n", 30 * DAY);
@@ -376,14 +376,14 @@ fn a_file_that_is_no_record_is_put_aside_and_goes_by_age() {
     assert_eq!(first.removed, []);
     let aside = &first.put_aside[2].name;
     assert_eq!(fs::read_to_string(sandbox.base().join(aside)).expect("a file"), "task: [half");
-    // They are ours: a store is made beside them, and they stay.
+    // The files are piton's own: a store is created beside them, and they stay.
     fs::create_dir_all(sandbox.base().join("0123456789abcdef/objects")).expect("an old repository");
     fs::write(sandbox.base().join("0123456789abcdef/HEAD"), "ref: refs/heads/master\n").expect("a file");
     plant(&sandbox, "tmp_killed", "task: ha", 0);
     Store::open_or_create(&sandbox.base(), now()).expect("a store");
     assert!(!sandbox.base().join("0123456789abcdef").exists());
     assert!(first.put_aside.iter().all(|aside| sandbox.base().join(&aside.name).is_file()));
-    // Old as the files are, they go only so many days after they were put aside.
+    // However old the files are, they are removed only this many days after they were renamed.
     let later = |days: i64| Moment { secs: now().secs + days * DAY, ..now() };
     write(&sandbox, "fine", "task: t\n");
     let second = sessions(&sandbox).collect_garbage(7, later(6)).expect("a collection");
@@ -466,13 +466,13 @@ fn the_block_to_go_on_with_stays_short_and_keeps_the_newest() {
     }
     assert_eq!(block.matches(" earlier)").count(), 3, "{block}");
     assert!(!block.contains("schritt ß 0 "), "{block}");
-    // What could move a cursor does not get out.
+    // Characters that could move a cursor are not printed.
     write(&sandbox, "s", "task: \"a\\e[2J\\nb\"\n");
     let block = read(&sandbox, "s").resume(&id("s")).expect("a block");
     assert!(block.ends_with("Task: a [2J b\n"), "{block}");
 }
 
-/// It may be whole: only who can read it can tell.
+/// It may be intact, which only a process that can read it can tell.
 #[test]
 fn a_record_that_cannot_be_read_is_not_put_aside() {
     if !without_roots_powers("session::a_record_that_cannot_be_read_is_not_put_aside") {

@@ -1,5 +1,5 @@
-//! PyYAML, which agents read and write session records with, as the oracle: what piton does not change is the same value to
-//! it afterwards, and it reads all that piton writes.
+//! PyYAML, which agents read and write session records with, as the oracle: values that piton does not change are the
+//! same to it afterwards, and it reads everything that piton writes.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::kit::now;
 
 const PYYAML: &str = "pyyaml==6.0.2";
 
-/// A Python that has PyYAML, in a directory that outlives the run. None where it cannot be had, which is a failure where
+/// Returns a Python with PyYAML, in a directory that outlives the run. Returns `None` if it is not available; panics if
 /// everything must be tested.
 fn python() -> Option<PathBuf> {
     if !has_program("python3") {
@@ -25,7 +25,7 @@ fn python() -> Option<PathBuf> {
     lock.lock().expect("a lock");
     let (python, made) = (dir.join("venv/bin/python3"), dir.join(format!("made-{PYYAML}")));
     if !made.exists() {
-        // With the environment of whoever runs the tests: it may say where packages come from.
+        // Inherits the environment of the test run, which may configure the package index.
         let venv = Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir.join("venv")).output();
         let pip = Command::new(&python).args(["-m", "pip", "install", "--quiet", PYYAML]).output();
         let works = |ran: &std::io::Result<std::process::Output>| ran.as_ref().is_ok_and(|ran| ran.status.success());
@@ -44,7 +44,7 @@ fn skipped(why: &str) -> Option<PathBuf> {
     None
 }
 
-/// Runs the script, which must find all as it should be. What it prints is how many cases there are.
+/// Runs the script, which must find no difference, and returns the number of cases that it prints.
 fn script(python: &Path, verb: &str, dir: &Path) -> usize {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/session_pyyaml.py");
     let output = testkit::clean_command(python).arg(source).arg(verb).arg(dir).output().expect("python runs");
@@ -57,10 +57,10 @@ fn id(number: usize) -> SessionId {
     SessionId::parse(&number.to_string()).expect("a number")
 }
 
-/// The base, and a place for the script's files beside it.
+/// Creates the base; the script's files are beside it.
 fn base(sandbox: &Sandbox) -> PathBuf {
     fs::create_dir_all(sandbox.base()).expect("a base");
-    // What the script notes down is no record: a store makes the base ours all the same.
+    // The files that the script writes are not records, but with a store in it the base is recognised as piton's.
     piton::Store::open_or_create(&sandbox.base(), now()).expect("a store");
     sandbox.base()
 }
@@ -95,7 +95,7 @@ fn what_is_given_as_json_is_the_same_to_pyyaml() {
     for number in 0..cases {
         let given = fs::read(base.join(format!("{number}.json"))).expect("what the script wrote");
         sessions.write(&id(number), &given, Author::Agent, now()).expect("a record");
-        // Only numbers that JSON readers have no room for come out as text.
+        // Only numbers that JSON readers cannot represent are returned as text.
         let record = sessions.read(&id(number)).expect("readable").expect("a record").to_json();
         let value: serde_json::Value = serde_json::from_slice(&given).expect("JSON");
         let same = value.as_object().expect("an object").iter().all(|(key, value)| record[key] == *value);

@@ -1,5 +1,4 @@
-//! Versions of a session's record: every checkpoint that is taken for the session carries one, and a restore brings it
-//! back.
+//! Versions of a session's record: every checkpoint taken for the session carries one, and a restore brings it back.
 
 use std::fs;
 
@@ -41,7 +40,7 @@ fn a_checkpoint_carries_the_record_of_its_session() {
     let first = note(&sandbox, "first é");
     take(&sandbox, Some("talk"));
     assert_eq!(newest(&sandbox).facts.record, Some(first));
-    // Only the record changed: the files are the same, and so is the checkpoint.
+    // Only the record changed: the files are the same, so there is no new checkpoint.
     let second = note(&sandbox, "second");
     assert!(matches!(take(&sandbox, Some("talk")), Outcome::Unchanged(_)));
     sandbox.write("a", "2");
@@ -52,7 +51,7 @@ fn a_checkpoint_carries_the_record_of_its_session() {
         take(&sandbox, session);
         assert_eq!(newest(&sandbox).facts.record, None);
     }
-    // One that is too large stays out.
+    // A record that is too large is left out.
     note(&sandbox, &"x".repeat(300_000));
     sandbox.write("a", "3");
     take(&sandbox, Some("talk"));
@@ -91,10 +90,10 @@ fn a_restore_leaves_the_record_where_it_should() {
     take(&sandbox, Some("talk"));
     sandbox.write("a", "4");
     let second = note(&sandbox, "second");
-    // One file is not the whole project.
+    // Restoring one file does not rewind the record.
     assert_eq!(restored(&sandbox, RestoreTo::Named("1"), &["a"]).record, None);
     assert_eq!(record(&sandbox), second);
-    // Number 1 is the safety checkpoint by now, and number 2 has the first record.
+    // Number 1 is the safety checkpoint by then, and number 2 has the first record.
     assert_eq!(restored(&sandbox, RestoreTo::Named("3"), &[]).record, Some(Rewound::NoRecordThen));
     assert_eq!(record(&sandbox), second);
     assert_eq!(restored(&sandbox, RestoreTo::Named("5"), &[]).record, None);
@@ -111,19 +110,19 @@ fn a_record_that_is_saved_nowhere_is_left_alone() {
     assert_eq!(rewind(&sandbox, &checkpoint, None), Rewound::Same);
     let second = note(&sandbox, "second");
     let third = note(&sandbox, "third");
-    // Somebody changed it after it was saved.
+    // The record changed after it was saved.
     assert_eq!(rewind(&sandbox, &checkpoint, Some(&second)), Rewound::Unsaved);
     assert_eq!(rewind(&sandbox, &checkpoint, None), Rewound::Unsaved);
     assert_eq!(record(&sandbox), third);
     assert_eq!(rewind(&sandbox, &checkpoint, Some(&third)), Rewound::Replaced);
     assert_eq!(record(&sandbox), first);
-    // It is too large for the safety checkpoint of a restore.
+    // The record is too large for the safety checkpoint of a restore.
     let large = note(&sandbox, &"x".repeat(300_000));
     sandbox.write("a", "2");
     let report = restored(&sandbox, RestoreTo::Named("1"), &[]);
     assert_eq!(report.record, Some(Rewound::Unsaved));
     assert_eq!(record(&sandbox), large);
-    // One that was deleted comes back.
+    // A deleted record comes back.
     Sessions::in_base(&sandbox.base()).delete(&id()).expect("no error");
     assert_eq!(rewind(&sandbox, &checkpoint, None), Rewound::Replaced);
     assert_eq!(record(&sandbox), first);

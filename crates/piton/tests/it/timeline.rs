@@ -1,4 +1,5 @@
-//! Several agents and sessions in one project: one list, and nobody's work is taken back unasked.
+//! Several agents and sessions in one project: one list, and the work of another session is never undone without
+//! consent.
 
 use std::fs;
 
@@ -11,7 +12,7 @@ use testkit::Sandbox;
 use crate::kit::{now, take, take_for, taken};
 use crate::upkeep::store_of;
 
-/// A checkpoint before a turn of a session, and then its work: one file.
+/// Takes a checkpoint before a turn of a session, then changes one file as its work.
 fn turn(sandbox: &Sandbox, agent: &str, session: &str, file: &str, contents: &str) -> String {
     let origin = Origin { agent: Some(agent.into()), session: Some(session.into()), turn: Some(contents.into()) };
     let request = Request { kind: CheckpointKind::Auto, origin, reason: "before patch".into(), ..Request::default() };
@@ -21,7 +22,7 @@ fn turn(sandbox: &Sandbox, agent: &str, session: &str, file: &str, contents: &st
     id
 }
 
-/// What a restore to this says of others: sessions, how many of their checkpoints, and the paths that they changed.
+/// Returns what a restore reports of other sessions: name, number of checkpoints, and the paths they changed.
 fn others(sandbox: &Sandbox, to: RestoreTo<'_>, options: RestoreOptions<'_>) -> Vec<(String, usize, Vec<String>)> {
     let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
     let options = RestoreOptions { is_dry: true, ..options };
@@ -78,7 +79,7 @@ fn whoever_asks_from_another_session_is_told_of_the_first() {
     let sandbox = Sandbox::new();
     let ids = two_sessions(&sandbox);
     let options = RestoreOptions { session: Some("two"), ..RestoreOptions::default() };
-    // What came after the newest checkpoint is the work of that one's session.
+    // Changes after the newest checkpoint count as the work of that checkpoint's session.
     for id in &ids[3..] {
         let found = others(&sandbox, RestoreTo::Named(id), options);
         assert_eq!(found.iter().map(|(session, ..)| session.as_str()).collect::<Vec<_>>(), ["one"]);
@@ -124,7 +125,7 @@ fn checkpoints_of_all_sessions_stand_in_one_list() {
     assert_eq!(sessions.collect::<Vec<_>>(), ["one", "two", "one", "two", "one"]);
 }
 
-/// Whoever looks for the checkpoints in which a file changed compares these; git knows them, too.
+/// These versions are compared to find the checkpoints in which a file changed; git must agree with them.
 #[test]
 fn the_versions_of_a_path_are_those_that_git_finds() {
     let sandbox = Sandbox::new();
