@@ -1,4 +1,5 @@
-//! A large index is not written anew for a few files: it stays behind, and the record says with what.
+//! A large index is not rewritten for a few changed files: it becomes outdated, and the record lists the affected
+//! paths.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,7 @@ use testkit::Sandbox;
 use crate::kit::{next_tick, project_id, settled, take_at, taken};
 use crate::rescan::{bytes_read_by_take, note};
 
-/// Files whose paths are so long that few of them make a large index.
+/// Files with paths so long that few of them make a large index.
 pub(crate) fn bulk() -> String {
     let dir = vec!["d".repeat(200); 12].join("/");
     (0..450).map(|number| format!("{dir}/{number} = x\n")).collect()
@@ -34,7 +35,7 @@ fn index_of(sandbox: &Sandbox) -> std::path::PathBuf {
     sandbox.store().join("indexes").join(project_id(sandbox))
 }
 
-/// Which file the index is: one that was written anew is another.
+/// Returns the inode of the index: a rewritten index has another one.
 fn inode_of_index(sandbox: &Sandbox) -> u64 {
     index_of(sandbox).metadata().expect("an index").ino()
 }
@@ -157,8 +158,8 @@ fn taken_whole(sandbox: &Sandbox) -> String {
     taken(&report)
 }
 
-/// C4. The files of a directory that was moved keep their times, so that the index knows them again; by then the store may
-/// have forgotten what was in them.
+/// C4. The files of a moved directory keep their timestamps, so they match the index again; by then garbage collection
+/// may have removed their contents from the store.
 #[test]
 fn what_was_away_until_the_store_forgot_it_comes_back_whole() {
     let sandbox = large_project("dir/a = first\n dir/b = second");

@@ -1,5 +1,5 @@
-//! What a diff prints, held against stock git: `git apply` takes it and makes the new state from the old one, and the
-//! counts are those of `git diff --numstat`.
+//! The output of a diff, compared with stock git: `git apply` accepts it and makes the new state from the old one, and
+//! the counts are those of `git diff --numstat`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn diff(sandbox: &Sandbox, pair: (&str, Option<&str>), paths: &[&[u8]]) -> Diff 
     piton::diff(&store, &project, pair, &paths, &Settings::default(), &Progress::default()).expect("a diff")
 }
 
-/// Makes a directory hold exactly these files.
+/// Makes a directory contain exactly these files.
 fn fill(dir: &Path, files: &Files) {
     for entry in fs::read_dir(dir).expect("a directory").flatten().filter(|entry| entry.file_name() != ".git") {
         let is_dir = entry.file_type().expect("its kind").is_dir();
@@ -47,7 +47,7 @@ fn in_repository(dir: &Path, args: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// `git apply` in a repository of its own that holds the old state.
+/// Runs `git apply` in a separate repository with the old state, and returns the result.
 #[track_caller]
 fn applied(sandbox: &Sandbox, old: &Files, patch: &[u8], when: &str) -> Files {
     let dir = sandbox.other_project("applied");
@@ -63,7 +63,7 @@ fn applied(sandbox: &Sandbox, old: &Files, patch: &[u8], when: &str) -> Files {
     files_in(&dir)
 }
 
-/// Insertions and deletions by path, as git counts them; none for bytes that are no text.
+/// Returns insertions and deletions by path, as git counts them; `None` for binary files.
 fn counted_by_git(sandbox: &Sandbox, old: &str, new: &str) -> BTreeMap<Vec<u8>, Option<(u64, u64)>> {
     let args = ["diff", "--numstat", "--no-renames", "--diff-algorithm=histogram", "-z", old, new];
     let output = sandbox.store_git(&args);
@@ -77,7 +77,7 @@ fn counted_by_git(sandbox: &Sandbox, old: &str, new: &str) -> BTreeMap<Vec<u8>, 
     parsed.collect()
 }
 
-/// Holds the diff of two states against git in every way.
+/// Compares the diff of two states with git in every way.
 fn check(old: &Files, new: &Files, when: &str) {
     let sandbox = Sandbox::new();
     sandbox.tree("always");
@@ -110,7 +110,7 @@ fn check(old: &Files, new: &Files, when: &str) {
         }
         let ours = (!file.is_binary).then_some((file.insertions, file.deletions));
         let theirs = counted.get(&file.path).unwrap_or_else(|| panic!("{when}: git knows nothing of {:?}", file.path));
-        // Where lines can be matched in several ways, only the balance is certain.
+        // If lines can be matched in several ways, only the difference of the counts is certain.
         let balance = |counts: Option<(u64, u64)>| counts.map(|(plus, minus)| i128::from(plus) - i128::from(minus));
         assert_eq!(balance(ours), balance(*theirs), "{when}: {}", String::from_utf8_lossy(&file.path));
         if !when.starts_with("random") {

@@ -1,4 +1,4 @@
-//! Byte for byte: a checkpoint holds what the files hold, whatever they are called and whatever attributes say.
+//! Byte for byte: a checkpoint holds the contents of the files, whatever their names and attributes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use testkit::{Held, Sandbox, files_in};
 
 use crate::kit::{Dice, left_out, newest, take, take_with, taken};
 
-/// Takes, and compares what stock git finds with what is there.
+/// Takes a checkpoint and compares what stock git reads from it with the files.
 fn assert_exact(sandbox: &Sandbox) -> String {
     assert_exact_with(sandbox, &Settings::default())
 }
@@ -20,7 +20,7 @@ fn assert_exact_with(sandbox: &Sandbox, settings: &Settings) -> String {
     let (held, files) = (sandbox.held_by(&id), files_in(&sandbox.project()));
     assert_eq!(held.keys().collect::<Vec<_>>(), files.keys().collect::<Vec<_>>());
     for (path, what) in &files {
-        // Comparing as a whole would print megabytes.
+        // Comparing the maps as a whole would print megabytes.
         assert!(held[path] == *what, "{:?} differs", String::from_utf8_lossy(path));
     }
     assert_eq!(report.files, files.len() as u64);
@@ -196,10 +196,10 @@ fn large_and_sparse_files_are_kept() {
     assert!(sandbox.path("sparse").metadata().expect("a file").blocks() < 100);
     let settings = Settings { max_file_size_mb: 64, ..Settings::default() };
     assert_exact_with(&sandbox, &settings);
-    // Five contents, two trees and the checkpoint: identical files are written once.
+    // Five contents, two trees and the commit: identical files are stored once.
     let counts = String::from_utf8_lossy(&sandbox.store_git(&["count-objects", "-v"])).into_owned();
     assert!(counts.contains("in-pack: 8\n"), "{counts}");
-    // A large file that the store has costs nothing under another name.
+    // A large file that the store already has takes no space under another name.
     fs::rename(sandbox.path("sparse"), sandbox.path("renamed")).expect("a rename");
     assert_exact_with(&sandbox, &settings);
     assert_eq!(sandbox.count_objects("blob"), 5);
@@ -218,7 +218,7 @@ fn some_thousand_files_are_kept() {
     assert_exact(&sandbox);
 }
 
-/// Too deep for any path that one system call takes: made from the inside out.
+/// Creates a directory too deep for any path that a system call accepts, from the inside out.
 fn dig(sandbox: &Sandbox, levels: usize) {
     sandbox.tree("shallow.txt\n leaf/deep.txt");
     for _ in 0..levels {
@@ -240,7 +240,7 @@ fn a_path_too_long_for_one_system_call_is_kept() {
     assert_eq!(paths.len(), 2);
     assert!(paths[0].len() > 5000 && paths[0].ends_with("/deep.txt"), "{paths:?}");
     sandbox.assert_store_is_whole();
-    // And known by its path the next time, and gone when it is gone.
+    // The next take finds it by its path, and notices that it is gone.
     assert!(matches!(take(&sandbox).outcome, piton::Outcome::Unchanged(_)));
     fs::remove_dir_all(sandbox.path("leaf")).expect("a directory");
     assert_exact(&sandbox);

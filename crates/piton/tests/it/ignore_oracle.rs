@@ -1,4 +1,5 @@
-//! `.gitignore` as git reads it: random trees with random rules, and stock git's own list of what is not ignored.
+//! `.gitignore` as git reads it: random trees with random rules, compared with stock git's own list of files that are
+//! not ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ const NAMES: [&str; 16] =
     ["a", "b", "ab", "a.o", "b.o", "a.b.o", "foo", "Foo", "foo bar", "!a", "#a", "[a]", "a\\b", "*", "é", "x "];
 const DIRS: [&str; 6] = ["a", "b", "foo", "sub", "a.o", "[d]"];
 
-/// A directory with up to three levels, and rules in some of them.
+/// Creates a directory with up to three levels, and rules in some of them.
 fn grow(dice: &mut Dice, dir: &Path, depth: usize) {
     fs::create_dir_all(dir).expect("a directory");
     for _ in 0..dice.roll(6) + 1 {

@@ -1,4 +1,4 @@
-//! The library and a sandbox together.
+//! Helpers that combine the library and a sandbox.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use testkit::Sandbox;
 
 pub(crate) use testkit::Dice;
 
-/// A time for `now` that is certainly not later than any call.
+/// Returns the current time, for `now`: certainly not later than the time of any following call.
 pub(crate) fn now() -> Moment {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     Moment {
@@ -21,25 +21,25 @@ pub(crate) fn now() -> Moment {
     }
 }
 
-/// Takes a checkpoint by hand of the sandbox's project, with the default settings.
+/// Takes a manual checkpoint of the sandbox's project with the default settings.
 pub(crate) fn take(sandbox: &Sandbox) -> Report {
     take_with(sandbox, &sandbox.project(), &Settings::default())
 }
 
-/// The same of any directory, with any settings.
+/// Like [`take`], of any directory and with any settings.
 pub(crate) fn take_with(sandbox: &Sandbox, dir: &Path, settings: &Settings) -> Report {
     let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
     take_for(sandbox, dir, settings, &request)
 }
 
-/// The same for any reason.
+/// Like [`take_with`], for any request.
 pub(crate) fn take_for(sandbox: &Sandbox, dir: &Path, settings: &Settings, request: &Request) -> Report {
     let store = Store::open_or_create(&sandbox.base(), now()).expect("a store");
     let project = Project::at(dir, Some(&sandbox.home())).expect("a project");
     piton::take(&store, &project, request, settings, now(), &Progress::default()).expect("a take")
 }
 
-/// The same at any time, and into any base.
+/// Like [`take_with`], at any time and in any base.
 pub(crate) fn take_at(base: &Path, dir: &Path, settings: &Settings, now: Moment) -> Report {
     let store = Store::open_or_create(base, now).expect("a store");
     let project = Project::at(dir, None).expect("a project");
@@ -47,13 +47,13 @@ pub(crate) fn take_at(base: &Path, dir: &Path, settings: &Settings, now: Moment)
     piton::take(&store, &project, &request, settings, now, &Progress::default()).expect("a take")
 }
 
-/// A time for `now` that makes the next scan trust everything that this one notes. Whoever changes a file afterwards
-/// must wait for the [`next_tick`] first: that is what the library's own margin is for.
+/// Returns a time for `now` that makes the next scan trust everything that this one records. A test that changes a file
+/// afterwards must wait for the [`next_tick`] first: the library's own margin exists for that.
 pub(crate) fn settled() -> Moment {
     Moment { secs: now().secs + 60, ..now() }
 }
 
-/// Waits until the clock that stamps files has moved, by looking at the stamps of a file.
+/// Blocks until the clock that stamps files has advanced, by comparing the timestamps of a file.
 pub(crate) fn next_tick(sandbox: &Sandbox) {
     let path = sandbox.root().join("clock");
     let stamp = || {
@@ -65,7 +65,7 @@ pub(crate) fn next_tick(sandbox: &Sandbox) {
     while stamp() == first {}
 }
 
-/// The paths that a checkpoint holds, sorted.
+/// Returns the paths in a checkpoint, sorted.
 pub(crate) fn paths_in(sandbox: &Sandbox, checkpoint: &str) -> Vec<String> {
     let listing = sandbox.store_git(&["ls-tree", "-r", "-z", "--name-only", checkpoint]);
     let paths = listing.split(|byte| *byte == 0).filter(|path| !path.is_empty());
@@ -74,29 +74,29 @@ pub(crate) fn paths_in(sandbox: &Sandbox, checkpoint: &str) -> Vec<String> {
     paths
 }
 
-/// What a report says was left out, one line each.
+/// Returns the skipped files of a report, one line each.
 pub(crate) fn left_out(report: &Report) -> Vec<String> {
     report.skipped.iter().map(ToString::to_string).collect()
 }
 
-/// The newest checkpoint of the sandbox's project.
+/// Returns the newest checkpoint of the sandbox's project.
 pub(crate) fn newest(sandbox: &Sandbox) -> Checkpoint {
     let store = Store::open_existing(&sandbox.base()).expect("a base").expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
     History::of(&store, &project).expect("a history").checkpoints().first().expect("a checkpoint").clone()
 }
 
-/// The name of the sandbox's project in the store.
+/// Returns the id of the sandbox's project in the store.
 pub(crate) fn project_id(sandbox: &Sandbox) -> String {
     Project::at(&sandbox.project(), None).expect("a project").id().to_string()
 }
 
-/// How many cases a random test tries: its default, or what the environment variable says.
+/// Returns the number of cases a random test tries: that of the environment variable, or the default.
 pub(crate) fn cases(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The id of the checkpoint that was taken.
+/// Returns the id of the checkpoint that was taken. Panics if none was.
 pub(crate) fn taken(report: &Report) -> String {
     match report.outcome {
         Outcome::Taken(id) => id.to_string(),
@@ -104,8 +104,9 @@ pub(crate) fn taken(report: &Report) -> String {
     }
 }
 
-/// Whether the test goes on in this process, where files can be closed to it. Root reads everything: there the test runs
-/// again in a process without that power, must succeed, and is over in this one.
+/// Returns true if the test should go on in this process, where permissions can deny it access to files. Root reads
+/// everything: as root, the test runs again in a process without that capability, must succeed there, and ends in this
+/// one.
 pub(crate) fn without_roots_powers(test: &str) -> bool {
     if !is_root() {
         return true;
@@ -113,12 +114,13 @@ pub(crate) fn without_roots_powers(test: &str) -> bool {
     testkit::has_program("setpriv") && runs_under(test, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"])
 }
 
-/// Whether this process may do everything.
+/// Returns true if this process runs as root.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Whether this process was started through that command. If not, the test runs again in one that is, and must succeed.
+/// Returns true if this process was started through that command. If not, runs the test again in one that is; it must
+/// succeed.
 pub(crate) fn runs_under(test: &str, command: &[&str]) -> bool {
     const MARK: &str = "PITON_TEST_AGAIN";
     if std::env::var_os(MARK).is_some() {

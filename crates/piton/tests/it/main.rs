@@ -1,4 +1,4 @@
-//! The library's tests. Each works in a place of its own, with real files, and with stock git as the oracle.
+//! The library's tests. Each works in its own sandbox, with real files, and with stock git as the oracle.
 
 mod behind;
 mod cap;

@@ -1,11 +1,11 @@
-//! Holds the matcher against stock git: random trees with random lists, walked by both.
+//! Compares the matcher with stock git: random trees with random lists, walked by both.
 //!
-//! Per tree one `git ls-files --others --exclude-standard`, which lists what is not ignored. The trees are
-//! real directories. `PITON_IGNORE_CASES` says how many trees (200 if not set), `PITON_IGNORE_SEED` where to begin;
-//! every tree has a seed of its own, which a failure names. Without git there is nothing to compare with,
-//! and the tests fail.
+//! Each tree is a real directory and is listed with one `git ls-files --others --exclude-standard`, which prints the
+//! files that are not ignored. `PITON_IGNORE_CASES` is the number of trees (200 if not set), `PITON_IGNORE_SEED` the
+//! first seed; every tree has its own seed, which a failure names. Without git there is nothing to compare with, and
+//! the tests fail.
 
-/// The matcher is private to the library; here it stands alone.
+/// The matcher is private to the library, so it is compiled separately here.
 #[path = "../../src/worktree"]
 mod matcher {
     pub(super) mod ignore;
@@ -24,7 +24,7 @@ use testkit::Dice;
 
 type Bytes = Vec<u8>;
 
-/// What a tree is made from: a seed means the same tree everywhere.
+/// Source of random trees: a seed gives the same tree everywhere.
 struct Random(Dice);
 
 impl Random {
@@ -40,7 +40,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// One of the words, which bars separate.
+    /// Returns one of the words, which are separated by `|`.
     fn word<'a>(&mut self, words: &'a [u8]) -> &'a [u8] {
         let words: Vec<_> = words.split(|b| *b == b'|').collect();
         words[self.below(words.len())]
@@ -51,7 +51,7 @@ impl Random {
     }
 }
 
-/// Paths by name; a directory has entries, and maybe a list.
+/// A directory: entries by name, and maybe a list.
 #[derive(Default)]
 struct Dir {
     list: Option<Bytes>,
@@ -117,7 +117,7 @@ fn paths_below(dir: &Dir, prefix: &[u8], paths: &mut Vec<Bytes>) {
     }
 }
 
-/// Makes a pattern from a path that is there, so that a fair share of the patterns matches something.
+/// Creates a pattern from an existing path, so that a fair share of the patterns matches something.
 fn bent_pattern(random: &mut Random, path: &[u8]) -> Bytes {
     let mut parts: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
     parts.drain(..random.below(parts.len()));
@@ -193,7 +193,7 @@ fn random_list(random: &mut Random, paths: &[Bytes]) -> Bytes {
         match random.below(12) {
             0 => list.extend((0..random.below(7)).map(|_| random.byte(SOUP)).collect::<Bytes>()),
             1 => list.extend(random.word(LINES)),
-            // Many stars over two letters, to make matching go back and forth.
+            // Many stars over two letters, to make the matcher backtrack.
             2 => (0..2 + random.below(10)).for_each(|_| {
                 list.extend(random.word(b"a|b|ab|ba|*|*|*a|*b*|?|[a]|/|/**/|**/|/*"));
             }),
@@ -237,7 +237,7 @@ fn make(dir: &Dir, at: &Path) {
     }
 }
 
-/// The files that are not ignored, as the matcher's callers find them.
+/// Collects the files that are not ignored, the way the matcher's callers do.
 fn walk(dir: &Dir, prefix: &[u8], lists: &mut Vec<(usize, Patterns)>, kept: &mut BTreeSet<Bytes>) {
     if let Some(list) = &dir.list {
         lists.push((prefix.len(), Patterns::parse(list)));
@@ -264,7 +264,7 @@ fn walk(dir: &Dir, prefix: &[u8], lists: &mut Vec<(usize, Patterns)>, kept: &mut
     }
 }
 
-/// A directory of its own, removed at the end, with an empty repository in it.
+/// A temporary directory with an empty repository, removed on drop.
 struct Lab(PathBuf);
 
 impl Lab {
@@ -290,7 +290,7 @@ impl Lab {
         git
     }
 
-    /// The files that git does not ignore.
+    /// Returns the files that git does not ignore.
     fn oracle(&self, dir: &Dir) -> BTreeSet<Bytes> {
         let tree = self.0.join("tree");
         make(dir, &tree);
@@ -302,7 +302,7 @@ impl Lab {
         paths.map(<[u8]>::to_vec).collect()
     }
 
-    /// Compares the two; returns how many files there are and how many are kept.
+    /// Compares the two; returns the number of files and the number kept.
     fn compare(&self, dir: &Dir, label: &str) -> Result<(usize, usize), String> {
         let theirs = self.oracle(dir);
         let mut ours = BTreeSet::new();
@@ -325,7 +325,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A directory left behind is no reason to fail.
+        // Best effort: a leftover directory must not fail the test.
         _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -372,11 +372,11 @@ fn random_trees() {
     let (all, kept) = results.iter().fold((0, 0), |sum, result| (sum.0 + result.1, sum.1 + result.2));
     let first: String = failures.iter().take(10).map(|report| report.as_str()).collect();
     assert!(failures.is_empty(), "{} of {cases} trees differ:\n{first}", failures.len());
-    // The comparison says little if all or nothing is ignored.
+    // The comparison proves little if all or nothing is ignored.
     assert!(kept * 10 > all && kept * 10 < all * 9);
 }
 
-/// Every byte that a name can hold against every class, and plain and negated ranges.
+/// Compares every byte that a name can contain with every class, and with plain and negated ranges.
 #[test]
 fn every_byte_in_sets() {
     let lab = Lab::new("bytes");

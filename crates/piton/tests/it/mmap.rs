@@ -1,5 +1,6 @@
-//! Stores through a shared memory mapping: the kernel changes the times of a file with the first store to a page, and not
-//! with later ones until the page was written back. Another process does the storing, as an editor or a linker would.
+//! Stores through a shared memory mapping: the kernel updates the timestamps of a file at the first store to a page,
+//! and not at later ones until the page was written back. Another process does the storing, as an editor or a linker
+//! would.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::restore_kit::{left_by, pairs, restore_between, restored};
 const PAGE: usize = 4096;
 const FIRST: RestoreTo<'static> = RestoreTo::Named("1");
 
-/// A process that has a file mapped, and stores what it is told to at its beginning.
+/// A process that has a file mapped and stores the bytes it receives at its beginning.
 struct Mapping {
     process: Child,
     tell: ChildStdin,
@@ -25,7 +26,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// `None` where there is no Python.
+    /// Maps a file. Returns `None` if Python is not installed.
     fn of(path: &Path) -> Option<Self> {
         const PROGRAM: &str = "\
 import mmap, sys
@@ -70,7 +71,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A time by which the clock that stamps files has moved on, and by which no page was written back.
+/// Returns a time by which the clock that stamps files has advanced, but no page was written back.
 fn a_moment_later() -> Moment {
     Moment { secs: now().secs + 1, ..now() }
 }
@@ -103,7 +104,7 @@ fn a_second_store_to_the_same_page_is_in_the_next_checkpoint() {
     assert!(matches!(take_then(&sandbox, a_moment_later()), Outcome::Taken(_)));
     mapping.store("BBBBB");
     assert!(matches!(take_then(&sandbox, a_moment_later()), Outcome::Taken(_)));
-    // The index was written for that one, and the page is still dirty.
+    // The index was written for that checkpoint, and the page is still dirty.
     mapping.store("CCCCC");
     assert!(matches!(take_then(&sandbox, a_moment_later()), Outcome::Taken(_)));
     restored(&sandbox, RestoreTo::Named("4"), &[]);
@@ -112,7 +113,7 @@ fn a_second_store_to_the_same_page_is_in_the_next_checkpoint() {
     assert_eq!(start_of(&sandbox, "mapped", 5), "CCCCC");
 }
 
-/// A restore makes its plan from a survey, and a survey may trust what the last take noted.
+/// A restore plans from a survey, and a survey may trust what the last take recorded.
 #[test]
 fn a_second_store_to_the_same_page_is_in_the_safety_checkpoint() {
     let sandbox = Sandbox::new();
@@ -128,11 +129,11 @@ fn a_second_store_to_the_same_page_is_in_the_safety_checkpoint() {
     assert_eq!(start_of(&sandbox, "mapped", 5), "BBBBB");
 }
 
-/// What is read so late that all of its pages were written back is trusted: the next store changes the time. Then a take
-/// reads nothing.
+/// A file read so late that all of its pages had been written back is trusted: the next store changes the timestamp.
+/// Then a take reads nothing.
 #[test]
 fn a_file_that_was_read_again_after_its_pages_were_written_back_is_trusted() {
-    // An index of more than 1 MiB is not written for this, and the record notes the time instead.
+    // An index of more than 1 MiB is not rewritten for this; the record notes the time instead.
     for more in [String::new(), crate::behind::bulk()] {
         let sandbox = Sandbox::new();
         sandbox.tree(&more);
@@ -146,7 +147,7 @@ fn a_file_that_was_read_again_after_its_pages_were_written_back_is_trusted() {
     }
 }
 
-/// How many bytes a take had to read.
+/// Returns the number of bytes that a take had to read.
 fn read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");

@@ -1,4 +1,4 @@
-//! A scan trusts what the one before it noted, and must come to the same as a scan that trusts nothing.
+//! A scan trusts what the previous one recorded, and must give the same result as a scan that trusts nothing.
 //!
 //! Every step here is taken twice: into the store that knows the project, and into a new one.
 
@@ -28,7 +28,7 @@ impl Twice {
         twice
     }
 
-    /// One as it is, and one with so much more that its index may stay behind.
+    /// Creates one project as given, and one with so many more files that its index may become outdated.
     fn both(tree: &str) -> [Self; 2] {
         [Self::new(tree), Self::new(&format!("{tree}\n{}", bulk()))]
     }
@@ -68,7 +68,7 @@ impl Twice {
     }
 }
 
-/// Everything that the scope decides: the files, what was left out, and whether that is too much.
+/// Returns everything that the scope decides: the files, what was left out, and whether that is too much.
 fn seen(base: &Path, report: &Report) -> (String, Vec<String>, bool) {
     let files = match report.outcome {
         Outcome::Taken(id) | Outcome::Unchanged(id) => {
@@ -254,7 +254,7 @@ fn a_file_rewritten_right_after_a_take_is_seen() {
         let text = format!("{round:05}");
         sandbox.write("a.txt", &text);
         let id = taken(&take(&sandbox));
-        // Reading each one with git would take most of the time: the last ones stand for all.
+        // Reading each one with git would take most of the time: the last ones are representative.
         if round >= 290 {
             assert_eq!(sandbox.store_git(&["cat-file", "blob", &format!("{id}:a.txt")]), text.as_bytes());
         }
@@ -275,7 +275,7 @@ fn a_file_emptied_right_after_a_take_is_seen() {
     }
 }
 
-/// How many bytes a take reads that trusts what is noted.
+/// Returns the number of bytes that a take reads if it trusts the index.
 pub(crate) fn bytes_read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
@@ -285,7 +285,7 @@ pub(crate) fn bytes_read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
     progress.bytes_to_read.into_inner()
 }
 
-/// Makes the project's record say something else of the index.
+/// Changes what the project's record says about the index.
 pub(crate) fn note(sandbox: &Sandbox, key: &str, value: serde_json::Value) {
     let path = sandbox.store().join(format!("projects/{}.json", project_id(sandbox)));
     let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("a record")).expect("JSON");
@@ -294,12 +294,12 @@ pub(crate) fn note(sandbox: &Sandbox, key: &str, value: serde_json::Value) {
     fs::write(path, record.to_string()).expect("a record");
 }
 
-/// Makes the project's record say that it was written in another run of the machine.
+/// Makes the project's record say that it was written before a reboot.
 fn start_machine_anew(sandbox: &Sandbox) {
     note(sandbox, "index_boot", "another".into());
 }
 
-/// Either sum says that an index is whole; with neither it is not believed.
+/// Either checksum proves that an index is intact; with neither it is not trusted.
 #[test]
 fn an_index_is_believed_by_its_crc_or_its_checksum() {
     let sandbox = Sandbox::new();
@@ -307,7 +307,7 @@ fn an_index_is_believed_by_its_crc_or_its_checksum() {
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 5);
     let path = sandbox.store().join("indexes").join(project_id(&sandbox));
     let mut index = fs::read(&path).expect("an index");
-    // Far from the entries, where only a sum shows it: the id of the tree.
+    // Far from the entries, where only a checksum shows it: the id of the tree.
     let in_the_tree = index.len() - 25;
     index[in_the_tree] ^= 1;
     let crc = crc32fast::hash(&index[..index.len() - 20]);
@@ -323,7 +323,7 @@ fn an_index_is_believed_by_its_crc_or_its_checksum() {
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 5, "neither is right");
 }
 
-/// C3. The power may have failed, and left the new times of a file with the old bytes.
+/// C3. The power may have failed and left a file with its new timestamps and its old bytes.
 #[test]
 fn what_changed_lately_is_read_again_after_the_machine_was_started_anew() {
     let sandbox = Sandbox::new();
@@ -345,7 +345,7 @@ fn what_changed_long_ago_is_believed_after_the_machine_was_started_anew() {
     assert_eq!(bytes_read_by_take(&sandbox, hours_later(3)), 0, "it was on the disk by then");
 }
 
-/// They took a file back in that is out without them.
+/// The removed rules had re-included a file that is ignored without them.
 #[test]
 fn rules_that_no_checkpoint_holds_are_missed_when_they_go() {
     let sandbox = Sandbox::new();
@@ -358,7 +358,7 @@ fn rules_that_no_checkpoint_holds_are_missed_when_they_go() {
     assert_eq!(paths_in(&sandbox, &second), [".gitignore", "d/a"]);
 }
 
-/// The index knows all files of the directory, and the store has forgotten what was in them.
+/// The index lists all files of the directory, but the store has lost their contents.
 #[test]
 fn what_the_store_forgot_is_read_again_though_nothing_changed() {
     let sandbox = Sandbox::new();
@@ -375,7 +375,7 @@ fn what_the_store_forgot_is_read_again_though_nothing_changed() {
     sandbox.assert_store_is_whole();
 }
 
-/// Those of a directory in which nothing changed are counted at a glance, if they are all alike.
+/// The modes in a directory without changes are counted as a whole if they are all equal.
 #[test]
 fn permissions_are_kept_where_nothing_changed() {
     use std::os::unix::fs::PermissionsExt as _;

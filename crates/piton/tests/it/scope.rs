@@ -1,4 +1,4 @@
-//! What a checkpoint covers, and what it says of the rest.
+//! Scope of a checkpoint, and the report about everything outside of it.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use testkit::{Sandbox, files_in, git};
 
 use crate::kit::{left_out, paths_in, take, take_at, take_for, take_with, taken, without_roots_powers};
 
-/// Takes, and gives what is in scope and what is not.
+/// Takes a checkpoint; returns the paths in scope and the skipped ones.
 fn scope(sandbox: &Sandbox) -> (Vec<String>, Vec<String>) {
     scope_with(sandbox, &Settings::default())
 }
@@ -201,7 +201,7 @@ fn the_users_own_lists_are_stronger_than_all_others() {
     );
 }
 
-/// A directory that the user excluded and that is looked at for what `include` names in it.
+/// A directory that the user excluded, but which is scanned for the paths that `include` names in it.
 #[test]
 fn what_git_tracks_beside_an_included_file_stays_excluded() {
     let sandbox = Sandbox::new();

@@ -1,5 +1,5 @@
-//! What an attacker may try with the store and the project, as far as no other suite has it. docs/SECURITY.md has the whole
-//! list, with the test that shows each point.
+//! Attacks on the store and the project that no other suite covers. docs/SECURITY.md has the whole list, with the test
+//! for each point.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -29,7 +29,7 @@ fn try_take(sandbox: &Sandbox) -> piton::Result<piton::Report> {
     )
 }
 
-/// A link in place of a file or directory.
+/// Puts a symlink in place of a file or directory.
 fn plant_link(at: &Path, target: &Path) {
     let _ = fs::remove_file(at);
     let _ = fs::remove_dir_all(at);
@@ -58,7 +58,7 @@ fn a_link_planted_in_place_of_any_file_of_the_store_is_not_written_through() {
             sandbox.write("a.txt", "2");
             let before = state_of(&outside);
             plant_link(&sandbox.store().join(name.replace("PROJECT", &project_id(&sandbox))), &outside.join(target));
-            // An error or a checkpoint; and twice, because the first may have put the link right.
+            // The result is an error or a checkpoint; tried twice, because the first try may have replaced the symlink.
             for _ in 0..2 {
                 let _ = try_take(&sandbox);
             }
@@ -158,7 +158,7 @@ fn a_store_that_leans_on_another_repository_is_refused() {
     assert_eq!(error.kind(), ErrorKind::NotOurs);
     assert!(error.hint().is_some_and(|hint| hint.contains("remove that file")), "{error}");
     assert_eq!(kind_of(try_restore(&sandbox, FIRST, &[])), ErrorKind::NotOurs);
-    // An empty one leans on nothing.
+    // An empty alternates file refers to no other repository.
     fs::write(&alternates, "").expect("a file");
     let id = taken(&take(&sandbox));
     fs::remove_dir_all(other).expect("a directory");
@@ -192,7 +192,7 @@ fn a_tree_with_names_that_no_file_can_have_costs_those_and_nothing_else() {
     let report = try_restore(&victim.sandbox, FIRST, &[]).expect("a restore");
     assert!(report.left.iter().any(|left| left.path == long), "{report:?}");
     assert_eq!(fs::read(victim.sandbox.path("fine")).expect("a file"), b"evil");
-    // A path that is longer than the system takes in one piece.
+    // A path longer than the system accepts in one call.
     let mut tree = victim.tree(&[("100644", b"x", &blob)]);
     for _ in 0..40 {
         tree = victim.tree(&[("40000", &[b'd'; 200], &tree)]);
@@ -215,7 +215,7 @@ fn a_tree_of_a_hundred_thousand_names_that_are_all_one_file_is_read_within_limit
     assert_eq!(report.written.len(), 1);
 }
 
-/// The directories that a restore writes to become links to the outside and directories again, all the time.
+/// The directories that a restore writes to are swapped continuously for symlinks to the outside and back.
 #[test]
 fn directories_that_are_swapped_for_links_during_a_restore_lead_nowhere() {
     let sandbox = Sandbox::new();
@@ -235,7 +235,7 @@ fn directories_that_are_swapped_for_links_during_a_restore_lead_nowhere() {
         scope.spawn(|| {
             let aside = sandbox.root().join("aside");
             while !is_over.load(Ordering::Relaxed) {
-                // Each may fail: a restore puts its own directory where the link was.
+                // Each rename may fail: a restore creates its own directory in place of the symlink.
                 if fs::rename(&real, &aside).is_ok() {
                     let _ = fs::rename(&link, &real);
                     let _ = fs::rename(&real, &link);
@@ -252,13 +252,13 @@ fn directories_that_are_swapped_for_links_during_a_restore_lead_nowhere() {
                 let _ = fs::write(real.join(number.to_string()).with_extension("new"), "2");
             }
             let _ = fs::write(sandbox.path("other"), round.to_string());
-            // What it comes to depends on the moment. Where it may write does not.
+            // The result depends on timing. The places that it may write to do not.
             let _ = try_restore(&sandbox, FIRST, &[]);
         }
         is_over.store(true, Ordering::Relaxed);
     });
     let mut after = state_of(&outside);
-    // The test itself writes through the link.
+    // The test itself writes through the symlink.
     after.retain(|path, _| !path.ends_with(b".new"));
     assert_same(&after, &before, "the directory outside");
 }

@@ -1,4 +1,4 @@
-//! What a take comes to: taken, unchanged, or declined with a reason.
+//! Outcomes of a take: taken, unchanged, or declined with a reason.
 
 use std::fs;
 

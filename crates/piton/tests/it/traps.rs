@@ -1,4 +1,4 @@
-//! What once went wrong, each as the smallest case in which it did.
+//! Regression tests, each the smallest case of a former bug.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn checkpoints(sandbox: &Sandbox, dir: &Path) -> Vec<String> {
     history.checkpoints().iter().map(|checkpoint| checkpoint.id.to_string()).collect()
 }
 
-/// The power fails: the ref is on the disk, the index and the record are those of the take before.
+/// The power fails: the ref is on the disk, but the index and the record are those of the previous take.
 #[test]
 fn links_stay_when_the_cache_is_behind_the_ref() {
     let sandbox = Sandbox::new();
@@ -120,7 +120,7 @@ fn what_a_checkpoint_left_out_is_not_removed_as_if_it_were_new() {
     assert!(!sandbox.path("made-since").exists());
 }
 
-/// Stock git syncs no loose object: after a power cut it may be there and empty.
+/// Stock git does not sync loose objects: after a power cut one may exist but be empty.
 #[test]
 fn an_empty_loose_object_is_not_believed() {
     let sandbox = Sandbox::new();
@@ -192,7 +192,7 @@ fn rules_that_cover_all_the_work_are_found_wherever_they_are() {
     assert!(!take(&sandbox).unprotected);
 }
 
-/// A directory that may be listed and not searched: its names are there, and nothing is told about them.
+/// A directory that may be listed but not searched: its names are readable, but stat fails for each of them.
 #[test]
 fn a_file_that_the_system_does_not_tell_about_is_reported() {
     if !without_roots_powers("traps::a_file_that_the_system_does_not_tell_about_is_reported") {
