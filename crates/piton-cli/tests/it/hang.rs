@@ -1,5 +1,5 @@
-//! System calls that hang, as on a network that has gone, and that are slow: the agent does not wait for them, and what
-//! comes of a slow disk is the same.
+//! System calls that hang, as on a network that has gone, or that are slow: the agent does not wait for them, and on a
+//! slow disk the result is the same.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use testkit::{Sandbox, clean_command, has_program};
 use crate::hook_kit::{bash, checkpoints, hook, journal, prompt, send};
 use crate::kit::{PITON, Ran, piton, take_works};
 
-/// A hook whose first such call on this path (on any, if there is none) hangs.
+/// Runs a hook whose first such call on this path (on any path, if it is empty) hangs.
 fn hook_that_hangs(sandbox: &Sandbox, call: &str, path: &str) -> Ran {
-    // Longer than the deadline: whoever waits for it has its checkpoint in the end, and nothing in the journal. Only that call
-    // is stopped at, and all others are as fast as ever.
+    // Longer than the deadline: a hook that waited for the call would take its checkpoint in the end and write nothing
+    // to the journal. Only that call is intercepted; all others are as fast as usual.
     let mut strace = clean_command("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", "-e", &format!("trace={call}")]);
     strace.args(["-e", &format!("inject={call}:delay_enter=3000000:when=1")]);
@@ -40,7 +40,7 @@ fn a_hook_keeps_its_deadline_whatever_hangs_and_what_it_missed_is_on_record() {
         ("fsync", ""),
         ("renameat", ""),
     ];
-    // They do little but wait. More at once would take the time from each other that they have.
+    // They mostly wait. More at once would compete for processor time.
     for cases in cases.chunks(3) {
         std::thread::scope(|scope| {
             for (call, path) in cases {
@@ -60,7 +60,7 @@ fn assert_deadline_is_kept(call: &str, path: &str) {
     assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{call} {path}: {ran:?}");
     let is_taken = checkpoints(&sandbox, &["turn"]).len() > 1;
     assert!(!is_taken && journal(&sandbox).contains("turn=slow "), "{call} {path}: {}", journal(&sandbox));
-    // Nothing is left of it.
+    // No lock or partial state is left behind.
     hook(&sandbox, &["claude"], bash(&sandbox, "s", "last", "rm a.txt"));
     assert_eq!(checkpoints(&sandbox, &["turn"]).last(), Some(&vec!["last".to_owned()]), "{call} {path}");
     sandbox.assert_store_is_whole();

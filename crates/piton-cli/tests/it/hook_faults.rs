@@ -1,4 +1,4 @@
-//! Whatever goes wrong in a hook, the agent goes on, and what was missed is on record.
+//! On any failure in a hook the agent continues, and the missed checkpoint is recorded.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use crate::hook_kit::{bash, checkpoints, event, hook, hook_command, journal, pro
 use crate::kit::{PITON, Ran, piton, run, spawn_piped};
 use crate::sweep::{After, Fault, Scene, fail, kill};
 
-/// Agents in pairs with what they hear when nothing is understood.
+/// Agents, each with the answer they get if the event is not understood.
 const AGENTS: [(&str, &str); 4] =
     [("claude", ""), ("gemini", ""), ("copilot", ""), ("cursor", "{\"permission\":\"allow\"}\n")];
 
@@ -56,7 +56,7 @@ fn an_event_that_was_cut_off_is_taken_by_what_is_left_of_it() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
     let whole = event(&sandbox, "s", "t", "PreToolUse", &json!({"tool_name": "Write", "tool_input": {"content": "x"}}));
-    // From a directory that is too broad, so that only the payload can tell where.
+    // From a directory that is too broad, so that only the payload can name the project.
     hook(&sandbox, &["claude"], &whole[..whole.len() - 10]);
     assert_eq!(checkpoints(&sandbox, &["session", "turn", "reason"]), [["s", "t", "before Write"]]);
 }
@@ -68,7 +68,7 @@ fn a_hundred_megabytes_are_read_and_the_checkpoint_is_taken() {
     let content = "x".repeat(100 << 20);
     let more = json!({"tool_name": "Write", "tool_input": {"file_path": "x.txt", "content": content}});
     let mut child = spawn_piped(&mut hook_command(&sandbox, &["claude"]));
-    // On a busy machine it answers before it has read all of it: the beginning says enough.
+    // On a busy machine the hook answers before it has read everything: the beginning is sufficient.
     let _ = child.stdin.take().expect("a pipe").write_all(event(&sandbox, "s", "t", "PreToolUse", &more).as_bytes());
     goes_on(&child.wait_with_output().expect("it ends").into(), "");
     assert_eq!(checkpoints(&sandbox, &["session", "reason"]), [["s", "before Write"]]);
@@ -121,7 +121,7 @@ fn wrong_arguments_do_not_stop_an_agent() {
     assert!(piton(&sandbox, ["hook", "--help"]).done().stdout.contains("AGENT"));
 }
 
-/// An agent that was told to use another base, or to be stopped, is not told otherwise by a word too many.
+/// A surplus argument must not override `--base`, `--config` or `--fail-closed`.
 #[test]
 fn wrong_arguments_leave_the_right_ones_as_they_are() {
     let sandbox = Sandbox::new();
@@ -201,7 +201,7 @@ fn a_read_only_and_a_full_disk_stop_nobody() {
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t4"]]);
 }
 
-/// A hook before a changing tool of Cursor.
+/// A hook before a file-changing tool of Cursor.
 struct Hook(Sandbox);
 
 impl Hook {
@@ -234,10 +234,10 @@ impl Scene for Hook {
     fn check(&self, after: &After<'_>) {
         let taken = checkpoints(&self.0, &["turn"]);
         if !after.is_kill() {
-            // The answer itself may be what could not be written.
+            // The write of the answer may be the call that failed.
             let is_mute = after.point.call == "write" && after.ran.stdout.is_empty();
             goes_on(&after.ran, if is_mute { "" } else { "{\"permission\":\"allow\"}\n" });
-            // Where nothing can be opened or written any more, nothing can be noted down either.
+            // If nothing can be opened or written any more, nothing can be recorded either.
             let is_silenced = matches!(after.point.fault, Fault::Lasting(_));
             let is_on_record = journal(&self.0).contains(" unprotected ");
             assert!(!taken.is_empty() || is_on_record || is_silenced, "nothing is on record: {after:?}");
@@ -279,12 +279,12 @@ fn a_configuration_that_is_wrong_is_used_as_far_as_it_is_right() {
     assert_eq!(checkpoints_with_no_config(&sandbox, &config), [["t1"], ["t2"]]);
     let text = journal(&sandbox);
     assert_eq!(text.matches("line 3: max_files: expected a whole number").count(), 1, "{text}");
-    // A typo in the very switch: on, since the hook is installed.
+    // A typo in the switch itself: enabled, since the hook is installed.
     fs::write(&config, "checkpoints:\n  enabled: ture\n").expect("a file");
     on("t3");
     assert_eq!(checkpoints_with_no_config(&sandbox, &config), [["t1"], ["t2"], ["t3"]]);
     assert!(journal(&sandbox).contains("line 2: enabled: expected true or false"), "{}", journal(&sandbox));
-    // No configuration at all.
+    // Not a configuration at all.
     fs::write(&config, b"\xff\xfe: [").expect("a file");
     sandbox.write("x.txt", "t4");
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t4", "x"));
@@ -317,7 +317,7 @@ fn a_lock_that_is_held_costs_the_deadline_and_the_turn_is_tried_again() {
     assert!(text.lines().any(|line| line.contains(" unprotected ") && line.contains("turn=t2 ")), "{text}");
     lock.unlock().expect("a lock");
     hook(&sandbox, &["claude"], bash(&sandbox, "s", "t2", "rm x.txt"));
-    // The checkpoint is one of the tool, and the row is that of the prompt that it belongs to.
+    // The checkpoint is taken for the tool, but its row shows the prompt that it belongs to.
     assert_eq!(checkpoints(&sandbox, &["turn", "reason"]), [["t1", "prompt: x"], ["t2", "prompt: x"]]);
 }
 
@@ -326,7 +326,7 @@ fn what_hangs_is_left_behind() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
     fs::create_dir_all(sandbox.base()).expect("a base");
-    // Whoever makes the store holds this lock, and nothing tells the waiting to stop.
+    // A process that creates the store holds this lock, and waiting for it cannot be cancelled.
     let base = File::open(sandbox.base()).expect("a base");
     base.lock().expect("a lock");
     let mut command = hook_command(&sandbox, &["claude"]);
@@ -334,13 +334,13 @@ fn what_hangs_is_left_behind() {
     assert!(journal(&sandbox).contains("did not come to an end"), "{}", journal(&sandbox));
 }
 
-/// Nothing was to be taken: no turn went on without a checkpoint.
+/// No checkpoint was due: no turn went on without one.
 #[test]
 fn a_session_that_begins_too_late_is_no_turn_without_protection() {
     let sandbox = Sandbox::new();
     sandbox.tree("x.txt");
     fs::create_dir_all(sandbox.base()).expect("a base");
-    // Opening the store waits for this lock, and nothing tells it to stop.
+    // Opening the store waits for this lock, and the wait cannot be cancelled.
     let base = File::open(sandbox.base()).expect("a base");
     base.lock().expect("a lock");
     let late = |sent: String| {

@@ -1,4 +1,4 @@
-//! A rollback typed to an agent, and what the agent hears of it.
+//! A rollback typed to an agent, and the agent's notice of it.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use testkit::Sandbox;
 use crate::hook_kit::{checkpoints, event, hook, hook_command, journal, prompt, send};
 use crate::kit::piton;
 
-/// A project with two checkpoints and a change since.
+/// Creates a project with two checkpoints and a change since.
 fn project(agent: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = 1\n b.txt = 1");
@@ -19,7 +19,7 @@ fn project(agent: &str) -> Sandbox {
     sandbox
 }
 
-/// The user says something to that agent.
+/// Returns the event for a prompt that the user submits to that agent.
 fn said(sandbox: &Sandbox, agent: &str, turn: &str, text: &str) -> String {
     let cwd = sandbox.project();
     match agent {
@@ -35,7 +35,7 @@ fn said(sandbox: &Sandbox, agent: &str, turn: &str, text: &str) -> String {
     .to_string()
 }
 
-/// The text that the user is shown in place of the model's answer.
+/// Returns the text that the user is shown in place of the model's answer.
 #[track_caller]
 fn shown(agent: &str, answer: &str) -> String {
     let answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
@@ -48,7 +48,7 @@ fn shown(agent: &str, answer: &str) -> String {
     assert_eq!(answer.as_object().map(serde_json::Map::len), Some(2));
     let text = answer[text].as_str().expect("text");
     if agent == "copilot" {
-        // It renders Markdown, which leaves alone what is between fences.
+        // Copilot renders Markdown, which leaves text between fences unchanged.
         let inner = text.strip_prefix("```\n").and_then(|text| text.strip_suffix("\n```"));
         return inner.unwrap_or_else(|| panic!("no fences: {text}")).to_owned();
     }
@@ -62,7 +62,7 @@ fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
         let type_in =
             |turn: &str, text: &str| shown(agent, &hook(&sandbox, &[agent], said(&sandbox, agent, turn, text)));
         let as_command = |args: &[&str]| piton(&sandbox, args).stdout.trim_end().to_owned();
-        // Codex lets nothing through that begins with a slash.
+        // Codex passes on nothing that begins with a slash.
         let name = if agent == "codex" { "piton rollback" } else { "/rollback" };
         let next = format!(
             "  {name} N        restore to checkpoint N\n  {name} diff N   preview changes since checkpoint N\n  \
@@ -94,7 +94,7 @@ fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
     }
 }
 
-/// The text that an agent sends in place of `/rollback ARGS`, with a command file as version 0.1 wrote it.
+/// Returns the text that an agent sends in place of `/rollback ARGS`, with a command file of version 0.1.
 fn expanded(agent: &str, arguments: &str) -> String {
     let (gemini, qwen, skill) = (
         include_str!("../../src/install/texts/0.1/rollback.toml"),
@@ -131,7 +131,7 @@ fn the_text_of_a_command_file_is_the_command_that_was_typed_and_no_turn() {
         assert!(type_in("t5", "2 b.txt").starts_with("Restored to "), "{agent}");
         assert_eq!(fs::read_to_string(sandbox.path("b.txt")).expect("a file"), "1", "{agent}");
         assert_eq!(checkpoints(&sandbox, &["kind"]), [["auto"], ["auto"], ["safety"]], "{agent}");
-        // Copilot's skill is as it should be; the files of the others are of an older version, and doctor is to know.
+        // Copilot's skill is correct; the files of the others are of an older version, which doctor must learn of.
         let is_warned = journal(&sandbox).contains("the text of piton's own command file arrived as a prompt");
         assert_eq!(is_warned, agent != "copilot", "{agent}");
     }

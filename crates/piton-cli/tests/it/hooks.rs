@@ -1,5 +1,5 @@
-//! What agents send, as it was captured, and what comes of it: one checkpoint per turn and project, and an answer that
-//! lets the agent go on.
+//! Captured events of agents and their effect: one checkpoint per turn and project, and an answer that lets the agent
+//! continue.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::hook_kit::{
 };
 use crate::kit::{PITON, Ran, ids, run};
 
-/// What Cursor wants to hear; all others want silence.
+/// Returns the answer that Cursor expects; all other agents expect none.
 fn answer(agent: &str, event: &str) -> &'static str {
     match (agent, event) {
         ("cursor", "preToolUse") => "{\"permission\":\"allow\"}\n",
@@ -21,7 +21,8 @@ fn answer(agent: &str, event: &str) -> &'static str {
     }
 }
 
-/// Plays what was captured, with a change to the project before each event. The contents of the file at each event.
+/// Replays captured events, with a change to the project before each. Returns each event with the contents of the file
+/// at that time.
 fn replay(sandbox: &Sandbox, agent: (&str, &str), is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     sandbox.tree("x.txt = 0\n sub/f.txt = a\\n\n victim/a.txt = precious");
     let mut played = Vec::new();
@@ -46,7 +47,7 @@ fn each_prompt_has_one_checkpoint_of_the_files_before_it() {
         let sandbox = Sandbox::new();
         let played = replay(&sandbox, agent, |_| true);
         let prompts = played.iter().filter(|(name, _)| PROMPTS.contains(&name.as_str()));
-        // Qwen says so again after each tool.
+        // Qwen reports the prompt again after each tool.
         let before: Vec<_> = if agent.0 == "qwen" {
             vec!["2".to_owned(), "14".to_owned()]
         } else {
@@ -83,7 +84,7 @@ fn without_its_prompts_the_first_changing_tool_of_each_turn_has_one() {
         ("codex", &["before apply_patch", sed]),
         ("qwen", &["before write_file", sed]),
         ("hermes", &["before write_file", sed]),
-        // These name no turn: what nobody began goes on.
+        // These events name no turn: they belong to the turn in progress, even if its beginning was never reported.
         ("gemini", &["before write_file"]),
         ("copilot", &["before create"]),
         ("copilot-pascal", &["before Write"]),
@@ -135,7 +136,7 @@ fn what_only_reads_takes_nothing_and_makes_no_store() {
     assert_eq!(fs::read_dir(sandbox.home()).expect("a home").count(), 0);
 }
 
-/// The files below the sandbox that a hook opens or looks for.
+/// Returns the files below the sandbox that a hook opens or looks up.
 fn opened(sandbox: &Sandbox, enabled: &str, sent: &str) -> Vec<String> {
     let (log, input) = (sandbox.root().join("strace.log"), sandbox.root().join("sent.json"));
     fs::write(&input, sent).expect("a file");
@@ -276,14 +277,15 @@ fn subagents_are_in_the_turn_in_which_they_began() {
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["m1"]]);
 }
 
-/// Sends all at the same moment, while somebody changes the project all the time: whoever takes one more sees a change.
+/// Sends all events at the same moment while the project changes continuously, so that each additional take would find
+/// a change.
 fn all_at_once(sandbox: &Sandbox, calls: &[(&str, String)]) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let next = sandbox.root().join("next");
             for n in 0_u64.. {
-                // Whole at any moment: a file that changes while it is read is left out.
+                // Replaced atomically: a file that changes while it is read is left out.
                 fs::write(&next, n.to_string())
                     .and_then(|()| fs::rename(&next, sandbox.path("busy.txt")))
                     .expect("a file");
@@ -310,7 +312,7 @@ fn twenty_calls_at_the_same_moment_make_one_checkpoint() {
     let calls: Vec<_> = (0..20).map(|_| ("claude", bash(&sandbox, "s", "t", "rm x.txt"))).collect();
     all_at_once(&sandbox, &calls);
     assert_eq!(checkpoints(&sandbox, &["session", "turn"]), [["s", "t"]]);
-    // Nobody said which turn it is.
+    // These events do not name a turn.
     let gemini = json!({"session_id": "g", "cwd": sandbox.project(), "hook_event_name": "BeforeTool",
         "tool_name": "write_file", "tool_input": {"file_path": "y.txt"}});
     let calls: Vec<_> = (0..20).map(|_| ("gemini", gemini.to_string())).collect();
@@ -364,7 +366,7 @@ fn an_agent_in_a_directory_that_all_share_is_on_record() {
     fs::set_permissions(sandbox.project(), fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
-/// Claude makes a prompt of its own when a background task ends, and works on under the name of that prompt.
+/// Claude creates a prompt of its own when a background task ends, and continues under the id of that prompt.
 #[test]
 fn a_background_task_that_ends_is_no_turn() {
     let sandbox = Sandbox::new();
@@ -377,7 +379,7 @@ fn a_background_task_that_ends_is_no_turn() {
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"]], "what comes of it belongs to the user's prompt");
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t3", "go on"));
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t3"]]);
-    // A tool under a name that was never told of is another turn, as before.
+    // A tool with an unknown prompt id starts another turn.
     sandbox.write("a.txt", "4");
     hook(&sandbox, &["claude"], bash(&sandbox, "s", "t4", "rm a.txt"));
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t3"], ["t4"]]);
