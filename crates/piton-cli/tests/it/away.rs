@@ -1,5 +1,5 @@
-//! File systems that go away under a command, at any moment: a real one on a loop device, shut down while it is at work.
-//! Where nothing can be mounted that way, these tests say so and pass.
+//! File systems that disappear under a command at any moment: a real one on a loop device, shut down while it is in
+//! use. If nothing can be mounted that way, these tests say so and pass.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,12 +16,12 @@ use crate::kit::{Ran, command, ids, piton, spawn_piped, take_works};
 use crate::restore_kill::prepare;
 use crate::restore_kit::{assert_same, state_of};
 
-/// So many commands must have been cut short.
+/// Number of commands that must have been interrupted.
 const CUTS: usize = 3;
-/// So many are tried: most end before or after.
+/// Maximum number of attempts: most commands end before or after the cut.
 const TRIES: usize = 60;
 
-/// A file system of its own at a directory.
+/// A separate file system mounted at a directory.
 struct Disk {
     image: PathBuf,
     at: PathBuf,
@@ -46,7 +46,7 @@ impl Disk {
     }
 
     fn attach(&self) -> bool {
-        // Both mkfs and e2fsck make one.
+        // Both mkfs and e2fsck create a `lost+found`.
         self.run("mount", &["-t", "ext4", "-o", "loop"], &[&self.image, &self.at])
             && self.run("rm", &["-rf"], &[&self.at.join("lost+found")])
     }
@@ -54,15 +54,15 @@ impl Disk {
     fn come_back(&self) {
         testkit::wait_for_maintenance(&self.at);
         assert!(self.run("umount", &[], &[&self.at]));
-        // It says so if there was something to mend.
+        // Its exit code is not 0 if it repaired something.
         let _ = self.run("e2fsck", &["-f", "-y"], &[&self.image]);
         assert!(self.attach());
     }
 
-    /// Runs the command, and goes away when `moment` is over: every call on the disk fails from then on, and what was not
-    /// synced is lost.
+    /// Runs the command and shuts the disk down when `moment` returns: every call on the disk fails from then on, and
+    /// data that was not synced is lost.
     fn goes_away_under(&self, sandbox: &Sandbox, args: &[&str], moment: impl FnOnce(&mut Child)) -> Ran {
-        // Started beforehand: a process that starts takes longer than many a command.
+        // Started beforehand: starting a process takes longer than many commands run.
         let mut switch = spawn_piped(clean_command("xfs_io").arg("-x").arg(&self.at));
         let mut child = spawn_piped(command(sandbox).args(args));
         moment(&mut child);
@@ -86,7 +86,7 @@ impl Drop for Disk {
     }
 }
 
-/// Tries until so many were cut short.
+/// Tries until enough commands were interrupted. Panics after too many attempts.
 fn until_cut(what: &str, mut try_once: impl FnMut() -> bool) {
     let mut cuts = 0;
     for _ in 0..TRIES {
@@ -98,14 +98,14 @@ fn until_cut(what: &str, mut try_once: impl FnMut() -> bool) {
     panic!("only {cuts} of {TRIES} {what} were cut short");
 }
 
-/// Times anywhere in a take and soon after it, on this machine as it is now.
+/// Random delays within a take and shortly after it, based on the speed of this machine.
 struct Delays {
     usual: Duration,
     dice: Dice,
 }
 
 impl Delays {
-    /// Measures takes that nobody disturbs, each of a file that changed.
+    /// Measures undisturbed takes, each of a changed file.
     fn measure(sandbox: &Sandbox, file: &str) -> Self {
         let mut times = [0, 1, 2].map(|number| {
             sandbox.write(file, format!("measured {number}"));
@@ -123,7 +123,7 @@ impl Delays {
     }
 }
 
-/// Waits until a restore has said what it is about to do, or is over. What it says is on another disk.
+/// Blocks until a restore has written its intent, or has ended. The intent is on another disk.
 fn wait_for_intent(sandbox: &Sandbox, child: &mut Child) {
     let is_there = || {
         fs::read_dir(sandbox.store().join("restores")).is_ok_and(|dir| {
@@ -150,7 +150,7 @@ fn a_store_that_goes_away_in_the_middle_of_a_take_loses_nothing_that_was_acknowl
         if ran.code() == 0 {
             known.push(ran.json()["id"].as_str().expect("an id").to_owned());
         }
-        // While it is away, everything says so.
+        // While the disk is gone, every command reports it.
         assert_ne!(piton(&sandbox, ["take", "--json"]).code(), 0);
         disk.come_back();
         sandbox.assert_store_is_whole();
@@ -180,7 +180,7 @@ fn a_project_that_goes_away_in_the_middle_of_a_take_is_not_taken_for_empty() {
         let mut is_cut = ran.code() != 0;
         if ran.code() == 0 {
             let report = ran.json();
-            // What was left out is named; nothing at all is no checkpoint.
+            // A take that succeeds has a checkpoint, and its report names the files that were left out.
             let id = report["id"].as_str().unwrap_or_else(|| panic!("{report}"));
             assert_held_or_reported(&sandbox.held_by(id), &now, &report, "while it was away");
             is_cut = report["skipped"].as_array().is_some_and(|skipped| !skipped.is_empty());
@@ -219,7 +219,8 @@ fn a_project_that_goes_away_in_the_middle_of_a_restore_can_be_finished_or_taken_
             match (flag, ended.code()) {
                 ("--abort", 0 | 3) => assert_same(&found, &before, flag),
                 ("--continue", 0) => assert_same(&found, &target, flag),
-                // What could not be read when the first try began is left, and nothing is neither old nor new.
+                // Files that could not be read when the first attempt began are left alone, and every file is either
+                // old or new.
                 ("--continue", 3) => {
                     let is_known = |(path, what)| [&before, &target].iter().any(|all| all.get(path) == Some(what));
                     assert!(found.iter().all(is_known), "{found:?}");

@@ -1,5 +1,5 @@
-//! Sharing a store with stock git, whose collection knows none of piton's locks. One program is stopped before a system call,
-//! the other runs from its beginning to its end, and the first goes on: at each call that changes something.
+//! Sharing a store with stock git, whose collection does not honour piton's locks. One program is stopped before a
+//! system call, the other runs from start to end, and the first continues: at each call that changes something.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use testkit::{Dice, Held, Sandbox, clean_command, files_in, git, has_program};
 
 use crate::kit::{PITON, Ran, ids, piton, replace_dir, run, spawn_piped};
 
-/// Calls between which nothing changes that the other program could see.
+/// System calls to stop at: between them nothing changes that the other program could see.
 const CALLS: &[&str] = &["rename", "renameat", "renameat2", "unlink", "unlinkat", "symlink", "link", "linkat", "fsync"];
 
-/// At how many occurrences of each call a program is stopped.
+/// Maximum number of occurrences of each call at which a program is stopped.
 const POINTS_MAX: usize = 4;
 
-/// Hermes collects like this at every checkpoint above its limit.
+/// Returns the collection that Hermes runs at every checkpoint above its limit.
 fn collection(sandbox: &Sandbox) -> Command {
     let mut command = git();
     command.arg("--git-dir").arg(sandbox.store()).args(["gc", "--prune=now", "--quiet"]);
@@ -25,7 +25,7 @@ fn collection(sandbox: &Sandbox) -> Command {
     command
 }
 
-/// A collection that meets a lock of piton's fails, and deletes nothing.
+/// Runs a collection. If it meets a lock of piton's, it fails and deletes nothing.
 fn collect(sandbox: &Sandbox) {
     let _ = collection(sandbox).output().expect("git runs");
 }
@@ -50,7 +50,7 @@ fn under_strace(args: &[&str], log: &Path, command: &Command) -> Command {
     strace
 }
 
-/// The most occurrences of each of the calls that one thread of the command makes.
+/// Returns, for each of the calls, the most occurrences in any one thread of the command.
 fn calls_of(sandbox: &Sandbox, command: &Command) -> BTreeMap<&'static str, usize> {
     let log = sandbox.root().join("strace.log");
     let trace = format!("trace=?{}", CALLS.join(",?"));
@@ -73,7 +73,7 @@ fn calls_of(sandbox: &Sandbox, command: &Command) -> BTreeMap<&'static str, usiz
     most
 }
 
-/// Runs a command, stops it before the nth occurrence of a call, does something else, and lets it go on.
+/// Runs a command, stops it before the nth occurrence of a call, runs `meanwhile`, and lets the command continue.
 fn stopped_at(sandbox: &Sandbox, command: &Command, (call, nth): (&str, usize), meanwhile: impl FnOnce()) -> Ran {
     let pipe = sandbox.root().join("strace.pipe");
     let _ = fs::remove_file(&pipe);
@@ -86,14 +86,14 @@ fn stopped_at(sandbox: &Sandbox, command: &Command, (call, nth): (&str, usize), 
         if line.contains("--- stopped by SIGSTOP ---") {
             meanwhile.take().into_iter().for_each(|meanwhile| meanwhile());
             let process = line.split(' ').next().expect("a number");
-            // Each thread says so, and the first word is for all of them.
+            // Each stopped thread is reported, but the first SIGCONT resumes all of them, so later ones may fail.
             let _ = Command::new("kill").args(["-CONT", process]).stderr(Stdio::null()).status().expect("kill runs");
         }
     }
     child.wait_with_output().expect("it ends").into()
 }
 
-/// A store with packs of piton's, loose objects of stock git's, and contents that no checkpoint holds any more.
+/// A store with piton's packs, stock git's loose objects, and contents that no checkpoint holds any more.
 struct Scene {
     sandbox: Sandbox,
     dead: Vec<u8>,
@@ -141,14 +141,14 @@ fn command_is_piton(command: &Command) -> bool {
     command.get_program() == PITON
 }
 
-/// `.keep` files that were left behind.
+/// Returns the `.keep` files that were left behind.
 fn leftovers(sandbox: &Sandbox) -> Vec<String> {
     let names = fs::read_dir(sandbox.store().join("objects/pack")).expect("packs");
     let names = names.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned());
     names.filter(|name| name.ends_with(".keep")).collect()
 }
 
-/// A checkpoint that was reported as taken is there, with every file, in the list and in a store that is whole.
+/// Asserts that a checkpoint reported as taken exists with every file, and is listed, in an intact store.
 fn assert_held(sandbox: &Sandbox, taken: &Ran, files: &BTreeMap<Vec<u8>, Held>, when: &str) {
     let answer = taken.json();
     assert_eq!(answer["outcome"], "taken", "{when}: {taken:?}");
@@ -170,13 +170,13 @@ fn check_takes(sandbox: &Sandbox, scene: &Scene) {
         let mut taken = None;
         let take = || run(&mut piton_command(sandbox, &["take", "--json"]));
         let ran = stopped_at(sandbox, &gc, point, || taken = Some(take()));
-        // One that was refused because git held the lock of the ref was not taken, and is tried again.
+        // A take that was refused because git held the ref lock is retried.
         let taken = taken.filter(|taken| taken.code() != 5).unwrap_or_else(take);
         assert_held(sandbox, &taken.done(), &files, &format!("{point:?} of {ran:?}"));
     });
 }
 
-/// S1 and T1, with a pack that no ref leads to yet.
+/// S1 and T1, with a pack that is not reachable from any ref yet.
 #[test]
 fn stock_gits_collection_at_any_moment_of_a_take_deletes_nothing_of_it() {
     let scene = Scene::new();
@@ -184,7 +184,7 @@ fn stock_gits_collection_at_any_moment_of_a_take_deletes_nothing_of_it() {
     check_takes(&scene.sandbox, &scene);
 }
 
-/// Contents that a take finds in the store and does not write again may be what the collection is about to delete.
+/// A take may reuse contents in the store that the collection is about to delete.
 #[test]
 fn contents_that_only_a_dropped_checkpoint_held_are_in_the_new_one_whatever_is_collected() {
     let scene = Scene::new();
@@ -210,7 +210,7 @@ fn the_first_checkpoint_of_a_project_survives_a_collection_at_any_moment() {
     });
 }
 
-/// The safety checkpoint of a restore, and then undo.
+/// The safety checkpoint of a restore, then undo.
 #[test]
 fn a_restore_is_undone_whatever_is_collected_meanwhile() {
     let scene = Scene::new();
@@ -232,7 +232,7 @@ fn a_restore_is_undone_whatever_is_collected_meanwhile() {
     });
 }
 
-/// Both collect: neither deletes the copy that the other relies on.
+/// Two collections at once: neither deletes the copy that the other relies on.
 #[test]
 fn two_collections_at_once_lose_nothing() {
     let scene = Scene::new();
@@ -254,7 +254,7 @@ fn two_collections_at_once_lose_nothing() {
     });
 }
 
-/// A killed process leaves its `.keep` file; a user's own is not touched.
+/// A killed process leaves its `.keep` file behind; a user's own is not touched.
 #[test]
 fn a_keep_file_of_a_killed_take_is_removed_and_a_users_own_stays() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Stores that Hermes wrote, by the sequence of git commands that it runs, and bases of its older layout.
+//! Stores that Hermes wrote, created by the sequence of git commands that it runs, and bases of its older layout.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -15,7 +15,7 @@ fn project_id(dir: &Path) -> String {
     sum.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Makes a store as Hermes does.
+/// Creates a store as Hermes does.
 fn init(sandbox: &Sandbox) {
     for dir in ["indexes", "projects"] {
         fs::create_dir_all(sandbox.store().join(dir)).expect("a directory");
@@ -55,7 +55,7 @@ fn hermes_takes(sandbox: &Sandbox, reason: &str) -> String {
     new
 }
 
-/// Two checkpoints by Hermes, and a file that was changed since.
+/// Creates a sandbox with two checkpoints by Hermes, and a file changed since.
 fn only_hermes() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = one\n secret.txt = x");
@@ -86,7 +86,7 @@ fn every_command_works_on_a_store_that_only_hermes_has_written() {
     assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "one");
     piton(&sandbox, ["undo", "--yes"]).done();
     assert_eq!(fs::read_to_string(sandbox.path("a.txt")).expect("a file"), "three");
-    // There is nothing to undo, and that is what is said.
+    // There is nothing to undo, and the message says so.
     let sandbox = only_hermes();
     assert!(piton(&sandbox, ["undo", "--yes"]).stderr.contains("nothing was restored"));
     for args in [&["verify"][..], &["doctor"]] {
@@ -104,7 +104,7 @@ fn a_restore_leaves_the_modes_of_what_hermes_made_as_they_are() {
     assert_eq!(config.metadata().expect("a file").mode() & 0o777, 0o644);
 }
 
-/// G6, with objects in files of their own: each takes a block on the disk and a few bytes in a pack.
+/// G6, with loose objects: each takes a block on the disk but only a few bytes in a pack.
 #[test]
 fn loose_objects_are_packed_and_counted_by_their_bytes_before_a_checkpoint_goes() {
     let sandbox = Sandbox::new();
@@ -151,7 +151,7 @@ fn a_project_of_hermes_is_an_orphan_only_if_the_directory_around_it_is_the_same(
     }
 }
 
-/// A repository of the older layout, and an archive of such.
+/// Creates a repository of the older layout, and an archive of such.
 fn older_layout(sandbox: &Sandbox) {
     let old = sandbox.base().join("0123456789abcdef");
     fs::create_dir_all(&old).expect("a directory");
@@ -207,7 +207,7 @@ fn the_exclude_list_that_git_itself_puts_there_is_none() {
     let id = piton(&sandbox, ["take", "--json"]).done().json()["id"].as_str().expect("an id").to_owned();
     let held: Vec<_> = sandbox.held_by(&id).into_keys().collect();
     assert_eq!(held, [b"a.txt".to_vec()]);
-    // A user's own list stays, whatever is in it.
+    // A user's own list is kept, whatever its content.
     fs::write(&list, "# mine\n").expect("the list");
     sandbox.write("a.txt", "changed");
     piton(&sandbox, ["take"]).done();

@@ -1,4 +1,5 @@
-//! Many processes at once, some of them killed or stopped: no update is lost, nobody fails, and locks outlive nobody.
+//! Many processes at once, some of them killed or stopped: no update is lost, none fails, and no lock outlives its
+//! holder.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -20,14 +21,14 @@ fn duration() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What one line of processes was told.
+/// Results reported to one worker by its processes.
 #[derive(Default)]
 struct Told {
     taken: Vec<String>,
     killed: usize,
 }
 
-/// Takes one checkpoint of a project after the other, each time with a change of its own.
+/// Takes one checkpoint of a project after another, each time with a change of its own.
 fn work(sandbox: &Sandbox, project: &Path, worker: usize, is_killed: bool) -> Told {
     let mut told = Told::default();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(worker as u64 + 1);
@@ -59,7 +60,8 @@ fn work(sandbox: &Sandbox, project: &Path, worker: usize, is_killed: bool) -> To
     told
 }
 
-/// The commits of a project as stock git finds them, newest first, each the only child of the next.
+/// Returns the commits of a project as stock git finds them, newest first. Asserts that each is the only child of the
+/// next.
 fn chain(sandbox: &Sandbox, newest: &str) -> Vec<String> {
     let log = String::from_utf8(sandbox.store_git(&["log", "--format=%H %P", newest])).expect("hexadecimal digits");
     let lines: Vec<Vec<&str>> = log.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -69,7 +71,8 @@ fn chain(sandbox: &Sandbox, newest: &str) -> Vec<String> {
     lines.iter().map(|line| line[0].to_owned()).collect()
 }
 
-/// Eight lines of processes on four projects; with how many commits more than acknowledged ones at most.
+/// Runs eight workers on four projects. Asserts that no acknowledged checkpoint is lost, and that there are at most as
+/// many more as processes were killed.
 fn take_all_at_once(is_killed: impl Fn(usize) -> bool + Sync) {
     let sandbox = Sandbox::new();
     let projects: Vec<PathBuf> = (0..PROJECTS).map(|n| sandbox.other_project(&format!("project-{n}"))).collect();
@@ -113,7 +116,7 @@ fn killed_processes_lose_nobody_a_checkpoint() {
 fn two_processes_that_make_the_store_at_the_same_moment_make_one() {
     for round in 0..20 {
         let sandbox = Sandbox::new();
-        // In every other round there is an older layout that has to be moved aside, too.
+        // In every other round there is also an older layout to be archived.
         let old_repositories = if round % 2 == 0 { 0 } else { 30 };
         for n in 0..old_repositories {
             let old = sandbox.base().join(format!("{n:016x}"));
@@ -143,7 +146,7 @@ fn two_processes_that_make_the_store_at_the_same_moment_make_one() {
     }
 }
 
-/// The ref's lock of the only project, as stock git would make it.
+/// Returns the path of the ref lock of the only project, as stock git would create it.
 fn ref_lock(sandbox: &Sandbox) -> PathBuf {
     let refs = sandbox.store_git(&["for-each-ref", "--format=%(refname)"]);
     sandbox.store().join(String::from_utf8(refs).expect("a name").trim()).with_extension("lock")
@@ -191,7 +194,7 @@ fn a_lock_that_is_young_or_that_somebody_holds_is_respected() {
     }
 }
 
-/// A take of the project that is stopped, not dead, while it holds the project's lock.
+/// Starts a take of the project and stops it while it holds the project's lock.
 fn stopped_take(sandbox: &Sandbox) -> Child {
     let project = ref_lock(sandbox).file_stem().expect("a name").to_owned();
     let lock = File::open(sandbox.store().join("locks").join(project)).expect("the project's lock");

@@ -1,5 +1,6 @@
-//! Whatever system call kills or fails a command that works on the store: it says so, no checkpoint that was acknowledged
-//! is lost, the store is whole, and the next run works. One scene for each command; [`crate::sweep`] is the engine.
+//! A command on the store that is killed, or fails, at any system call: it reports the failure, no acknowledged
+//! checkpoint is lost, the store is intact, and the next run works. One scene per command; [`crate::sweep`] is the
+//! engine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +15,14 @@ use crate::sweep::{After, Scene, fail, kill};
 
 pub(crate) type Files = BTreeMap<Vec<u8>, Held>;
 
-/// What the command printed: its report, or its error in the usual form. `None` where it was killed or could not print.
+/// Returns the output of the command: its report, or its error in the usual form. Returns `None` if it was killed or
+/// could not print.
 pub(crate) fn answer(after: &After<'_>) -> Option<Value> {
     if after.ran.was_killed() || after.is_mute() {
         return None;
     }
     let report = after.ran.json();
-    // The report got out, and words for people did not; or it is one that says what is damaged.
+    // The report was printed but the text for people was not; or the report describes damage.
     let is_cut_off = after.point.call == "write" && report["error"].is_null() || report["whole"] == false;
     if !after.is_done() && after.ran.code() != 3 && !is_cut_off {
         let message = report["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {after:?}"));
@@ -29,7 +31,7 @@ pub(crate) fn answer(after: &After<'_>) -> Option<Value> {
     Some(report)
 }
 
-/// A file is in the checkpoint as it is, or the report says that it was left out.
+/// Asserts that each file is in the checkpoint unchanged, or is reported as left out.
 pub(crate) fn assert_held_or_reported(held: &Files, now: &Files, report: &Value, when: &str) {
     for (path, what) in now {
         let is_reported = |one: &Value| {
@@ -44,7 +46,7 @@ pub(crate) fn assert_held_or_reported(held: &Files, now: &Files, report: &Value,
     }
 }
 
-/// Whatever has checkpoints is on record with its directory: otherwise nobody could tell what they are of.
+/// Asserts that every project with checkpoints has a record with its directory: otherwise they could not be attributed.
 fn assert_projects_are_known(sandbox: &Sandbox, after: &After<'_>) {
     let names = fs::read_dir(sandbox.store().join("refs/hermes")).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| !name.contains('.'));
@@ -79,7 +81,7 @@ impl Take {
         Self { sandbox, old }
     }
 
-    /// From an older layout: with repositories straight in the base.
+    /// Creates a scene with an older layout: repositories directly in the base.
     fn migrating() -> Self {
         let scene = Self::first();
         old_layout(&scene.sandbox.base());
@@ -120,7 +122,7 @@ impl Scene for Take {
         let next = next.json();
         let id = next["id"].as_str().unwrap_or_else(|| panic!("not taken: {next}"));
         assert!(sandbox.held_by(id) == now, "{next} after {after:?}");
-        // Less than any lock is waited for: a process that is dead holds up nobody.
+        // Shorter than any lock timeout: a dead process blocks nothing.
         assert!(next["elapsed_ms"].as_u64().is_some_and(|ms| ms < 20_000), "{next} after {after:?}");
         sandbox.assert_store_is_whole();
         assert_store_is_complete(sandbox);
@@ -154,10 +156,10 @@ fn a_later_take_survives_the_failure_of_any_call() {
     assert!(fail(Take::later).felt >= 12);
 }
 
-/// An archive that is there already.
+/// An archive that already exists.
 const EARLIER: &str = "legacy-20200101-000000";
 
-/// A base as the older layout left it: a repository for each directory, session records beside them, and an archive.
+/// Creates a base in the older layout: a repository for each directory, session records beside them, and an archive.
 fn old_layout(base: &Path) {
     for name in ["0123456789abcdef", "1123456789abcdef", "2123456789abcdef"] {
         let made = git().args(["init", "-q", "--bare"]).arg(base.join(name)).status().expect("git runs");
@@ -165,7 +167,7 @@ fn old_layout(base: &Path) {
         fs::write(base.join(name).join("HERMES_WORKDIR"), "/somewhere\n").expect("a file");
     }
     fs::create_dir_all(base.join("stray/dir")).expect("a directory");
-    // What was moved aside before may have had the same name.
+    // An earlier archive may contain the same name.
     fs::create_dir_all(base.join(EARLIER).join("0123456789abcdef")).expect("a directory");
     fs::write(base.join(EARLIER).join("0123456789abcdef/HEAD"), "older").expect("a file");
     for (name, text) in [("s-1.yaml", "task: a\n"), ("s-2.yaml", "task: b\n"), (".last_prune", &now_secs())] {
@@ -174,15 +176,15 @@ fn old_layout(base: &Path) {
     assert!(clean_command("chmod").arg("-R").arg("go=").arg(base).status().expect("chmod runs").success());
 }
 
-/// As the mark of the last prune, so that none is started beside the command.
+/// Returns the current time, as the mark of the last prune, so that no prune is started beside the command.
 fn now_secs() -> String {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs().to_string()
 }
 
-/// A take that finds an older layout, and moves it aside.
+/// A take that finds an older layout and archives it.
 struct Migrate {
     take: Take,
-    /// Everything in the base, with its bytes.
+    /// Every file in the base, with its bytes.
     before: BTreeMap<PathBuf, Vec<u8>>,
 }
 
@@ -202,7 +204,7 @@ impl Migrate {
         Self { take, before }
     }
 
-    /// The archives that hold something of the older layout now, none of which is lost or changed.
+    /// Returns the archives that hold parts of the older layout. Panics if a part is lost or changed.
     fn archives(&self, after: &After<'_>) -> Vec<String> {
         let now = everything(&self.take.sandbox.base());
         let mut archives = Vec::new();
@@ -254,11 +256,11 @@ fn moving_an_older_layout_aside_survives_the_failure_of_any_call() {
     assert!(fail(Migrate::new).felt >= 12);
 }
 
-/// A command that changes the session record `login`, beside another that it has nothing to do with.
+/// A command that changes the session record `login`, beside an unrelated record.
 struct SessionRecord {
     sandbox: Sandbox,
     verb: &'static str,
-    /// What it said before, and says afterwards.
+    /// Content of the record before (`old`) and after (`new`) the command.
     old: Value,
     new: Value,
 }
@@ -276,7 +278,7 @@ impl SessionRecord {
         Self { sandbox, verb, old, new: Value::Null }
     }
 
-    /// Without when it was written.
+    /// Returns the record without its time.
     fn record(sandbox: &Sandbox, id: &str) -> Value {
         let ran = piton(sandbox, ["session", "read", "--json", id]);
         if ran.code() == 4 {
@@ -346,7 +348,7 @@ fn a_session_record_is_the_old_or_the_new_one_whatever_fails() {
     }
 }
 
-/// A command that only tells: the truth, or that it cannot.
+/// A read-only command: it prints the correct answer, or fails.
 struct Tells {
     sandbox: Sandbox,
     args: &'static [&'static str],

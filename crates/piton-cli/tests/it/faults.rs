@@ -1,7 +1,7 @@
-//! The file system says no: a full or read-only disk, too few descriptors or threads, files that may not be read, what
-//! killed processes left. Single calls that fail are in `fault_store`, `upkeep_kill` and others.
+//! Failures of the file system: a full or read-only disk, too few descriptors or threads, unreadable files, leftovers
+//! of killed processes. Single calls that fail are in `fault_store`, `upkeep_kill` and others.
 //!
-//! Whatever fails, the command says so in words, what was there stays whole, and the next take works.
+//! On any failure, the command reports it in words, existing data stays intact, and the next take works.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -32,11 +32,11 @@ fn a_take_does_without_the_threads_that_it_cannot_have() {
     }
 }
 
-/// A file system of its own for the base, unmounted in the end.
+/// A separate file system for the base, unmounted on drop.
 pub(crate) struct Mounted<'a>(&'a Path);
 
 impl<'a> Mounted<'a> {
-    /// `None` where this user may not mount.
+    /// Mounts a tmpfs. Returns `None` if this user may not mount.
     pub(crate) fn tmpfs(at: &'a Path, options: &str) -> Option<Self> {
         fs::create_dir_all(at).expect("a directory");
         let mounted = mount(&["-t", "tmpfs", "-o", options, "tmpfs"], at);
@@ -59,7 +59,7 @@ fn mount(args: &[&str], at: &Path) -> bool {
     has_program("mount") && clean_command("mount").args(args).arg(at).output().is_ok_and(|done| done.status.success())
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -141,7 +141,7 @@ fn few_descriptors_are_enough_or_the_error_says_so() {
         let mut shell = clean_command("sh");
         let ran = run(shell.env("HOME", sandbox.home()).current_dir(sandbox.project()).args(["-c", &line]));
         assert!(!ran.stderr.contains("panicked"), "{limit}: {ran:?}");
-        // With too few of them the program loader itself fails.
+        // With too few descriptors the program loader itself fails.
         if ran.code() == 0 {
             let report = ran.json();
             assert_eq!((&report["files"], &report["skipped"]), (&Value::from(60), &Value::from([""; 0])), "{limit}");
@@ -153,11 +153,11 @@ fn few_descriptors_are_enough_or_the_error_says_so() {
     take_works(&sandbox);
 }
 
-/// However deep it is, few of its directories are open at a time.
+/// However deep the tree is, few of its directories are open at a time.
 #[test]
 fn a_deep_tree_needs_no_more_descriptors_than_a_wide_one() {
     let sandbox = Sandbox::new();
-    // On both sides of each directory stands another one, for which the one around them is kept.
+    // Each directory has a sibling on both sides, for which its parent is kept open.
     let deep = (0..150).fold(String::new(), |path, _| {
         sandbox.write(format!("{path}a/file"), "1");
         sandbox.write(format!("{path}c/file"), "1");
@@ -170,7 +170,7 @@ fn a_deep_tree_needs_no_more_descriptors_than_a_wide_one() {
     assert_eq!(ran.json()["files"], 301);
 }
 
-/// A command as a user who may not read everything: `nobody`, where the tests run as root.
+/// Returns a command that runs as a user who may not read everything: `nobody`, if the tests run as root.
 fn unprivileged(sandbox: &Sandbox) -> Option<Command> {
     if fs::metadata(sandbox.home()).expect("a home").uid() != 0 {
         return Some(in_dir(sandbox, &sandbox.project()));
@@ -178,7 +178,7 @@ fn unprivileged(sandbox: &Sandbox) -> Option<Command> {
     if !has_program("setpriv") {
         return None;
     }
-    // The program and the sandbox have to be within reach for `nobody`.
+    // The program and the sandbox must be accessible to `nobody`.
     let copy = sandbox.copy_of_program(PITON, "");
     fs::set_permissions(sandbox.root(), Permissions::from_mode(0o755)).expect("permissions");
     clean_command("chown").arg("-R").arg("65534:65534").arg(sandbox.root()).status().expect("chown runs");

@@ -1,4 +1,4 @@
-//! Projects whose whole directory was deleted: their checkpoints stay, and bring it back.
+//! Projects whose whole directory was deleted: their checkpoints are kept, and can restore it.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use testkit::{Sandbox, clean_command, files_in};
 use crate::faults::Mounted;
 use crate::kit::{PITON, Ran, in_dir, piton, run, run_under_strace};
 
-/// Runs the command from the directory around the project, with `-C` and the project's path.
+/// Runs the command from the parent directory of the project, with `-C` and the project's path.
 fn at(sandbox: &Sandbox, args: &[&str]) -> Ran {
     run(in_dir(sandbox, &sandbox.root()).arg("-C").arg(sandbox.project()).args(args))
 }
 
-/// A project of two checkpoints, deleted as a whole.
+/// Creates a project with two checkpoints and deletes its directory.
 fn deleted() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = one\n*run.sh\nsrc/deep/b.txt\nempty/\nlink -> a.txt");
@@ -164,7 +164,7 @@ fn nothing_is_restored_onto_the_disk_below_one_that_is_not_mounted() {
 }
 
 /// R4: killed at every system call that writes, a restore of a deleted directory leaves a state from which the next
-/// command finishes it.
+/// command can complete it.
 #[test]
 fn a_restore_of_a_deleted_directory_that_is_killed_can_be_finished() {
     if !testkit::has_program("strace") {
