@@ -1,4 +1,4 @@
-//! `take`, `rollback` and `show`: what they print to people and to programs, and their exit codes.
+//! `take`, `rollback` and `show`: their output for people and for programs, and their exit codes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -149,7 +149,7 @@ fn the_list_has_every_key_newest_first() {
     assert!(lines[3].starts_with(&format!("  2. {}  20", &old[..7])) && lines[3].ends_with("  manual"), "{text}");
 }
 
-/// The counts of `git diff --shortstat` between two checkpoints.
+/// Returns the counts of `git diff --shortstat` between two checkpoints.
 fn shortstat(sandbox: &Sandbox, old: &str, new: &str) -> [u64; 3] {
     let line = sandbox.store_git(&["diff", "--shortstat", "--no-renames", "--no-ext-diff", old, new]);
     let line = String::from_utf8(line).expect("words");
@@ -160,7 +160,7 @@ fn shortstat(sandbox: &Sandbox, old: &str, new: &str) -> [u64; 3] {
     [count("file"), count("insertion"), count("deletion")]
 }
 
-/// Takes one more, and drops none.
+/// Takes a checkpoint without dropping any.
 fn keep_all(sandbox: &Sandbox) {
     run(command(sandbox).env("PITON_MAX_SNAPSHOTS", "1000").arg("take")).done();
 }
@@ -282,7 +282,7 @@ fn show_refuses_what_is_no_checkpoint_of_this_project() {
     }
 }
 
-/// A history so long that two ids begin with the same four digits, and one with digits only.
+/// A history so long that two ids begin with the same four digits, and one with decimal digits only.
 #[test]
 fn show_names_the_candidates_of_an_ambiguous_id() {
     let sandbox = Sandbox::new();

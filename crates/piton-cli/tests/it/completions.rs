@@ -7,7 +7,7 @@ use testkit::{Sandbox, clean_command, has_program};
 
 use crate::kit::{in_dir, run};
 
-/// What bash offers for the last word.
+/// Returns the completions that bash offers for the last word.
 fn offered_by_bash(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
     offered_in(&sandbox.project(), sandbox, words)
 }
@@ -117,7 +117,7 @@ fn every_shell_that_is_there_takes_its_script() {
         assert!(script.contains("piton"), "{shell}: {script}");
         let path = sandbox.root().join(shell);
         fs::write(&path, script).expect("a file");
-        // Only bash is everywhere.
+        // Only bash is installed everywhere.
         if has_program(shell) {
             let checked = clean_command(shell).arg("-n").arg(&path).output().expect("a shell");
             assert!(checked.status.success(), "{shell}: {}", String::from_utf8_lossy(&checked.stderr));

@@ -1,4 +1,4 @@
-//! Settings: where they come from, and changing them without losing a comment.
+//! Settings: their sources, and changing them without losing a comment.
 
 use std::fs;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ fn lists_and_the_short_form_can_be_set() {
     assert_eq!(config(&sandbox, &["get", "enabled"]).done().stdout, "true\n");
 }
 
-/// Each file, what is set in it, and what it says then.
+/// Checks cases of a file, the setting changed in it, and the resulting file.
 fn is_edited(cases: &[(&str, [&str; 2], &str)]) {
     for (before, [key, value], after) in cases {
         let sandbox = with_file(before);

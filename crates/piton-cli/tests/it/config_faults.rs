@@ -1,4 +1,5 @@
-//! A configuration file that others break, replace or let grow: the protection stays on, and what was saved stays in reach.
+//! A configuration file that others break, replace or let grow: protection stays on, and saved checkpoints stay
+//! reachable.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +20,8 @@ fn configure(sandbox: &Sandbox, text: &str) {
     fs::write(file(sandbox), text).expect("a file");
 }
 
-/// An agent is about to write a file, with nothing in the environment that switches checkpoints on.
+/// Sends the event of an agent that is about to run a command, with nothing in the environment that enables
+/// checkpoints.
 fn hook(sandbox: &Sandbox, turn: &str) {
     let event = json!({
         "hook_event_name": "PreToolUse", "session_id": "s", "prompt_id": turn, "cwd": sandbox.project(),
@@ -29,12 +31,12 @@ fn hook(sandbox: &Sandbox, turn: &str) {
     send(command.env_remove("PITON_ENABLED"), event.to_string()).done();
 }
 
-/// What a person who looks sees of it.
+/// Returns the problems that `status` shows to a user.
 fn problems(sandbox: &Sandbox) -> String {
     run(in_dir(sandbox, &sandbox.root()).args(["status", "--json"])).done().json()["problems"].to_string()
 }
 
-/// Files that are broken in different places; none of them says that checkpoints are off.
+/// Files with syntax errors in different places; none of them disables checkpoints.
 const BROKEN: [&str; 5] = [
     "model: [\ncheckpoints:\n  enabled: true\n",
     "checkpoints:\n  enabled: true\nmcp:\n\t- x: {\n",

@@ -1,4 +1,4 @@
-//! `doctor`: what it finds in homes that are made for it, and that it touches nothing there.
+//! `doctor`: its findings in prepared homes, and that it changes nothing there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use testkit::{Sandbox, clean_command, walk};
 
 use crate::kit::{PITON, Ran, run};
 
-/// A hook that does what it should: a checkpoint of where it runs, and no words.
+/// A working hook: takes a checkpoint of its directory and prints nothing.
 const GOOD: &str = "cat >/dev/null; \"$REAL\" take --config /dev/null --quiet >/dev/null";
 
-/// A home with agents that are nothing but names on the search path.
+/// A home with agents that are only names on the search path.
 struct Home {
     sandbox: Sandbox,
 }
@@ -52,7 +52,7 @@ impl Home {
         self.put(".claude/settings.json", &hooks.to_string());
     }
 
-    /// Calls the hook of an agent as it would.
+    /// Calls the hook of an agent as the agent would.
     fn call(&self, agent: &str, files_max: &str, payload: &Value) {
         let file = self.sandbox.root().join("payload");
         fs::write(&file, payload.to_string()).expect("a file");
@@ -70,7 +70,8 @@ impl Home {
         command
     }
 
-    /// The answer in JSON, whose `ok` and exit code agree; everything below the home stays as it is.
+    /// Returns the JSON answer, after asserting that `ok` and the exit code agree and that everything in the sandbox is
+    /// unchanged.
     #[track_caller]
     fn doctor(&self) -> Value {
         let before = tree(&self.sandbox.root());
@@ -95,7 +96,7 @@ fn of<'a>(answer: &'a Value, agent: &str) -> &'a Value {
     agents.iter().find(|one| one["agent"] == agent).unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// The problems in words.
+/// Returns the problems and hints as text.
 fn words(value: &Value) -> String {
     let problems = value["problems"].as_array().expect("a list");
     problems.iter().map(|one| format!("{}: {}\n", one["what"], one["hint"])).collect()
@@ -189,7 +190,7 @@ fn each_agent_is_called_as_it_calls() {
     ] {
         let home = Home::new();
         let told = home.sandbox.root().join("told");
-        // The copy of the arguments and of the event is outside of what doctor must leave alone.
+        // The copy of the arguments and of the event is outside of the directories that doctor must not change.
         home.program("piton", &format!("{{ echo \"$*\"; cat; }} > {}; \"$REAL\" take --quiet", told.display()));
         let mut install = clean_command(PITON);
         install.env("HOME", home.sandbox.home()).current_dir(home.sandbox.project());
@@ -354,7 +355,7 @@ fn a_base_that_cannot_be_used_is_named() {
     assert_eq!(problems(&other), "", "an empty one will do");
 }
 
-/// The real installer, the real hook, and what doctor makes of them.
+/// The real installer and the real hook, checked by doctor.
 #[test]
 fn what_is_installed_works_for_every_agent() {
     let home = Home::new();
@@ -412,7 +413,7 @@ fn a_command_file_that_goes_to_the_model_is_named() {
     fs::remove_file(&file).expect("a file");
     install("gemini");
     assert_eq!(words(of(&home.doctor(), "gemini")), "");
-    // A prompt that such a file led to is on record, until the file is written again.
+    // A prompt that such a file produced is recorded until the file is rewritten.
     fs::remove_file(&file).expect("a file");
     let old = include_str!("../../src/install/texts/0.1/rollback.toml").split("\"\"\"").nth(1).expect("a prompt");
     let sent =
@@ -420,7 +421,7 @@ fn a_command_file_that_goes_to_the_model_is_named() {
     home.call("gemini", "0", &sent);
     let found = words(of(&home.doctor(), "gemini"));
     assert!(found.contains("the text of piton's own command file arrived as a prompt"), "{found}");
-    // Hermes had a quick command that drops its arguments.
+    // A quick command in Hermes that drops its arguments.
     install("hermes");
     let config = home.sandbox.home().join(".hermes/config.yaml");
     let text = fs::read_to_string(&config).expect("a file");

@@ -1,11 +1,11 @@
-//! The documents are run: every command in them, one after the other in a home of its own, with what it says compared.
+//! The documents are executed: every command in them, one after another in a separate home, and its output is compared.
 //!
-//! - In a block of `console`, a line that begins with `$ ` is a command, `> ` continues it, and everything else is what it
-//!   says; a line `...` stands for any number of lines. Ids, dates, sizes and durations may differ.
-//! - In a block of `sh`, every line is a command that must work. What it says does not matter.
+//! - In a `console` block, a line that begins with `$ ` is a command, `> ` continues it, and everything else is its
+//!   output; a line `...` matches any number of lines. Ids, dates, sizes and durations may differ.
+//! - In a `sh` block, every line is a command that must succeed. Its output does not matter.
 //! - `<!-- run: COMMAND -->` is a command that readers do not see. A block below `<!-- not run: WHY -->` is left out.
 //!
-//! `PITON_UPDATE_SNAPSHOTS=1` writes into the documents what the commands say now.
+//! `PITON_UPDATE_SNAPSHOTS=1` updates the documents with the actual output of the commands.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,9 +18,9 @@ use testkit::{Sandbox, clean_command};
 use crate::kit::PITON;
 use crate::transcript::Steady;
 
-/// Where the documents have their home.
+/// Home directory in the documents.
 const HOME: &str = "/home/you";
-/// What no command prints.
+/// Marker that no command prints.
 const MARK: &str = "\u{1}done ";
 
 #[test]
@@ -52,13 +52,13 @@ fn run_document(name: &str) {
         let command = with_names(&step.command, &doc, &real);
         let (said, code) = shell.run(&command);
         let place = format!("{name}:{} $ {command}", step.line + 1);
-        // Where something is said, that tells how it went.
+        // If output is documented, it shows whether the command succeeded.
         let is_silent = step.says.as_ref().is_none_or(Vec::is_empty);
         assert!(code == 0 || !is_silent || is_update, "{place}\n{said}\nended with {code}");
         let says = step.says.clone().unwrap_or_default();
         if step.says.is_some() {
             let is_cut = says.iter().any(|line| line == "...");
-            // What is left out in the document must not count among the names.
+            // Output that the document leaves out must not count among the names.
             let (mut doc_then, mut real_then) = (doc.clone(), real.clone());
             let (wanted, is) = (doc_then.text(&says.join("\n")), real_then.text(&said));
             let is_same = matches(&lines_of(&wanted), &lines_of(&is));
@@ -74,10 +74,10 @@ fn run_document(name: &str) {
     }
 }
 
-/// The document with what this run has said, but for what is cut short in it.
+/// Returns the document with the output of this run, except where the document abbreviates it.
 fn updated(text: &str, run: &[(Step, String, String)]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // From the end, so that the numbers of the lines before stay what they are.
+    // From the end, so that the numbers of earlier lines stay valid.
     for (step, command, said) in run.iter().rev() {
         let says = step.says.as_ref().filter(|says| !says.iter().any(|line| line == "..."));
         if let Some(says) = says {
@@ -95,7 +95,7 @@ fn updated(text: &str, run: &[(Step, String, String)]) -> String {
 struct Step {
     line: usize,
     command: String,
-    /// What it says, and the line where that begins. None where it does not matter.
+    /// Documented output, and the line where it begins (`from`). `None` if the output does not matter.
     says: Option<Vec<String>>,
     from: usize,
 }
@@ -133,7 +133,7 @@ fn steps(text: &str) -> Vec<Step> {
             (None, Some(_)) => {}
         }
     }
-    // An empty line sets the next command off; no command ends with one.
+    // An empty line separates the next command; no command's output ends with one.
     for says in steps.iter_mut().filter_map(|step| step.says.as_mut()) {
         while says.last().is_some_and(String::is_empty) {
             says.pop();
@@ -146,7 +146,7 @@ fn lines_of(text: &str) -> Vec<&str> {
     text.trim_end().lines().map(str::trim_end).collect()
 }
 
-/// Whether the lines are the same, where `...` stands for any number of them.
+/// Returns true if the lines are equal, where `...` matches any number of them.
 fn matches(wanted: &[&str], is: &[&str]) -> bool {
     match (wanted, is) {
         ([], []) => true,
@@ -156,14 +156,14 @@ fn matches(wanted: &[&str], is: &[&str]) -> bool {
     }
 }
 
-/// The command with the names that this run has for those in the document.
+/// Returns the command with the ids of the document replaced by those of this run.
 fn with_names(command: &str, documented: &Steady, real: &Steady) -> String {
     let ids = documented.ids.iter().zip(&real.ids);
     let pairs = ids.chain(documented.projects.iter().zip(&real.projects));
     pairs.fold(command.to_owned(), |command, (was, is)| command.replace(was.as_str(), is))
 }
 
-/// A shell that runs one command after the other.
+/// A shell that runs one command after another.
 struct Shell {
     child: Child,
     typed: ChildStdin,
@@ -191,11 +191,11 @@ impl Shell {
         Self { child, typed, said, home }
     }
 
-    /// What a command says, and how it ends.
+    /// Runs a command and returns its output and exit code.
     fn run(&mut self, command: &str) -> (String, i32) {
         let home = self.home.display().to_string();
         let command = command.replace(HOME, &home);
-        // In this shell, so that it can change the directory; but it must not read the commands that come after it.
+        // In this shell, so that it can change the directory; but it must not read the following commands from stdin.
         write!(self.typed, "{{ {command}\n}} </dev/null\nprintf '\\n\\001done %d\\n' $?\n").expect("the shell reads");
         let mut said = String::new();
         loop {
@@ -211,7 +211,7 @@ impl Shell {
     }
 }
 
-/// The line as it is in the home of the documents. What stands in a column behind a path stays there.
+/// Returns the line with the home of the documents. A column after a path keeps its position.
 fn at_home(line: &str, home: &str) -> String {
     let shown = line.replace(home, HOME);
     let gap = shown.find(HOME).and_then(|at| Some(at + shown[at..].find("  ")?));
@@ -226,7 +226,7 @@ fn at_home(line: &str, home: &str) -> String {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // It ends where its input does; nobody types any more.
+        // The shell ends with its input; nothing more is typed.
         let _ = self.typed.write_all(b"exit\n");
         let _ = self.child.wait();
         testkit::wait_for_maintenance(self.home.parent().expect("the sandbox"));
