@@ -1,4 +1,5 @@
-//! `install` and `uninstall`: the very bytes come back, nobody else's key is touched, and each agent gets what it reads.
+//! `install` and `uninstall`: the exact bytes come back, no foreign key is touched, and each agent gets the files it
+//! reads.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -10,7 +11,7 @@ use testkit::{Sandbox, clean_command, walk};
 
 use crate::kit::{PITON, Ran, command, in_dir, piton, run};
 
-/// Every agent with its configuration below the home directory.
+/// Every agent with the path of its configuration below the home directory.
 const CONFIGS: [(&str, &str); 9] = [
     ("claude", ".claude/settings.json"),
     ("codex", ".codex/hooks.json"),
@@ -23,7 +24,7 @@ const CONFIGS: [(&str, &str); 9] = [
     ("copilot", ".copilot/hooks/piton.json"),
 ];
 
-/// Odd JSON, as people and programs leave it.
+/// Unusual JSON, as people and programs leave it.
 const JSON: &[&str] = &[
     "{}",
     "{}\n",
@@ -61,7 +62,7 @@ const JSON: &[&str] = &[
     "{ \"a\": 1\n, \"b\": 2\n}",
 ];
 
-/// Odd YAML, with checkpoints on, so that nothing but the hooks is to be changed.
+/// Unusual YAML, with checkpoints enabled, so that only the hooks have to be changed.
 const YAML: &[&str] = &[
     "checkpoints: true\n",
     "checkpoints: true",
@@ -82,7 +83,7 @@ const YAML: &[&str] = &[
     "checkpoints: true\nprompt: >-\n  many\n\n  words\nend: ~\n",
 ];
 
-/// Everything below a directory: modes, links and bytes. The store apart.
+/// Returns every entry below a directory, except the store: modes, link targets and bytes.
 pub(crate) fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     walk(dir, &mut |path| {
@@ -108,7 +109,7 @@ pub(crate) fn put(sandbox: &Sandbox, path: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Checkpoints are on already, so that a test sees what is done for its agent only.
+/// Creates a sandbox with checkpoints already enabled, so that a test sees only the changes for its agent.
 fn enabled() -> Sandbox {
     let sandbox = Sandbox::new();
     put(&sandbox, ".hermes/config.yaml", "checkpoints: true\n");
@@ -123,7 +124,7 @@ fn json_at(sandbox: &Sandbox, path: &str) -> Value {
 /// I1, I3.
 #[test]
 fn the_very_bytes_come_back_from_odd_json() {
-    // One of each shape: nested, nested with a name, flat with a version, flat.
+    // One agent per shape: nested, nested with a name, flat with a version, flat.
     for (agent, path) in CONFIGS.iter().filter(|(agent, _)| ["claude", "gemini", "cursor", "crush"].contains(agent)) {
         for text in JSON {
             let sandbox = enabled();
@@ -173,7 +174,7 @@ fn all_agents_at_once_leave_nothing_behind() {
     assert!(said.stdout.starts_with("claude: not installed, nothing to change\n"), "{said:?}");
 }
 
-/// What others wrote into the file in the meantime stays, and what is ours goes.
+/// Changes by others to the file in the meantime are kept, and piton's entries are removed.
 #[test]
 fn changes_of_others_in_between_stay() {
     for text in JSON.iter().filter(|text| text.contains(['"'])) {
@@ -186,7 +187,7 @@ fn changes_of_others_in_between_stay() {
         let said = piton(&sandbox, ["uninstall", "claude"]).done();
         let now = fs::read_to_string(&file).expect("a file");
         assert!(!now.contains("piton") && said.stdout.contains("as it was: "), "{now}");
-        // An empty list is not always spelled as it was; it is still there, and empty.
+        // The whitespace of an empty list may differ; the list is still there, and empty.
         let squeezed = |text: &str| text.replace([' ', '\n', '\r', '\t'], "");
         assert_eq!(squeezed(&now), squeezed(&format!("{text}{end}")), "{text:?}");
     }
@@ -232,7 +233,7 @@ fn without_its_memory_uninstall_still_takes_out_what_is_ours() {
         fs::remove_dir_all(sandbox.base()).expect("the base goes");
         piton(&sandbox, ["uninstall", agent]).done();
         let left = fs::read_to_string(sandbox.home().join(path)).ok();
-        // Who wrote that, nobody knows any more.
+        // Without the records, piton cannot know who wrote the version key.
         let left = left.map(|text| text.replace(", \"version\": 1", ""));
         let expected = (!["opencode", "copilot"].contains(&agent)).then(|| text.to_owned());
         assert_eq!(left, expected, "{agent}");
@@ -284,7 +285,7 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_changed() {
         "a: 1\n---\nb: 2\n",
         "hooks: {pre_tool_call: [x]}\n",
         "- a\n",
-        // A list that comes from elsewhere would be hidden by one that is written here.
+        // A list merged from elsewhere would be hidden by one written here.
         "base: &b\n  hooks:\n    pre_tool_call:\n    - command: x\n<<: *b\ncheckpoints: true\n",
     ];
     for text in bad {
@@ -331,7 +332,7 @@ fn a_piton_that_moved_is_put_right_in_place() {
     }
 }
 
-/// Whatever the path of the program: a shell finds it by the command in the configuration.
+/// For any path of the program, a shell finds it by the command in the configuration.
 #[test]
 fn the_command_is_quoted_for_a_shell() {
     for dir in ["a b", "it's", "$HOME `x` \"y\"", "semi;colon&", "ü"] {
@@ -349,7 +350,7 @@ fn the_command_is_quoted_for_a_shell() {
     }
 }
 
-/// Package managers keep each version in a place of its own, behind a link that stays.
+/// Package managers keep each version in a separate directory, behind a symlink that stays.
 #[test]
 fn a_link_by_which_piton_was_called_is_what_is_written_down() {
     let sandbox = enabled();
@@ -510,10 +511,10 @@ fn in_a_project_only_its_own_configuration_is_changed() {
         let ran = piton(&sandbox, ["install", agent, "--project"]).failed(2);
         assert!(ran.stderr.contains("it has no configuration of its own there"), "{ran:?}");
     }
-    // There, the configuration of a project is the user's own.
+    // In the home directory, the configuration of a project is the user's own.
     let ran = run(in_dir(&sandbox, &sandbox.home()).args(["install", "claude", "--project"])).failed(2);
     assert!(ran.stderr.contains("it is your home directory"), "{ran:?}");
-    // Copilot runs the hooks of a project that are claude's, and denies the tool where one fails.
+    // Copilot also runs claude's hooks of a project, and denies the tool if one fails.
     piton(&sandbox, ["install", "claude", "--project"]).done();
     let text = fs::read_to_string(sandbox.path(".claude/settings.json")).expect("a file");
     assert_eq!(text.matches(" hook claude 2>/dev/null || true\"").count(), 5, "{text}");

@@ -1,5 +1,5 @@
-//! `install` and `uninstall` killed at any system call, or told no by any of them: every configuration is the old one or the
-//! new one, byte for byte, and the next run comes to the end that an undisturbed one comes to.
+//! `install` and `uninstall` killed, or made to fail, at any system call: every configuration is the old or the new
+//! one, byte for byte, and the next run gives the result of an undisturbed one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -15,16 +15,17 @@ use crate::sweep::{After, Scene, fail, kill};
 
 type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
 
-/// One agent of each shape: a configuration behind a link, one with a mode of its own, YAML, a file of ours alone, and one
-/// that has none yet.
+/// One agent of each shape: a configuration behind a symlink, one with an unusual mode, YAML, a file that is piton's
+/// alone, and an agent without a configuration.
 const AGENTS: [&str; 5] = ["claude", "gemini", "hermes", "opencode", "codex"];
-/// Taking our pieces out one by one would not give back the empty object as it is.
+/// Removing piton's entries one by one would not restore the empty object exactly.
 const OLD: &str = "{\n  // mine\n  \"hooks\": {\n  },\n}\n";
 
 struct Installing {
     sandbox: Sandbox,
     verb: &'static str,
-    /// Before, with checkpoints switched on only, with everything, and after all was taken out again.
+    /// State before, with only checkpoints enabled, with everything installed, and after everything was uninstalled
+    /// again.
     old: Tree,
     switched_on: Tree,
     new: Tree,
@@ -42,7 +43,7 @@ impl Installing {
         symlink("../dotfiles/claude.json", home.join(".claude/settings.json")).expect("a link");
         put(&sandbox, ".gemini/settings.json", OLD);
         fs::set_permissions(home.join(".gemini/settings.json"), Permissions::from_mode(0o604)).expect("permissions");
-        // Empty, and somebody's all the same.
+        // Empty, but not created by piton.
         fs::create_dir(home.join(".codex")).expect("a directory");
         let empty = Tree::new();
         let mut scene =
@@ -71,7 +72,7 @@ impl Installing {
         tree(&self.sandbox.home())
     }
 
-    /// Every file is what it was at some step of an undisturbed run, and none that was there is missing.
+    /// Asserts that every file is as at some step of an undisturbed run, and that no original file is missing.
     fn check_files(&self, after: &After<'_>) {
         let now = tree(&self.sandbox.home());
         let steps = [&self.old, &self.switched_on, &self.new, &self.gone];

@@ -1,4 +1,4 @@
-//! What is written for each agent, in the form that it was seen to read; and what a plugin does.
+//! The files written for each agent, in the form that the agent was observed to read; and the behaviour of the plugins.
 
 use std::fs;
 use std::process::Stdio;
@@ -36,7 +36,7 @@ fn claude_and_codex_nest_handlers_and_count_seconds() {
             "UserPromptSubmit": [{"hooks": handlers}],
             "PreToolUse": [{"matcher": all_tools, "hooks": handlers}],
         }});
-        // Codex would ask for approval of what is new.
+        // Codex would ask for approval of new hooks.
         for event in ["Stop", "SessionEnd"].iter().filter(|_| agent == "claude") {
             expected["hooks"][event] = json!([{"hooks": handlers}]);
         }
@@ -111,7 +111,7 @@ fn hermes_has_yaml_that_stock_python_reads() {
     assert_eq!(serde_json::from_str::<Value>(&said.stdout).expect("JSON"), expected);
 }
 
-/// Hermes writes its configuration anew from time to time: without comments, with its own indents, and folded.
+/// Hermes rewrites its configuration from time to time: without comments, with its own indentation, and folded.
 #[test]
 fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
     let list = |name: &str, command: &str| format!("  {name}:\n  - command: {command}\n    timeout: 15\n");
@@ -188,7 +188,7 @@ fn a_base_and_a_configuration_that_are_not_the_usual_ones_are_in_the_command() {
     assert!(read(".hermes/plugins/piton/__init__.py").contains(&format!("\nCOMMAND = {words}\n")));
     let words = json!([PITON, "hook", "opencode", "--base", base, "--config", config]);
     assert!(read(".config/opencode/plugins/piton.js").contains(&words.to_string()));
-    // What doctor makes up stays out of that base.
+    // The test project that doctor creates is not stored in that base.
     let store = || files_in(&base.join("store/refs"));
     let before = store();
     let mut doctor = crate::kit::command(&sandbox);
@@ -213,12 +213,12 @@ fn commands_for_rollback_are_written_and_start_nothing() {
             text.contains("Written by `piton install") && text.contains("description") && !text.contains("!{"),
             "{text}"
         );
-        // These two send the text of the file to the hook, and not what was typed.
+        // These two agents send the text of the file to the hook instead of what was typed.
         assert_eq!(text.contains("/rollback {{args}}"), ["gemini", "qwen"].contains(&agent), "{text}");
     }
 }
 
-/// A Python program that loads the plugin as Hermes does, and runs its command.
+/// Python program that loads the plugin as Hermes does and runs its command.
 const HERMES_DRIVER: &str = r#"
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("hermes_plugins.piton", sys.argv[1])
@@ -235,7 +235,7 @@ assert context.command[0] == "piton"
 print(context.command[1](sys.argv[2]))
 "#;
 
-/// Runs the command of the plugin after these sessions were used, each `SESSION@PLATFORM`.
+/// Runs the command of the plugin after these sessions were used, each `SESSION@PLATFORM`. Returns its output.
 fn type_in_hermes(sandbox: &Sandbox, arguments: &str, used: &[&str]) -> String {
     let plugin = sandbox.home().join(".hermes/plugins/piton/__init__.py");
     let mut python = clean_command("python3");
@@ -303,7 +303,7 @@ fn bytecode_that_python_made_of_the_plugin_is_removed_with_it() {
     }
 }
 
-/// A node program that loads the plugin as opencode does, and calls what it returns.
+/// Node program that loads the plugin as opencode does and calls the hooks that it returns.
 const DRIVER: &str = r#"
 import { pathToFileURL } from "node:url";
 const module = await import(pathToFileURL(process.argv[2]).href);
@@ -325,14 +325,15 @@ await others["chat.message"]();
 console.log(`went on${answered.length ? " " + JSON.stringify(answered) : ""}`);
 "#;
 
-/// Runs the plugin under node with this shell script in place of piton; what the script was told, one event a line.
+/// Runs the plugin under node with this shell script in place of piton. Returns the events that the script received,
+/// one per line.
 fn drive(script: &str, deadline_ms: u32) -> Vec<Value> {
     let (told, said) = drive_and_read(script, deadline_ms);
     assert_eq!(said, "went on\n");
     told
 }
 
-/// The same, with what node printed.
+/// Like [`drive`], and returns the output of node too.
 fn drive_and_read(script: &str, deadline_ms: u32) -> (Vec<Value>, String) {
     let (sandbox, text) = installed("opencode", ".config/opencode/plugins/piton.js");
     let fake = sandbox.root().join("fake");

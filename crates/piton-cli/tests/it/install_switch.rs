@@ -1,4 +1,4 @@
-//! `uninstall` gives back more than the hooks, and `install` brings up to date what an older version left.
+//! `uninstall` reverts more than the hooks, and `install` updates the files of an older version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn the_switch_is_given_back_with_the_last_agent_to_the_byte() {
         assert_eq!((&said["enabled"], &said["disabled"]), (&json!(false), &json!(true)));
         assert_eq!(tree(&sandbox.home()), before, "{text:?}");
     }
-    // One that was not there goes.
+    // A file that did not exist is removed.
     let sandbox = Sandbox::new();
     piton(&sandbox, ["install", "claude"]).done();
     let said = piton(&sandbox, ["uninstall", "claude"]).done();
@@ -49,7 +49,7 @@ fn the_switch_is_given_back_with_the_last_agent_to_the_byte() {
 
 #[test]
 fn what_the_user_did_to_the_switch_or_beside_it_stays() {
-    // Beside it.
+    // Changes beside the switch.
     for (text, after) in [
         ("model: x\n", "model: x\nmine: 1\n"),
         ("checkpoints:\n  enabled: false\n", "checkpoints:\n  enabled: false\nmine: 1\n"),
@@ -62,18 +62,18 @@ fn what_the_user_did_to_the_switch_or_beside_it_stays() {
         piton(&sandbox, ["uninstall", "claude"]).done();
         assert_eq!(read(&sandbox, CONFIG), after);
     }
-    // A file that cannot be edited any more keeps its switch, and the hooks go all the same.
+    // A file that can no longer be edited keeps its switch, but the hooks are removed.
     let sandbox = Sandbox::new();
     let file = put(&sandbox, CONFIG, "checkpoints: {max_files: 7}\n");
     piton(&sandbox, ["install", "claude"]).done();
     fs::write(&file, read(&sandbox, CONFIG) + "mine: 1\n").expect("a file");
     let said = piton(&sandbox, ["uninstall", "claude"]).done();
     assert!(said.stdout.contains("claude: removed") && said.stdout.contains("`enabled` stays on"), "{said:?}");
-    // What the user turns on later stays on.
+    // A switch that the user turned on later stays on.
     piton(&sandbox, ["install", "claude"]).done();
     piton(&sandbox, ["uninstall", "claude"]).done();
     assert_eq!(read(&sandbox, CONFIG), "checkpoints: {max_files: 7, enabled: true}\nmine: 1\n");
-    // The switch itself: on before, and off by hand since.
+    // The switch itself: on before, and turned off by hand since.
     let sandbox = Sandbox::new();
     put(&sandbox, CONFIG, "checkpoints: true\n");
     piton(&sandbox, ["install", "claude"]).done();
@@ -88,7 +88,7 @@ fn what_the_user_did_to_the_switch_or_beside_it_stays() {
     assert_eq!(read(&sandbox, CONFIG), text);
 }
 
-/// Makes the files of an agent what version 0.1 wrote, and its records say so.
+/// Replaces the files of an agent with those of version 0.1, and adapts its record.
 fn as_older(sandbox: &Sandbox, agent: &str, path: &str, text: &str) {
     put(sandbox, path, text);
     let record = sandbox.store().join(format!("installs/{agent}.json"));
@@ -103,7 +103,7 @@ fn as_older(sandbox: &Sandbox, agent: &str, path: &str, text: &str) {
     fs::write(&record, value.to_string()).expect("a record");
 }
 
-/// Codex skips a hook that changed since it was approved, without a word.
+/// Codex silently skips a hook that changed since it was approved.
 #[test]
 fn over_an_older_version_command_files_are_updated_and_hooks_stay_to_the_byte() {
     let sandbox = Sandbox::new();
@@ -123,7 +123,7 @@ fn over_an_older_version_command_files_are_updated_and_hooks_stay_to_the_byte() 
     assert!(said.stdout.contains("claude: already installed") && said.stdout.contains("codex: already installed"));
     assert!(read(&sandbox, ".gemini/commands/rollback.toml").ends_with("\nprompt = \"/rollback {{args}}\"\n"));
     assert!(read(&sandbox, ".qwen/commands/rollback.md").ends_with("\n---\n\n/rollback {{args}}\n"));
-    // What piton wrote is piton's, whatever the records say.
+    // A file that piton wrote is recognised as piton's, whatever the records say.
     put(&sandbox, ".gemini/commands/rollback.toml", include_str!("../../src/install/texts/0.1/rollback.toml"));
     piton(&sandbox, ["install", "gemini"]).done();
     assert!(read(&sandbox, ".gemini/commands/rollback.toml").ends_with("\nprompt = \"/rollback {{args}}\"\n"));

@@ -1,5 +1,5 @@
-//! How the command behaves where something is not as it should be: each a sentence that says what to do next. And that a
-//! signal ends it cleanly.
+//! Behaviour of the command in abnormal situations: each message is a sentence that says what to do next. A signal ends
+//! the command cleanly.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -13,7 +13,7 @@ use testkit::{Sandbox, clean_command, wait_for_maintenance};
 use crate::kit::{Ran, assert_store_is_complete, command, ids, in_dir, piton, run, take_works};
 use crate::transcript::in_terminal;
 
-/// Some checkpoint of a file, and the file changed since.
+/// Creates a checkpoint of a file, then changes the file.
 fn with_checkpoint() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = one\\n");
@@ -152,7 +152,7 @@ fn a_store_that_is_busy_damaged_or_not_ours_is_told_from_one_that_is_missing() {
     assert_eq!(piton(&sandbox, ["rollback", "--json"]).json()["error"]["kind"], "damaged");
     fs::write(&place, good).expect("a ref");
 
-    // Only root can give things away.
+    // Only root can change the owner.
     if rustix::process::geteuid().is_root() {
         chown(sandbox.base(), Some(65534), None).expect("root may");
         for args in [&["rollback"][..], &["rollback", "1"], &["take"], &["status"]] {
@@ -196,7 +196,7 @@ fn colours_are_for_terminals_unless_somebody_says_otherwise() {
     assert_eq!(shown(&[], "rollback --no-color"), Some(false));
 }
 
-/// Whether a process that goes on would be told of a signal.
+/// Returns true if the process has a handler for the signal.
 fn catches(child: &Child, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("nobody has waited for it yet");
     let value =
@@ -205,7 +205,7 @@ fn catches(child: &Child, signal: Signal) -> bool {
     u64::from_str_radix(&value("SigCgt:"), 16).expect("a mask") & 1 << (signal.as_raw() - 1) != 0
 }
 
-/// Starts it, and waits until it would be told of a signal.
+/// Starts a command and blocks until it handles signals.
 fn start(command: &mut Command) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     while !catches(&child, Signal::TERM) {
@@ -223,7 +223,7 @@ fn end(child: Child) -> Ran {
     child.wait_with_output().expect("it ends").into()
 }
 
-/// Another process has the store to itself.
+/// Holds a lock of the store, as another process would.
 fn store_lock(sandbox: &Sandbox, name: &str) -> File {
     wait_for_maintenance(&sandbox.root());
     let lock = File::open(sandbox.store().join("locks").join(name)).expect("a lock");
@@ -263,18 +263,18 @@ fn a_signal_ends_whoever_waits() {
 #[test]
 fn the_second_signal_does_not_wait() {
     let sandbox = with_checkpoint();
-    // A purge goes on to its end; it waits for this lock here.
+    // A purge is not interrupted by the first signal; here it waits for this lock.
     let held = store_lock(&sandbox, "gc");
     let child = start(command(&sandbox).args(["purge", "a.txt", "--yes"]));
     let is_alive = |child: &Child| {
         fs::read_to_string(format!("/proc/{}/stat", child.id())).is_ok_and(|stat| !stat.contains(") Z "))
     };
-    // Two that come at once are one.
+    // Two signals at once count as one.
     let mut sent = 0;
     while is_alive(&child) && sent < 2_000 {
         signal(&child, Signal::INT);
         sent += 1;
-        // A storm of signals leaves the process no time to act on one.
+        // Too many signals leave the process no time to act on one.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let ran = end(child);
@@ -283,7 +283,7 @@ fn the_second_signal_does_not_wait() {
     assert_eq!(ids(&sandbox).len(), 1);
 }
 
-/// In the middle of reading files: what was written so far is gone again.
+/// In the middle of reading files: everything written so far is removed again.
 #[test]
 fn a_signal_leaves_nothing_of_a_take_behind() {
     let sandbox = with_checkpoint();
@@ -311,7 +311,8 @@ fn a_signal_leaves_nothing_of_a_take_behind() {
     sandbox.assert_store_is_whole();
 }
 
-/// Three projects are gone. The second is busy when the signal comes: the first stays dropped, and nothing else goes.
+/// Three projects are gone. The second is locked when the signal comes: the first stays dropped, and nothing else is
+/// dropped.
 #[test]
 fn a_signal_ends_a_prune_and_what_was_done_is_kept() {
     let sandbox = with_checkpoint();
@@ -326,7 +327,7 @@ fn a_signal_ends_a_prune_and_what_was_done_is_kept() {
         projects.push(it["hash"].as_str().expect("a name").to_owned());
         fs::remove_dir_all(dir).expect("a directory");
     }
-    // The order in which they go.
+    // The order in which they are dropped.
     projects.sort();
     let record = |project: &String| sandbox.store().join("projects").join(format!("{project}.json"));
     let busy = store_lock(&sandbox, &projects[1]);
@@ -346,7 +347,7 @@ fn a_signal_ends_a_prune_and_what_was_done_is_kept() {
     assert_eq!(ids(&sandbox).len(), 1);
 }
 
-/// What was not looked at must not pass for whole.
+/// Objects that were not checked must not count as intact.
 #[test]
 fn a_signal_ends_a_check_and_it_says_that_it_is_none() {
     let sandbox = with_checkpoint();
@@ -368,7 +369,7 @@ fn a_signal_ends_a_check_and_it_says_that_it_is_none() {
     assert!(piton(&sandbox, ["verify", "--read-data"]).done().stdout.starts_with("Whole ("));
 }
 
-/// Whoever sits before a terminal, or asks, is told after a moment that another process is waited for, and for which.
+/// On a terminal, or with `--verbose`, the command says after a moment which process it waits for.
 #[test]
 fn whoever_waits_for_another_process_is_told_for_which() {
     let sandbox = with_checkpoint();
@@ -405,7 +406,7 @@ fn whoever_waits_for_another_process_is_told_for_which() {
     assert!(String::from_utf8_lossy(&text).contains("Checkpoints for "));
 }
 
-/// Shells have what runs in the background ignore Ctrl-C.
+/// Shells make background processes ignore Ctrl-C.
 #[test]
 fn a_signal_that_is_to_be_ignored_is_ignored() {
     let sandbox = with_checkpoint();

@@ -13,25 +13,25 @@ use testkit::{Sandbox, clean_command, has_program, wait_for_maintenance};
 use crate::hook_kit::{hook, prompt};
 use crate::kit::{PITON, ids, piton};
 
-/// How long something may take to come on the screen before it counts as missing.
-/// Whoever looks without rest keeps the picker from drawing.
+/// Interval between reads of the screen: a busy loop would keep the picker from drawing.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Timeout for something to appear on the screen.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A terminal with the picker in it. What stood on the screen before is `BEFORE`; afterwards there are the exit code and
-/// whether the terminal has the settings that it had.
+/// A terminal that runs the picker. The screen shows `BEFORE` at first; afterwards it shows the exit code, and
+/// `same-settings` if the terminal's settings are unchanged.
 struct Terminal<'a> {
     sandbox: &'a Sandbox,
     socket: PathBuf,
 }
 
 impl<'a> Terminal<'a> {
-    /// None where there is no tmux.
+    /// Opens a terminal. Returns `None` if tmux is not installed.
     fn open(sandbox: &'a Sandbox, size: (u16, u16), command: &str) -> Option<Self> {
         if !has_program("tmux") {
             return None;
         }
-        // A server that was told to end may still hold its socket.
+        // A server that is shutting down may still hold its socket.
         static SOCKETS: AtomicUsize = AtomicUsize::new(0);
         let socket = sandbox.root().join(format!("tmux-{}", SOCKETS.fetch_add(1, Ordering::Relaxed)));
         let terminal = Self { sandbox, socket };
@@ -47,10 +47,10 @@ impl<'a> Terminal<'a> {
         Some(terminal)
     }
 
-    /// `piton rollback` in a terminal of the usual size, with its list on the screen.
+    /// Runs `piton rollback` in a terminal of the usual size and waits until its list is on the screen.
     fn picker(sandbox: &'a Sandbox) -> Option<Self> {
         let terminal = Self::open(sandbox, (120, 35), &format!("{PITON} rollback"))?;
-        // It is drawn once before the list was read: keys would find nothing.
+        // The screen is drawn once before the list is read: keys would have no effect.
         terminal.until("list", |screen| screen.contains("checkpoints in") && !screen.contains(" 0 checkpoints in"));
         Some(terminal)
     }
@@ -75,7 +75,7 @@ impl<'a> Terminal<'a> {
         self.ask(&["capture-pane", "-p"])
     }
 
-    /// Keys by their names, or characters.
+    /// Sends keys, by name or as characters.
     #[track_caller]
     fn press(&self, keys: &[&str]) -> &Self {
         self.ask(&[&["send-keys"], keys].concat());
@@ -105,7 +105,8 @@ impl<'a> Terminal<'a> {
         self.until(&format!("screen without {text}"), |screen| !screen.contains(text))
     }
 
-    /// The picker has ended, and the terminal is as it was: the screen, the settings, the cursor, the mouse.
+    /// Asserts that the picker has ended and restored the terminal: the screen, the settings, the cursor, the mouse.
+    /// Returns the screen.
     #[track_caller]
     fn is_clean(&self, exit: i32) -> String {
         let screen = self.wait_for("same-settings");
@@ -115,7 +116,7 @@ impl<'a> Terminal<'a> {
         screen
     }
 
-    /// The process that runs in the terminal, below the shell.
+    /// Returns the id of the process that runs in the terminal, below the shell.
     fn process(&self) -> String {
         let shell = self.ask(&["display-message", "-p", "#{pane_pid}"]);
         let shell = shell.trim();
@@ -126,13 +127,13 @@ impl<'a> Terminal<'a> {
 
 impl Drop for Terminal<'_> {
     fn drop(&mut self) {
-        // By its own socket: nobody else's server.
+        // By its own socket, so that no other server is ended.
         let _ = self.tmux().arg("kill-server").output();
         wait_for_maintenance(&self.sandbox.root());
     }
 }
 
-/// Takes a checkpoint for a session, or for nobody, in this process: a test may need hundreds.
+/// Takes a checkpoint, for a session or for none, in this process: a test may need hundreds.
 fn take(sandbox: &Sandbox, reason: &str, session: Option<&str>) {
     let now = jiff::Timestamp::now();
     let now = Moment { secs: now.as_second(), nanos: 0, offset_secs: 0 };
@@ -155,7 +156,7 @@ fn text(sandbox: &Sandbox, path: &str) -> String {
     fs::read_to_string(sandbox.path(path)).unwrap_or_else(|error| format!("{path}: {error}"))
 }
 
-/// Three checkpoints, and files that differ from all of them.
+/// Creates three checkpoints, and files that differ from all of them.
 fn example() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = a one\\n\n b.txt = b one\\n");
@@ -210,7 +211,7 @@ fn everything_is_restored_after_the_plan_was_looked_at() {
     terminal.press(&["r"]).wait_for("Nothing to do: the files are as they were");
 }
 
-/// As after a restore by the command.
+/// The same as after a restore by the command.
 #[test]
 fn an_agent_hears_of_what_was_restored() {
     let sandbox = Sandbox::new();
@@ -267,7 +268,7 @@ fn checkpoints_are_found_by_text_file_and_session() {
     terminal.wait_for("[claude session-]");
     terminal.press(&["/", "s", "e", "c"]).wait_for("1 of 3 checkpoints");
     terminal.press(&["Enter"]).press(&["Escape"]).wait_for("┌ 3 checkpoints");
-    // In the second checkpoint a.txt changed; the third is as it is now, and the first is not.
+    // In the second checkpoint a.txt changed; the third has the current contents, and the first has not.
     terminal.press(&["f"]).wait_for("File: ");
     terminal.press(&["C-u"]).press(&["-l", "a.txt"]).press(&["Enter"]);
     let screen = terminal.wait_for("2 of 3 checkpoints, file a.txt");
@@ -346,8 +347,8 @@ fn whoever_cannot_be_drawn_for_gets_the_list() {
     }
 }
 
-/// A thousand checkpoints, numbered in what they hold and in why they were taken. Stock git writes all but the first: it
-/// does so at once.
+/// Creates a thousand checkpoints, numbered in their content and in their reason. Stock git writes all but the first,
+/// in one process.
 fn thousand() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.write("a.txt", "1");
@@ -389,8 +390,8 @@ fn a_thousand_checkpoints_are_gone_through() {
     terminal.press(&["Enter"]).press(&["-l", &"j".repeat(9)]).wait_for("-150");
 }
 
-/// While the store is another's, nothing can be compared: keys are answered all the same, whoever waits is named, and what
-/// is asked for last comes as soon as it can.
+/// While another process holds the store, nothing can be compared: keys are still handled, the lock holder is named,
+/// and the latest request is answered as soon as possible.
 #[test]
 fn keys_do_not_wait_for_the_diff_of_what_was_selected_before() {
     let sandbox = thousand();
@@ -407,7 +408,7 @@ fn keys_do_not_wait_for_the_diff_of_what_was_selected_before() {
     assert!(!screen.contains("waiting for"), "{screen}");
 }
 
-/// The store is another process's for as long as this is held.
+/// Holds a lock of the store, as another process would.
 fn lock(sandbox: &Sandbox, name: &str) -> fs::File {
     wait_for_maintenance(&sandbox.root());
     let lock = fs::File::open(sandbox.store().join("locks").join(name)).expect("a lock");
@@ -470,8 +471,7 @@ fn there_are_no_colours_where_none_are_wanted() {
     }
 }
 
-/// Whoever sits before the screen and thinks keeps nobody waiting: what a collection needs for itself is free, and a take
-/// works.
+/// An idle picker blocks no other process: the locks that a collection needs are free, and a take works.
 #[test]
 fn nobody_waits_for_somebody_who_thinks() {
     let sandbox = example();
@@ -480,7 +480,7 @@ fn nobody_waits_for_somebody_who_thinks() {
     wait_for_maintenance(&sandbox.root());
     for name in ["store", "gate", "gc"] {
         let lock = fs::File::open(sandbox.store().join("locks").join(name)).expect("a lock");
-        // What was asked for last may still be on its way.
+        // The latest request may still be in progress.
         terminal.until(&format!("free lock {name}"), |_| lock.try_lock().is_ok());
     }
     piton(&sandbox, ["take", "-m", "beside it"]).done();

@@ -1,4 +1,5 @@
-//! Where the command runs: directory, base, configuration, environment, terminal. And what it must leave alone.
+//! Environment of the command: directory, base, configuration, variables, terminal. And the files that it must leave
+//! alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,7 @@ use testkit::{Sandbox, clean_command, files_in, has_program, os, walk};
 
 use crate::kit::{PITON, command, ids, in_dir, piton, run, take_works};
 
-/// The directory that a take in `dir` is of.
+/// Returns the project that a take in `dir` is of.
 fn project_of(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     let said = run(in_dir(sandbox, dir).arg("take")).done().stdout;
     let line = said.lines().next().expect("a line");
@@ -155,7 +156,7 @@ fn status_shows_what_it_can_with_a_wrong_setting_first_and_forgets_one_that_was_
     sandbox.tree("a.txt");
     take_works(&sandbox);
     let path = configure(&sandbox, "checkpoints:\n  enabled: true\n  max_files: many\n");
-    // What hooks and maintenance note of it goes with it.
+    // The entries that hooks and maintenance record about it are shown and resolved together with it.
     run(command(&sandbox).arg("maintain")).done();
     for args in [&["status", "--json"][..], &["--json"]] {
         let status = piton(&sandbox, args).done().json();
@@ -292,7 +293,7 @@ fn colours_are_for_terminals() {
     assert!(!shown("show 1", "1").contains('\u{1b}'));
 }
 
-/// What the command prints to a terminal. Its arguments go through a shell.
+/// Returns the output of the command on a terminal. Its arguments go through a shell.
 pub(crate) fn on_a_terminal(sandbox: &Sandbox, args: &str, env: &[(&str, &str)]) -> String {
     let mut script = clean_command("script");
     script.env("HOME", sandbox.home()).env("TERM", "xterm-256color").envs(env.iter().copied());
@@ -330,14 +331,15 @@ fn control_characters_do_not_reach_a_terminal() {
     }
     let gone = run(command(&sandbox).arg("-C").arg(os(b"\x1b[2J\xff")).arg("take"));
     assert!(gone.code() == 1 && is_plain(&gone.stderr), "{gone:?}");
-    // Where there is no terminal, escape sequences are taken out of everything: only one shows what comes from where.
+    // Without a terminal, escape sequences are removed from all output: only a terminal shows which of them are piton's
+    // own.
     if !has_program("script") {
         return;
     }
     sandbox.write("another", "change");
     for args in [
         "take -v -m \"$EVIL\"",
-        // The list: somebody who could type would get the picker.
+        // The list: with a stdin to type on, this would be the picker.
         "rollback < /dev/null",
         "show 1 -v",
         "show \"$EVIL\"",
@@ -396,10 +398,10 @@ fn the_environment_of_git_changes_nothing() {
     assert_eq!(ids(&sandbox).len(), 2);
 }
 
-/// Kind and permissions, inode, times and contents.
+/// Type and permissions, inode, timestamps and contents.
 type Traces = (u32, u64, [i64; 4], Vec<u8>);
 
-/// Everything below a directory, and the directory itself.
+/// Returns the traces of a directory and of every entry below it.
 fn traces_in(dir: &Path) -> BTreeMap<PathBuf, Traces> {
     let mut state = BTreeMap::new();
     let mut note = |path: &Path| {

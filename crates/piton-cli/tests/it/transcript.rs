@@ -1,5 +1,5 @@
-//! What the command says, as text that is the same in every run: commands and answers, one after the other, compared with a
-//! file. `PITON_UPDATE_SNAPSHOTS=1` writes the files anew; the difference is then for the eye.
+//! Output of the command as reproducible text: commands and answers, one after another, compared with a file.
+//! `PITON_UPDATE_SNAPSHOTS=1` rewrites the files; the difference is then reviewed by a person.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use testkit::{Sandbox, clean_command};
 
 use crate::kit::{PITON, Ran, spawn_piped};
 
-/// A sandbox, and what was said in it so far.
+/// A sandbox, and the output so far.
 pub(crate) struct Transcript {
     pub(crate) sandbox: Sandbox,
     text: String,
@@ -24,7 +24,7 @@ impl Transcript {
         Self { sandbox: Sandbox::new(), text: String::new(), steady: Steady::default() }
     }
 
-    /// The command with nothing in its environment but a home: no search path, no agents.
+    /// Returns the command with only a home in its environment: no search path, no agents.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = clean_command(PITON);
         command.env("HOME", self.sandbox.home()).env("TZ", "UTC").env("PATH", "").env("TMPDIR", self.sandbox.root());
@@ -32,26 +32,26 @@ impl Transcript {
         command
     }
 
-    /// Runs it, and notes what it says.
+    /// Runs the command and records its output.
     pub(crate) fn piton(&mut self, line: &str) -> &mut Self {
         let command = self.command(line);
         self.run(line, command, "")
     }
 
-    /// The same with something on stdin.
+    /// Like [`Self::piton`], with text on stdin.
     pub(crate) fn piton_with(&mut self, line: &str, stdin: &str) -> &mut Self {
         let command = self.command(line);
         self.run(line, command, stdin)
     }
 
-    /// The same in another directory.
+    /// Like [`Self::piton`], in another directory.
     pub(crate) fn piton_in(&mut self, dir: &Path, line: &str) -> &mut Self {
         let mut command = self.command(line);
         command.current_dir(dir);
         self.run(line, command, "")
     }
 
-    /// The same with a variable set.
+    /// Like [`Self::piton`], with a variable set.
     pub(crate) fn piton_where(&mut self, name: &str, value: &str, line: &str) -> &mut Self {
         let mut command = self.command(line);
         command.env(name, value);
@@ -60,7 +60,7 @@ impl Transcript {
 
     fn run(&mut self, line: &str, mut command: Command, stdin: &str) -> &mut Self {
         let mut child = spawn_piped(&mut command);
-        // One that does not read is no failure.
+        // Best effort: the command may not read its stdin.
         let _ = child.stdin.take().expect("a pipe").write_all(stdin.as_bytes());
         let ran = Ran::from(child.wait_with_output().expect("the program ends"));
         let stdout = match serde_json::from_str::<Value>(&ran.stdout) {
@@ -73,7 +73,7 @@ impl Transcript {
         self
     }
 
-    /// Notes what a command said.
+    /// Records the output of a command.
     pub(crate) fn note(&mut self, line: &str, stdout: &str, stderr: &str, code: i32) {
         let _ = writeln!(self.text, "$ {line}");
         let (stdout, stderr) = (self.steady(stdout), self.steady(stderr));
@@ -86,35 +86,35 @@ impl Transcript {
         let _ = writeln!(self.text, "[{code}]\n");
     }
 
-    /// Compares everything with what it should be.
+    /// Compares all recorded output with the expected file.
     #[track_caller]
     pub(crate) fn check(&self, name: &str) {
         compare(&format!("{name}.txt"), &self.text);
     }
 
-    /// Without what differs from run to run.
+    /// Returns the text without parts that differ from run to run.
     fn steady(&mut self, text: &str) -> String {
         let root = self.sandbox.root().display().to_string();
         self.steady.text(&text.replace(&root, "/ROOT").replace(PITON, "/BIN/piton"))
     }
 }
 
-/// What makes one run say the same as the next.
+/// Replaces the parts of the output that differ from run to run.
 #[derive(Default, Clone)]
 pub(crate) struct Steady {
-    /// The names of checkpoints, in the order in which they were seen.
+    /// Ids of checkpoints, in the order in which they were seen.
     pub(crate) ids: Vec<String>,
-    /// The names of projects, in the same way.
+    /// Ids of projects, in the same order.
     pub(crate) projects: Vec<String>,
 }
 
 impl Steady {
-    /// Without dates, ids, ages, sizes and durations.
+    /// Returns the text without dates, ids, ages, sizes and durations.
     pub(crate) fn text(&mut self, text: &str) -> String {
         ages_and_sizes(&self.names(&dates(text)))
     }
 
-    /// Ids of checkpoints by their order, projects by a word.
+    /// Replaces ids of checkpoints by their order, and projects by a word.
     fn names(&mut self, text: &str) -> String {
         let mut steady = String::new();
         let mut rest = text;
@@ -149,7 +149,7 @@ impl Steady {
     }
 }
 
-/// Compares text with the file of that name.
+/// Compares text with the expected file of that name.
 #[track_caller]
 pub(crate) fn compare(name: &str, text: &str) {
     let path = dir().join(name);
@@ -176,7 +176,7 @@ fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots")
 }
 
-/// Splits a line as a shell does where there is nothing but single quotes.
+/// Splits a line as a shell does, with single quotes as the only syntax.
 pub(crate) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (at, part) in line.split('\'').enumerate() {
@@ -189,7 +189,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Numbers in JSON that differ from run to run.
+/// Replaces numbers in JSON that differ from run to run.
 fn steady_json(value: Value) -> Value {
     let is_unsteady =
         |key: &str| key.contains("bytes") || ["elapsed_ms", "created_at", "last_touch", "mtime"].contains(&key);
@@ -209,7 +209,7 @@ fn steady_json(value: Value) -> Value {
     }
 }
 
-/// `2026-03-16 04:36`, and as RFC 3339 has it, with a time of their own.
+/// Replaces dates like `2026-03-16 04:36`, and those in RFC 3339 format.
 fn dates(text: &str) -> String {
     let shape = |bytes: &[u8], shape: &str| {
         bytes.len() >= shape.len()
@@ -240,7 +240,7 @@ fn dates(text: &str) -> String {
     steady + rest
 }
 
-/// How old something is, how large, how long it took.
+/// Replaces ages, sizes and durations.
 fn ages_and_sizes(text: &str) -> String {
     let number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && !word.is_empty();
     let line = |line: &str| {
@@ -259,7 +259,7 @@ fn ages_and_sizes(text: &str) -> String {
             }
         }
         let line = words.join(" ");
-        // What stands in a column has another width with another number in it, or in a directory of another length.
+        // The width of a column depends on the numbers in it, and on the length of the directory.
         match line.split_once("<SIZE>") {
             Some((start, end)) => format!("{} <SIZE>{end}", start.trim_end()),
             None if line.ends_with(" live") || line.ends_with(" orphan") => {
@@ -273,7 +273,7 @@ fn ages_and_sizes(text: &str) -> String {
     lines.join("\n") + end
 }
 
-/// Colours as numbers in angles, so that they can be read: `‹33›`.
+/// Replaces colours by readable numbers in angle quotes: `‹33›`.
 fn colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -284,7 +284,7 @@ fn colours(text: &str) -> String {
     parts.fold(first, |text, part| text + &readable(part))
 }
 
-/// What a terminal of so many columns is shown. Nothing where there is no `script`.
+/// Returns the output on a terminal with this many columns. Returns `None` if `script` is not installed.
 pub(crate) fn in_terminal(sandbox: &Sandbox, columns: usize, line: &str, variables: &[(&str, &str)]) -> Option<String> {
     if !testkit::has_program("script") {
         return None;
@@ -296,13 +296,13 @@ pub(crate) fn in_terminal(sandbox: &Sandbox, columns: usize, line: &str, variabl
     let inner = format!("stty rows 24 cols {columns}; exec {PITON} {line} </dev/null");
     let output = command.args(["-q", "-e", "-c", &inner, "/dev/null"]).output().expect("script runs");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    // What says how far it has come is cleared in the end, and is there on a slow machine only.
+    // The progress line appears only on a slow machine and is cleared in the end.
     let stays = |line: &str| line.rsplit("\r\u{1b}[2K").next().unwrap_or_default().to_owned();
     Some(text.replace("\r\n", "\n").split('\n').map(stays).collect::<Vec<_>>().join("\n"))
 }
 
 impl Transcript {
-    /// Notes what a terminal of so many columns is shown.
+    /// Records the output on a terminal with this many columns.
     pub(crate) fn terminal(&mut self, columns: usize, line: &str) -> Option<&mut Self> {
         let shown = in_terminal(&self.sandbox, columns, line, &[])?;
         self.note(&format!("{line}   ({columns} columns)"), &colours(&shown), "", 0);
