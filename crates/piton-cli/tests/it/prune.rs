@@ -1,4 +1,4 @@
-//! What pruning drops and what it leaves, with real directories, disks and records.
+//! Projects that pruning drops and keeps, with real directories, disks and records.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use testkit::Sandbox;
 use crate::faults::Mounted;
 use crate::kit::{Ran, ids, in_dir, piton, run, take_works};
 
-/// Another project with one checkpoint. Its record.
+/// Creates another project with one checkpoint. Returns its record.
 fn take_in(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     fs::create_dir_all(dir).expect("a directory");
     fs::write(dir.join("file"), dir.display().to_string()).expect("a file");
@@ -32,7 +32,7 @@ fn prune(sandbox: &Sandbox, args: &[&str]) -> Value {
     piton(sandbox, ["prune", "--json"].iter().chain(args)).done().json()
 }
 
-/// Everything below a directory: names, contents and times.
+/// Returns every entry below a directory: name, contents and modification time.
 fn bytes_of(dir: &Path) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
     let mut all = Vec::new();
     testkit::walk(dir, &mut |path| {
@@ -63,7 +63,7 @@ fn only_a_directory_that_is_gone_from_a_place_that_is_there_makes_an_orphan() {
     let old_record = take_in(&sandbox, &at("place/old-record"));
     let old_empty = take_in(&sandbox, &at("mount/project"));
     for record in [&old_record, &old_empty] {
-        // Records of 0.1 name the device alone.
+        // Records of version 0.1 contain only the device.
         let keys = ["workdir_parent_dev", "workdir_parent_ino"];
         edit(record, |record| record.as_object_mut().expect("a record").retain(|key, _| !keys.contains(&key.as_str())));
     }
@@ -96,7 +96,7 @@ fn a_disk_that_is_not_mounted_is_not_a_deleted_project() {
     let Some(other) = Mounted::tmpfs(&right_at, "size=1m") else { return };
     let records = [take_in(&sandbox, &inside.join("project")), take_in(&sandbox, &right_at)];
     drop((disk, other));
-    // Whoever mounts disks for people removes the place, too.
+    // Automounters remove the mount point, too.
     fs::remove_dir(&right_at).expect("an empty directory");
     fs::write(inside.join("something"), "else").expect("a file");
     let report = prune(&sandbox, &[]);
@@ -130,7 +130,7 @@ fn a_project_goes_by_age_unless_it_is_used_or_being_restored() {
     assert_eq!((&report["scanned"], &report["deleted_stale"]), (&json!(4), &json!(1)), "{report}");
     assert!(!old.exists() && young.exists() && used.exists() && restoring.exists());
     assert_eq!(prune(&sandbox, &["--retention-days", "0"])["deleted_stale"], 0);
-    // Where the directory is gone there is nothing left to finish.
+    // If the directory is gone, there is no restore left to complete.
     fs::remove_dir_all(sandbox.root().join("restoring")).expect("a directory");
     assert_eq!(prune(&sandbox, &[])["deleted_orphan"], 1);
     assert!(!intent_path.exists());
@@ -139,7 +139,7 @@ fn a_project_goes_by_age_unless_it_is_used_or_being_restored() {
     sandbox.assert_store_is_whole();
 }
 
-/// Four repositories, two session records.
+/// Creates four repositories of the older layout, and two session records.
 fn old_layout(sandbox: &Sandbox) {
     for number in 0..4 {
         let dir = sandbox.other_project(&format!("old-{number}"));
@@ -206,7 +206,7 @@ fn old_repositories_beside_a_store_go_as_orphans_or_by_age() {
             file.set_modified(days_ago(8)).expect("a time");
         }
     }
-    // Not a repository of the older layout, whatever its name.
+    // Not a repository of the older layout, in spite of its name.
     fs::create_dir(sandbox.base().join("0123456789abcdef")).expect("a directory");
     let report = prune(&sandbox, &[]);
     assert_eq!((&report["deleted_orphan"], &report["deleted_stale"]), (&json!(1), &json!(1)), "{report}");
@@ -238,7 +238,8 @@ fn the_mark_of_the_last_prune_decides_and_what_makes_no_sense_counts_as_never() 
     assert_eq!(fs::read_to_string(&mark).expect("a mark"), "garbage");
 }
 
-/// Nobody reads what maintenance says: a mistake must neither end pruning in silence nor let more go than was asked for.
+/// The output of maintenance is not read by anyone: an invalid setting must neither silently end pruning nor drop more
+/// than configured.
 #[test]
 fn a_mistake_in_the_configuration_does_not_end_pruning_and_lets_nothing_more_go() {
     let sandbox = Sandbox::new();
@@ -247,7 +248,7 @@ fn a_mistake_in_the_configuration_does_not_end_pruning_and_lets_nothing_more_go(
     edit(&record, |record| {
         record["last_touch"] = json!(record["last_touch"].as_f64().expect("a time") - 8.0 * 86_400.0);
     });
-    // Long enough ago to be due, and not so long that nothing goes for its age.
+    // Long enough ago to be due, and not so long that no project is dropped because of its age.
     let days_ago = days_ago(2).duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
     let maintain = |text: &[u8]| {
         fs::write(sandbox.base().join(".last_prune"), days_ago.to_string()).expect("a mark");
@@ -305,11 +306,11 @@ fn clear_touches_nothing_in_a_directory_that_is_not_pitons() {
         assert!(ran.stderr.contains("it is not what piton makes"), "{ran:?}");
         assert!(bytes_of(&home) == before);
     };
-    // Somebody's own bare repository.
+    // A foreign bare repository.
     assert!(testkit::git().args(["init", "-q", "--bare"]).arg(home.join("store")).status().expect("git").success());
     let before = bytes_of(&home);
     refused(clear(), before);
-    // A store of ours in which somebody put things.
+    // A piton store with foreign files in it.
     fs::remove_dir_all(home.join("store")).expect("a directory");
     fs::rename(home.join("legacy-20240101-101010"), sandbox.root().join("x")).expect("a move");
     sandbox.tree("a.txt");
@@ -343,7 +344,7 @@ fn what_a_killed_take_left_makes_room_before_any_checkpoint_goes() {
         assert_eq!(take().json()["outcome"], "taken");
     }
     fs::write(sandbox.store().join("objects/pack/tmp_abcdef"), vec![1; 2 << 20]).expect("a file");
-    // The next take counts everything.
+    // The next take recounts everything.
     fs::remove_file(sandbox.store().join("size")).expect("a note");
     sandbox.write("a.txt", "more");
     assert_eq!(take().json()["outcome"], "taken");

@@ -1,4 +1,4 @@
-//! Taking a path out of every checkpoint: its contents are gone from every byte of the store, and all else stays.
+//! Purging a path from every checkpoint: its contents are gone from every byte of the store, and everything else stays.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::kit::{Ran, ids, in_dir, piton, run, spawn_piped, take_works};
 
 pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
-/// The places in the store where these bytes are: in files as they are, and in objects.
+/// Returns the places in the store that contain these bytes: in files as they are, and in objects.
 pub(crate) fn found(sandbox: &Sandbox, wanted: &[u8]) -> Vec<String> {
     let holds = |bytes: &[u8]| bytes.windows(wanted.len()).any(|window| window == wanted);
     let mut found = Vec::new();
@@ -31,14 +31,15 @@ pub(crate) fn found(sandbox: &Sandbox, wanted: &[u8]) -> Vec<String> {
 }
 
 fn secret(dice: &mut Dice) -> Vec<u8> {
-    // Large enough to be a delta's base, and never the same.
+    // Large enough to be the base of a delta, and never the same.
     let mut text: Vec<u8> = (0..200).flat_map(|line| format!("key {line} = {}\n", dice.roll(9)).into_bytes()).collect();
     text.extend(SECRET.as_bytes());
     text.extend(format!("-{}\n", dice.roll(1 << 30)).as_bytes());
     text
 }
 
-/// Takes with a secret file that changes, among others that do not hold it; the ids, newest first.
+/// Takes checkpoints of a secret file that changes, among others that do not contain the secret; returns the ids,
+/// newest first.
 pub(crate) fn takes(sandbox: &Sandbox, count: usize) -> Vec<String> {
     let mut dice = Dice::new(7);
     for number in 0..count {
@@ -54,7 +55,7 @@ pub(crate) fn without_secret(held: BTreeMap<Vec<u8>, Held>) -> BTreeMap<Vec<u8>,
     held.into_iter().filter(|(path, _)| path != b"dir/keys").collect()
 }
 
-/// What a list says, ids apart.
+/// Returns the entries of the list without ids.
 fn told(sandbox: &Sandbox) -> Vec<(Value, Value, Value)> {
     let list = piton(sandbox, ["rollback", "--json"]).done().json();
     let line = |one: &Value| (one["time"].clone(), one["reason"].clone(), one["kind"].clone());
@@ -64,7 +65,7 @@ fn told(sandbox: &Sandbox) -> Vec<(Value, Value, Value)> {
 /// X2.
 #[test]
 fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
-    // As takes leave it; cut; deltas upon the secret; packed refs.
+    // As takes leave it; truncated; deltas based on the secret; packed refs.
     for case in 0..5 {
         let sandbox = Sandbox::new();
         let before_all = takes(&sandbox, if case == 1 { 25 } else { 6 });
@@ -101,7 +102,7 @@ fn a_purged_file_is_gone_from_every_byte_and_nothing_else_is() {
         }
         assert_eq!((before_all.len(), report["gone"].as_u64()), (after_all.len(), Some(after_all.len() as u64)));
         assert_eq!(report["still_held"], Value::Array(Vec::new()));
-        // The file itself is still there, and the next take keeps it again.
+        // The file itself still exists, and the next take stores it again.
         assert!(sandbox.path("dir/keys").exists());
         let again = take_works(&sandbox);
         assert_eq!(ids(&sandbox)[0], again);
@@ -215,10 +216,10 @@ fn undo_and_restore_go_on_after_a_purge() {
     let now = testkit::files_in(&sandbox.project());
     piton(&sandbox, ["restore", "3", "-y"]).done();
     piton(&sandbox, ["purge", "-y", "dir/keys"]).done();
-    // Partly: what was purged stays as it is.
+    // Partly done: the purged file stays as it is.
     assert_eq!(piton(&sandbox, ["undo", "-y"]).code(), 3);
     let after = testkit::files_in(&sandbox.project());
-    // What was purged cannot come back, and what is there instead is not touched without a checkpoint of it.
+    // Purged contents cannot come back, and the current file is not changed without a checkpoint of it.
     assert_eq!(without_secret(after), without_secret(now));
     sandbox.assert_store_is_whole();
     take_works(&sandbox);
@@ -227,7 +228,7 @@ fn undo_and_restore_go_on_after_a_purge() {
 /// X3.
 #[test]
 fn a_restore_after_a_purge_leaves_the_file_where_it_is() {
-    // Two of piton's, and one of stock git's, which says nothing of itself.
+    // Two checkpoints of piton's; then with the first one replaced by a stock git commit, which has no metadata.
     for is_stock in [false, true] {
         let sandbox = Sandbox::new();
         sandbox.tree("config/keys.json = key one\n secrets/a = a\n secrets/b = b\n main.rs = one");
@@ -260,7 +261,7 @@ fn a_restore_after_a_purge_leaves_the_file_where_it_is() {
     }
 }
 
-/// The command that is told, with all that is in the list already.
+/// The suggested command contains everything that is already in the list.
 #[test]
 fn a_purge_says_how_to_keep_the_file_out_and_that_works() {
     let sandbox = Sandbox::new();
@@ -280,7 +281,7 @@ fn a_purge_says_how_to_keep_the_file_out_and_that_works() {
     assert_eq!(list["value"], serde_json::json!(["*.sqlite", "/it's \\[a\\] key"]));
     sandbox.tree("kept.txt = changed");
     assert_eq!(sandbox.held_by(&take()).into_keys().collect::<Vec<_>>(), [b"kept.txt".to_vec()]);
-    // What is gone from the disk cannot come back.
+    // A file that is gone from the disk cannot be stored again.
     sandbox.tree("b.txt");
     take();
     fs::remove_file(sandbox.path("b.txt")).expect("a file");
@@ -308,7 +309,7 @@ fn whoever_wants_silence_is_not_asked_about_what_was_not_said() {
     for (args, agree) in [(&["-q", "purge", "b.txt"][..], "--yes"), (&["-q", "clear"], "--force")] {
         let mut command = in_dir(&sandbox, &sandbox.project());
         let mut child = spawn_piped(command.args(args));
-        // It may have declined before it could read this.
+        // The command may have declined before it reads this.
         let _ = child.stdin.take().expect("a pipe").write_all(b"y\n");
         let ran = Ran::from(child.wait_with_output().expect("it ends"));
         assert_eq!((ran.code(), ran.stdout.as_str()), (1, ""), "{ran:?}");

@@ -1,4 +1,4 @@
-//! Restoring through the command: what it prints, how it exits, and what it refuses.
+//! Restoring through the command: its output, exit codes and refusals.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use testkit::{Sandbox, clean_command, has_program};
 use crate::kit::ids;
 use crate::restore_kit::{State, assert_same, exits, in_sandbox, json, leftovers, state_of, text};
 
-/// A project with one checkpoint and changes since: what there was then, and what there is now.
+/// Creates a project with one checkpoint and changes since. Returns its state then and now.
 fn changed(sandbox: &Sandbox) -> (State, State) {
     sandbox.tree("a = one\\n\n d/b = 1\n d/gone\n fi*");
     let before = state_of(&sandbox.project());
@@ -177,7 +177,7 @@ fn rollback_diff_shows_what_changed_since() {
     assert!(other.contains("2 files changed") && !other.contains("+two"), "{other}");
 }
 
-/// As somebody to whom half of the project does not belong.
+/// Run as a user who does not own half of the project.
 #[test]
 fn half_of_the_tree_read_only_is_partly_done_and_undone() {
     let sandbox = Sandbox::new();
@@ -221,7 +221,7 @@ fn half_of_the_tree_read_only_is_partly_done_and_undone() {
     assert_same(&state_of(&sandbox.project()), &before, "after undo");
 }
 
-/// The last moment for an editor: the restore has looked at the file, and is held up before it takes its place.
+/// The last moment for an editor: the restore has checked the file, and is delayed before it replaces it.
 #[test]
 fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     if !has_program("strace") {
@@ -233,7 +233,7 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:delay_enter=2000000"]);
     strace.args([env!("CARGO_BIN_EXE_piton"), "--json", "restore", "1", "a"]);
     let restore = in_sandbox(&sandbox, &mut strace).stdout(std::process::Stdio::piped()).spawn().expect("strace runs");
-    // Its place is ready: what comes next is the exchange.
+    // The new file is ready: the exchange comes next.
     let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
     let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
     while !names().any(|entry| is_ready(entry.file_name())) {}
@@ -246,7 +246,8 @@ fn what_an_editor_writes_at_the_last_moment_is_given_back() {
     assert_eq!(leftovers(&sandbox), [""; 0]);
 }
 
-/// A file system without the exchange (and without renames that replace nothing) has another way, with the same promise.
+/// A file system without the exchange (and without renames that do not replace) uses another method, with the same
+/// guarantee.
 #[test]
 fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_given_back() {
     if !has_program("strace") {
@@ -264,7 +265,7 @@ fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_give
         in_sandbox(&sandbox, &mut strace).spawn().expect("strace runs")
     };
     let restore = strace(&["inject=renameat:delay_enter=2000000"], &["--json", "restore", "1", "a"]);
-    // The new file waits: what comes next is the move of the old one.
+    // The new file is ready: the old one is moved next.
     let is_ready = |name: std::ffi::OsString| name.as_encoded_bytes().starts_with(b".piton-restore-x");
     let names = || fs::read_dir(sandbox.project()).expect("the project").flatten();
     while !names().any(|entry| is_ready(entry.file_name())) {}
@@ -284,7 +285,7 @@ fn without_the_exchange_files_are_restored_and_edits_at_the_last_moment_are_give
     assert_same(&state_of(&sandbox.project()), &before, "after undo");
 }
 
-/// Paths are relative to the project. Whoever stands in one of its directories is told which file is meant.
+/// Paths are relative to the project. In one of its directories, the user is told which file is meant.
 #[test]
 fn a_path_that_is_here_and_in_the_project_is_told_apart() {
     let sandbox = Sandbox::new();
@@ -297,7 +298,8 @@ fn a_path_that_is_here_and_in_the_project_is_told_apart() {
         let output = exits(&sandbox, &[&["-C", "src"], args].concat(), code);
         (text(&output.stdout), text(&output.stderr))
     };
-    // Only here: nothing is done, and what to type is told. Also of what is only in the checkpoint.
+    // Only in the current directory: nothing is done, and the path to type is printed. The same if it exists only in
+    // the checkpoint.
     for name in ["only.rs", "gone.rs"] {
         for args in [&["restore", "1", name][..], &["purge", "-y", name], &["diff", "1", "--", name]] {
             let (_, said) = below(args, 4);
@@ -307,14 +309,14 @@ fn a_path_that_is_here_and_in_the_project_is_told_apart() {
     let (_, said) = below(&["restore", "1", "."], 2);
     assert!(said.contains("type `src` for all that is here"), "{said}");
     assert_same(&state_of(&sandbox.project()), &before, "after what was refused");
-    // In both places: the project's, and that is said.
+    // In both places: the project's is used, with a warning.
     let (done, said) = below(&["restore", "1", "main.rs"], 0);
     let told = "warning: paths are relative to the project: main.rs is not the one here, which is src/main.rs\n";
     assert_eq!(said, told);
     assert!(done.contains("), only main.rs: 1 file written"), "{done}");
     let read = |path: &str| fs::read_to_string(sandbox.path(path)).expect("a file");
     assert_eq!((read("main.rs").as_str(), read("src/main.rs").as_str()), ("one", "two"));
-    // As it is told: nothing to add.
+    // As suggested: no message.
     let (_, said) = below(&["restore", "1", "src/only.rs"], 0);
     assert_eq!((said.as_str(), read("src/only.rs").as_str()), ("", "two"), "the newest is the safety checkpoint");
     let (_, said) = below(&["restore", "2", "src/only.rs"], 0);

@@ -1,4 +1,4 @@
-//! A restore that is cut short: killed at any system call, by any that fails, and by a full disk.
+//! An interrupted restore: killed at any system call, stopped by any that fails, and by a full disk.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ fn skips(why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
 }
 
-/// Everything that a restore can have to do. Returns the checkpoint to restore, and what it holds.
+/// Prepares everything that a restore may have to do. Returns the checkpoint to restore, and its state.
 pub(crate) fn prepare(sandbox: &Sandbox) -> (String, State) {
     sandbox
         .tree("changed = 1\n gone = 1\n deep/er/gone = 1\n deep/er/changed = 1\n link -> one\n dir-to-file/in/x = 1");
@@ -45,13 +45,14 @@ pub(crate) fn prepare(sandbox: &Sandbox) -> (String, State) {
     for (path, mode) in [("mode", 0o644), ("run", 0o644), ("dir-mode", 0o755), ("made-dir", 0o700)] {
         sandbox.chmod(path, mode);
     }
-    // What is ignored stays as it is now.
+    // Ignored files stay as they are.
     let mut target = before;
     target.insert(b"kept.ig".to_vec(), state_of(&sandbox.project())[&b"kept.ig"[..]].clone());
     (id, target)
 }
 
-/// The project and the base, to be put back under the same paths: the name of a project is made from its path.
+/// Copies of the project and the base, to be put back under the same paths: the id of a project is derived from its
+/// path.
 struct Aside(Vec<(PathBuf, PathBuf)>);
 
 impl Aside {
@@ -82,7 +83,7 @@ struct Restore {
     args: Vec<String>,
     before: State,
     target: State,
-    /// How many runs left the tree in the middle.
+    /// Number of runs that left the tree partly restored.
     partly: &'static AtomicUsize,
 }
 
@@ -98,15 +99,15 @@ impl Restore {
         text(&exits(&self.sandbox, &["rollback"], 0).stderr).contains("was cut short")
     }
 
-    /// After some of it was left: everything goes back to what it was. What could not be read when it was saved first was
-    /// not touched either, and undo leaves it as it is.
+    /// Checks that undo brings everything back after a partial restore. Files that could not be read for the safety
+    /// checkpoint were not changed either, and undo leaves them as they are.
     fn check_undo(&self, when: &str) {
         let output = piton(&self.sandbox, &["undo"]);
         assert!([Some(0), Some(3)].contains(&output.status.code()), "undo after {when}: {}", text(&output.stderr));
         assert_same(&state_of(&self.sandbox.project()), &self.before, &format!("undo after {when}"));
     }
 
-    /// It can be finished, and it can be taken back.
+    /// Checks that the restore can be completed, and that it can be aborted.
     fn check_both_ways(&self, found: &State, when: &str) {
         let sandbox = &self.sandbox;
         exits(sandbox, &["restore", "1"], 2);
@@ -191,7 +192,7 @@ fn a_failure_anywhere_leaves_a_restore_that_can_be_finished_or_taken_back() {
     assert!(swept.felt >= 15 && PARTLY.load(Ordering::Relaxed) >= 5, "{swept:?}, {PARTLY:?} in the middle");
 }
 
-/// Going on with a restore that was cut short in the middle, or going back.
+/// Continuing or aborting an interrupted restore.
 struct Resume {
     restore: Restore,
     flag: &'static str,
@@ -236,7 +237,7 @@ impl Scene for Resume {
             aside.put_back();
             let output = piton(sandbox, &["restore", last]);
             let words = format!("{last} after {after:?}: {}", text(&output.stderr));
-            // What was killed in its very end is over. Going on with going back is going back.
+            // If it was killed at the very end, it is complete. Continuing an abort completes the abort.
             let is_over = output.status.code() == Some(4);
             let now = state_of(&sandbox.project());
             let goes_back = self.flag == "--abort" && now == *before;

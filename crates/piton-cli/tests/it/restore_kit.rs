@@ -1,4 +1,4 @@
-//! The command in a sandbox, for the tests about restoring, and what a directory holds to the last bit.
+//! The command in a sandbox, for the tests about restoring, and the exact state of a directory.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(crate) use testkit::state::{State, assert_same, difference, state_of};
 use testkit::{Sandbox, clean_command};
 
-/// Puts the environment of a sandbox around a command.
+/// Sets the environment of a sandbox on a command.
 pub(crate) fn in_sandbox<'a>(sandbox: &Sandbox, command: &'a mut Command) -> &'a mut Command {
     command.env("HOME", sandbox.home()).env("TZ", "UTC").current_dir(sandbox.project())
 }
@@ -17,7 +17,7 @@ pub(crate) fn piton(sandbox: &Sandbox, args: &[&str]) -> Output {
     in_sandbox(sandbox, &mut command).args(args).output().expect("piton runs")
 }
 
-/// Runs it, and it ends with this exit code.
+/// Runs the command and asserts this exit code.
 #[track_caller]
 pub(crate) fn exits(sandbox: &Sandbox, args: &[&str], code: i32) -> Output {
     let output = piton(sandbox, args);
@@ -26,7 +26,7 @@ pub(crate) fn exits(sandbox: &Sandbox, args: &[&str], code: i32) -> Output {
     output
 }
 
-/// Runs it with `--json`; what it prints.
+/// Runs the command with `--json` and returns its output.
 #[track_caller]
 pub(crate) fn json(sandbox: &Sandbox, args: &[&str], code: i32) -> Value {
     let args = [&["--json"], args].concat();
@@ -38,7 +38,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The names of temporary files that a restore left in the project.
+/// Returns the names of temporary files that a restore left in the project.
 pub(crate) fn leftovers(sandbox: &Sandbox) -> Vec<String> {
     let is_leftover = |path: &&Vec<u8>| text(path).rsplit('/').next().is_some_and(|name| name.starts_with(".piton"));
     state_of(&sandbox.project()).keys().filter(is_leftover).map(|path| text(path)).collect()

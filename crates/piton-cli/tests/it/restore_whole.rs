@@ -1,4 +1,5 @@
-//! What a restore leaves, moves and makes where no checkpoint looks: undo takes all of it back, and the report says all of it.
+//! Files that a restore leaves, moves or creates outside the scope of checkpoints: undo reverts all of it, and the
+//! report names all of it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +18,7 @@ fn take(sandbox: &Sandbox) -> String {
     report["id"].as_str().expect("an id").to_owned()
 }
 
-/// Undo and redo lead to these two states, twice.
+/// Asserts that undo and redo lead to these two states, twice.
 #[track_caller]
 fn assert_back_and_forth(sandbox: &Sandbox, before: &State, after: &State) {
     for _ in 0..2 {
@@ -77,7 +78,7 @@ fn a_path_that_the_checkpoint_left_out_is_left_with_the_reason_and_an_unknown_on
     for path in ["nope", "new.ig", "d/nope"] {
         assert_eq!(json(&sandbox, &["rollback", "1", path], 4)["error"]["kind"], "not_found");
     }
-    // A directory that is new, and stays for what it holds.
+    // A new directory that is kept because of the file in it.
     assert_eq!(left(&json(&sandbox, &["rollback", "1", "d"], 3)), [("d/new.ig", "ignored")]);
     assert_same(&now(&sandbox), &before, "nothing was touched");
 }
@@ -156,7 +157,7 @@ fn undo_takes_back_what_a_restore_made_out_of_scope() {
     exits(&sandbox, &["redo"], 0);
     assert_same(&now(&sandbox), &after, "after redo");
     assert_back_and_forth(&sandbox, &before, &after);
-    // What was edited since is in no checkpoint, and stays.
+    // A file edited since is in no checkpoint, and stays.
     sandbox.write("x.ig", "edited");
     assert_eq!(left(&json(&sandbox, &["undo"], 3)), [("x.ig", "changed")]);
     assert_eq!(fs::read(sandbox.path("x.ig")).expect("a file"), b"edited");
@@ -202,7 +203,7 @@ fn an_ignored_file_with_other_permissions_is_named_and_goes_aside_if_asked() {
 
 #[test]
 fn a_dry_run_foresees_what_is_in_the_way() {
-    // An ignored file where a directory was; a directory that holds an ignored file where a file was.
+    // An ignored file in place of a directory; a directory with an ignored file in place of a file.
     let sandbox = Sandbox::new();
     sandbox.tree("d.ig/x = 1\n f = 1\n a = 1\n e/x = 1");
     let id = take(&sandbox);
@@ -219,7 +220,7 @@ fn a_dry_run_foresees_what_is_in_the_way() {
     assert_eq!(left(&done), in_the_way, "{done}");
     assert_eq!((&planned["written"], &planned["removed"]), (&done["written"], &done["removed"]));
     exits(&sandbox, &["undo"], 0);
-    // A file that is not asked for, where a path that is leads through it.
+    // A file outside of the requested paths, where a requested path leads through it.
     let planned = json(&sandbox, &["restore", &id, "e/x", "--dry-run"], 0);
     assert_eq!(left(&planned), [("e", "in_the_way"), ("e/x", "in_the_way")], "{planned}");
     assert_eq!(left(&json(&sandbox, &["restore", &id, "e/x"], 3)), left(&planned));
@@ -245,7 +246,7 @@ fn abort_offers_a_way_back_that_leads_somewhere() {
     sandbox.tree("a = 2\n b = 2");
     let before = now(&sandbox);
     let safety = json(&sandbox, &["restore", "1"], 0)["safety_id"].as_str().expect("an id").to_owned();
-    // As a restore that was cut short leaves it, with something done since.
+    // As an interrupted restore leaves it, with a change since.
     sandbox.tree("c = 3");
     let between = now(&sandbox);
     let project = json(&sandbox, &["status"], 0)["projects"][0]["hash"].as_str().expect("a hash").to_owned();
@@ -288,7 +289,7 @@ fn what_goes_aside_never_takes_a_name_that_is_there() {
     sandbox.tree("x.ig = 2");
     fs::create_dir_all(sandbox.home().join(".hermes")).expect("a directory");
     fs::write(sandbox.home().join(".hermes/config.yaml"), "checkpoints:\n  exclude: ['*.ig*']\n").expect("a file");
-    // Every name that the next minute has.
+    // Every name that could be used in the next minute.
     let mut date = clean_command("date");
     let seconds = date.arg("+%s").output().expect("date runs").stdout;
     let seconds: i64 = text(&seconds).trim().parse().expect("a number");
@@ -329,7 +330,7 @@ fn a_restore_that_changes_ignore_rules_is_done_in_one_run() {
     assert_eq!(json(&sandbox, &["restore", "2"], 0)["outcome"], "nothing_to_do");
     assert_back_and_forth(&sandbox, &before, &then);
     exits(&sandbox, &["undo"], 0);
-    // One path alone brings nothing else along.
+    // Restoring one path restores nothing else.
     let id = json(&sandbox, &["rollback"], 0).as_array().and_then(|list| list.last().cloned()).expect("a list");
     let id = id["id"].as_str().expect("an id").to_owned();
     exits(&sandbox, &["restore", &id, ".gitignore"], 0);
@@ -338,7 +339,8 @@ fn a_restore_that_changes_ignore_rules_is_done_in_one_run() {
     assert_same(&now(&sandbox), &want, "after the restore of the rules alone");
 }
 
-/// A checkpoint says in few lines what it left out. Directories that stand for many at once are as safe as those that are named.
+/// A checkpoint describes in few lines what it left out. Directories covered by a summary are as safe as those that are
+/// named.
 #[test]
 fn an_empty_directory_that_was_left_out_among_many_stays_when_the_rules_change() {
     let sandbox = Sandbox::new();

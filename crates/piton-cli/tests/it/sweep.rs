@@ -1,9 +1,10 @@
-//! One engine for all faults: a command is run again and again from the same state, each time killed before one system
-//! call, or with one that fails, and what it leaves is looked at.
+//! Engine of all fault tests: a command is run repeatedly from the same state, each time killed before one system call,
+//! or with one that fails, and the result is checked.
 //!
-//! `PITON_FAULT_POINTS` sets at how many occurrences of each call each fault is tried, at most: few by default, all with
-//! `PITON_FAULT_POINTS=10000`. Which ones is the same in each run. With `PITON_FAULT_CHANGING=1` only calls that change
-//! something count, a tenth of all. `PITON_FAULT_ONLY=POINT` tries one point, by the name that a failure is reported with.
+//! `PITON_FAULT_POINTS` sets the maximum number of occurrences of each call at which each fault is tried: few by
+//! default, all with `PITON_FAULT_POINTS=10000`. The selection is the same in each run. With `PITON_FAULT_CHANGING=1`
+//! only calls that change something count, a tenth of all. `PITON_FAULT_ONLY=POINT` tries one point, by the name that a
+//! failure is reported with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,7 +19,7 @@ use testkit::{Dice, Sandbox, clean_command, has_program};
 
 use crate::kit::{PITON, Ran, replace_dir, spawn_piped};
 
-/// Every call that may fail, with what a bad or full disk, missing rights and limits make of it.
+/// Every call that may fail, with the errors of a bad or full disk, missing permissions and limits.
 const ERRORS: &[(&[&str], &[&str])] = &[
     (&["open", "openat", "openat2"], &["EACCES", "EMFILE", "EIO", "ENOSPC"]),
     (&["stat", "lstat", "statx", "newfstatat", "readlink", "readlinkat"], &["EACCES", "EIO"]),
@@ -32,7 +33,7 @@ const ERRORS: &[(&[&str], &[&str])] = &[
     (&["clone", "clone3"], &["EAGAIN"]),
 ];
 
-/// Calls that change what is on the disk, or who holds a lock. Between two of these nothing changes.
+/// Calls that change the disk or the holder of a lock. Between two of these nothing changes.
 const CHANGING: &[&str] = &[
     "chmod",
     "copy_file_range",
@@ -63,7 +64,7 @@ const CHANGING: &[&str] = &[
     "writev",
 ];
 
-/// What is not made to fail: it cannot, or the process would not be one without it.
+/// Calls that are not made to fail: they cannot fail, or the process could not run without them.
 const HARMLESS: &[&str] = &[
     "brk",
     "close",
@@ -110,17 +111,17 @@ const HARMLESS: &[&str] = &[
     "waitid",
 ];
 
-/// What happens at a point.
+/// Fault injected at a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Kill,
     /// The call fails once.
     Once(&'static str),
-    /// It fails from then on, each time.
+    /// The call fails every time from then on.
     Lasting(&'static str),
 }
 
-/// One call of a thread, and what is done to it.
+/// One call of a thread, and its fault.
 #[derive(Debug, Clone)]
 pub(crate) struct Point {
     pub(crate) call: String,
@@ -139,7 +140,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// What a command came to at a point. Printed whole where a check fails.
+/// Result of a command at a point. Printed completely if a check fails.
 #[derive(Debug)]
 pub(crate) struct After<'a> {
     pub(crate) point: &'a Point,
@@ -147,12 +148,12 @@ pub(crate) struct After<'a> {
 }
 
 impl After<'_> {
-    /// Whether the command says that it did all of what it was asked to.
+    /// Returns true if the command reports complete success.
     pub(crate) fn is_done(&self) -> bool {
         self.ran.status.success()
     }
 
-    /// Whether the answer itself is what could not be written.
+    /// Returns true if the write of the answer itself failed.
     pub(crate) fn is_mute(&self) -> bool {
         let is_unwritten = ["write", "writev"].contains(&self.point.call.as_str()) && self.ran.stdout.is_empty();
         is_unwritten && (self.ran.stderr.is_empty() || self.ran.stderr.starts_with("error: cannot "))
@@ -163,14 +164,14 @@ impl After<'_> {
     }
 }
 
-/// A command in a state that it is run from, and what must hold whatever becomes of it.
+/// A command with its initial state, and the conditions that hold after any fault.
 pub(crate) trait Scene: Sized {
     fn sandbox(&self) -> &Sandbox;
 
     /// The arguments of the command.
     fn args(&self) -> Vec<&str>;
 
-    /// What it is sent on stdin.
+    /// Bytes to send to its stdin.
     fn input(&self) -> Vec<u8> {
         Vec::new()
     }
@@ -179,29 +180,29 @@ pub(crate) trait Scene: Sized {
         Vec::new()
     }
 
-    /// What it changes, and is put back before each run.
+    /// Directories that the command changes, put back before each run.
     fn changes(&self) -> Vec<PathBuf> {
         vec![self.sandbox().home()]
     }
 
-    /// After a run without a fault: what the others are compared with.
+    /// Called after a run without a fault, with which the others are compared.
     fn undisturbed(&mut self, ran: Ran) {
         ran.done();
     }
 
-    /// After a run with one.
+    /// Called after a run with a fault.
     fn check(&self, after: &After<'_>);
 }
 
-/// What was tried, and how much of it was felt.
+/// Numbers of points tried and of faults that had an effect.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
     pub(crate) points: usize,
-    /// How many runs were killed, or did not end with success.
+    /// Number of runs that were killed or did not end with success.
     pub(crate) felt: usize,
 }
 
-/// Kills the command before calls that change something; before all calls, if all points are asked for.
+/// Kills the command before calls that change something; before all calls, if all points are requested.
 pub(crate) fn kill<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
     let is_whole = points_max().is_some() && !is_about_changes();
     sweep(make, 2, &|call| {
@@ -210,7 +211,7 @@ pub(crate) fn kill<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
     })
 }
 
-/// Makes every call fail, in every way that it can, once and for good.
+/// Makes every call fail, with every error it can return, once and permanently.
 pub(crate) fn fail<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
     sweep(make, 1, &|call| {
         if is_about_changes() && !CHANGING.contains(&call) {
@@ -225,7 +226,7 @@ pub(crate) fn fail<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
             let (once, lasting) = (Fault::Once(error), Fault::Lasting(error));
             match points_max() {
                 Some(_) => vec![once, lasting],
-                // One of the two is enough for a short run, in turn.
+                // For a short run one of the two is enough, alternately.
                 None => vec![if (at + call.len()).is_multiple_of(2) { once } else { lasting }],
             }
         };
@@ -233,7 +234,7 @@ pub(crate) fn fail<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
     })
 }
 
-/// How many points of each call and fault are asked for. One that is named is found among all there are.
+/// Returns the requested number of points per call and fault. A point requested by name is looked up among all of them.
 fn points_max() -> Option<usize> {
     if only().is_some() {
         return Some(usize::MAX);
@@ -242,24 +243,24 @@ fn points_max() -> Option<usize> {
     Some(most.parse().expect("PITON_FAULT_POINTS is a number"))
 }
 
-/// Whether only calls that change something are asked for.
+/// Returns true if only calls that change something are requested.
 fn is_about_changes() -> bool {
     std::env::var_os("PITON_FAULT_CHANGING").is_some()
 }
 
-/// The one point that is asked for.
+/// Returns the name of the only point requested.
 fn only() -> Option<String> {
     std::env::var("PITON_FAULT_ONLY").ok()
 }
 
-/// Runs from a state that is put back before each.
+/// A scene, and copies of its directories that are put back before each run.
 struct Stage<S> {
     scene: S,
     aside: Vec<(PathBuf, PathBuf)>,
 }
 
 impl<S: Scene> Stage<S> {
-    /// Sets it up, and runs the command once without a fault; what it called.
+    /// Prepares the copies and runs the command once without a fault. Also returns the calls that it made.
     fn new(mut scene: S) -> (Self, Calls) {
         let root = scene.sandbox().root();
         let aside = |(number, dir): (usize, PathBuf)| {
@@ -278,7 +279,7 @@ impl<S: Scene> Stage<S> {
         (Self { scene, aside }, calls)
     }
 
-    /// Whether the fault was felt.
+    /// Runs the command with a fault. Returns true if the fault had an effect.
     fn try_at(&self, point: &Point) -> bool {
         for (dir, aside) in &self.aside {
             replace_dir(aside, dir);
@@ -287,17 +288,17 @@ impl<S: Scene> Stage<S> {
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={}", point.call)]);
         strace.args(["-e", &format!("inject={point}")]);
         if point.fault != Fault::Kill {
-            // Only that call is stopped at then, and all others are as fast as ever. Signals get lost that way.
+            // Then only that call is intercepted, and all others are as fast as usual. This loses signals.
             strace.arg("--seccomp-bpf");
         }
         let ran = run(&self.scene, strace);
         testkit::wait_for_maintenance(&self.scene.sandbox().root());
-        // The program was not even loaded: nothing of ours ran.
+        // The program was not even loaded: no code of piton's ran.
         if ran.status.code() == Some(127) && ran.stderr.contains("error while loading shared libraries") {
             return false;
         }
         let after = After { point, ran };
-        // A thread that another run had may not come to that call, so that nobody is killed.
+        // A thread of another run may not reach that call, so that the process is not killed.
         assert!(after.ran.status.code().is_some() || after.is_kill() && after.ran.was_killed(), "{after:?}");
         assert!(!after.ran.stderr.contains("panicked"), "{after:?}");
         self.scene.check(&after);
@@ -310,12 +311,12 @@ fn run(scene: &impl Scene, mut strace: Command) -> Ran {
     strace.arg(PITON).args(scene.args()).env("HOME", sandbox.home()).env("TZ", "UTC").env("TMPDIR", sandbox.root());
     strace.envs(scene.environment()).current_dir(sandbox.project());
     let mut child = spawn_piped(&mut strace);
-    // Whoever was killed or failed reads no more.
+    // A killed or failed process reads no more.
     let _ = child.stdin.take().expect("a pipe").write_all(&scene.input());
     child.wait_with_output().expect("it ends").into()
 }
 
-/// The calls of a run after its program was loaded: which occurrences of each, in one thread or another.
+/// Calls of a run after its program was loaded: the occurrences of each, in any thread.
 struct Calls(BTreeMap<String, BTreeSet<usize>>);
 
 impl Calls {
@@ -324,7 +325,7 @@ impl Calls {
         let first_thread = log.split(' ').next().unwrap_or_default();
         let mut counts = BTreeMap::<(&str, &str), usize>::new();
         let mut calls = BTreeMap::<String, BTreeSet<usize>>::new();
-        // The first thing that a Rust program does is to look whether it has stdin, stdout and stderr.
+        // A Rust program first checks that it has stdin, stdout and stderr.
         let mut is_loaded = false;
         for line in log.lines() {
             let Some((thread, (name, arguments))) =
@@ -338,7 +339,7 @@ impl Calls {
             let count = counts.entry((name, thread)).or_default();
             *count += 1;
             is_loaded |= name == "poll" || thread != first_thread;
-            // Memory is not a file, and who has none has nothing.
+            // Anonymous memory is not a file, and a process without it cannot run.
             let is_memory = name == "mmap" && arguments.contains("MAP_ANONYMOUS");
             if is_loaded && !is_memory {
                 calls.entry(name.to_owned()).or_default().insert(*count);
@@ -347,7 +348,7 @@ impl Calls {
         Self(calls)
     }
 
-    /// The points to be tried: at most so many for each call and fault.
+    /// Returns the points to try: at most `most` for each call and fault.
     fn points(&self, most: usize, faults: &dyn Fn(&str) -> Vec<Fault>) -> Vec<Point> {
         let mut points = Vec::new();
         for (call, occurrences) in &self.0 {
@@ -366,7 +367,7 @@ impl Calls {
     }
 }
 
-/// Two at a time, each in a sandbox of its own. What went wrong is told when all points were tried.
+/// Tries all points, two at a time, each in its own sandbox. Reports failures after all points were tried.
 fn sweep<S: Scene>(make: impl Fn() -> S + Sync, most: usize, faults: &(dyn Fn(&str) -> Vec<Fault> + Sync)) -> Swept {
     if !has_program("strace") {
         return Swept { points: usize::MAX, felt: usize::MAX };
@@ -377,13 +378,13 @@ fn sweep<S: Scene>(make: impl Fn() -> S + Sync, most: usize, faults: &(dyn Fn(&s
     let (swept, failed) = (Mutex::new(Swept::default()), Mutex::new(Vec::new()));
     let work = || {
         let (stage, calls) = Stage::new(make());
-        // The threads of two runs differ a little: each worker has its share of what it saw itself.
+        // The threads of two runs differ a little: each worker takes its share of the points that it saw itself.
         let mut points = calls.points(most, faults);
         if let Some(only) = &only {
             points.retain(|point| point.to_string() == *only);
         }
         let mut own = 0..points.len();
-        // One that is named is tried by whoever has it.
+        // A point requested by name is tried by each worker that has it.
         let mut next = || if only.is_some() { own.next() } else { Some(next.fetch_add(1, Ordering::Relaxed)) };
         while let Some(point) = next().and_then(|at| points.get(at)) {
             let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.try_at(point)));

@@ -1,5 +1,5 @@
-//! Maintenance, purges and repairs killed before any system call, or told no by any of them: the store is whole, no
-//! checkpoint is lost that must be there, and the next run ends where an undisturbed one ends.
+//! Maintenance, purges and repairs killed before any system call, or with any call failing: the store is intact, no
+//! checkpoint that must exist is lost, and the next run gives the result of an undisturbed one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,17 +20,18 @@ struct Upkeep {
     sandbox: Sandbox,
     args: &'static [&'static str],
     environment: Vec<(&'static str, &'static str)>,
-    /// What must be there, whatever happens.
+    /// Checkpoints that must exist after any fault.
     must_stay: BTreeMap<String, Files>,
-    /// Where a run without a fault ends.
+    /// Result of a run without a fault.
     wanted: EndState,
 }
 
-/// What a store comes to: packs, loose objects, bytes, temporary files.
+/// State of a store: packs, loose objects, bytes, temporary files.
 type EndState = (usize, usize, u64, Vec<PathBuf>);
 
 impl Upkeep {
-    /// Dead packs, packs of which some is dead, loose objects of stock git, packed refs, an orphan, a left-over.
+    /// Creates a store with dead packs, partly dead packs, loose objects of stock git, packed refs, an orphan and a
+    /// leftover file.
     fn new(args: &'static [&'static str], environment: Vec<(&'static str, &'static str)>, noise_bytes: usize) -> Self {
         let sandbox = Sandbox::new();
         let mut dice = Dice::new(3);
@@ -70,7 +71,7 @@ impl Upkeep {
         Self { sandbox, args, environment, must_stay, wanted: EndState::default() }
     }
 
-    /// What must be there is there, as it was.
+    /// Asserts that the checkpoints that must exist do, unchanged.
     fn check_store(&self, point: &str) {
         assert_no_half_pack(&self.sandbox);
         self.sandbox.assert_store_is_whole();
@@ -84,7 +85,8 @@ impl Upkeep {
         assert_eq!(verified.code(), 0, "{point}: {verified:?}");
     }
 
-    /// Prunes, and says what that came to. Twice: loose objects become a pack, which the next one merges with others.
+    /// Prunes and returns the resulting state. Twice: loose objects become a pack, which the next prune merges with
+    /// others.
     fn prune(&self, point: &str) -> EndState {
         for _ in 0..2 {
             let ran = piton(&self.sandbox, ["prune", "--json"]);
@@ -124,10 +126,10 @@ impl Scene for Upkeep {
         let (point, wanted) = (format!("{after:?}"), &self.wanted);
         self.check_store(&point);
         let end = self.prune(&point);
-        // A take that is killed may have made its checkpoint or not.
+        // A killed take may or may not have stored its checkpoint.
         if self.args[0] != "take" {
             assert_eq!((end.0, end.1, &end.3), (wanted.0, wanted.1, &wanted.3), "{point}");
-            // What is a delta of what depends on which packs were merged first.
+            // The choice of delta bases depends on the order in which packs are merged.
             assert!(end.2.abs_diff(wanted.2) * 20 <= wanted.2, "{point}: {} bytes, and {} otherwise", end.2, wanted.2);
         }
     }
@@ -147,17 +149,17 @@ fn automatic_maintenance_may_be_killed_anywhere() {
     assert!(kill(|| Upkeep::new(MAINTAIN, Vec::new(), 3_000)).felt >= 10);
 }
 
-/// A take that has no room, and makes some.
+/// Creates a store in which a take has no room and must free some.
 fn at_the_limit() -> Upkeep {
     let mut upkeep = Upkeep::new(&["take", "--json"], vec![("PITON_MAX_TOTAL_SIZE_MB", "1")], 40_000);
     let newest = ids(&upkeep.sandbox)[0].clone();
     upkeep.must_stay.retain(|id, _| *id == newest);
-    // More than what is dead, and less than what all but the newest hold besides.
+    // More than the size of the dead objects, and less than that of all checkpoints but the newest.
     let room = (1 << 20) - testkit::space::bytes_below(&upkeep.sandbox.store());
     let length = usize::try_from(room + 260_000).expect("not that much");
     upkeep.sandbox.write("large", Dice::new(9).noise(length));
     fs::remove_file(upkeep.sandbox.store().join("size")).expect("a note");
-    // Maintenance beside it would be killed instead.
+    // Background maintenance would be killed instead.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs();
     fs::write(upkeep.sandbox.base().join(".last_prune"), now.to_string()).expect("a mark");
     upkeep
@@ -214,10 +216,10 @@ fn a_prune_on_a_disk_that_is_full_to_the_last_byte_gives_space_back() {
     take_works(&sandbox);
 }
 
-/// Taking a secret out of every checkpoint.
+/// Purging a secret from every checkpoint.
 struct Purge {
     sandbox: Sandbox,
-    /// What each checkpoint holds, oldest first, and what it holds afterwards.
+    /// Content of each checkpoint, oldest first, before and after the purge.
     before: Vec<Files>,
     purged: Vec<Files>,
 }
@@ -254,7 +256,7 @@ impl Scene for Purge {
         let is_gone = || found(sandbox, SECRET.as_bytes()).is_empty();
         assert!(!(after.is_done() && report.is_some()) || is_gone(), "it is still there: {after:?}");
         let next = piton(sandbox, ["purge", "--json", "-y", "dir/keys"]);
-        // Where the names were changed before, there is nothing more to be found by the path: a prune does the rest.
+        // If the refs were already changed, the path finds nothing more: a prune does the rest.
         assert!([0, 4].contains(&next.code()), "{next:?} after {after:?}");
         piton(sandbox, ["prune", "--json"]).done();
         assert!(self.held() == self.purged, "{after:?}");
@@ -274,7 +276,7 @@ fn a_purge_survives_the_failure_of_any_call() {
     assert!(fail(Purge::new).felt >= 10);
 }
 
-/// Mending a store of two projects with damage of several kinds.
+/// Repair of a store of two projects with several kinds of damage.
 struct Repair {
     sandbox: Sandbox,
     wanted: String,
@@ -299,7 +301,7 @@ impl Repair {
         Self { sandbox, wanted: String::new() }
     }
 
-    /// Which checkpoints there are, and where histories end.
+    /// Returns the refs, and the ends of histories.
     fn end(&self) -> String {
         let refs = String::from_utf8(self.sandbox.store_git(&["for-each-ref"])).expect("text");
         refs + &fs::read_to_string(self.sandbox.store().join("shallow")).expect("a file")
@@ -324,7 +326,7 @@ impl Scene for Repair {
         let report = answer(after).unwrap_or_default();
         let again = piton(&self.sandbox, ["repair", "--json"]);
         assert!([0, 3].contains(&again.code()), "{again:?} after {after:?}");
-        // What cannot be read in the project cannot bring anything back, and is named.
+        // Files of the project that cannot be read cannot restore any contents, and are named.
         let is_blind = |step: &serde_json::Value| step["step"] == "not_readable";
         let is_blind = report["steps"].as_array().is_some_and(|steps| steps.iter().any(is_blind));
         assert!(self.end() == self.wanted || is_blind && !after.is_kill(), "{again:?} after {after:?}");

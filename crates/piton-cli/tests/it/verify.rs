@@ -1,4 +1,4 @@
-//! `verify` and `repair`: what they print to people and to programs, and their exit codes.
+//! `verify` and `repair`: their output for people and for programs, and their exit codes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(crate) fn packs(sandbox: &Sandbox) -> Vec<PathBuf> {
     packs
 }
 
-/// Damages an object in the pack that holds it: the last bytes of an entry are its checksum.
+/// Damages an object in the pack that contains it: the last bytes of an entry are its checksum.
 pub(crate) fn damage(sandbox: &Sandbox, name: &str) {
     let id = String::from_utf8(sandbox.store_git(&["rev-parse", name])).expect("an id");
     for pack in packs(sandbox) {
@@ -141,7 +141,7 @@ fn a_take_that_meets_damage_says_what_to_do() {
     take_works(&sandbox);
 }
 
-/// A store that has lost even what makes it a repository.
+/// A store that has lost even the files that make it a repository.
 #[test]
 fn a_store_without_its_pieces_is_put_together_again() {
     let sandbox = Sandbox::new();
@@ -164,7 +164,7 @@ fn one_object_that_is_missing_is_told_of_as_one() {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text").trim().to_owned();
     let name = text(sandbox.store_git(&["for-each-ref", "--format=%(refname)"]));
     let project = name.rsplit('/').next().expect("a name").to_owned();
-    // Stock git puts each object into a file of its own.
+    // Stock git writes loose objects.
     sandbox.tree("a.txt = two");
     sandbox.seed_git(&project, &["add", "-A"]);
     let tree = text(sandbox.seed_git(&project, &["write-tree"]).stdout);
