@@ -1,4 +1,4 @@
-//! Running the command in a sandbox, by itself or under `strace`.
+//! Running the command in a sandbox, directly or under `strace`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use testkit::{Sandbox, clean_command, files_in, walk};
 /// The program under test.
 pub(crate) const PITON: &str = env!("CARGO_BIN_EXE_piton");
 
-/// What a process came to.
+/// Result of a process.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
@@ -21,7 +21,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// Starts it, with pipes for all that it reads and writes.
+/// Starts a command with pipes for stdin, stdout and stderr.
 pub(crate) fn spawn_piped(command: &mut Command) -> Child {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("the program starts")
@@ -35,7 +35,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// The exit code. A process that was killed has none.
+    /// Returns the exit code. Panics if the process was killed.
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| panic!("killed: {self:?}"))
     }
@@ -44,20 +44,20 @@ impl Ran {
         self.status.signal() == Some(9)
     }
 
-    /// The one line of JSON on stdout.
+    /// Returns the one line of JSON on stdout.
     pub(crate) fn json(&self) -> Value {
         assert_eq!(self.stdout.lines().count(), 1, "{self:?}");
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// It did what it was asked to.
+    /// Asserts that the command succeeded.
     #[track_caller]
     pub(crate) fn done(self) -> Self {
         assert_eq!(self.code(), 0, "{self:?}");
         self
     }
 
-    /// It failed with this code, and said why in the usual form.
+    /// Asserts that the command failed with this code, and printed an error in the usual form.
     #[track_caller]
     pub(crate) fn failed(self, code: i32) -> Self {
         assert_eq!(self.code(), code, "{self:?}");
@@ -67,43 +67,43 @@ impl Ran {
     }
 }
 
-/// The command in the sandbox's project, with the sandbox's home and nothing else in its environment.
+/// Returns the command in the sandbox's project, with the sandbox's home and nothing else in its environment.
 pub(crate) fn command(sandbox: &Sandbox) -> Command {
     in_dir(sandbox, &sandbox.project())
 }
 
-/// The same in any directory.
+/// Like [`command`], in any directory.
 pub(crate) fn in_dir(sandbox: &Sandbox, dir: &Path) -> Command {
     let mut command = clean_command(PITON);
     command.env("HOME", sandbox.home()).env("TZ", "UTC").current_dir(dir);
     command
 }
 
-/// Runs it.
+/// Runs piton in the sandbox's project.
 pub(crate) fn piton<S: AsRef<OsStr>>(sandbox: &Sandbox, args: impl IntoIterator<Item = S>) -> Ran {
     run(command(sandbox).args(args))
 }
 
-/// Runs any command to its end.
+/// Runs any command until it exits.
 pub(crate) fn run(command: &mut Command) -> Ran {
     command.output().expect("the program starts").into()
 }
 
-/// `piton take --json` of the project, under `strace` with these arguments.
+/// Runs `piton take --json` in the project, under `strace` with these arguments.
 pub(crate) fn take_under_strace<S: AsRef<OsStr>>(sandbox: &Sandbox, strace_args: impl IntoIterator<Item = S>) -> Ran {
     let mut command = clean_command("strace");
     command.env("HOME", sandbox.home()).env("TZ", "UTC").current_dir(sandbox.project());
     run(command.args(["-f", "-qq"]).args(strace_args).args([PITON, "take", "--json"]))
 }
 
-/// Any command in the directory around the project, under `strace` with these arguments.
+/// Runs any piton command in the parent directory of the project, under `strace` with these arguments.
 pub(crate) fn run_under_strace(sandbox: &Sandbox, strace_args: &[&str], args: &[String]) -> Ran {
     let mut command = clean_command("strace");
     command.env("HOME", sandbox.home()).env("TZ", "UTC").current_dir(sandbox.root());
     run(command.args(["-f", "-qq"]).args(strace_args).arg(PITON).args(args))
 }
 
-/// Takes a checkpoint, which must work, and be of exactly the files in the project. Its id.
+/// Takes a checkpoint and asserts that it holds exactly the files in the project. Returns its id.
 #[track_caller]
 pub(crate) fn take_works(sandbox: &Sandbox) -> String {
     let report = piton(sandbox, ["take", "--json"]).done().json();
@@ -113,7 +113,7 @@ pub(crate) fn take_works(sandbox: &Sandbox) -> String {
     id
 }
 
-/// The ids of the project's checkpoints, newest first, as the command lists them.
+/// Returns the ids of the project's checkpoints, newest first, as the command lists them.
 #[track_caller]
 pub(crate) fn ids(sandbox: &Sandbox) -> Vec<String> {
     let list = piton(sandbox, ["rollback", "--json"]).done().json();
@@ -121,7 +121,7 @@ pub(crate) fn ids(sandbox: &Sandbox) -> Vec<String> {
     list.as_array().expect("a list").iter().map(id).collect()
 }
 
-/// A visible idx has its pack: git would look for the pack's objects in vain.
+/// Asserts that every idx has its pack: otherwise git would look for the pack's objects in vain.
 #[track_caller]
 pub(crate) fn assert_no_half_pack(sandbox: &Sandbox) {
     for entry in fs::read_dir(sandbox.store().join("objects/pack")).into_iter().flatten().flatten() {
@@ -131,7 +131,8 @@ pub(crate) fn assert_no_half_pack(sandbox: &Sandbox) {
     }
 }
 
-/// Every piece of the store is there, whoever was killed while it was made, and is its owner's alone.
+/// Asserts that every part of the store exists, even if a process was killed while creating it, and is accessible only
+/// to its owner.
 #[track_caller]
 pub(crate) fn assert_store_is_complete(sandbox: &Sandbox) {
     for (piece, words) in
@@ -145,13 +146,13 @@ pub(crate) fn assert_store_is_complete(sandbox: &Sandbox) {
     }
     walk(&sandbox.base(), &mut |path| {
         let found = fs::symlink_metadata(path).expect("what was just listed");
-        // The bits of a link mean nothing.
+        // The permission bits of a symlink have no meaning.
         let is_open = !found.is_symlink() && found.permissions().mode() & 0o077 != 0;
         assert!(!is_open, "{} is open to others", path.display());
     });
 }
 
-/// A copy of a directory, where there was one or none.
+/// Replaces `to`, which may not exist, by a copy of a directory.
 pub(crate) fn replace_dir(from: &Path, to: &Path) {
     testkit::wait_for_maintenance(to.parent().expect("a directory in another"));
     if to.exists() {

@@ -1,5 +1,5 @@
-//! First checkpoints that are too slow for the deadline: a process of its own completes them as of the prompt, and whatever
-//! happens to it, the next one goes on.
+//! First checkpoints that exceed the deadline: a background process completes them as of the prompt, and if it fails at
+//! any point, the next one continues.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ use crate::hook_kit::{bash, checkpoints, hook_command, journal, prompt, send};
 use crate::kit::{PITON, Ran, assert_no_half_pack, ids, in_dir, piton, run, spawn_piped, take_works};
 use crate::sweep::{After, Scene, fail, kill};
 
-/// Waits until the clock that stamps files is far beyond the stamps of all that was written.
+/// Blocks until the clock that stamps files is well past the timestamps of all written files.
 fn settle(sandbox: &Sandbox) {
     let path = sandbox.root().join("clock");
     let stamp = || {
@@ -31,7 +31,7 @@ fn project(sandbox: &Sandbox) -> Project {
     Project::at(&sandbox.project(), None).expect("a project")
 }
 
-/// A store, and a project with these files whose first checkpoint ran out of time just now.
+/// Creates a store, and a project with these files whose first checkpoint just timed out.
 fn unfinished(tree: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     let other = sandbox.other_project("other");
@@ -43,7 +43,7 @@ fn unfinished(tree: &str) -> Sandbox {
     sandbox
 }
 
-/// Leaves the request for a checkpoint as of now.
+/// Writes the request for a checkpoint as of this moment.
 fn ask(sandbox: &Sandbox) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let request = json!({
@@ -59,7 +59,7 @@ fn finish(sandbox: &Sandbox) -> Value {
     piton(sandbox, ["finish", "--checkpoints", "--json"]).done().json()
 }
 
-/// What is left of an unfinished checkpoint: none of it once there is one.
+/// Returns the files of unfinished checkpoints; none are left once there is a checkpoint.
 fn remains(sandbox: &Sandbox) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for dir in ["local/unfinished", "store/refs/unfinished"] {
@@ -73,7 +73,7 @@ fn status(sandbox: &Sandbox) -> Value {
     piton(sandbox, ["status", "--json"]).done().json()
 }
 
-/// A project that no machine takes in a millisecond.
+/// Creates a project that no machine takes in a millisecond.
 fn many_files(sandbox: &Sandbox) {
     for number in 0..3_000 {
         sandbox.write(format!("dir-{}/file-{number}", number % 60), format!("{number}\n").repeat(20));
@@ -101,7 +101,7 @@ fn a_first_checkpoint_that_is_too_slow_is_completed_and_the_next_turn_does_not_p
     assert_eq!(status(&sandbox)["unprotected"], json!([]), "the turn has its checkpoint");
     assert_eq!(remains(&sandbox), Vec::<PathBuf>::new());
     sandbox.assert_store_is_whole();
-    // What the next turn costs is a scan, which reads nothing: with all the time there is, the files are known.
+    // The next turn costs one scan that reads nothing: given enough time, the files are known.
     let next = send(&mut hook_command(&sandbox, &["claude"]), prompt(&sandbox, "s", "t2", "second")).done();
     assert_eq!((next.stdout.as_str(), ids(&sandbox)), ("", vec![newest]));
     assert_eq!(status(&sandbox)["unprotected"], json!([]));
@@ -118,7 +118,7 @@ fn while_a_checkpoint_is_being_completed_a_hook_does_not_compete_with_it() {
     let why = status(&sandbox)["unprotected"][0]["why"].clone();
     assert!(why.as_str().is_some_and(|why| why.contains("still being completed")), "{why}");
     drop(held);
-    // The process is gone: the hook does it, and nothing is left to be completed.
+    // The background process is gone: the hook takes the checkpoint, and nothing is left to be completed.
     send(&mut hook_command(&sandbox, &["claude"]), bash(&sandbox, "s", "t", "rm a.txt")).done();
     assert_eq!((ids(&sandbox).len(), remains(&sandbox)), (1, Vec::new()));
     assert_eq!(status(&sandbox)["unprotected"], json!([]), "the same turn has its checkpoint");
@@ -151,7 +151,7 @@ fn what_changed_after_the_prompt_is_left_out_named_and_left_alone_by_a_restore()
     assert_eq!(held.len(), 3, "{held:?}");
     let list = piton(&sandbox, ["rollback"]).done().stdout;
     assert!(list.contains("prompt: x") && list.contains("incomplete"), "{list}");
-    // The agent goes on.
+    // The agent continues.
     sandbox.tree("stays.txt = broken\n edited.txt = once more\n later.txt = later\n dir/later = later");
     fs::remove_file(sandbox.path("run")).expect("a file");
     let restored = piton(&sandbox, ["restore", "1", "-y", "--json"]);
@@ -186,7 +186,7 @@ fn a_take_and_a_clear_need_not_wait_for_the_completion() {
         }
         settle(&sandbox);
         ask(&sandbox);
-        // So slow that a process that waits for its end is told that the store is busy.
+        // So slow that a process that waits for its end gives up because the store is busy.
         let mut strace = clean_command("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=openat2", "-e", "inject=openat2:delay_enter=200000"]);
         strace.args([PITON, "finish", "--checkpoints", "--json"]).env("HOME", sandbox.home());

@@ -1,4 +1,4 @@
-//! The command's tests: the real program in real processes, each in a place of its own, with stock git as the oracle.
+//! The command's tests: the real program in real processes, each in its own sandbox, with stock git as the oracle.
 
 mod away;
 mod beside_git;

@@ -1,4 +1,4 @@
-//! What a command needs of memory does not depend on how large the files are.
+//! The memory that a command needs does not depend on the size of the files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -11,17 +11,17 @@ use crate::kit::{PITON, Ran, command, piton};
 
 const PEAK_KIB_MAX: u64 = 300 * 1024;
 
-/// What a command may need for one file that is much larger.
+/// Memory limit of a command for one file that is much larger.
 const PEAK_OF_LARGE_FILE_KIB_MAX: u64 = 96 * 1024;
 
-/// Takes a checkpoint without limits. The largest amount of memory that was in use, as the kernel remembers it.
+/// Takes a checkpoint without limits. Returns its peak memory, as reported by the kernel.
 fn peak_kib(sandbox: &Sandbox) -> u64 {
     let (peak, ran) = peak_of(sandbox, &["take", "--json"]);
     assert_eq!(ran.json()["outcome"], "taken");
     peak
 }
 
-/// Runs any command without limits.
+/// Runs any command without limits. Returns its peak memory and its result.
 fn peak_of(sandbox: &Sandbox, args: &[&str]) -> (u64, Ran) {
     let mut command = command(sandbox);
     command.args(args).env("PITON_MAX_FILE_SIZE_MB", "0").env("PITON_MAX_FILES", "0");
@@ -41,7 +41,7 @@ fn peak_of(sandbox: &Sandbox, args: &[&str]) -> (u64, Ran) {
     (peak, ran)
 }
 
-/// Every command that meets the contents of files, with one that is larger than all of them may need.
+/// Every command that reads file contents, with a file larger than the memory limit of any of them.
 #[test]
 fn a_large_file_is_taken_compared_checked_restored_and_kept_in_bounded_memory() {
     const BYTES: u64 = 384 << 20;
@@ -80,7 +80,7 @@ fn a_large_file_is_taken_compared_checked_restored_and_kept_in_bounded_memory() 
     assert_eq!(&mark(), b"first");
 }
 
-/// An object in a file of its own, as stock git writes it, is read and packed piece by piece, too.
+/// A loose object, as stock git writes it, is read and packed in chunks, too.
 #[test]
 fn a_large_file_that_stock_git_wrote_is_restored_and_packed_in_bounded_memory() {
     const BYTES: u64 = 256 << 20;
@@ -132,7 +132,7 @@ fn a_large_file_that_is_new_is_read_once() {
         of_file.filter_map(|line| line.rsplit("= ").next()?.trim().parse::<usize>().ok()).sum::<usize>()
     };
     assert_eq!(read_bytes(), noise.len());
-    // Touched, and the same: it is read for its id, and nothing is written.
+    // Touched but unchanged: it is read for its id, and nothing is written.
     let file = File::options().write(true).open(sandbox.path("large")).expect("a file");
     file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
     assert_eq!(read_bytes(), noise.len());

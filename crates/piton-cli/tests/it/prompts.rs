@@ -1,4 +1,5 @@
-//! Every prompt is in the list under its own words, and in the ledger with what a rewind of the conversation needs.
+//! Every prompt is in the list under its own words, and in the ledger with the data that a rewind of the conversation
+//! needs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,18 +10,18 @@ use testkit::Sandbox;
 use crate::hook_kit::{CAPTURED, bash, captured, event, hook, hook_command, prompt, send};
 use crate::kit::{piton, run};
 
-/// The rows of the list, newest first.
+/// Returns the rows of the list, newest first.
 fn rows(sandbox: &Sandbox) -> Vec<Value> {
     piton(sandbox, ["rollback", "--json"]).done().json().as_array().expect("a list").clone()
 }
 
-/// A key of each prompt of a row.
+/// Returns a key of each prompt of a row.
 fn of_prompts(row: &Value, key: &str) -> Vec<String> {
     let prompts = row["prompts"].as_array().expect("prompts");
     prompts.iter().map(|prompt| prompt[key].as_str().unwrap_or("-").to_owned()).collect()
 }
 
-/// The ledger's lines about the project, oldest first.
+/// Returns the ledger's lines about the project, oldest first.
 fn ledger(sandbox: &Sandbox) -> Vec<Value> {
     let dir = sandbox.base().join("local/ledger");
     let mut files: Vec<PathBuf> =
@@ -30,7 +31,7 @@ fn ledger(sandbox: &Sandbox) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
-/// Three questions, then an order, and the agent deletes a file.
+/// Submits three questions, then an order after which the agent deletes a file.
 fn four_prompts(sandbox: &Sandbox) {
     sandbox.tree("x.txt = 1\n y.txt = 2");
     let prompts = [("p1", "what is this?"), ("p2", "and that?"), ("p3", "why is\nthat so?"), ("p4", "delete it all")];
@@ -95,7 +96,7 @@ fn prompts_after_a_take_by_hand_and_of_two_agents_are_at_its_row() {
     assert_eq!(of_prompts(&rows[0], "prompt"), ["second", "first"]);
     let list = piton(&sandbox, ["rollback"]).done().stdout;
     assert!(list.contains("my own words; prompt: second  (+1 earlier prompt)"), "{list}");
-    // The hint is for the session that asks.
+    // The hint is for the session that runs the restore.
     sandbox.write("x.txt", "2");
     let asked = piton(&sandbox, ["restore", "1", "--json", "--dry-run", "--session=s"]).done().json();
     assert_eq!(asked["rewind"], json!({"session": "s", "turn": "p1"}));

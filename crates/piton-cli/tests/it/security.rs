@@ -1,5 +1,5 @@
-//! What an attacker may try with the command, as far as no other suite has it. docs/SECURITY.md has the whole list, with the
-//! test that shows each point.
+//! Attacks on the command that no other suite covers. docs/SECURITY.md has the whole list, with the test for each
+//! point.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use crate::hook_kit::{bash, event, hook, hook_command, journal, prompt, send};
 use crate::kit::{PITON, Ran, command, piton, replace_dir, run, take_works};
 use crate::surroundings::on_a_terminal;
 
-/// One call of everything that changes or reads something, in an order that works.
+/// One call of every command that changes or reads something, in an order that works.
 const ALL: &[&[&str]] = &[
     &["take", "-m", "first"],
     &["rollback"],
@@ -35,19 +35,19 @@ const ALL: &[&[&str]] = &[
     &["config"],
 ];
 
-/// The exit code of one of these where nothing is in its way. An agent that is not hooked up is a problem to doctor.
+/// Returns the exit code of one of these if nothing prevents it. An agent that is not hooked up is a problem to doctor.
 fn usual_code(args: &[&str]) -> i32 {
     i32::from(args[0] == "doctor")
 }
 
-/// With a record on stdin, for whoever reads it.
+/// Runs a command with a record on stdin, for those that read it.
 fn send_to(sandbox: &Sandbox, command: &mut std::process::Command) -> Ran {
     let path = sandbox.root().join("record.yaml");
     fs::write(&path, "task: x\n").expect("a file");
     run(command.stdin(fs::File::open(path).expect("a file")))
 }
 
-/// Everything that commands, hooks and maintenance make in the base, with the widest umask there is.
+/// Everything that commands, hooks and maintenance create in the base, with the widest umask.
 #[test]
 fn everything_in_the_base_is_the_owners_alone_whatever_the_umask_and_whoever_made_it() {
     let sandbox = Sandbox::new();
@@ -80,7 +80,8 @@ fn everything_in_the_base_is_the_owners_alone_whatever_the_umask_and_whoever_mad
     assert_eq!(sandbox.base().metadata().expect("a base").mode() & 0o7777, 0o700);
 }
 
-/// What stock git would run: from the store's own configuration, from the project's, from hooks and attributes.
+/// Plants programs that stock git would run: from the store's own configuration, from the project's, from hooks and
+/// attributes.
 fn plant_what_git_would_run(sandbox: &Sandbox, marker: &Path) {
     let evil = sandbox.root().join("evil.sh");
     fs::write(&evil, format!("#!/bin/sh\ntouch {}\n", marker.display())).expect("a file");
@@ -143,7 +144,7 @@ fn nothing_that_a_repository_names_is_run_and_nothing_is_asked_of_a_network() {
     assert!(!marker.exists());
 }
 
-/// A repository may come with hooks for agents. Looking at them must not run what they name.
+/// A repository may contain hooks for agents. Inspecting them must not run the programs that they name.
 #[test]
 fn doctor_runs_nothing_that_a_project_names() {
     let sandbox = Sandbox::new();
@@ -167,7 +168,7 @@ fn doctor_runs_nothing_that_a_project_names() {
         let ran = run(command(&sandbox).args(["doctor", "--json"]));
         let answer = ran.json();
         let claude = answer["agents"].as_array().and_then(|all| all.iter().find(|one| one["agent"] == "claude"));
-        // Only the first is a plain call of something named piton, which is looked at further.
+        // Only the first is a plain call of a program named piton, which is inspected further.
         assert!(claude.is_some_and(|claude| claude["installed"] == (number == 0)), "{line}: {ran:?}");
         assert!(!marker.exists(), "{line} was run");
     }
@@ -208,17 +209,17 @@ fn the_environment_of_git_changes_no_command() {
     assert_eq!(told(true), undisturbed);
 }
 
-/// Sequences that set a title, clear the screen, go back, answer for the user, in 7 and 8 bits.
+/// Sequences that set a title, clear the screen, move the cursor back, answer for the user, in 7 and 8 bits.
 const EVIL: &str = "x\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}[6n\u{9b}31m\u{8}\u{90}q";
 
 fn is_clean(shown: &str) -> bool {
-    // Colours and styles end in `m` and are piton's own; nothing else may begin with an escape.
+    // Colours and styles end in `m` and are piton's own; no other sequence may begin with an escape.
     let mut rest = shown;
     while let Some(at) = rest.find('\u{1b}') {
         let sequence: String = rest[at + 1..].chars().take_while(|c| !c.is_ascii_alphabetic()).collect();
         let end = rest[at + 1 + sequence.len()..].chars().next();
         let is_style = sequence.starts_with('[') && end == Some('m');
-        // A line that says how far a slow machine has come is cleared.
+        // The progress line that appears on a slow machine is cleared.
         let is_quiet = ["[?25", "[", "[0", "[2"].contains(&sequence.as_str()) && matches!(end, Some('h' | 'l' | 'K'));
         if !is_style && !is_quiet {
             return false;
@@ -268,7 +269,7 @@ fn control_characters_from_names_contents_reasons_and_records_reach_no_terminal(
         "doctor",
     ] {
         sandbox.write("plain.txt", format!("{args} {EVIL}\n"));
-        // `cat` shows what a pager is sent.
+        // `cat` shows the input of a pager.
         let shown = on_a_terminal(&sandbox, args, &[("EVIL", EVIL), ("PAGER", "cat")]);
         assert!(!shown.is_empty() && is_clean(&shown), "{args}: {shown:?}");
     }
@@ -306,7 +307,7 @@ fn payloads_that_nest_or_grow_without_end_stop_nobody() {
     take_works(&sandbox);
 }
 
-/// J3. Whatever goes wrong, the log says what, and not what the agent was told.
+/// J3. On any failure the log says what failed, but not what the agent was told.
 #[test]
 fn the_journal_and_the_reasons_hold_no_secrets() {
     const SECRET: &str = "hunter2-hunter2-hunter2";
@@ -322,7 +323,7 @@ fn the_journal_and_the_reasons_hold_no_secrets() {
     ];
     for is_broken in [false, true] {
         if is_broken {
-            // Nothing can be taken any more, and each is on record.
+            // From here on no checkpoint can be taken, and each failure is recorded.
             replace_dir(&sandbox.store(), &sandbox.root().join("aside"));
             fs::remove_dir_all(sandbox.store()).expect("a store");
             fs::write(sandbox.store(), "in the way").expect("a file");

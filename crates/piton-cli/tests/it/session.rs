@@ -1,4 +1,4 @@
-//! `piton session`: what agents and people type, many of them at once.
+//! `piton session`: commands of agents and people, many of them at once.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,12 +12,12 @@ use testkit::Sandbox;
 
 use crate::kit::{Ran, command, piton, spawn_piped};
 
-/// `piton session` with these arguments, and with that on stdin.
+/// Starts `piton session` with these arguments and this stdin.
 fn start(sandbox: &Sandbox, args: &[&str], given: &[u8]) -> Child {
     let mut command = command(sandbox);
     command.arg("session").args(args);
     let mut child = spawn_piped(&mut command);
-    // One that has seen enough reads no further.
+    // A command may exit without reading all of its stdin.
     let _ = child.stdin.take().expect("a pipe").write_all(given);
     child
 }
@@ -136,7 +136,7 @@ fn every_help_text_has_an_example_and_the_exit_codes() {
     }
 }
 
-/// Takes a checkpoint as a hook does, for a session.
+/// Takes a checkpoint for a session, as a hook does.
 fn take_for_session(sandbox: &Sandbox, session: &str) {
     use ::piton::{CheckpointKind, Moment, Origin, Progress, Project, Request, Settings, Store, take};
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
@@ -171,8 +171,8 @@ fn a_restore_says_what_became_of_the_record() {
 const PROCESSES: usize = 12;
 const ROUNDS: usize = 8;
 
-/// N2. Whether a store is there or not, and is made meanwhile: no update is lost, and a reader never sees
-/// half of a record.
+/// N2. With and without a store, and while it is being created: no update is lost, and a reader never sees a partial
+/// record.
 #[test]
 fn no_update_of_many_processes_is_lost() {
     let sandbox = Sandbox::new();
@@ -205,7 +205,7 @@ fn no_update_of_many_processes_is_lost() {
     assert!((0..PROCESSES).all(|worker| record["state"][format!("w{worker}")] == ROUNDS - 1), "{record}");
 }
 
-/// Processes that are killed while they write leave the old record or the new one.
+/// Processes killed while they write leave the old record or the new one.
 #[test]
 fn a_killed_process_leaves_a_whole_record() {
     let sandbox = Sandbox::new();
@@ -220,7 +220,7 @@ fn a_killed_process_leaves_a_whole_record() {
     let mut killed = 0;
     for round in 0..60 {
         let mut child = start(&sandbox, &["update", "s"], given.as_bytes());
-        // From its start to after its end, by what one takes on this machine.
+        // From its start to after its end, based on the time of an undisturbed run on this machine.
         std::thread::sleep(times[2] * round / 40);
         child.kill().expect("a process of ours");
         let ended = child.wait().expect("a process of ours");

@@ -1,4 +1,4 @@
-//! A restore asks before it takes back the work of agents that are at work now, and of no others.
+//! A restore asks before it undoes the work of sessions that are active, and of no others.
 
 use serde_json::{Value, json};
 use testkit::Sandbox;
@@ -6,7 +6,7 @@ use testkit::Sandbox;
 use crate::hook_kit::{event, hook, hook_command, prompt, send};
 use crate::kit::{Ran, command, piton, run};
 
-/// One turn of a session: a prompt, and then a file.
+/// Plays one turn of a session: a prompt, and then a file.
 fn turn(sandbox: &Sandbox, agent: &str, session: &str, turn: &str, file: &str) {
     let ids = if agent == "codex" { json!({"turn_id": turn}) } else { json!({"prompt_id": turn}) };
     let mut more = json!({"prompt": format!("write {file}"), "prompt_id": null});
@@ -19,7 +19,7 @@ fn tell(sandbox: &Sandbox, agent: &str, session: &str, name: &str) {
     hook(sandbox, &[agent], event(sandbox, session, "", name, &json!({"prompt_id": null})));
 }
 
-/// Sets the beginning of the sessions that are known a minute back: times are in seconds.
+/// Moves the start of the known sessions back by a minute: times are in seconds.
 fn began_earlier(sandbox: &Sandbox) {
     testkit::walk(&sandbox.store().join("turns"), &mut |path| {
         let text = std::fs::read_to_string(path).expect("a note");
@@ -29,7 +29,7 @@ fn began_earlier(sandbox: &Sandbox) {
     });
 }
 
-/// `/rollback N` typed in a session of Claude.
+/// Types `/rollback N` in a session of Claude and returns the answer.
 fn typed(sandbox: &Sandbox, session: &str, words: &str) -> Value {
     let said = hook(sandbox, &["claude"], prompt(sandbox, session, "typed", &format!("/rollback {words}")));
     serde_json::from_str(&said).expect("an answer")
@@ -190,7 +190,7 @@ fn a_session_without_an_event_for_long_is_not_at_work() {
     turn(&sandbox, "claude", "one", "p1", "a.txt");
     turn(&sandbox, "codex", "two", "t1", "b.txt");
     assert_eq!(others(&sandbox, &["2", "--session=one"]).len(), 1);
-    // The notes and the checkpoints are as old as if an hour had passed.
+    // The notes and the checkpoints get the timestamps of an hour ago.
     let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
     testkit::walk(&sandbox.store().join("turns"), &mut |path| {
         let file = std::fs::File::options().write(true).open(path);

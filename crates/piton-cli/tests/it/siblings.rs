@@ -1,4 +1,4 @@
-//! Projects side by side: what a command does to one of them leaves the protection of the others as it is.
+//! Projects side by side: a command on one of them does not affect the protection of the others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use testkit::Sandbox;
 use crate::hook_kit::{hook_command, send};
 use crate::kit::{in_dir, run};
 
-/// `code/` with three projects: where the agent works, one that is a git repository, and one without a marker.
+/// Creates `code/` with three projects: the agent's own, one that is a git repository, and one without a marker.
 fn code() -> (Sandbox, PathBuf) {
     let sandbox = Sandbox::new();
     let code = sandbox.home().join("code");
@@ -21,7 +21,7 @@ fn code() -> (Sandbox, PathBuf) {
     (sandbox, code)
 }
 
-/// An agent is about to run a command.
+/// Sends the event of an agent that is about to run a command.
 fn before(sandbox: &Sandbox, cwd: &Path, line: &str, turn: &str) {
     let event = json!({
         "hook_event_name": "PreToolUse", "session_id": "s", "prompt_id": turn, "cwd": cwd, "transcript_path": "/t",
@@ -30,7 +30,7 @@ fn before(sandbox: &Sandbox, cwd: &Path, line: &str, turn: &str) {
     send(&mut hook_command(sandbox, &["claude"]), event.to_string()).done();
 }
 
-/// The directories that have checkpoints, and how many.
+/// Returns the directories that have checkpoints, with their number.
 fn protected(sandbox: &Sandbox) -> Vec<(PathBuf, u64)> {
     let status = run(in_dir(sandbox, &sandbox.root()).args(["status", "--json"])).done().json();
     let projects = status["projects"].as_array().expect("a list");
@@ -105,7 +105,7 @@ fn a_directory_that_was_refused_is_not_recorded_and_stands_for_nothing() {
     assert_eq!(protected(&sandbox), []);
     assert_eq!(take(&third.join("src"), "2").done().json()["files"], 1, "a project of its own");
     assert_eq!(protected(&sandbox), [(third.join("src"), 1)]);
-    // The same turn does not try again, and the next one does.
+    // The same turn does not retry, but the next one does.
     fs::write(code.join("Makefile"), "").expect("a marker");
     let refused = |turn: &str| {
         let event = json!({
@@ -164,7 +164,7 @@ fn a_directory_that_was_recorded_by_mistake_is_named_and_can_be_forgotten() {
     assert_eq!(forget(&[]).code(), 4, "there is nothing more to forget");
     sandbox.assert_store_is_whole();
 
-    // What an earlier version recorded without a checkpoint.
+    // A record that an earlier version wrote without a checkpoint.
     let record = fs::read_dir(sandbox.store().join("projects")).expect("records").flatten().next().expect("one").path();
     let text = fs::read_to_string(&record).expect("a record");
     let mut bare: Value = serde_json::from_str(&text).expect("JSON");

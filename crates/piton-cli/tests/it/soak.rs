@@ -1,5 +1,5 @@
-//! Eight processes at a time that run every command, all of them killed at random. `PITON_SOAK_SECONDS` sets for how long;
-//! `cargo xtask soak` does the same for minutes or hours.
+//! Eight processes at a time that run every command, all of them killed at random. `PITON_SOAK_SECONDS` sets the
+//! duration; `cargo xtask soak` does the same for minutes or hours.
 
 use std::path::Path;
 use std::time::Duration;

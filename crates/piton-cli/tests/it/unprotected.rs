@@ -18,7 +18,7 @@ fn turns(sandbox: &Sandbox) -> Vec<String> {
     unprotected(sandbox).iter().map(|one| one["turn"].as_str().expect("a turn").to_owned()).collect()
 }
 
-/// A hook that is killed before its first call of this kind.
+/// Runs a hook that is killed before its first call of this kind.
 fn killed(sandbox: &Sandbox, call: &str, sent: &str) -> Ran {
     let mut strace = clean_command("strace");
     strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
@@ -37,7 +37,7 @@ fn a_hook_that_is_killed_is_told_of_by_the_next_one_by_status_and_by_the_list() 
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t1", "first"));
     sandbox.write("a.txt", "two");
     assert!(killed(&sandbox, "fsync", &prompt(&sandbox, "s", "t2", "second")).was_killed());
-    // Another one is told of by status alone.
+    // Another one is reported by status alone.
     assert_eq!(turns(&sandbox), ["t2"]);
     assert!(killed(&sandbox, "fsync", &prompt(&sandbox, "s", "t3", "third")).was_killed());
     let said = hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t4", "fourth"));
@@ -47,7 +47,7 @@ fn a_hook_that_is_killed_is_told_of_by_the_next_one_by_status_and_by_the_list() 
     assert_eq!(turns(&sandbox), ["t3", "t2"]);
     assert!(unprotected(&sandbox)[0]["why"].as_str().is_some_and(|why| why.contains("the hook was stopped")));
     assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t5", "fifth")), "", "it is told once");
-    // The fifth prompt began from the state of the fourth.
+    // The fifth prompt began with the state of the fourth.
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t5"]]);
     let list = piton(&sandbox, ["rollback"]).done().stdout;
     let lines: Vec<_> = list.lines().filter(|line| line.contains("no checkpoint (claude): ")).collect();
@@ -55,7 +55,7 @@ fn a_hook_that_is_killed_is_told_of_by_the_next_one_by_status_and_by_the_list() 
     assert_eq!(piton(&sandbox, ["rollback", "--json"]).json().as_array().map(Vec::len), Some(2), "checkpoints alone");
 }
 
-/// A hook that was killed when its checkpoint was taken has missed nothing.
+/// A hook that was killed after its checkpoint was taken has missed nothing.
 #[test]
 fn a_hook_that_is_killed_at_its_very_end_has_protected_its_turn() {
     if !has_program("strace") {
@@ -94,7 +94,7 @@ fn an_unprotected_turn_stays_until_it_is_acknowledged_or_expires() {
     let none: &[Value] = &[];
     let log = sandbox.base().join("piton.log");
     let old = fs::read_to_string(&log).expect("a journal");
-    // A year earlier, by the journal alone.
+    // A year earlier, according to the journal alone.
     let year = &old[..4];
     let earlier = old.replace(&format!("{year}-"), &format!("{}-", year.parse::<u32>().expect("a year") - 1));
     fs::write(&log, earlier).expect("a file");
