@@ -112,7 +112,7 @@ fn what_is_covered_no_more_is_left_and_named_where_it_differs() {
     }
     assert!(left.iter().any(|(path, _)| path.starts_with("z.ig")), "{left:?}");
     assert!(!left.iter().any(|(path, _)| path.contains("same") || path == "y.ig" || path == "a"), "{left:?}");
-    // Where no file exists, nothing can be lost.
+    // Paths where no file exists are restored: nothing can be lost there.
     assert_eq!(["gen/gone", "gen/deep/gone"].map(|path| read(&sandbox, path)), [b"1", b"1"]);
     assert_eq!((read(&sandbox, "x.ig"), read(&sandbox, "gen/o")), (b"2".to_vec(), b"2".to_vec()));
     assert_eq!((read(&sandbox, "a"), read(&sandbox, "y.ig")), (b"1".to_vec(), b"1".to_vec()));
