@@ -291,7 +291,7 @@ impl Sandbox {
         output.stdout
     }
 
-    /// Runs stock git with the store, the project and the project's index, as the original program does.
+    /// Runs stock git with the store, the project and the project's index, as Hermes does.
     pub fn seed_git(&self, project: &str, args: &[&str]) -> Output {
         git()
             .env("GIT_DIR", self.store())
@@ -387,8 +387,8 @@ pub fn files_in(dir: &Path) -> BTreeMap<Vec<u8>, Held> {
     held
 }
 
-/// Returns true if a program is installed. Prints `skipped` if it is not; panics if it is not and
-/// `PITON_TEST_ALL` is set, as in CI.
+/// Returns true if a program is installed. If it is not, prints that the test is skipped, or panics if `PITON_TEST_ALL`
+/// is set, as in CI.
 pub fn has_program(program: &str) -> bool {
     let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");

@@ -1,5 +1,6 @@
-//! Sharing a store with stock git, whose collection does not honour piton's locks. One program is stopped before a
-//! system call, the other runs from start to end, and the first continues: at each call that changes something.
+//! Sharing a store with stock git, whose garbage collection does not honour piton's locks. One program is stopped
+//! before a system call, the other runs from start to end, and the first continues: at each call that changes
+//! something.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ const CALLS: &[&str] = &["rename", "renameat", "renameat2", "unlink", "unlinkat"
 /// Maximum number of occurrences of each call at which a program is stopped.
 const POINTS_MAX: usize = 4;
 
-/// Returns the collection that Hermes runs at every checkpoint above its limit.
+/// Returns the garbage collection that Hermes runs at every checkpoint above its limit.
 fn collection(sandbox: &Sandbox) -> Command {
     let mut command = git();
     command.arg("--git-dir").arg(sandbox.store()).args(["gc", "--prune=now", "--quiet"]);
@@ -25,7 +26,7 @@ fn collection(sandbox: &Sandbox) -> Command {
     command
 }
 
-/// Runs a collection. If it meets a lock of piton's, it fails and deletes nothing.
+/// Runs a garbage collection. If it meets a lock of piton's, it fails and deletes nothing.
 fn collect(sandbox: &Sandbox) {
     let _ = collection(sandbox).output().expect("git runs");
 }
@@ -184,7 +185,7 @@ fn stock_gits_collection_at_any_moment_of_a_take_deletes_nothing_of_it() {
     check_takes(&scene.sandbox, &scene);
 }
 
-/// A take may reuse contents in the store that the collection is about to delete.
+/// A take may reuse contents in the store that the garbage collection is about to delete.
 #[test]
 fn contents_that_only_a_dropped_checkpoint_held_are_in_the_new_one_whatever_is_collected() {
     let scene = Scene::new();
@@ -232,7 +233,7 @@ fn a_restore_is_undone_whatever_is_collected_meanwhile() {
     });
 }
 
-/// Two collections at once: neither deletes the copy that the other relies on.
+/// Two garbage collections at once: neither deletes the copy that the other relies on.
 #[test]
 fn two_collections_at_once_lose_nothing() {
     let scene = Scene::new();

@@ -188,7 +188,7 @@ fn a_base_and_a_configuration_that_are_not_the_usual_ones_are_in_the_command() {
     assert!(read(".hermes/plugins/piton/__init__.py").contains(&format!("\nCOMMAND = {words}\n")));
     let words = json!([PITON, "hook", "opencode", "--base", base, "--config", config]);
     assert!(read(".config/opencode/plugins/piton.js").contains(&words.to_string()));
-    // The test project that doctor creates is not stored in that base.
+    // The checkpoints of the test events that doctor sends are not stored in that base.
     let store = || files_in(&base.join("store/refs"));
     let before = store();
     let mut doctor = crate::kit::command(&sandbox);

@@ -471,7 +471,7 @@ fn there_are_no_colours_where_none_are_wanted() {
     }
 }
 
-/// An idle picker blocks no other process: the locks that a collection needs are free, and a take works.
+/// An idle picker blocks no other process: the locks that garbage collection needs are free, and a take works.
 #[test]
 fn nobody_waits_for_somebody_who_thinks() {
     let sandbox = example();

@@ -1,4 +1,4 @@
-//! Turns without a checkpoint: each is shown once, in the status and in the list, until the user has seen it.
+//! Turns without a checkpoint: each is shown once, in the status and in the list, until the user acknowledges it.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn a_hook_that_is_killed_is_told_of_by_the_next_one_by_status_and_by_the_list() 
     hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t1", "first"));
     sandbox.write("a.txt", "two");
     assert!(killed(&sandbox, "fsync", &prompt(&sandbox, "s", "t2", "second")).was_killed());
-    // Another one is reported by status alone.
+    // Status records this one, so the next hook reports only the one after it.
     assert_eq!(turns(&sandbox), ["t2"]);
     assert!(killed(&sandbox, "fsync", &prompt(&sandbox, "s", "t3", "third")).was_killed());
     let said = hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t4", "fourth"));
@@ -47,7 +47,7 @@ fn a_hook_that_is_killed_is_told_of_by_the_next_one_by_status_and_by_the_list() 
     assert_eq!(turns(&sandbox), ["t3", "t2"]);
     assert!(unprotected(&sandbox)[0]["why"].as_str().is_some_and(|why| why.contains("the hook was stopped")));
     assert_eq!(hook(&sandbox, &["claude"], prompt(&sandbox, "s", "t5", "fifth")), "", "it is told once");
-    // The fifth prompt began with the state of the fourth.
+    // No file changed between the fourth and the fifth prompt, so they share a checkpoint.
     assert_eq!(checkpoints(&sandbox, &["turn"]), [["t1"], ["t5"]]);
     let list = piton(&sandbox, ["rollback"]).done().stdout;
     let lines: Vec<_> = list.lines().filter(|line| line.contains("no checkpoint (claude): ")).collect();

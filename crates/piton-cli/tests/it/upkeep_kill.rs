@@ -30,8 +30,8 @@ struct Upkeep {
 type EndState = (usize, usize, u64, Vec<PathBuf>);
 
 impl Upkeep {
-    /// Creates a store with dead packs, partly dead packs, loose objects of stock git, packed refs, an orphan and a
-    /// leftover file.
+    /// Creates a store with packs that are unreachable as a whole or in part, loose objects of stock git, packed refs,
+    /// an orphan and a leftover temporary file.
     fn new(args: &'static [&'static str], environment: Vec<(&'static str, &'static str)>, noise_bytes: usize) -> Self {
         let sandbox = Sandbox::new();
         let mut dice = Dice::new(3);
@@ -154,7 +154,7 @@ fn at_the_limit() -> Upkeep {
     let mut upkeep = Upkeep::new(&["take", "--json"], vec![("PITON_MAX_TOTAL_SIZE_MB", "1")], 40_000);
     let newest = ids(&upkeep.sandbox)[0].clone();
     upkeep.must_stay.retain(|id, _| *id == newest);
-    // More than the size of the dead objects, and less than that of all checkpoints but the newest.
+    // The take must free more than all unreachable objects, and less than what only the older checkpoints hold.
     let room = (1 << 20) - testkit::space::bytes_below(&upkeep.sandbox.store());
     let length = usize::try_from(room + 260_000).expect("not that much");
     upkeep.sandbox.write("large", Dice::new(9).noise(length));

@@ -103,7 +103,7 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     assert!(kept * 10 >= best * 9, "{kept} are kept, and {best} could be");
 }
 
-/// G4. A collection beside takes never exceeds the limit, at any moment.
+/// G4. A garbage collection beside takes never exceeds the limit, at any moment.
 #[test]
 fn the_limit_holds_while_packs_are_merged_beside_takes() {
     let sandbox = Sandbox::new();

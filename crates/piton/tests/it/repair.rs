@@ -163,7 +163,7 @@ fn a_history_with_a_hole_ends_above_it_and_what_is_below_gets_a_name() {
     assert_eq!(sandbox.store_git(&["show", &format!("{name}:file")]), b"two");
     let told = report.steps.iter().find(|step| step.what == "recovered").expect("a step");
     assert!(told.detail.contains(&format!("log {name}")), "{told:?}");
-    // A collection keeps all of it, and a second repair has nothing to do.
+    // A garbage collection keeps all of it, and a second repair has nothing to do.
     collect(&sandbox);
     assert_eq!(repair(&sandbox).steps, []);
     assert_eq!(sandbox.store_git(&["show", &format!("{name}^:file")]), b"one");

@@ -1,4 +1,5 @@
-//! Stock git and piton's collections on one store, in any order: they agree, and neither loses what the other keeps.
+//! Stock git and piton's garbage collection on one store, in any order: they agree, and neither loses what the other
+//! keeps.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

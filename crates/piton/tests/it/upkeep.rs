@@ -1,4 +1,4 @@
-//! Keeping a store small: collections, merging packs, deltas, the limit on its size.
+//! Keeping a store small: garbage collection, merging packs, deltas, the limit on its size.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,8 +19,8 @@ pub(crate) fn store_of(sandbox: &Sandbox) -> Store {
 pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
     let mut whole = PruneReport::default();
-    // A process that another test starts inherits the locks for a moment: a collection then gives up, and continues the
-    // next time.
+    // A process that another test starts inherits the locks for a moment: garbage collection then gives up, and
+    // continues the next time.
     for _ in 0..20 {
         let report = prune(&store_of(sandbox), &policy, now(), &Watch::default()).expect("a prune");
         assert_eq!(report.problems, [""; 0]);
