@@ -18,9 +18,9 @@ pub(crate) enum Surface {
     Shell,
     /// An agent in which `/rollback` reaches the hook.
     Slash,
-    /// An agent that keeps names with a slash to itself: `piton rollback` is typed as a prompt.
+    /// An agent that does not pass slash commands to hooks: `piton rollback` is typed as a prompt.
     Prompt,
-    /// Hermes, whose own `/rollback` is another program: the plugin adds `/piton`.
+    /// Hermes, which has a `/rollback` of its own: the plugin adds `/piton`.
     Hermes,
 }
 
@@ -44,7 +44,8 @@ impl Surface {
         }
     }
 
-    /// Returns the words that do here what `line` (`piton restore 2`) does in a shell; `None` if only a shell can.
+    /// Returns the command of this surface for `line`, a shell command such as `piton restore 2`; `None` if it works
+    /// only in a shell.
     pub(crate) fn command(self, line: &str) -> Option<String> {
         let start = match self {
             Self::Shell => return Some(line.to_owned()),
@@ -64,8 +65,8 @@ impl Surface {
         Some(all.join(" "))
     }
 
-    /// Rewords every `` `piton ...` `` in a text for this surface. A command that only a shell can run gets the words
-    /// "in a shell".
+    /// Translates every `` `piton ...` `` in a text for this surface. A command that works only in a shell gets the
+    /// words "in a shell".
     pub(crate) fn reword(self, text: &str) -> Cow<'_, str> {
         if self == Self::Shell || !text.contains("`piton ") {
             return Cow::Borrowed(text);

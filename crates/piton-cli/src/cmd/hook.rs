@@ -1,4 +1,4 @@
-//! `piton hook`
+//! The `piton hook` command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
@@ -49,7 +49,9 @@ pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
     say(&Call { agent: agent.unwrap_or(Agent::Plain), event, global, fail_closed: args.fail_closed, complaint })
 }
 
-/// A hook with arguments that are wrong. The agent cannot mend them, and would take exit code 2 for a no.
+/// Handles a `piton hook` with invalid arguments. The agent cannot fix them and would take exit code 2 for a denial, so
+/// the call is answered like any other, and the error is passed on as its complaint. On a terminal the error is printed
+/// as for any other command.
 pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     if std::io::stdin().is_terminal() {
         return output::misused(error);
@@ -61,7 +63,7 @@ pub(crate) fn misused(error: &clap::Error) -> ExitCode {
     say(&Call { agent, event, global: &global, fail_closed, complaint: Some(complaint) })
 }
 
-/// What is clear in arguments that are wrong as a whole.
+/// The arguments that could be recognised in an invalid command line.
 #[derive(Debug, Default)]
 struct MadeOut {
     agent: Option<Agent>,
@@ -70,7 +72,8 @@ struct MadeOut {
     fail_closed: bool,
 }
 
-/// Where checkpoints go and whether the agent is stopped must not change with a word that nobody knows.
+/// Parses an invalid command line, ignoring unknown options: they must not change where checkpoints are stored or
+/// whether the agent is stopped.
 fn made_out(mut args: impl Iterator<Item = OsString>) -> MadeOut {
     let mut made_out = MadeOut::default();
     while let Some(arg) = args.next() {
@@ -93,13 +96,13 @@ fn made_out(mut args: impl Iterator<Item = OsString>) -> MadeOut {
     made_out
 }
 
-/// What clap says is wrong, on one line.
+/// Returns the first paragraph of clap's error message on one line, without its `error: `.
 fn first_words(error: &str) -> String {
     let lines = error.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty());
     lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the command line means a hook, right or wrong.
+/// Returns true if the command line calls `piton hook`, with valid arguments or not.
 pub(crate) fn is_meant() -> bool {
     let mut args = std::env::args_os().skip(1);
     while let Some(arg) = args.next() {
@@ -114,9 +117,9 @@ pub(crate) fn is_meant() -> bool {
 
 fn say(call: &Call<'_>) -> ExitCode {
     let reply = respond(call);
-    // An agent that does not listen is no reason to fail.
+    // Errors are ignored: an agent that does not read the reply must not make the hook fail.
     let _ = std::io::stdout().write_all(reply.stdout.as_bytes()).and_then(|()| std::io::stdout().flush());
     let _ = std::io::stderr().write_all(reply.stderr.as_bytes());
-    // Not by returning: whatever was left behind goes now.
+    // Exits instead of returning, so that work which is still running on a detached thread ends at once.
     std::process::exit(i32::from(reply.code));
 }

@@ -1,8 +1,8 @@
-//! The bytes that each agent wants for an answer. Pure.
+//! The reply of the hook, in the format of each agent. Pure functions.
 //!
-//! To say nothing lets all of them go on but Cursor, which takes silence for a no. What Claude, Codex and Qwen get at a
-//! prompt is read by the model, so there is silence unless there is something to say. Codex refuses keys that it does not
-//! know: there is no answer that suits all.
+//! An empty reply lets every agent continue except Cursor, which takes it for a denial. Claude, Codex and Qwen pass the
+//! reply at a prompt to the model, so it is empty unless there is something to say. Codex rejects unknown keys, so no
+//! single reply suits all agents.
 
 use piton::Notice;
 use serde_json::{Value, json};
@@ -14,10 +14,10 @@ use crate::output::plain;
 /// Events at which Cursor asks for permission.
 const CURSOR_ASKS: [&str; 3] = ["preToolUse", "beforeShellExecution", "beforeMCPExecution"];
 
-/// Lets the agent go on.
+/// Returns the reply that lets the agent continue.
 pub(super) fn go_on(event: &HookEvent) -> String {
     match event.agent {
-        // An event that cannot be read may be one of those.
+        // An unreadable event may be one of those that ask for permission.
         Agent::Cursor if CURSOR_ASKS.contains(&event.name.as_str()) || event.kind == Kind::Unreadable => {
             line(&json!({"permission": "allow"}))
         }
@@ -26,7 +26,7 @@ pub(super) fn go_on(event: &HookEvent) -> String {
     }
 }
 
-/// Stops the agent, as far as stdout does it; the exit code does the rest.
+/// Returns the part of a denial that is written to stdout. Only Cursor has one; the exit code stops the other agents.
 pub(super) fn stop(event: &HookEvent, why: &str) -> String {
     match event.agent {
         Agent::Cursor => line(&json!({"permission": "deny", "user_message": why, "agent_message": why})),
@@ -34,22 +34,23 @@ pub(super) fn stop(event: &HookEvent, why: &str) -> String {
     }
 }
 
-/// Goes on, and tells the model something at a prompt. `None` where the agent has no ear for it.
+/// Returns a reply that lets the agent continue and passes `text` to its model at a prompt; `None` if the agent does
+/// not accept context.
 pub(super) fn with_context(event: &HookEvent, text: &str) -> Option<String> {
     let answer = match event.agent {
         Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => {
             json!({"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}})
         }
         Agent::Copilot => json!({"additionalContext": text}),
-        // The plugin for opencode adds it to the prompt.
+        // The opencode plugin adds it to the prompt.
         Agent::Hermes | Agent::Opencode => json!({"context": text}),
         Agent::Cursor | Agent::Crush | Agent::Plain => return None,
     };
     Some(line(&answer))
 }
 
-/// Adds a message that the agent shows to its user. Where it shows none, the model is told at a prompt; `None` where that
-/// cannot be either.
+/// Returns a reply with a message that the agent shows to its user, in addition to `context`. If the agent shows none,
+/// the message is passed to the model at a prompt; `None` if that is not possible either.
 pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>) -> Option<String> {
     match event.agent {
         Agent::Claude | Agent::Gemini => {
@@ -66,32 +67,33 @@ pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>)
     }
 }
 
-/// Returns whether the agent's model can be told something at a prompt.
+/// Returns true if the agent accepts context for its model at a prompt.
 pub(super) fn has_ear(event: &HookEvent) -> bool {
     with_context(event, "").is_some()
 }
 
-/// Answers a prompt in place of the model. `None` where the agent does not let us.
+/// Returns a reply that answers a prompt in place of the model; `None` if the agent does not support that.
 pub(super) fn in_place_of_the_model(event: &HookEvent, text: &str) -> Option<String> {
     let answer = match event.agent {
         Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => json!({"decision": "block", "reason": text}),
         Agent::Copilot => json!({"handled": true, "responseContent": fenced(text)}),
-        // Its prompts cannot be answered, but its plugin asks.
+        // Prompts of Hermes cannot be answered, but the `/piton` command of its plugin can.
         Agent::Hermes if event.name == HERMES_COMMAND => json!({"text": text}),
         Agent::Cursor | Agent::Opencode | Agent::Hermes | Agent::Crush | Agent::Plain => return None,
     };
     Some(line(&answer))
 }
 
-/// The text as a block of code: Copilot renders Markdown, which joins lines, closes gaps and drops what looks like a tag.
+/// Returns the text as a fenced code block. Copilot renders Markdown, which joins lines, collapses spaces and drops
+/// anything that looks like a tag.
 fn fenced(text: &str) -> String {
-    // Longer than any fence in the text.
+    // The fence is longer than any run of backticks in the text.
     let ticks = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((ticks + 1).max(3));
     format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
 }
 
-/// What an agent is told after a restore.
+/// Returns the text that tells the model about a restore.
 pub(super) fn words(notice: &Notice) -> String {
     let names = |verb: &str, names: &[String]| match names {
         [] => String::new(),

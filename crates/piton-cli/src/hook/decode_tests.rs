@@ -1,4 +1,4 @@
-//! A table of what is sent and what it means. The payloads that were captured are replayed by the tests of the command.
+//! Table of payloads and the events that they decode to. Captured payloads are replayed by the tests of the command.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn what_is_about_to_happen_is_known() {
         (Claude, "{}", Kind::Unreadable),
         (Claude, "", Kind::Unreadable),
         (Claude, "null", Kind::Unreadable),
-        // Cut off: even what only reads may have been something else.
+        // Truncated: even a call of a tool that only reads may have been something else.
         (Claude, r#"{"hook_event_name":"PreToolUse","tool_name":"Read","tool_in"#, tool("Read", files(&[]))),
     ];
     for (named, text, expected) in cases {

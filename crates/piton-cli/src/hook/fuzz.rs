@@ -1,4 +1,4 @@
-//! What a fuzzer gives to hooks. See `crate::fuzz`.
+//! Fuzz targets of the hook. See `crate::fuzz`.
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -15,7 +15,8 @@ use crate::surface::Surface;
 
 const EVENTS: [Option<&str>; 4] = [None, Some("preToolUse"), Some("prompt"), Some("beforeShellExecution")];
 
-/// What an agent sends. The first byte says for which event the hook was called.
+/// Decodes a payload for every agent, and checks the event and the replies. The first byte selects the event for which
+/// the hook is called.
 pub(crate) fn payload(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let event = EVENTS[usize::from(*which) % EVENTS.len()];
@@ -42,7 +43,7 @@ pub(crate) fn payload(bytes: &[u8]) {
     }
 }
 
-/// A rollback that was typed: nothing in it is an option but the one that may be.
+/// Parses a typed rollback as a command line. No typed word may be taken for an option, except those that are allowed.
 pub(crate) fn typed(prompt: &str) {
     let Some(words) = typed::rollback(prompt) else { return };
     let arguments = ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed::arguments(

@@ -1,31 +1,33 @@
-//! Recognising the text of piton's own command files where it arrives as a prompt.
+//! Recognises the text of piton's own command files when it arrives as a prompt.
 //!
-//! An agent may send the text of a command file in place of what was typed: Copilot's TUI wraps the skill, Gemini and Qwen send
-//! the whole prompt of the file. Their files consist of `/rollback {{args}}` for that reason, but files of version 0.1 hold the
-//! paragraph below, and stay on disk until the next install. Whatever the file, the arguments are at the end.
+//! An agent may send the text of a command file in place of the typed line: Copilot's TUI wraps the skill, Gemini and
+//! Qwen send the whole prompt of the file. Their files consist of `/rollback {{args}}` for that reason, but files of
+//! version 0.1 contain the paragraph below, and stay on disk until the next install. In every form the arguments are at
+//! the end.
 //!
-//! A prompt that only quotes the paragraph is a prompt: the paragraph counts where an agent puts it, and nowhere else.
+//! A prompt that only quotes the paragraph is an ordinary prompt: the paragraph counts only in the position where an
+//! agent puts it.
 
-/// The text of every command file, for a model that should never see it.
+/// Text of the command files, addressed to a model that should never see it.
 const PARAGRAPH: &str = "\
 piton answers this command before the model sees it. If you read this, its hook did not run, and nothing was restored. Do not \
 restore anything yourself: tell the user to run `piton doctor` in a shell, and `piton rollback` there for the list.";
-/// The beginning of it, which no other text has.
+/// Beginning of the paragraph, which occurs in no other text.
 const BEGINNING: &str = "piton answers this command before the model sees it. If you read this, its hook did not run";
-/// The words that Copilot's TUI puts around a skill.
+/// Words, opening tag and closing tag that Copilot's TUI puts around a skill.
 const SKILL: (&str, &str, &str) =
     ("The user explicitly invoked the \"/rollback\" skill", "<skill-context name=\"rollback\">", "</skill-context>");
 
-/// A prompt with the text of a command file in it.
+/// A prompt that contains the text of a command file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OwnText<'a> {
     /// The command was typed, with these arguments.
     Typed { arguments: &'a str, is_skill: bool },
-    /// The text stands where no known agent puts it: it may be quoted.
+    /// The text is in a position where no known agent puts it: it may be a quotation.
     Quoted,
 }
 
-/// Finds the text of a command file in a prompt; `None` if the prompt has none.
+/// Finds the text of a command file in a prompt; `None` if the prompt does not contain it.
 pub(super) fn find(prompt: &str) -> Option<OwnText<'_>> {
     let prompt = prompt.trim();
     let skill = prompt.strip_prefix(SKILL.0).and_then(|rest| rest.strip_suffix(SKILL.2)?.split_once(SKILL.1));
@@ -40,7 +42,8 @@ pub(super) fn find(prompt: &str) -> Option<OwnText<'_>> {
     typed.map(|arguments| OwnText::Typed { arguments, is_skill: skill.is_some() }).or_else(is_quoted)
 }
 
-/// Returns the arguments by what follows the paragraph: nothing, the line as it was typed, or the arguments by name.
+/// Returns the arguments in the text that follows the paragraph: nothing, the line as it was typed, or the arguments
+/// after `ARGUMENTS:`. `None` if it is anything else.
 fn arguments(rest: &str) -> Option<&str> {
     let ends = |rest: &&str| rest.is_empty() || rest.starts_with(char::is_whitespace);
     match rest {
@@ -49,14 +52,15 @@ fn arguments(rest: &str) -> Option<&str> {
     }
 }
 
-/// A text without the HTML comment that it begins with.
+/// Returns the text without the HTML comment at its beginning, if there is one.
 fn without_comment(text: &str) -> &str {
     let text = text.trim_start();
     let after = text.strip_prefix("<!--").and_then(|rest| rest.split_once("-->"));
     after.map_or(text, |(_, after)| after)
 }
 
-/// Strips words from the beginning of a text, however they are spaced and broken into lines.
+/// Strips `words` from the beginning of a text, regardless of spacing and line breaks; `None` if the text does not
+/// begin with them.
 fn strip_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     words.split_whitespace().try_fold(text, |rest, word| rest.trim_start().strip_prefix(word))
 }
@@ -65,7 +69,7 @@ fn strip_words<'a>(text: &'a str, words: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// The paragraph as the files of version 0.1 break it.
+    /// The paragraph with the line breaks that files of version 0.1 have.
     const WRITTEN: &str = "\
 piton answers this command before the model sees it. If you read this, its hook did not run, and nothing was restored. Do not
 restore anything yourself: tell the user to run `piton doctor` in a shell, and `piton rollback` there for the list.

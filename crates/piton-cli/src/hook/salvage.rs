@@ -1,8 +1,8 @@
-//! Reading JSON that is whole, and what can be had of JSON that is not: cut off, too long, or damaged.
+//! Reads a JSON payload, and salvages fields from one that is truncated, too long or corrupt.
 
 use serde_json::{Map, Value};
 
-/// The fields by which an event is known. All are text.
+/// Fields that identify an event. The value of each is a string.
 const FIELDS: [&str; 14] = [
     "hook_event_name",
     "event",
@@ -19,14 +19,14 @@ const FIELDS: [&str; 14] = [
     "cursor_version",
     "agent_id",
 ];
-/// The fields are looked for in that many bytes: agents put them before what is long.
+/// Number of bytes that are searched for the fields: agents put them before long values.
 const LOOKED_AT_MAX: usize = 1 << 20;
 
-/// What was sent.
+/// A payload as far as it could be read.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Payload {
     pub(super) fields: Map<String, Value>,
-    /// Some of it is missing, or it was no JSON object at all.
+    /// True if the payload is not a complete JSON object, so that fields may be missing.
     pub(super) is_cut: bool,
 }
 
@@ -39,7 +39,8 @@ impl Payload {
     }
 }
 
-/// The fields that can be found. Text within text has its quotes escaped, so that a name in quotes is a name.
+/// Returns the fields that can be found. Quotes inside a JSON string are escaped, so a field name between plain quotes
+/// cannot come from inside another value.
 fn salvage(bytes: &[u8]) -> Map<String, Value> {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT_MAX)]);
     let found = FIELDS.iter().filter_map(|field| Some(((*field).to_owned(), find(&text, field)?.into())));
@@ -50,7 +51,7 @@ fn find(text: &str, field: &str) -> Option<String> {
     let name = format!("\"{field}\"");
     text.match_indices(&name).find_map(|(at, _)| {
         let rest = text[at + name.len()..].trim_start().strip_prefix(':')?.trim_start();
-        // Only a text whose end is there.
+        // Accepts a complete string only: a truncated path is another path.
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<String>();
         values.next()?.ok()
     })

@@ -1,7 +1,7 @@
-//! What the tools of agents do to files, by their names and arguments.
+//! Classifies the tools of agents by name and arguments: the files that a call may change.
 //!
-//! Only tools on these closed lists count as reading: a tool that is new, or comes from a server of the user's, changes
-//! files until it is known better.
+//! Only tools on these closed lists count as read-only. A tool that is new, or that comes from one of the user's
+//! servers, counts as changing files until it is added.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use serde_json::Value;
 
 use crate::agents::Agent;
 
-/// What a tool may change.
+/// The files that a tool call may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Nothing: it only reads.
+    /// Nothing: the tool only reads.
     Nothing,
-    /// These files, as they were given; perhaps others around the directory it runs in.
+    /// These files, as given in the arguments, and perhaps others around the directory in which the tool runs.
     Files(Vec<PathBuf>),
-    /// Whatever a shell command does, in this directory if it names one.
+    /// Any file that a shell command changes. It runs in `dir` if the call names a directory.
     Command { line: String, dir: Option<PathBuf> },
 }
 
-/// Those of Claude, and then those of Copilot, which uses Claude's names where it sends Claude's payloads.
+/// Read-only tools of Claude, then those of Copilot, which uses Claude's names where it sends Claude's payloads.
 const CLAUDE_AND_COPILOT: &[&str] = &[
     "Read",
     "Grep",
@@ -54,7 +54,7 @@ const CLAUDE_AND_COPILOT: &[&str] = &[
     "ask_user",
 ];
 
-/// The tools that only read.
+/// Returns the read-only tools of an agent.
 fn readers(agent: Agent) -> &'static [&'static str] {
     match agent {
         Agent::Claude | Agent::Copilot => CLAUDE_AND_COPILOT,
@@ -98,7 +98,7 @@ fn readers(agent: Agent) -> &'static [&'static str] {
     }
 }
 
-/// Tools that run a line of shell. PowerShell is another language: it may change whatever it likes.
+/// Tools that run a shell command line. PowerShell is another language and is not analysed: it may change any file.
 const SHELLS: [&str; 10] = [
     "Bash",
     "bash",
@@ -111,10 +111,10 @@ const SHELLS: [&str; 10] = [
     "local_shell",
     "execute_command",
 ];
-/// Where they are told to run it.
+/// Arguments that name the directory in which a shell runs.
 const DIRECTORIES: [&str; 7] =
     ["workdir", "working_directory", "working_dir", "directory", "dir_path", "cwd", "workingDirectory"];
-/// Where tools are told which file.
+/// Arguments that name a file.
 const PATHS: [&str; 9] = [
     "file_path",
     "path",
@@ -126,12 +126,12 @@ const PATHS: [&str; 9] = [
     "destination",
     "source",
 ];
-/// Where a patch stands among the arguments.
+/// Arguments that may contain a patch.
 const PATCHES: [&str; 5] = ["command", "patch", "patchText", "input", "diff"];
-/// The lines of a patch that name files.
+/// Prefixes of the lines in a patch that name files.
 const PATCHED: [&str; 4] = ["*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: "];
 
-/// What a call may change.
+/// Returns the files that a tool call may change.
 pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> Change {
     if readers(agent).contains(&tool) {
         return Change::Nothing;
@@ -158,7 +158,8 @@ pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> Change {
     Change::Files(files)
 }
 
-/// A command is a line, or a list of words that may be a shell with its line.
+/// Returns the command line of a shell tool. The argument is a string, or a list of words: a shell called with `-c` and
+/// a line, or any other command, whose words are quoted. `None` if it is neither.
 fn command_line(command: &Value) -> Option<String> {
     if let Some(line) = command.as_str() {
         return Some(line.to_owned());
@@ -217,7 +218,7 @@ mod tests {
             (Copilot, "view", json!({"path": "/f"}), Change::Nothing),
             (Cursor, "Shell", json!({"command": "rm a", "working_directory": "/p"}), command("rm a", Some("/p"))),
             (Cursor, "Delete", json!({"path": "/f"}), files(&["/f"])),
-            // What one agent only reads with, another may write with.
+            // A name that is read-only in one agent may be a tool that writes in another.
             (Gemini, "Read", json!({}), files(&[])),
         ];
         for (agent, tool, input, expected) in cases {

@@ -1,4 +1,4 @@
-//! `/rollback ...` typed to an agent: done without the model, by the command that a terminal would run.
+//! Runs a `/rollback ...` that was typed to an agent: without the model, by the command that a terminal would run.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,17 @@ use super::own_text::{self, OwnText};
 use crate::agents::Agent;
 use crate::surface::Surface;
 
-/// Agents are told to wait 15 seconds. A restore that takes longer goes on by itself.
+/// Time to wait for a rollback. Agents are configured to wait 15 seconds; a restore that takes longer continues on its
+/// own.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The most that is shown: a diff can be as long as the project.
+/// Maximum number of characters in an answer: a diff can be as long as the project.
 const SHOWN_CHARS_MAX: usize = 20_000;
 
-/// The arguments of a rollback that was typed as a prompt; `None` for any other prompt. What begins with a slash is a
-/// command, right or wrong. What begins with `piton rollback` may be the beginning of a sentence: it is a command only if
-/// it goes on like one. The text of piton's own command file stands for the command that it was read for.
+/// Returns the arguments of a rollback that was typed as a prompt; `None` for any other prompt.
+///
+/// A prompt that begins with the word `/rollback` is a command, valid or not. One that begins with `piton rollback` may
+/// be a sentence: it is a command only if it ends there or continues with a number, an id, or `diff`, which only a
+/// number or an id may follow. The text of piton's own command file counts as the command for which the agent read it.
 pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
     if let Some(OwnText::Typed { arguments, .. }) = own_text::find(prompt) {
         return Some(words(arguments));
@@ -43,10 +46,10 @@ pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
     is_command.then_some(words)
 }
 
-/// The beginning of a warning in the journal about a command file whose text arrived as a prompt. `doctor` looks for it.
+/// Beginning of the journal's warning about a command file whose text arrived as a prompt. `doctor` searches for it.
 pub(crate) const OWN_TEXT_ARRIVED: &str = "the text of piton's own command file arrived as a prompt";
 
-/// Returns what is wrong with the command file of an agent, by the prompt that it led to.
+/// Returns the problem of an agent's command file that shows in a prompt; `None` if there is none.
 pub(super) fn own_text_problem(agent: Agent, prompt: &str) -> Option<String> {
     let remedy = format!("`piton install {}` in a shell writes the file again", agent.name());
     match own_text::find(prompt)? {
@@ -56,7 +59,7 @@ pub(super) fn own_text_problem(agent: Agent, prompt: &str) -> Option<String> {
     }
 }
 
-/// Splits at spaces; quotes and backslashes keep spaces together. A quote that is not closed ends with the text.
+/// Splits at whitespace; quotes and backslashes keep words with spaces together. An unclosed quote ends with the text.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut is_begun, mut quote) = (String::new(), false, None);
@@ -81,18 +84,18 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Where and with what the command runs.
+/// Directory, base, configuration, session and surface of a typed rollback.
 pub(super) struct Place {
     pub(super) dir: PathBuf,
     pub(super) base: PathBuf,
     pub(super) config: Option<PathBuf>,
-    /// The session in which it was typed: its own later work may be taken back.
+    /// The session in which it was typed. Its own later work may be undone.
     pub(super) session: Option<String>,
-    /// The place where the answer is read.
+    /// The surface on which the answer is read.
     pub(super) surface: Surface,
 }
 
-/// Runs the rollback, and gives the text that a terminal would show.
+/// Runs the rollback and returns the text that a terminal would show.
 pub(super) fn run(place: &Place, words: &[String]) -> String {
     let command = format!("piton rollback {}", words.join(" "));
     match std::env::current_exe().and_then(|program| start(&program, place, words)) {
@@ -104,7 +107,8 @@ pub(super) fn run(place: &Place, words: &[String]) -> String {
     }
 }
 
-/// `None` if it is still going on after all the patience there is. It is not stopped then: half a restore helps nobody.
+/// Runs the rollback in a child process. Returns `None` if it is still running after `PATIENCE`; it is not killed then,
+/// because a restore must not stop halfway.
 fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Option<Output>> {
     let mut command = Command::new(program);
     command.arg("--no-color").arg("-C").arg(&place.dir).arg("--base").arg(&place.base);
@@ -112,7 +116,7 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
         command.arg("--config").arg(config);
     }
     command.args(arguments(place.session.as_deref(), place.surface, words));
-    // What the agent does to this process, it does not do to the restore.
+    // In a process group of its own, so that signals from the agent to the hook do not reach the restore.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let child = command.spawn()?;
     let (done, is_done) = mpsc::channel();
@@ -120,21 +124,21 @@ fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Opt
     is_done.recv_timeout(PATIENCE).ok().transpose()
 }
 
-/// What may be typed as in a terminal: others' work is taken back by a word of its own, and what would be done can be
-/// looked at first.
+/// Options that may be typed as in a terminal: consent to undo the work of other sessions, and a preview of the
+/// changes.
 const OPTIONS: [&str; 2] = ["--across-sessions", DRY_RUN];
 const DRY_RUN: &str = "--dry-run";
 
-/// Returns whether a rollback that was typed changes files.
+/// Returns true if a typed rollback changes files.
 pub(super) fn changes_files(words: &[String]) -> bool {
     words.first().is_some_and(|first| first != "diff") && !words.iter().any(|word| word == DRY_RUN)
 }
 
-/// The command and its arguments. What was typed is no option, but for those that may be.
+/// Returns the command and its arguments. A typed word is never an option, except those in `OPTIONS`.
 pub(super) fn arguments(session: Option<&str>, surface: Surface, words: &[String]) -> Vec<String> {
     let (mut flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| OPTIONS.contains(&word.as_str()));
     flags.push(format!("--surface={}", surface.name()));
-    // In one word: an agent may name a session like an option.
+    // As one argument: an agent may give a session a name that looks like an option.
     let session = session.map(|session| format!("--session={session}"));
     let start = ["rollback", "-y"].map(str::to_owned).into_iter().chain(session);
     start.chain(flags).chain(["--".to_owned()]).chain(words).collect()
