@@ -1,4 +1,5 @@
-//! Doing what a plan says, path by path, on all cores. What does not work is left and reported; the rest goes on.
+//! Applies a restore plan, path by path, on all cores. A path that fails is left as it is and reported; the others are
+//! still restored.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -17,24 +18,24 @@ use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{Change, Hand, NewContents, SeenFile};
 
-/// Larger contents go from the store to the file piece by piece.
+/// Larger contents are streamed from the store to the file.
 const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
-/// How much of what will be written is kept in memory from the time when it was checked.
+/// Maximum number of bytes of verified contents that are kept in memory until they are written.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// Contents that were read and found whole.
+/// Contents that were read and verified.
 #[derive(Default)]
 pub(super) struct Contents {
-    /// Some of them.
+    /// The contents that are kept in memory.
     kept: HashMap<ObjectId, Vec<u8>>,
     kept_bytes: usize,
-    /// Those that are never in memory as a whole.
+    /// The contents that are streamed and never in memory as a whole.
     large: HashSet<ObjectId>,
-    /// What all files that they are for come to.
+    /// Total size of all files that get these contents.
     bytes: u64,
 }
 
-/// What was done.
+/// Result of applying a plan.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) written: Vec<Vec<u8>>,
@@ -46,7 +47,7 @@ pub(super) struct Done {
     pub(super) left: Vec<Left>,
 }
 
-/// Runs `work` on every item, on all cores; each thread has its own `worker`.
+/// Runs `work` on every item, on all cores; each thread has its own `worker`, which it passes to `end`.
 fn for_all<T: Sync, W>(
     items: &[T],
     worker: impl Fn(usize) -> W + Sync,
@@ -64,7 +65,8 @@ fn for_all<T: Sync, W>(
     threads::together(threads::cores().min(items.len().div_ceil(4)), run);
 }
 
-/// Reads everything that the plan will write, and checks it. The first part of it is kept.
+/// Reads and verifies all contents that the plan will write. Keeps up to `KEPT_BYTES_MAX` of them in memory. Fails if
+/// any are missing or corrupt.
 pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<Contents> {
     let mut files: HashMap<ObjectId, u64> = HashMap::new();
     let written = plan.writes.iter().map(|write| write.id);
@@ -95,8 +97,9 @@ pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progres
     }
 }
 
-/// Checks that what the safety checkpoint shares with earlier ones is whole: what is new in it was just written, but
-/// what the store had before may have been damaged since, and then the files are the only place that still has it.
+/// Verifies the objects that the safety checkpoint shares with earlier ones. Its new objects were just written, but
+/// those that the store already had may have become corrupt, and then the files are the only place that still has the
+/// contents.
 pub(super) fn check_saved(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<()> {
     let known: Vec<_> = plan.saved.iter().filter(|(_, id)| objects.has(*id)).copied().collect();
     add(&progress.contents_to_check, known.len() as u64);
@@ -125,7 +128,7 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 impl Contents {
-    /// Notes contents that `files` files will get, and keeps them while there is room.
+    /// Records contents that `files` files will get, and keeps them in memory while there is room.
     fn take_in(&mut self, id: ObjectId, blob: Blob, files: u64) {
         match blob {
             Blob::InMemory(bytes) => {
@@ -143,14 +146,14 @@ impl Contents {
     }
 }
 
-/// The contents of a file that were found whole.
+/// Verified contents of a file.
 enum Blob {
     InMemory(Vec<u8>),
-    /// Too large for that; of so many bytes.
+    /// Too large to be kept in memory; the size in bytes.
     Large(u64),
 }
 
-/// Reads contents from beginning to end, and fails if they are not what their id says.
+/// Reads contents from beginning to end. Fails if they do not match their id.
 fn check_blob(objects: &Objects, id: ObjectId) -> Result<Blob> {
     let size = objects.blob_size(id)?;
     if size <= IN_MEMORY_BYTES_MAX {
@@ -164,7 +167,7 @@ fn nothing_touched(error: Error) -> Error {
     error.with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` repairs it")
 }
 
-/// Writes large contents to a file as they come out of the store. They are checked against their id once more.
+/// Streams large contents from the store to a file. They are verified against their id once more.
 fn write_stream(objects: &Objects, id: ObjectId, file: &mut File) -> io::Result<()> {
     let mut failed = None;
     let streamed = objects.stream_blob(id, &mut |bytes| match file.write_all(bytes) {
@@ -189,7 +192,7 @@ fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// Does what the plan says. `token` is in the names of its temporary files.
+/// Applies the plan. `token` is part of the names of its temporary files.
 pub(super) fn apply(
     plan: RestorePlan,
     contents: &Contents,
@@ -218,7 +221,7 @@ pub(super) fn apply(
         }
     }
     drop_dirs(plan.drop_dirs, &mut hand, &mut done);
-    // A directory that made way for one of these is gone by now.
+    // Comes after `drop_dirs`, so that a directory in the way of one of these is gone.
     for (path, name) in plan.backs {
         done.note_failure(&path, hand.move_aside(&path, &name));
     }
@@ -256,7 +259,7 @@ fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut Hand<'_>, done: &mut Done) {
     for path in dirs {
         match hand.remove_dir(&path) {
             Ok(Change::Made) => done.removed_dirs.push(path),
-            // One that still holds something stays, and that is right: what it holds is out of scope.
+            // A directory that is not empty stays, rightly: its contents are out of scope.
             Ok(Change::Left) => {}
             Err(error) if sys::is_gone(&error) => {}
             Err(error) => done.left.push(failed(&path, &error)),
@@ -264,7 +267,7 @@ fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut Hand<'_>, done: &mut Done) {
     }
 }
 
-/// What writing needs.
+/// The inputs that all writes share.
 struct Writing<'a> {
     contents: &'a Contents,
     root: &'a Dir,
@@ -273,7 +276,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Writes go by directories, so that each is opened once.
+    /// Writes all files, grouped by directory so that each directory is opened once.
     fn write_all(&self, writes: &[Write], objects: &Objects, done: &mut Done) {
         let by_dir: Vec<&[Write]> =
             writes.chunk_by(|a, b| relpath::split(&a.path).0 == relpath::split(&b.path).0).collect();
@@ -304,7 +307,7 @@ impl Writing<'_> {
         done.written.sort();
     }
 
-    /// Writes one file, or a link if it has no mode.
+    /// Writes one file, or a symbolic link if `mode` is `None`.
     fn write(
         &self,
         path: &[u8],
@@ -349,7 +352,7 @@ fn failed(path: &[u8], error: &io::Error) -> Left {
 }
 
 impl Done {
-    /// Returns whether the change was made; notes why not.
+    /// Returns true if the change was made; otherwise records the reason why not.
     fn note(&mut self, path: &[u8], change: io::Result<Change>, why_left: WhyLeft) -> bool {
         match change {
             Ok(Change::Made) => return true,

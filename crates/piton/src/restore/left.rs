@@ -1,42 +1,42 @@
-//! What a restore leaves as it is, and why.
+//! Paths that a restore leaves as they are, with the reasons.
 
 use crate::skipped::SkipReason;
 
-/// Something that differs from the checkpoint and stays as it is.
+/// A path that differs from the checkpoint and is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
-    /// Relative to the project.
+    /// Path relative to the project root.
     pub path: Vec<u8>,
-    /// Why.
+    /// Reason for leaving it.
     pub why: WhyLeft,
 }
 
-/// Why something was left as it is.
+/// Reason why a path is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WhyLeft {
-    /// It is out of scope, so no checkpoint holds what it is now.
+    /// It is out of scope, so no checkpoint holds its present contents.
     OutOfScope(SkipReason),
     /// It changed after the safety checkpoint.
     Changed,
-    /// Something else stands in its place that may not be touched.
+    /// Something else is in its place that must not be touched.
     InTheWay,
     /// The checkpoint holds another repository's commit here, not files.
     NoContents,
-    /// The checkpoint left it out, so that it may have been there.
+    /// The checkpoint left it out, so it may have existed then.
     LeftOutThen(SkipReason),
-    /// The checkpoint held it until a purge took it out.
+    /// The checkpoint held it until a purge removed it.
     Purged,
-    /// The file system said no.
+    /// A file system error, as text.
     Failed(String),
 }
 
 impl WhyLeft {
-    /// What is said of something that the checkpoint left out for this reason.
+    /// Returns the reason for a path that the checkpoint left out because of `why`.
     pub(super) fn left_out_then(why: SkipReason) -> Self {
         if why == SkipReason::Purged { Self::Purged } else { Self::LeftOutThen(why) }
     }
 
-    /// The word for it in `--json`.
+    /// Returns the word for the reason in `--json`.
     pub fn word(&self) -> &str {
         match self {
             Self::OutOfScope(why) => why.word(),

@@ -1,5 +1,5 @@
-//! The work of others that a restore takes back. Several agents may work in one project: going back to before what one of
-//! them did also takes back what the others did since, and that needs consent while they are at work.
+//! Work of other sessions that a restore undoes. Several agents may work in one project: restoring the state before the
+//! work of one of them also undoes the later work of the others, which needs consent while they are active.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,51 +9,51 @@ use crate::relpath;
 use crate::store::{Activity, Checkpoint};
 use crate::time::Moment;
 
-/// Work of another session, which is at work now, since the checkpoint that is restored.
+/// Work that another session, which is still active, has done since the restored checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherWork {
-    /// The session.
+    /// Name of the session.
     pub session: String,
-    /// Its agent.
+    /// Name of its agent, if known.
     pub agent: Option<String>,
-    /// The last event of the session.
+    /// Time of the last event of the session.
     pub last_active: Moment,
-    /// How many of its checkpoints were followed by changes.
+    /// Number of its checkpoints that were followed by changes.
     pub checkpoints: usize,
     /// The files that changed after them, sorted.
     pub paths: Vec<Vec<u8>>,
 }
 
 impl OtherWork {
-    /// The agent and the time of its last event, for people.
+    /// Returns the agent and the time of its last event, for display.
     pub fn label(&self) -> String {
         let agent = self.agent.as_deref().unwrap_or("another session");
         format!("{agent}, last active {}", self.last_active.date_and_time())
     }
 }
 
-/// A restore, as far as it matters here.
+/// The parts of a restore that decide which work needs consent.
 pub(super) struct Others<'a> {
-    /// The checkpoint that is restored, and those after it in the order of time.
+    /// The restored checkpoint and those after it, oldest first.
     since: Vec<&'a Checkpoint>,
-    /// The sessions whose work is taken back without consent.
+    /// Sessions whose work is undone without consent.
     own: BTreeSet<String>,
     activity: &'a Activity,
     now: Moment,
 }
 
-/// A session that had a turn at a checkpoint.
+/// A session with a turn that began from a checkpoint.
 #[derive(Debug, Clone)]
 struct Worker {
     session: String,
     agent: Option<String>,
-    /// The last that is known of it.
+    /// Time of that turn in seconds, or of the checkpoint if the turn has none.
     known_secs: i64,
 }
 
 impl<'a> Others<'a> {
-    /// A restore of `target`, which is one of `checkpoints`. `session` is the one that asks, if one does: only its own work
-    /// is taken back without consent.
+    /// Describes a restore of `target`, which is one of `checkpoints` (newest first). If `session` is given, it is the
+    /// one that asks for the restore, and only its own work is undone without consent.
     pub(super) fn new(
         target: &Checkpoint,
         checkpoints: &'a [Checkpoint],
@@ -71,8 +71,8 @@ impl<'a> Others<'a> {
         others
     }
 
-    /// Returns these sessions and the successors of those that are over: if no session of an agent among them is at work any
-    /// more, and exactly one other session of that agent is, then the user went on in that one.
+    /// Returns these sessions and the successors of those that have ended: if no session of an agent among them is
+    /// active any more, and exactly one other session of that agent is, then the user continued in that one.
     fn with_successors(&self, meant: &[Worker]) -> BTreeSet<String> {
         let mut own: BTreeSet<_> = meant.iter().map(|worker| worker.session.clone()).collect();
         let known: Vec<_> = meant.iter().cloned().chain(self.since.iter().flat_map(|one| workers(one))).collect();
@@ -83,18 +83,18 @@ impl<'a> Others<'a> {
                 self.activity.all_at_work(agent, of_agent.map(|worker| (&*worker.session, worker.known_secs)));
             let mut at_work = at_work.into_iter();
             if let (Some(only), None) = (at_work.next(), at_work.next()) {
-                // One of those that are meant is at work itself, or it has a successor.
+                // It is one of these sessions, or their successor.
                 own.insert(only);
             }
         }
         own
     }
 
-    /// Returns the work of others. `planner` compares the newest checkpoint with the files as they are; paths in `rescoped`
-    /// are in scope by rules that the restore brings back.
+    /// Returns the work of other sessions. `planner` compares the newest checkpoint with the present files; paths in
+    /// `rescoped` are in scope by rules that the restore brings back, and do not count.
     ///
-    /// If no session is meant by the checkpoint, the first that changed something after it is: the user who goes back to before
-    /// that knows of it.
+    /// If no session belongs to the checkpoint, the first that changed something after it may be undone without
+    /// consent: a user who restores the state before its work knows of it.
     pub(super) fn find(&self, planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<OtherWork>> {
         let mut own = self.own.clone();
         let mut found: BTreeMap<String, OtherWork> = BTreeMap::new();
@@ -144,8 +144,8 @@ impl<'a> Others<'a> {
     }
 }
 
-/// The paths that differ between the planner's checkpoint and the files as they are, without those in `rescoped`: they are
-/// in scope by rules that the restore brings back.
+/// Returns the paths that differ between the planner's checkpoint and the present files, without those in `rescoped`,
+/// which are in scope by rules that the restore brings back.
 fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     let plan = planner.plan()?;
     let (made, dropped) = plan.directories();
@@ -154,15 +154,16 @@ fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<
     Ok(files.chain(made).chain(dropped).filter(|path| !is_rescoped(path)).map(<[u8]>::to_vec).collect())
 }
 
-/// The sessions whose work a restore of `target` takes back by its meaning: those whose turns began from it, or, of a safety
-/// checkpoint, from the checkpoint that was restored then.
+/// Returns the sessions whose work a restore of `target` is meant to undo: those whose turns began from it, or, for a
+/// safety checkpoint, from the checkpoint that its restore went back to.
 fn meant_by(target: &Checkpoint, checkpoints: &[Checkpoint]) -> Vec<Worker> {
     let restored = target.facts.restoring.as_ref().map(|restoring| restoring.target);
     let restored = restored.and_then(|id| checkpoints.iter().find(|one| one.id == id));
     workers(restored.unwrap_or(target))
 }
 
-/// The sessions whose turns began from a checkpoint, each once.
+/// Returns the sessions whose turns began from a checkpoint, each once. Falls back to the session in its facts if no
+/// turn is recorded.
 fn workers(checkpoint: &Checkpoint) -> Vec<Worker> {
     let mut workers: Vec<Worker> = Vec::new();
     for turn in &checkpoint.turns {

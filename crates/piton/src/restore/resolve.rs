@@ -1,4 +1,4 @@
-//! Which checkpoint a restore goes back to, and what of it.
+//! Resolves a restore request to a checkpoint and the paths to restore from it.
 
 use super::RestoreTo;
 use super::left::{Left, WhyLeft};
@@ -11,16 +11,18 @@ use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, CheckpointKind, Intent, Readable, RestoreVerb};
 
-/// What a restore is about.
+/// A resolved restore request.
 pub(super) struct Resolved {
     pub(super) target: Checkpoint,
     pub(super) verb: Option<RestoreVerb>,
     pub(super) paths: Vec<Vec<u8>>,
-    /// What the first try saved, where there was one.
+    /// Safety checkpoint of the first attempt, if an interrupted restore is continued.
     pub(super) safety: Option<Checkpoint>,
 }
 
-/// Finds out what a restore is about. Fails where it is not found, and where another one has to be ended first.
+/// Resolves a restore request. Fails like `history::find` if the checkpoint is not found, with `NotFound` if there is
+/// no restore to continue, abort, undo or redo, and with `Invalid` if an interrupted restore has to be continued or
+/// aborted first.
 pub(super) fn resolve(
     to: RestoreTo<'_>,
     paths: &[Vec<u8>],
@@ -66,21 +68,21 @@ pub(super) fn resolve(
     }
 }
 
-/// What is known of a path that somebody asked for.
+/// State of a path that was requested by name.
 enum Asked {
     /// The checkpoint holds it.
     Held,
-    /// The checkpoint does not know it, and it is in scope: it goes.
+    /// It is not in the checkpoint but in scope: the restore removes it.
     New,
     /// The checkpoint left it out for this reason.
     LeftOut(SkipReason),
-    /// Neither; with why it is out of scope, if it is there.
+    /// None of these; with the reason why it is out of scope, if it exists.
     Unknown(Option<SkipReason>),
 }
 
 impl Planner<'_> {
-    /// Checks the paths that were asked for by name, and adds to the plan what has to be said about them. Fails with
-    /// `NotFound` for one that neither the checkpoint nor the project knows.
+    /// Checks the paths that were requested by name, and adds to the plan those that are left as they are. Fails with
+    /// `NotFound` for a path that the checkpoint neither holds nor left out and that is not in scope.
     pub(super) fn check_paths(&self, plan: &mut RestorePlan) -> Result<()> {
         for path in self.paths {
             match self.look_up(path)? {
@@ -126,7 +128,8 @@ impl Planner<'_> {
         Ok(Asked::Unknown(now.find(|_| is_there()).map(|now| now.why)))
     }
 
-    /// A directory that was made since stays if it holds something out of scope. Whoever asked for it hears of that.
+    /// Adds to the plan a path that keeps a directory from being removed. A directory that was created after the
+    /// checkpoint stays if it contains something out of scope, and the user who requested it is to learn of that.
     fn name_what_stays(&self, path: &[u8], plan: &mut RestorePlan) {
         let is_told = plan.drop_dirs.iter().any(|dir| dir == path)
             || plan.left.iter().any(|left| relpath::is_within(&left.path, path));
