@@ -1,8 +1,8 @@
-//! Completing a checkpoint that ran out of time, by a process in the background.
+//! Completes a checkpoint that ran out of time, in a background process.
 //!
-//! It is taken as of the time of the prompt. A file that changed since is left out as `changing`, so that a restore leaves
-//! it alone; what was read before it changed is as it was then. An attempt that is stopped keeps what it has read, and the
-//! next one goes on from there.
+//! The checkpoint is taken as of the time of the prompt. A file that changed since then is left out as `changing`, so
+//! that a restore does not touch it; contents that were read before the change are kept as they were then. An attempt
+//! that is cancelled keeps what it has read, and the next one continues from there.
 
 use crate::error::Result;
 use crate::project::Project;
@@ -13,7 +13,7 @@ use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
 use crate::time::Moment;
 use crate::worktree::{Manifest, is_settled};
 
-/// The unfinished checkpoint of one project. No other process completes it as long as this exists.
+/// The unfinished checkpoint of one project. Holds the lock that keeps other processes from completing it.
 #[derive(Debug)]
 pub struct Completion<'a> {
     store: &'a Store,
@@ -21,19 +21,19 @@ pub struct Completion<'a> {
     _lock: FinishLock,
 }
 
-/// The result of one attempt.
+/// Result of one attempt.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Attempt {
-    /// There is no unfinished checkpoint, or another one was taken since.
+    /// No checkpoint is unfinished, or another one was taken since.
     Nothing,
-    /// It was stopped, and has kept what it read.
+    /// The attempt was cancelled, or the store was busy. The contents that it has read are kept.
     Stopped,
-    /// There is nothing more to be done.
+    /// The request is settled: no further attempt is needed.
     Done {
-        /// What the take came to.
+        /// Report of the take.
         report: Box<Report>,
-        /// Who was at work.
+        /// Agent, session and turn for which the checkpoint was taken.
         origin: Origin,
         /// The time as of which the checkpoint was taken.
         since: Moment,
@@ -41,17 +41,18 @@ pub enum Attempt {
 }
 
 impl<'a> Completion<'a> {
-    /// Begins to complete the checkpoint of a project; `None` if another process does.
+    /// Begins to complete the checkpoint of a project; returns `None` if another process holds the lock for it.
     pub fn begin(store: &'a Store, project: &'a Project) -> Result<Option<Self>> {
         Ok(store.try_lock_finish(project.id())?.map(|lock| Self { store, project, _lock: lock }))
     }
 
-    /// Returns whether another process waits for this project or the store. The attempt under way is to be stopped then.
+    /// Returns true if another process waits for this project or the store. The caller is to cancel the attempt then.
     pub fn must_make_way(&self) -> bool {
         self.store.must_make_way(self.project.id())
     }
 
-    /// Takes the checkpoint until `progress.stop` is set.
+    /// Takes the checkpoint, until `progress.stop` is set. Withdraws the request once it is settled, or if another
+    /// checkpoint was taken since.
     pub fn attempt(&self, settings: &Settings, progress: &Progress) -> Result<Attempt> {
         let (store, id) = (self.store, self.project.id());
         let Some(unfinished) = store.unfinished(id) else { return Ok(Attempt::Nothing) };
@@ -75,8 +76,8 @@ impl<'a> Completion<'a> {
         Ok(Attempt::Done { report: Box::new(report), origin: unfinished.origin, since: unfinished.since })
     }
 
-    /// Adds the checkpoint to the record of its turn, if the hook has made one: otherwise the checkpoint itself names the
-    /// turn.
+    /// Adds the checkpoint to the record of its turn, if the hook has written one; otherwise the checkpoint itself
+    /// names the turn. Best effort: an error is ignored.
     fn note_turn(&self, origin: &Origin, report: &Report) {
         let Outcome::Taken(id) = report.outcome else { return };
         let known = self.store.turn_records(self.project.id());
@@ -88,22 +89,24 @@ impl<'a> Completion<'a> {
         }
     }
 
-    /// Returns for whom the checkpoint is, and the time as of which it is taken.
+    /// Returns the origin of the checkpoint and the time as of which it is taken; `None` if no checkpoint is
+    /// unfinished.
     pub fn origin(&self) -> Option<(Origin, Moment)> {
         let unfinished = self.store.unfinished(self.project.id())?;
         Some((unfinished.origin, unfinished.since))
     }
 
-    /// Gives the checkpoint up. What was read is kept for the next take.
+    /// Withdraws the request. The contents that were read are kept for the next take.
     pub fn give_up(self) -> Result<()> {
         self.store.withdraw_unfinished(self.project.id())
     }
 }
 
-/// Takes out of a manifest what changed after `since`. Returns whether there was anything: then files may be gone, too.
+/// Removes files and directories from the manifest that changed after `since`, and adds them to `skipped`. Returns true
+/// if anything changed; files may have been deleted then, too.
 ///
-/// A directory tells when names in it changed, and not which. One that was moved, or of which nothing is left, goes as a
-/// whole: what is in it may have been elsewhere.
+/// The times of a directory show that names in it changed, but not which. A directory that was moved, or of which
+/// nothing is left, is left out as a whole, because its contents may have been elsewhere.
 pub(crate) fn leave_out_changed(manifest: &mut Manifest, skipped: &mut Vec<Skipped>, since: i128) -> bool {
     let mut is_any = false;
     let mut goes = vec![false; manifest.dirs.len()];
@@ -122,7 +125,7 @@ pub(crate) fn leave_out_changed(manifest: &mut Manifest, skipped: &mut Vec<Skipp
         goes[at] = at > 0 && is_changed && (is_moved || is_bare);
         is_any |= is_changed || !names[at].is_empty();
     }
-    // Parents come first: what is in a directory that goes is named by it.
+    // Parents come first: a directory that is left out covers everything in it.
     let mut is_within = vec![false; manifest.dirs.len()];
     for at in 0..manifest.dirs.len() {
         let is_gone = goes[at] || is_within[at];

@@ -1,4 +1,4 @@
-//! Reading the files whose ids are not known, on all cores.
+//! Reads the files whose ids are not known, on all cores.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,10 +13,10 @@ use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{Contents, FileNode, Manifest, ReadFile, Reader, id_of_stream, is_settled};
 
-/// A file by the places of its directory and itself. Small, because there may be millions.
+/// Indices of a directory in the manifest and of a file in it. Small, because there may be millions.
 type Place = (u32, u32);
 
-/// What reading one file came to, as small as can be for the same reason.
+/// Result of reading one file, small for the same reason.
 pub(super) struct WasRead {
     place: Place,
     came_to: CameTo,
@@ -24,7 +24,7 @@ pub(super) struct WasRead {
 
 enum CameTo {
     Unmoved(ObjectId),
-    /// It was written to between the scan and the reading.
+    /// The file changed between the scan and the read.
     Moved(Box<(Stat, ObjectId)>),
     Skip(SkipReason),
     Gone,
@@ -40,7 +40,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads every file whose id is not known, on all cores, until it is stopped.
+    /// Reads every file whose id is not known, on all cores, until `progress.stop` is set.
     pub(super) fn run(&self) -> Result<Vec<Vec<WasRead>>> {
         let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
         let places =
@@ -78,7 +78,7 @@ impl Reading<'_> {
             let path = self.manifest.dirs[place.0 as usize].path_of(file);
             let came_to = match &file.target {
                 Some(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, target)?),
-                // A link that the cache knew, and whose target is not in the store after all.
+                // A link whose id was in the cache, but whose target is missing from the store.
                 None if file.stat.kind == Kind::Link => match reader.read_link(&path) {
                     Ok(target) => ReadFile::Read(file.stat, writer.add(ObjectKind::Blob, &target)?),
                     Err(error) if sys::is_gone(&error) => ReadFile::Gone,
@@ -110,10 +110,11 @@ impl Reading<'_> {
 
 type TakenIn = Option<std::result::Result<ObjectId, Collision>>;
 
-/// Adds the contents of a file to the new objects, and returns their id; `None` where the file changed meanwhile.
+/// Adds the contents of a file to the new objects and returns their id. `None` asks for another read: the file changed
+/// meanwhile, or only its id was computed.
 ///
-/// A large file is compressed while it is read. One that may have kept its contents is read for its id first, and a second
-/// time only if the store does not have it.
+/// A large file is compressed while it is read. A large file whose contents may be unchanged is first read for its id
+/// alone, and a second time only if the store does not have the contents.
 fn take_in(
     contents: Contents<'_>,
     writer: &mut Writer<'_>,
@@ -134,7 +135,7 @@ fn take_in(
     }
 }
 
-/// Reads a large file until all is to end.
+/// Reader of a large file that fails once `stop` is set.
 struct UntilStop<'a> {
     read: &'a mut dyn Read,
     stop: &'a AtomicBool,
@@ -146,7 +147,7 @@ impl Read for UntilStop<'_> {
     }
 }
 
-/// Puts what was read into the manifest, and takes out what was not. Returns whether a file was gone by then, or had
+/// Enters the ids into the manifest, and removes the files that were not read. Returns true if a file was gone, or had
 /// changed after `late`.
 pub(super) fn apply(
     read: Vec<Vec<WasRead>>,
