@@ -1,5 +1,5 @@
-//! Reading one pack as it stands, whole or not. Nothing that it says is believed before it was seen to hold, and nothing
-//! that it claims makes this take more memory than is really there to be read.
+//! Reads one pack, corrupt or not. Nothing in it is trusted before it was checked, and no claimed size makes the reader
+//! allocate more memory than there is data to read.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -16,57 +16,57 @@ mod raw;
 
 pub(super) use raw::{IdxFault, RawPack, ends_in_checksum};
 
-/// The largest object that is put together from deltas. Git stores nothing above half of this so.
+/// Largest object that is built from deltas. Git stores no delta of an object above half of this.
 const DELTA_BYTES_MAX: u64 = 1 << 30;
-/// Of objects above this size one at a time is in memory, whatever the number of threads.
+/// At most one object above this size is in memory at a time, whatever the number of threads.
 const LARGE_BYTES: u64 = 32 << 20;
-/// What each thread keeps of the bases that it has met.
+/// Size in bytes of each thread's cache of delta bases.
 const CACHE_BYTES_MAX: usize = 32 << 20;
 const WINDOW_BYTES: usize = 256 << 10;
-/// The start of an entry: its kind and size, and where its base is.
+/// Longest head of an entry: its kind, its size, and the reference to its base.
 const HEAD_BYTES_MAX: usize = 32;
 const TRAILER_BYTES: u64 = ID_BYTES as u64;
 
-/// What is wrong with something.
+/// Description of a defect.
 pub(super) type Why = Cow<'static, str>;
 
-/// How an entry begins.
+/// Head of a pack entry.
 struct Head {
     form: HeadForm,
-    /// The length of what was compressed.
+    /// Number of bytes after inflating.
     size: u64,
-    /// Where that begins.
+    /// Offset of the compressed bytes.
     data: u64,
 }
 
-/// An entry that is no delta.
+/// An entry that is not a delta.
 pub(super) struct WholeEntry {
     pub(super) kind: ObjectKind,
-    /// The length of the object.
+    /// Number of bytes of the object.
     pub(super) size: u64,
-    /// Where its compressed bytes begin.
+    /// Offset of the compressed bytes.
     pub(super) data: u64,
 }
 
 enum HeadForm {
     Whole(ObjectKind),
-    /// A delta of the entry at this place.
+    /// A delta against the entry at this offset.
     OfEntry(u64),
-    /// A delta of this object.
+    /// A delta against this object.
     OfObject(ObjectId),
 }
 
 /// An object in memory.
 pub(super) type InMemory = (ObjectKind, Arc<Vec<u8>>);
-/// Another way to an object that the pack holds damaged or not at all.
+/// Fallback for an object that is corrupt in the pack or missing from it.
 pub(super) type Elsewhere<'a> = dyn Fn(ObjectId) -> Option<InMemory> + 'a;
 
-/// Decodes entries, in one thread.
+/// Decodes entries on one thread.
 pub(super) struct Decoder<'a> {
     inflate: Decompress,
     out: Vec<u8>,
     window: Vec<u8>,
-    /// Which pack the window is of, and where it begins.
+    /// Number of the pack that the window shows, and the offset of its first byte.
     window_at: Option<(u32, u64)>,
     cache: HashMap<(u32, u64), InMemory>,
     cached: VecDeque<(u32, u64)>,
@@ -75,7 +75,7 @@ pub(super) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Decoders that share `large` do not hold large objects at the same time.
+    /// Returns a decoder. Decoders that share `large` do not hold large objects in memory at the same time.
     pub(super) fn new(large: &'a Mutex<()>) -> Self {
         Self {
             inflate: Decompress::new(true),
@@ -89,7 +89,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Which object the entry at `start` is, by its contents. One that stands by itself is never in memory as a whole.
+    /// Returns the id of the object at `start`, computed from its contents. An entry that is not a delta is streamed
+    /// and never in memory as a whole.
     pub(super) fn identify(&mut self, pack: &RawPack, start: u64, elsewhere: &Elsewhere<'_>) -> Result<ObjectId, Why> {
         let head = self.head(pack, start)?;
         let id = if let HeadForm::Whole(kind) = head.form {
@@ -106,20 +107,20 @@ impl<'a> Decoder<'a> {
         id.map_err(|collision| collision.to_string().into())
     }
 
-    /// The head of an entry that stands by itself; `None` for a delta.
+    /// Returns the head of an entry that is not a delta; `None` for a delta.
     pub(super) fn whole_entry(&mut self, pack: &RawPack, start: u64) -> Result<Option<WholeEntry>, Why> {
         let head = self.head(pack, start)?;
         let HeadForm::Whole(kind) = head.form else { return Ok(None) };
         Ok(Some(WholeEntry { kind, size: head.size, data: head.data }))
     }
 
-    /// Where the entry at `start` ends.
+    /// Returns the offset at which the entry at `start` ends.
     pub(super) fn end_of(&mut self, pack: &RawPack, start: u64) -> Result<u64, Why> {
         let head = self.head(pack, start)?;
         self.inflate(pack, head.data, head.size, &mut |_| true)
     }
 
-    /// The kind of the object at `start`, by the heads of the entries that it is made of.
+    /// Returns the kind of the object at `start`, from the heads of the entries in its delta chain.
     pub(super) fn kind(&mut self, pack: &RawPack, mut start: u64) -> Option<ObjectKind> {
         for _ in 0..CHAIN_MAX {
             match self.head(pack, start).ok()?.form {
@@ -131,11 +132,11 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// The object at `start`. Whether it fits its name is for the caller to see. Where a base is damaged, `elsewhere` is
-    /// asked for it.
+    /// Returns the object at `start`. The caller must check that it has the expected id. If a base is corrupt or
+    /// missing, `elsewhere` is asked for it.
     pub(super) fn object(&mut self, pack: &RawPack, start: u64, elsewhere: &Elsewhere<'_>) -> Result<InMemory, Why> {
         let mut guard = None;
-        // The deltas on the way, the outermost first. No recursion: a chain may be longer than a stack.
+        // Deltas of the chain, the outermost first. No recursion: a chain may be longer than a stack.
         let mut chain = Vec::new();
         let mut at = start;
         let mut base = loop {
@@ -172,7 +173,7 @@ impl<'a> Decoder<'a> {
         Ok(base)
     }
 
-    /// One step of a chain.
+    /// Reads one entry of a delta chain.
     fn link(&mut self, pack: &RawPack, at: u64, guard: &mut Option<MutexGuard<'a, ()>>) -> Result<Link, Why> {
         let head = self.head(pack, at)?;
         let base = match head.form {
@@ -200,7 +201,8 @@ impl<'a> Decoder<'a> {
         Ok((base.0, Arc::new(bytes)))
     }
 
-    /// Waits for its turn, where an object is large; declines one that is larger than any.
+    /// Blocks until no other decoder holds a large object, if this one is large. Fails if `size` is above
+    /// `DELTA_BYTES_MAX`.
     fn admit(&self, size: u64, guard: &mut Option<MutexGuard<'a, ()>>) -> Result<(), Why> {
         if size > DELTA_BYTES_MAX {
             return Err("it is larger than any object that git keeps in this way".into());
@@ -232,7 +234,7 @@ impl<'a> Decoder<'a> {
         guard: &mut Option<MutexGuard<'a, ()>>,
     ) -> Result<Vec<u8>, Why> {
         self.admit(head.size, guard)?;
-        // What is claimed is not set aside: it may not come.
+        // The claimed size is not allocated up front: there may be less data.
         let mut all = Vec::new();
         self.inflate(pack, head.data, head.size, &mut |bytes| {
             all.extend_from_slice(bytes);
@@ -241,7 +243,8 @@ impl<'a> Decoder<'a> {
         Ok(all)
     }
 
-    /// Inflates what begins at `start` and must come to `size` bytes. Where it ends. Fails once `each` returns false.
+    /// Inflates the data at `start`, which must be exactly `size` bytes, and returns the offset at which it ends. Fails
+    /// once `each` returns false.
     pub(super) fn inflate(
         &mut self,
         pack: &RawPack,
@@ -326,10 +329,10 @@ impl<'a> Decoder<'a> {
         Ok(Head { form, size, data: start + read })
     }
 
-    /// Sees to it that the window shows what is at `at`, if anything is.
+    /// Loads the bytes at `at` into the window, unless it holds them.
     fn look_at(&mut self, pack: &RawPack, at: u64) -> io::Result<()> {
         let of = pack.number;
-        // A head must be in it as a whole.
+        // The window must hold a whole head.
         let last = (at + HEAD_BYTES_MAX as u64).min(pack.end());
         if self.window_at.is_some_and(|(pack, start)| {
             pack == of && start <= at && at < pack_end(start, &self.window) && last <= pack_end(start, &self.window)

@@ -1,28 +1,28 @@
-//! Git's delta format: a target as pieces of a base and bytes of its own.
+//! Git's delta format: a target as copies from a base and inserted bytes.
 //!
-//! The base is cut into blocks whose hashes are kept. Where a block of the base occurs in the target, it is extended in
-//! both directions as far as the two agree.
+//! The base is cut into blocks whose hashes are indexed. Where a block of the base occurs in the target, the match is
+//! extended in both directions as far as the two agree.
 
-/// A longer chain of deltas is a pack with a loop in it.
+/// A longer chain of deltas means a pack with a loop in it.
 pub(super) const CHAIN_MAX: usize = 10_000;
 
 const BLOCK: usize = 16;
-/// How many places of a block are tried. A base of all zeros has one block in a million places.
+/// Number of blocks with the same hash that are tried. A base of all zeros has the same block in a million places.
 const PLACES_MAX: usize = 16;
-/// Longer copies are written as several.
+/// Longest copy; longer ones are split.
 const COPY_MAX: usize = 0x1_0000;
 const INSERT_MAX: usize = 0x7f;
-/// No block.
+/// Marks the absence of a block.
 const NONE: u32 = u32::MAX;
-/// In how many places a target is looked at before it is compared as a whole.
+/// Number of places at which a target is sampled before it is compared as a whole.
 const SAMPLES: usize = 8;
 
-/// A base, ready to be compared with many targets.
+/// A base, indexed for comparison with many targets.
 pub(super) struct Base {
     bytes: Vec<u8>,
-    /// The last block for each hash.
+    /// Last block for each hash.
     heads: Vec<u32>,
-    /// The block before it with the same hash, by block.
+    /// For each block, the previous one with the same hash.
     before: Vec<u32>,
     shift: u32,
 }
@@ -44,14 +44,14 @@ impl Base {
         self.bytes.len()
     }
 
-    /// Where the hash of the block at the start of `bytes` is kept.
+    /// Returns the slot in `heads` for the block at the start of `bytes`.
     fn slot(&self, bytes: &[u8]) -> usize {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let mixed = word(0).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word(8).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift).expect("as many bits as the table has")
     }
 
-    /// The longest piece of the base that the target goes on with at `at`: where it begins, and its length.
+    /// Returns offset and length of the longest piece of the base that matches the target at `at`.
     fn longest_at(&self, target: &[u8], at: usize) -> Option<(usize, usize)> {
         let mut block = self.heads[self.slot(&target[at..])];
         let mut best = None;
@@ -69,20 +69,20 @@ impl Base {
         best
     }
 
-    /// Returns false if the target very likely shares too little with the base for a delta, by a few samples of it. Most
-    /// files have nothing in common with their neighbours, and to find that out by a full search takes longer than all else
-    /// that a collection does.
+    /// Returns false if the target very likely shares too little with the base for a delta, judging by a few samples.
+    /// Most files have nothing in common with their neighbours, and finding that out by a full search takes longer than
+    /// the rest of a garbage collection.
     pub(super) fn may_share(&self, target: &[u8]) -> bool {
         if target.len() < SAMPLES * 4 * BLOCK {
             return true;
         }
-        // A match of two blocks holds a whole block of the base at one of so many offsets.
+        // A match of two blocks contains a whole block of the base at one of `BLOCK` consecutive offsets.
         let last = target.len() - 2 * BLOCK;
         let mut starts = (0..SAMPLES).map(|sample| last * sample / (SAMPLES - 1));
         starts.any(|start| (start..start + BLOCK).any(|at| self.longest_at(target, at).is_some()))
     }
 
-    /// The target as a difference from the base; `None` where that would be longer than `bytes_max`.
+    /// Returns the delta from the base to the target; `None` if it would be longer than `bytes_max`.
     pub(super) fn delta_to(&self, target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         put_size(&mut out, self.bytes.len());
@@ -109,7 +109,7 @@ impl Base {
     }
 }
 
-/// Seven bits at a time, the lowest first.
+/// Writes a size, seven bits per byte, the lowest first.
 fn put_size(out: &mut Vec<u8>, mut size: usize) {
     loop {
         let low = u8::try_from(size & 0x7f).expect("masked to seven bits");
@@ -133,7 +133,7 @@ fn put_copies(out: &mut Vec<u8>, mut start: usize, mut length: usize) {
         let now = length.min(COPY_MAX);
         let place = out.len();
         out.push(0x80);
-        // Bytes that are zero are left out, and so is a length of exactly 64 KiB.
+        // Zero bytes are omitted, and so is a length of exactly 64 KiB.
         for (bit, byte) in u32::try_from(start).expect("smaller than 4 GiB").to_le_bytes().into_iter().enumerate() {
             if byte != 0 {
                 out[place] |= 1 << bit;
@@ -152,13 +152,13 @@ fn put_copies(out: &mut Vec<u8>, mut start: usize, mut length: usize) {
     }
 }
 
-/// How long the target of a delta says that it is.
+/// Returns the size of the target according to the delta.
 pub(super) fn target_size(mut delta: &[u8]) -> Option<u64> {
     take_size(&mut delta)?;
     take_size(&mut delta)
 }
 
-/// The target; `None` where the delta is not one of this base.
+/// Returns the target; `None` if the delta is invalid or was made for another base.
 pub(super) fn apply(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
     if take_size(&mut delta)? != base.len() as u64 {
         return None;
@@ -170,10 +170,10 @@ pub(super) fn apply(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
         let piece = if op & 0x80 == 0 {
             let (piece, rest) = delta.split_at_checked(usize::from(*op).max(1))?;
             delta = rest;
-            // Nothing has the number zero yet.
+            // The opcode 0 is reserved.
             (*op != 0).then_some(piece)?
         } else {
-            // Bytes that are zero are left out.
+            // Zero bytes are omitted.
             let mut numbers = [0_usize; 7];
             for number in numbers.iter_mut().enumerate().filter(|(bit, _)| op & 1 << bit != 0).map(|(_, it)| it) {
                 let (byte, rest) = delta.split_first()?;
@@ -191,7 +191,7 @@ pub(super) fn apply(base: &[u8], mut delta: &[u8]) -> Option<Vec<u8>> {
     (out.len() == size).then_some(out)
 }
 
-/// Reads what [`put_size`] writes.
+/// Reads a size that [`put_size`] wrote.
 fn take_size(bytes: &mut &[u8]) -> Option<u64> {
     let (mut size, mut shift) = (0_u64, 0_u32);
     loop {
@@ -221,10 +221,10 @@ mod tests {
         let (one, other) = (noise(1), noise(2));
         let base = Base::new(one.clone());
         assert!(!base.may_share(&other));
-        // One half is the same, at whichever end, and moved by a few bytes.
+        // One half is the same, at either end, and shifted by a few bytes.
         let (front, back) = ([&one[..2_000], &other[..2_000]].concat(), [&other[..2_003], &one[2_000..]].concat());
         assert!(base.may_share(&front) && base.may_share(&back) && base.may_share(&one));
-        // What is short is compared at once.
+        // A short target is always compared.
         assert!(base.may_share(&other[..100]));
     }
 
@@ -261,7 +261,8 @@ mod tests {
         assert_eq!(Base::new(base).delta_to(&target, 10), None);
     }
 
-    /// Git's bytes, by hand: the two sizes, then copies (0x80 with a bit for each byte of place and length) and inserts.
+    /// Hand-written deltas: the two sizes, then copies (0x80 with a bit for each byte of offset and length) and
+    /// inserts.
     #[test]
     fn a_delta_says_no_more_than_it_must() {
         let base: Vec<u8> = (0..100).collect();
@@ -269,16 +270,16 @@ mod tests {
         let (one, two, three) = (&[1; 16][..], &[2; 16][..], &[3; 16][..]);
         let (four, five) = (&pieces(&[&[4; 15], b"="]), &pieces(&[&[5; 15], b"="]));
         for (base, target, expected) in [
-            // Blocks of the base begin at 0 and 16: what lies before them is found by going back.
+            // Blocks of the base begin at 0 and 16: a match is extended backwards to the bytes before them.
             (base.clone(), base[5..].to_vec(), vec![100, 95, 0x91, 5, 95]),
             (base.clone(), pieces(&[b"!", &base]), vec![100, 101, 1, b'!', 0x90, 100]),
             (base.clone(), pieces(&[&base[16..48], &base[16..48]]), vec![100, 64, 0x91, 16, 32, 0x91, 16, 32]),
             (base.clone(), base[16..32].to_vec(), vec![100, 16, 0x91, 16, 16]),
             (base.clone(), base[16..31].to_vec(), pieces(&[&[100, 15, 15], &base[16..31]])),
-            // Of several places, the one where the most agrees, whether it comes first or last.
+            // Of several matches the longest is taken, whether it comes first or last.
             (pieces(&[one, two, one, three]), pieces(&[one, two]), vec![64, 32, 0x90, 32]),
             (pieces(&[one, two, one, three]), pieces(&[one, three]), vec![64, 32, 0x91, 32, 32]),
-            // Nobody goes back over what was said already, although it agrees.
+            // A match is not extended back over bytes that were written already, although they agree.
             (pieces(&[four, two, five, three]), pieces(&[five, two]), vec![64, 32, 0x91, 32, 16, 0x91, 16, 16]),
         ] {
             let length = expected.len();
@@ -288,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Lengths and places whose lower bytes are zero, and those of more than one byte.
+    /// Offsets and lengths whose lower bytes are zero, and those of more than one byte.
     #[test]
     fn copies_are_written_as_git_reads_them() {
         for (start, length, expected) in [
@@ -305,10 +306,10 @@ mod tests {
         }
     }
 
-    /// Stock git copies more at a time than we do.
+    /// Stock git writes longer copies than piton.
     #[test]
     fn copies_of_any_length_and_place_are_read() {
-        // No two places are alike that differ in one byte of their number.
+        // Offsets that differ in one byte of their number have different contents.
         let byte = |at: u32| u8::try_from(at % 251).expect("less than 251");
         let base: Vec<u8> = (0..0x0102_0304 + 0x0001_0203).map(byte).collect();
         let mut delta = Vec::new();
@@ -332,7 +333,7 @@ mod tests {
                 assert!(apply(&base, &flipped).is_none_or(|target| target.len() as u64 == longest));
             }
         }
-        // Says that it is endless, and copies without end.
+        // Claims an endless target, and copies without end.
         let hostile = [&[0xc8, 0x01][..], &[0xff; 9], &[0x01], &[0xb0, 0xc8, 0x00].repeat(10)].concat();
         assert_eq!(apply(&base, &hostile), None);
     }

@@ -1,4 +1,4 @@
-//! Reading the contents of files from the store piece by piece, so that their size does not matter.
+//! Streams the contents of blobs from the store, so that memory does not grow with their size.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 
-/// How often the packs are listed again because another program's collection replaced them meanwhile.
+/// Number of attempts to list the packs while another program's garbage collection replaces them.
 const LISTINGS_MAX: u32 = 8;
 
 impl Objects {
-    /// The number of bytes in a blob. Fails if there is no such blob.
+    /// Returns the number of bytes in a blob. Fails if there is no such blob.
     pub(crate) fn blob_size(&self, id: ObjectId) -> Result<u64> {
         let damaged = |why: String| Error::damaged(format!("read the object {id}"), why).with_hint(DAMAGED_HINT);
         let found = match self.handle().try_header(&gix_id(id)) {
             Ok(Some(header)) => Ok(Some(header)),
-            // Stock git's collection may have moved it to another pack since the packs were listed.
+            // Stock git's garbage collection may have moved it to another pack since the packs were listed.
             _ => self.fresh_handle().try_header(&gix_id(id)),
         };
         let found = found.map_err(|error| damaged(error.to_string()))?;
@@ -36,8 +36,8 @@ impl Objects {
         }
     }
 
-    /// Calls `each` with the contents of a blob, piece by piece, until it returns false. Fails if the blob is not whole, or
-    /// is not what its id says, which is known after the last piece.
+    /// Calls `each` with the contents of a blob, piece by piece, until it returns false. Fails if the blob is missing
+    /// or corrupt; a mismatch with its id is known only after the last piece.
     ///
     /// Memory does not grow with the size of the blob, unless stock git stored it as a delta.
     pub(crate) fn stream_blob(&self, id: ObjectId, each: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
@@ -61,8 +61,8 @@ impl Objects {
         }
     }
 
-    /// False if no pack holds it, or only as a delta. Where several do, one that is whole is taken: a copy that is damaged may
-    /// have been written again.
+    /// Returns false if no pack holds the object, or only as a delta. Of several copies an intact one is used: an
+    /// object with a corrupt copy may have been written again.
     fn stream_packed(&self, id: ObjectId, take: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool) -> Result<bool> {
         let mut found = self.open_packed(id)?;
         if found.len() > 1 {
@@ -77,7 +77,7 @@ impl Objects {
         })
     }
 
-    /// Adds a copy of a blob to a pack, piece by piece. Returns false where it is not whole, or only there as a delta.
+    /// Adds a copy of a blob to a pack, piece by piece. Returns false if there is no intact copy, or only a delta.
     pub(super) fn copy_blob(&self, id: ObjectId, into: &mut PackWriter) -> Result<bool> {
         let large = Mutex::new(());
         let mut decoder = Decoder::new(&large);
@@ -96,8 +96,8 @@ impl Objects {
         Ok(into.add_stream(size, &mut read)? == Some(Ok(id)))
     }
 
-    /// The packs that have an object, and its place in each. Stock git's collection may delete one after it was listed, and
-    /// has written another one by then.
+    /// Opens the packs that hold an object, and returns its offset in each. Stock git's garbage collection may delete a
+    /// pack after it was listed; it has written another one by then, so the listing is retried.
     fn open_packed(&self, id: ObjectId) -> Result<Vec<(RawPack, u64)>> {
         for attempt in 0..LISTINGS_MAX {
             let (mut opened, mut is_moved) = (Vec::new(), false);
@@ -115,7 +115,7 @@ impl Objects {
         Ok(Vec::new())
     }
 
-    /// The packs that have an object, without their endings, and the place of the object there.
+    /// Returns the paths of the packs that hold an object, without extensions, and its offset in each.
     fn find_packed(&self, id: ObjectId) -> Result<Vec<(PathBuf, u64)>> {
         let dir = self.dir().join("pack");
         let mut found = Vec::new();
@@ -124,7 +124,7 @@ impl Objects {
             if path.extension().is_none_or(|end| end != "idx") {
                 continue;
             }
-            // One that cannot be read says nothing of the others.
+            // An unreadable idx does not affect the others.
             let Ok(idx) = pack::index::File::at(&path, Kind::Sha1) else { continue };
             if let Some(at) = idx.lookup(gix_id(id)) {
                 found.push((path.with_extension(""), idx.pack_offset_at_index(at)));
@@ -133,7 +133,7 @@ impl Objects {
         Ok(found)
     }
 
-    /// Opens a blob that stands in a file of its own: its size, and a reader of its contents. `None` where there is none.
+    /// Opens a loose blob: its size, and a reader of its contents. Returns `None` if it is missing or not a blob.
     pub(super) fn open_loose(&self, id: ObjectId) -> Result<Option<(u64, impl Read + use<>)>> {
         let path = self.loose_path(id);
         if !fsx::is_there(&path)? {
@@ -145,7 +145,7 @@ impl Objects {
         Ok((kind == ObjectKind::Blob).then_some((size, read)))
     }
 
-    /// Returns whether an object that stands in a file of its own can be read to its end, and is what its name says.
+    /// Returns true if a loose object can be read to its end and matches its id.
     pub(super) fn is_whole_loose(&self, id: ObjectId) -> bool {
         copies::identify_loose(&self.loose_path(id)).is_ok_and(|found| found == id)
     }
@@ -155,7 +155,7 @@ impl Objects {
         self.dir().join(&name[..2]).join(&name[2..])
     }
 
-    /// False if it does not stand in a file of its own.
+    /// Returns false if the object is not loose.
     fn stream_loose(&self, id: ObjectId, take: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool) -> Result<bool> {
         let path = self.loose_path(id);
         if !fsx::is_there(&path)? {
@@ -173,7 +173,7 @@ impl Objects {
     }
 }
 
-/// Gives the bytes of an entry to `take`, until it returns false. False for a delta.
+/// Passes the bytes of an entry to `take`, until it returns false. Returns false for a delta.
 fn stream_entry(
     pack: &RawPack,
     start: u64,
@@ -196,7 +196,7 @@ fn stream_entry(
     }
 }
 
-/// Returns true for an entry that is all of this object.
+/// Returns true if the entry is not a delta and its contents match the id.
 fn is_whole(id: ObjectId, pack: &RawPack, start: u64) -> bool {
     let mut hasher = None;
     let streamed = stream_entry(pack, start, &mut |kind, size, bytes| {

@@ -1,4 +1,4 @@
-//! A pack and its idx as files, whole or not.
+//! A pack and its idx as files, corrupt or not.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,35 +16,37 @@ use crate::id::{Checksum, ID_BYTES, ObjectId};
 
 /// A pack and its idx, as far as they can be read.
 pub(in crate::store) struct RawPack {
-    /// Tells it from the others that were opened with it.
+    /// Distinguishes the packs that were opened together.
     pub(super) number: u32,
-    /// The name of both files without their ending.
+    /// Path of both files without their extensions.
     pub(in crate::store) name: PathBuf,
     file: Option<File>,
-    /// The length of the pack.
+    /// Length of the pack file.
     pub(in crate::store) bytes: u64,
-    /// What the idx says, sorted by id.
+    /// Entries of the idx as (id, offset), sorted by id.
     pub(in crate::store) ids: Vec<(ObjectId, u64)>,
-    /// The places of `ids` in the order of the pack.
+    /// Positions in `ids`, sorted by offset.
     order: Vec<u32>,
-    /// What is wrong with the idx.
+    /// Defect of the idx.
     pub(in crate::store) idx_fault: Option<IdxFault>,
-    /// What is wrong with the pack, as far as can be told without reading all of it.
+    /// Defect of the pack, as far as can be found without reading all of it.
     pub(in crate::store) fault: Option<Why>,
-    /// The reason why some of it could not be read. That is no damage: it may be whole, and be read another time.
+    /// First I/O error while reading the pack. It does not mean corruption: the file may be intact and readable at
+    /// another time.
     unread: OnceLock<String>,
 }
 
-/// What is wrong with an idx.
+/// A defect of an idx.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store) enum IdxFault {
     Missing,
-    /// It can be read, or not: either way it is not to be trusted.
+    /// The idx is corrupt, whether or not it could be parsed, and must not be trusted.
     Wrong(Why),
 }
 
 impl RawPack {
-    /// Opens whatever is there under this name.
+    /// Opens the pack and the idx of this name. A missing or corrupt file is recorded as a fault; any other I/O error
+    /// is returned.
     pub(in crate::store) fn open(name: &Path, number: u32) -> Result<Self> {
         let mut pack = Self {
             number,
@@ -70,7 +72,7 @@ impl RawPack {
         Ok(pack)
     }
 
-    /// Opens a pack to read entries whose places are known. Fails if it cannot be opened.
+    /// Opens a pack to read entries whose offsets are known, without its idx. Fails if the pack cannot be opened.
     pub(in crate::store) fn without_idx(name: &Path) -> Result<Self> {
         let path = name.with_added_extension("pack");
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
@@ -88,12 +90,12 @@ impl RawPack {
         })
     }
 
-    /// Whether there is a pack at all.
+    /// Returns true if the pack file exists.
     pub(in crate::store) fn is_there(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Reads the idx. The checksum of the pack that it was made for, if it can be trusted.
+    /// Reads the idx. Returns the checksum of the pack that it was made for, if the idx passes its own checksum.
     fn read_idx(&mut self) -> Result<Option<[u8; ID_BYTES]>> {
         let path = self.name.with_added_extension("idx");
         let bytes = match std::fs::read(&path) {
@@ -136,7 +138,7 @@ impl RawPack {
         Ok(is_whole.then(|| ObjectId::read(idx.pack_checksum().as_bytes())).flatten().map(|id| *id.as_bytes()))
     }
 
-    /// The header, and the checksum at the end, which must be the one that the idx names.
+    /// Checks the header and the trailing checksum, which must be the one that the idx names.
     fn check_ends(&self, idx: Option<[u8; ID_BYTES]>) -> std::result::Result<(), Why> {
         if self.bytes < HEADER_BYTES as u64 + TRAILER_BYTES {
             return Err("it is too short for a pack".into());
@@ -161,12 +163,12 @@ impl RawPack {
         })
     }
 
-    /// Why the file system did not let some of it be read, if it did not.
+    /// Returns the first I/O error other than an early end of the file, if there was one.
     pub(in crate::store) fn unread(&self) -> Option<&str> {
         self.unread.get().map(String::as_str)
     }
 
-    /// Whether the checksum at the end is right.
+    /// Returns true if the trailing checksum matches the contents. Calls `read` with the number of bytes of each piece.
     pub(in crate::store) fn is_summed_right(&self, mut read: impl FnMut(u64)) -> std::result::Result<bool, Why> {
         let mut sum = Checksum::new();
         let mut buffer = vec![0; WINDOW_BYTES];
@@ -182,24 +184,24 @@ impl RawPack {
         Ok(self.trailer() == Some(sum.finish()))
     }
 
-    /// Where the idx says that an object is.
+    /// Returns the offset of an object according to the idx.
     pub(in crate::store) fn start_of(&self, id: ObjectId) -> Option<u64> {
         let at = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         Some(self.ids[at].1)
     }
 
-    /// Which object the idx says to be there.
+    /// Returns the id of the object at an offset according to the idx.
     pub(in crate::store) fn id_at(&self, start: u64) -> Option<ObjectId> {
         let at = self.order.binary_search_by_key(&start, |at| self.ids[*at as usize].1).ok()?;
         Some(self.ids[self.order[at] as usize].0)
     }
 
-    /// What the idx names, in the order of the pack.
+    /// Returns the entries of the idx in the order of their offsets.
     pub(in crate::store) fn in_order(&self) -> impl Iterator<Item = (ObjectId, u64)> {
         self.order.iter().map(|at| self.ids[*at as usize])
     }
 
-    /// Takes over what was found out about which object is where.
+    /// Replaces the entries of the idx by `found`, a map from offset to id.
     pub(in crate::store) fn learn(&mut self, found: &BTreeMap<u64, ObjectId>) {
         self.ids = found.iter().map(|(start, id)| (*id, *start)).collect();
         self.ids.sort_unstable();
@@ -207,7 +209,7 @@ impl RawPack {
         self.order.sort_by_key(|at| self.ids[*at as usize].1);
     }
 
-    /// How many objects the header speaks of, if it is one.
+    /// Returns the number of objects in the header; `None` if the header is invalid.
     pub(in crate::store) fn count(&self) -> Option<u32> {
         let mut header = [0; HEADER_BYTES];
         self.read_at(&mut header, 0).ok()?;
@@ -215,7 +217,7 @@ impl RawPack {
         (header.starts_with(b"PACK") && matches!(word(4), 2 | 3)).then(|| word(8))
     }
 
-    /// The CRC-32 of a range of its bytes, as an idx has it of an entry.
+    /// Returns the CRC-32 of a range of bytes, as the idx stores it for each entry.
     pub(in crate::store) fn crc_of(&self, range: std::ops::Range<u64>) -> std::result::Result<u32, Why> {
         if range.start > range.end || range.end > self.bytes {
             return Err("it ends too early".into());
@@ -232,20 +234,21 @@ impl RawPack {
         Ok(crc.finalize())
     }
 
-    /// The checksum at the end.
+    /// Returns the trailing checksum.
     pub(in crate::store) fn trailer(&self) -> Option<[u8; ID_BYTES]> {
         let mut trailer = [0; ID_BYTES];
         self.read_at(&mut trailer, self.end()).ok()?;
         Some(trailer)
     }
 
-    /// Where the entries end.
+    /// Returns the offset at which the entries end.
     pub(in crate::store) fn end(&self) -> u64 {
         self.bytes.saturating_sub(TRAILER_BYTES)
     }
 }
 
-/// Whether the last bytes are the checksum of all others, as in an idx, an index and what else git derives.
+/// Returns true if the last 20 bytes are the checksum of all others, as in an idx, an index and other files that git
+/// derives.
 pub(in crate::store) fn ends_in_checksum(bytes: &[u8]) -> bool {
     bytes.split_last_chunk::<ID_BYTES>().is_some_and(|(body, end)| {
         let mut sum = Checksum::new();

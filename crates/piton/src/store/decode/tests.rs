@@ -1,4 +1,4 @@
-//! Packs made by hand: what is wrong with one is found, and what is right in it is read, wherever it lies.
+//! Hand-made packs: defects are found, and intact entries are read wherever they are.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,10 +11,10 @@ use super::*;
 use crate::id::Checksum;
 
 const TEXT: &[u8] = b"a text that is long enough for a delta to copy some of it\n";
-/// Where entries begin.
+/// Offset of the first entry.
 const FIRST: u64 = HEADER_BYTES as u64;
 
-/// Names in this order.
+/// Returns ids that sort by `number`.
 fn id(number: usize) -> ObjectId {
     let mut bytes = [0; ID_BYTES];
     bytes[..2].copy_from_slice(&u16::try_from(number).expect("few").to_be_bytes());
@@ -32,7 +32,7 @@ fn sum_of(bytes: &[u8]) -> [u8; ID_BYTES] {
     sum.finish()
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 7_u32;
     let mut next = || {
@@ -46,7 +46,7 @@ fn delta_between(base: &[u8], target: &[u8]) -> Vec<u8> {
     delta::Base::new(base.to_vec()).delta_to(target, usize::MAX).expect("there is no limit")
 }
 
-/// A pack and an idx that gives its entries the names `id(0)`, `id(1)` and so on.
+/// A pack, and an idx that names its entries `id(0)`, `id(1)` and so on.
 struct HandMade {
     bytes: Vec<u8>,
     idx: Vec<IdxEntry>,
@@ -65,12 +65,12 @@ impl HandMade {
         made
     }
 
-    /// Adds an entry. Where it is.
+    /// Adds an entry and returns its offset.
     fn add(&mut self, header: Header, contents: &[u8]) -> u64 {
         self.add_saying(header, contents.len() as u64, contents)
     }
 
-    /// The same for one that says to have this size.
+    /// Like [`Self::add`], but the entry claims this size.
     fn add_saying(&mut self, header: Header, size: u64, contents: &[u8]) -> u64 {
         let offset = self.bytes.len() as u64;
         header.write_to(size, &mut self.bytes).expect("a vector takes all");
@@ -84,7 +84,7 @@ impl HandMade {
         self.add(Header::OfsDelta { base_distance }, difference)
     }
 
-    /// Makes the last entry end in another byte.
+    /// Flips a bit in the last byte of the last entry.
     fn damage_last(&mut self) {
         *self.bytes.last_mut().expect("an entry") ^= 1;
     }
@@ -116,7 +116,7 @@ fn nowhere(_: ObjectId) -> Option<InMemory> {
     None
 }
 
-/// What the decoder reads in this place, if it reads anything.
+/// Returns the object that the decoder reads at this offset, if any.
 fn read(pack: &RawPack, start: u64) -> Option<(ObjectKind, Vec<u8>)> {
     let large = Mutex::new(());
     let object = Decoder::new(&large).object(pack, start, &nowhere).ok();
@@ -206,7 +206,7 @@ fn what_ends_too_early_is_damaged_and_what_cannot_be_read_is_not() {
     let pack = reopened(&name);
     assert_eq!((pack.count(), pack.trailer(), pack.unread()), (None, None, None));
     fs::remove_file(name.with_extension("pack")).expect("a file");
-    // It can be opened, and not read.
+    // It can be opened, but not read.
     fs::create_dir(name.with_extension("pack")).expect("a directory");
     let pack = reopened(&name);
     assert!(pack.count().is_none() && pack.unread().is_some());
@@ -251,7 +251,7 @@ fn entries_of_every_kind_are_read() {
 #[test]
 fn no_entry_begins_in_the_header_or_behind_the_end() {
     let mut made = HandMade::of_files(&[TEXT]);
-    // Read as an entry, the version is the head of a file.
+    // Parsed as an entry, the version is the head of a blob.
     made.bytes[4..8].copy_from_slice(&[0x30; 4]);
     let (_temp, pack) = made.open();
     let large = Mutex::new(());
@@ -262,10 +262,10 @@ fn no_entry_begins_in_the_header_or_behind_the_end() {
     }
 }
 
-/// A pack is read in pieces.
+/// A pack is read in windows.
 #[test]
 fn an_entry_that_lies_across_two_pieces_is_read() {
-    // Noise in letters: the code for it alone is longer than what lies in the first piece.
+    // Noise in letters: its Huffman table alone is longer than the rest of the first window.
     let letters: Vec<u8> = noise(2000).into_iter().map(|byte| byte % 90 + b' ').collect();
     let large = Mutex::new(());
     let assert_read = |before: usize, contents: &[u8]| {
@@ -312,7 +312,7 @@ fn what_is_cut_off_is_not_read() {
     assert!(Decoder::new(&Mutex::new(())).end_of(&pack, FIRST).is_err());
 }
 
-/// A base that is damaged may be whole elsewhere; what is asked for itself may not come from there.
+/// A corrupt base may be taken from elsewhere; the requested object itself may not.
 #[test]
 fn a_damaged_base_comes_from_elsewhere_and_a_damaged_object_does_not() {
     let [one, two] = [[TEXT, b"one"].concat(), [TEXT, b"two"].concat()];
