@@ -1,4 +1,4 @@
-//! The `.keep` files under which packs are published: stock git's collection leaves such packs alone.
+//! The `.keep` files under which packs are published: stock git's garbage collection leaves such packs alone.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::fsx;
 
-/// Packs that readers see, each with a `.keep` file that is removed when this is dropped.
+/// Published packs, each with a `.keep` file that is removed when this is dropped.
 ///
-/// The file is a symbolic link to the pack: one system call makes it, a power cut leaves no empty one, and it is told
-/// from a `.keep` file of a user's. One that a killed process left is removed by the next process that is alone in the
-/// store, or after an hour.
+/// The file is a symbolic link to the pack: one system call makes it, a power cut leaves no empty one, and it is
+/// distinguishable from a user's `.keep` file. One that a killed process left is removed by the next process that locks
+/// the store exclusively, or after an hour.
 #[derive(Debug, Default)]
 #[must_use = "stock git's collection deletes unreferenced packs once this is dropped"]
 pub(crate) struct PublishedPacks {
-    /// Their names without an ending.
+    /// Paths of the packs without extensions.
     pub(super) names: Vec<PathBuf>,
     keeps: Vec<PathBuf>,
 }
@@ -24,7 +24,7 @@ impl PublishedPacks {
     pub(super) fn keep(&mut self, name: &Path) -> Result<()> {
         let keep = name.with_added_extension("keep");
         let made = match std::os::unix::fs::symlink(keep_target(name), &keep) {
-            // Some file systems have no links.
+            // Some file systems have no symbolic links.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 File::create_new(&keep).and_then(|mut file| file.write_all(KEPT_BY_PITON))
             }
@@ -33,7 +33,7 @@ impl PublishedPacks {
         match made {
             Ok(()) => self.keeps.push(keep),
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("make", &keep, error)),
-            // A killed process left it. A user's own is respected, and serves as well.
+            // Left by a killed process. A user's own file is left alone, and protects the pack as well.
             Err(_) if is_own_keep(&keep) => self.keeps.push(keep),
             Err(_) => {}
         }
@@ -44,13 +44,13 @@ impl PublishedPacks {
 impl Drop for PublishedPacks {
     fn drop(&mut self) {
         for keep in &self.keeps {
-            // One that stays is removed by a later collection.
+            // If this fails, a later collection removes it.
             let _ = fs::remove_file(keep);
         }
     }
 }
 
-/// Contents of a `.keep` file on file systems without links.
+/// Contents of a `.keep` file on file systems without symbolic links.
 const KEPT_BY_PITON: &[u8] = b"piton\n";
 
 fn keep_target(name: &Path) -> PathBuf {

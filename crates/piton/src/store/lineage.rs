@@ -1,9 +1,9 @@
 //! The ids of a project's checkpoints in order: `indexes/<project>.ids`, 20 bytes each, the newest last.
 //!
-//! Commits lead from the newest checkpoint to the oldest. A take that has to drop the oldest of ten thousand would read all
-//! of them. This file leads there in one step. It is a cache: not synced, only trusted where its last id is the checkpoint
-//! that the ref names, and made again from the commits where it is not. Ids of checkpoints that were dropped may precede the
-//! others.
+//! Commits link from the newest checkpoint to the oldest, so that a take that has to drop the oldest of ten thousand
+//! would read all of them. This file finds it in one step. It is a cache: not synced, trusted only if its last id is
+//! the checkpoint that the ref names, and otherwise rebuilt from the commits. Ids of dropped checkpoints may precede
+//! the others.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -17,7 +17,7 @@ use crate::id::{CheckpointId, ID_BYTES, ObjectId, ProjectId};
 
 const ENTRY: u64 = ID_BYTES as u64;
 
-/// A project's checkpoints by their place, the newest last.
+/// A project's checkpoints by position, the newest last.
 pub(crate) struct Lineage {
     file: File,
     path: PathBuf,
@@ -25,8 +25,8 @@ pub(crate) struct Lineage {
 }
 
 impl Store {
-    /// The checkpoints of a project, after `new` was put after `before`. Reads all commits only where the file says
-    /// something else.
+    /// Returns the checkpoints of a project after appending `new`, whose parent is `before`. Reads all commits only if
+    /// the last id in the file is not `before`.
     pub(crate) fn lineage(
         &self,
         _held: &ProjectLock,
@@ -51,9 +51,9 @@ impl Store {
         Ok(lineage)
     }
 
-    /// Forgets the order of a project's checkpoints: it is not what the file says.
+    /// Removes the cached order of a project's checkpoints, which is out of date.
     pub(crate) fn forget_lineage(&self, project: &ProjectId) {
-        // Where it cannot be removed, it is found out by its last id or by what the commits say.
+        // If it cannot be removed, its last id or the commits show that it is stale.
         let _ = fsx::remove_file(&self.layout.lineage(project));
     }
 }
@@ -62,11 +62,11 @@ impl Lineage {
     fn open(path: PathBuf) -> Option<Self> {
         let file = File::options().read(true).write(true).open(&path).ok()?;
         let bytes = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
-        // Half of an id at the end was being written when the power failed.
+        // A partial id at the end is left by a power cut.
         Some(Self { file, path, count: bytes / ENTRY })
     }
 
-    /// Returns how many ids there are.
+    /// Returns the number of ids.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -89,7 +89,7 @@ impl Lineage {
         Ok(())
     }
 
-    /// The oldest of the newest `count` checkpoints; `None` where the commits do not say the same.
+    /// Returns the oldest of the newest `count` checkpoints; `None` if the commits disagree.
     pub(crate) fn oldest_of(&self, count: u64, objects: &Objects) -> Option<CheckpointId> {
         let place = self.count.checked_sub(count)?;
         let id = self.at(place)?;
@@ -98,7 +98,7 @@ impl Lineage {
         (is_held && self.at(place + 1).is_none_or(follows)).then_some(id)
     }
 
-    /// Leaves out the ids before the newest `count`, once they are more than those.
+    /// Drops the ids before the newest `count`, once there are more than `count` of them.
     pub(crate) fn shrink(&self, count: u64) -> Result<()> {
         let Some(place) = self.count.checked_sub(count).filter(|place| *place > count) else { return Ok(()) };
         let mut bytes = vec![0; usize::try_from(count * ENTRY).unwrap_or(0)];

@@ -1,15 +1,15 @@
-//! Who may do what at the same time, by kernel locks on files in `store/locks/`. They are never unlinked, and die with
-//! the process that holds them.
+//! Kernel locks on files in `store/locks/`, which serialise processes. The files are never unlinked, and a lock is
+//! released when its holder exits.
 //!
-//! Order, never upgraded: `prompt` -> `urgent` -> `gc` -> `gate` -> `store` -> project -> `size`, `shallow`, `packed-refs`
-//! and the `.lock` of a ref, one at a time. The base directory itself is locked last: whoever makes the store or changes a
-//! session record holds it, and waits for nobody then.
+//! Order, never upgraded: `prompt` -> `urgent` -> `gc` -> `gate` -> `store` -> project -> `size`, `shallow`,
+//! `packed-refs` and the `.lock` of a ref, one at a time. The base directory itself is locked last: a process that
+//! makes the store or changes a session record holds it, and waits for no other lock while it does.
 //!
-//! - L1. Whoever reads or writes objects holds `store` shared; whoever unlinks holds it exclusively. So an object that
-//!   was found under the lock stays there as long as the lock is held.
-//! - L2. `gate` is a turnstile before `store`: kernel locks are unfair, and a stream of takers would keep a collector
+//! - L1. A process that reads or writes objects holds `store` shared; one that unlinks them holds it exclusively. So an
+//!   object that was found under the lock exists as long as the lock is held.
+//! - L2. `gate` is a turnstile before `store`: kernel locks are unfair, and a stream of takes would keep a collection
 //!   out for ever.
-//! - L3. Whoever moves a project's ref holds that project's lock.
+//! - L3. A process that moves a project's ref holds that project's lock.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -28,30 +28,31 @@ pub(super) const GC: &str = "gc";
 pub(super) const GATE: &str = "gate";
 pub(super) const STORE: &str = "store";
 pub(super) const SIZE: &str = "size";
-/// Held by whoever waits for `gc` and is in a hurry: the collection under way makes way for it.
+/// Held by a process that waits urgently for `gc`: the collection in progress yields to it.
 const URGENT: &str = "urgent";
 
-/// What follows the project's name in the lock that is held while its own lock is waited for.
+/// Suffix of the lock that is held while waiting for a project's own lock.
 const WANTED: &str = ".wanted";
 
-/// How long a collection keeps takes waiting, at most, before it lets them go first.
+/// Longest time that a collection blocks takes before it lets them go first.
 const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
-/// Held by whoever answers a prompt in place of an agent. Comes before all others.
+/// Held by a process that answers a prompt in place of an agent. Comes before all others.
 const PROMPT: &str = "prompt";
 
-/// How often a lock that is not to be had is tried for. Whoever has waited for long must not be the last to notice.
+/// Longest pause between two attempts to take a lock. Short, so that a process that has waited for long is not the last
+/// to notice that the lock is free.
 const PAUSE_MS_MAX: u64 = 4;
-/// How long a lock is waited for. Longer than any step under `store` exclusive or a project's lock should take.
+/// Timeout for locks. Longer than any step under `store` exclusive or a project's lock should take.
 const WAIT_MS_MAX: u64 = 30_000;
-/// How long somebody waits before being told for whom.
+/// Time after which the callback is told about the wait and the lock holder.
 const SILENT_MS_MAX: u64 = 500;
 
-/// A lock that is waited for because another process holds it.
+/// A wait for a lock that another process holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// What is locked: `the store`.
+    /// Locked resource, such as `the store`.
     pub what: String,
-    /// Who holds it, as far as the system tells: `` `piton prune` (process 1234) ``.
+    /// Lock holder, as far as the system tells: `` `piton prune` (process 1234) ``.
     pub holder: String,
 }
 
@@ -63,7 +64,7 @@ impl fmt::Display for Waiting {
 
 type Tell = dyn Fn(&Waiting) + Send + Sync;
 
-/// Who is told that a lock is waited for.
+/// Callback for waits.
 #[derive(Clone, Default)]
 pub(super) struct Told(Option<Arc<Tell>>);
 
@@ -79,19 +80,19 @@ pub(super) enum Mode {
     Exclusive,
 }
 
-/// Objects that are there stay there while this is held.
+/// Shared lock on the objects: existing objects stay while it is held.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     _file: Option<File>,
 }
 
-/// Nobody else collects while this is held.
+/// Garbage collection lock: no other process collects while it is held.
 #[derive(Debug)]
 pub(crate) struct GcLock {
     _file: File,
 }
 
-/// Nobody else reads or writes objects while this is held.
+/// Exclusive lock on the objects: no other process reads or writes objects while it is held.
 #[derive(Debug)]
 pub(super) struct Exclusive {
     _gate: File,
@@ -99,25 +100,25 @@ pub(super) struct Exclusive {
 }
 
 impl StoreLock {
-    /// For whoever holds `gc`: nobody else unlinks then.
+    /// Returns an empty lock for a holder of `gc`: no other process unlinks objects then.
     pub(super) fn none() -> Self {
         Self { _file: None }
     }
 }
 
-/// No other process moves this project's ref while this is held.
+/// Lock of a project: no other process moves its ref while it is held.
 #[derive(Debug)]
 pub(crate) struct ProjectLock {
     _file: File,
 }
 
-/// No other process makes a store or changes a session record in this base while this is held.
+/// Lock of a base: no other process makes a store or changes a session record in it while it is held.
 #[derive(Debug)]
 pub(crate) struct BaseLock {
     _dir: File,
 }
 
-/// Waits until no other process is at work in the base itself.
+/// Locks the base directory. Fails with `Busy` after 30 seconds.
 pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
     let dir = File::open(base).map_err(|error| Error::io("open", base, error))?;
     wait_until(&dir, Mode::Exclusive, what, None, &Told::default())?;
@@ -125,22 +126,23 @@ pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
 }
 
 impl Store {
-    /// The same store for whoever wants to know, after half a second, that it waits for another process and for which.
-    /// `tell` is called by the thread that waits, once for each lock.
+    /// Sets the callback for waits: `tell` is called after half a second, once for each lock, on the waiting thread,
+    /// with the process that holds the lock.
     #[must_use]
     pub fn telling_waits(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
         Self { told: Told(Some(Arc::new(tell))), ..self }
     }
 
-    /// Waits until nobody unlinks objects, and keeps it so.
+    /// Blocks until no process unlinks objects, and prevents that while the lock is held. Fails with `Busy` after 30
+    /// seconds.
     pub(crate) fn share(&self) -> Result<StoreLock> {
         self.share_until(None)
     }
 
-    /// The same, for whoever may be told to stop waiting.
+    /// Like [`Self::share`], but fails with `Stopped` once `stop` is set.
     pub(crate) fn share_until(&self, stop: Option<&AtomicBool>) -> Result<StoreLock> {
-        // On a read-only file system nobody can unlink anything either, and in a store that only stock git has used so
-        // far nobody knows of these locks.
+        // On a read-only file system no process can unlink objects either, and a store that only stock git has used has
+        // no lock files.
         let Some(gate) = self.open_lock(GATE)? else {
             return Ok(StoreLock { _file: None });
         };
@@ -152,12 +154,13 @@ impl Store {
         Ok(StoreLock { _file: file })
     }
 
-    /// Waits until no other process works on the project. The store's lock comes first: see the order above.
+    /// Locks a project. Takes the store's lock as evidence that it was locked first: see the order above. Fails with
+    /// `Busy` after 30 seconds.
     pub(crate) fn lock_project(&self, after: &StoreLock, project: &ProjectId) -> Result<ProjectLock> {
         self.lock_project_until(after, project, None)
     }
 
-    /// The same, for whoever may be told to stop waiting.
+    /// Like [`Self::lock_project`], but fails with `Stopped` once `stop` is set.
     pub(crate) fn lock_project_until(
         &self,
         _after: &StoreLock,
@@ -166,7 +169,7 @@ impl Store {
     ) -> Result<ProjectLock> {
         let file = self.lock_file(project.as_str())?;
         if !wait_at_most(&file, Mode::Exclusive, "this project", 0, None, &Told::default())? {
-            // Held while waiting: a process that completes a checkpoint in the background makes way.
+            // Held while waiting: a process that completes a checkpoint in the background yields.
             let wanted = self.lock_file(&format!("{project}{WANTED}"))?;
             let _told = (0..3).any(|_| {
                 let is_told = wanted.try_lock_shared().is_ok();
@@ -180,7 +183,7 @@ impl Store {
         Ok(ProjectLock { _file: file })
     }
 
-    /// Returns whether a process waits for the project's lock, or for the whole store.
+    /// Returns true if a process waits for the project's lock, or for the whole store.
     pub(super) fn is_wanted(&self, project: &ProjectId) -> bool {
         let is_refused = |name: &str, lock: fn(&File) -> std::result::Result<(), TryLockError>| {
             let file = File::open(self.layout.lock(name));
@@ -190,26 +193,28 @@ impl Store {
             || [GATE, URGENT].iter().any(|name| is_refused(name, File::try_lock_shared))
     }
 
-    /// Waits until no other process answers a prompt in place of an agent.
+    /// Blocks until no other process answers a prompt in place of an agent. Returns `None` if there is no lock file and
+    /// none can be made.
     pub(crate) fn lock_prompts(&self) -> Result<Option<File>> {
         let file = self.open_lock(PROMPT)?;
         file.as_ref().map_or(Ok(()), |file| self.wait_for(file, Mode::Exclusive, "the prompts"))?;
         Ok(file)
     }
 
-    /// Becomes the one that collects, unless another process is.
+    /// Takes the garbage collection lock; `None` if another process holds it.
     pub(crate) fn try_lock_gc(&self) -> Result<Option<GcLock>> {
         let file = self.lock_file(GC)?;
         Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None, &Told::default())?
             .then_some(GcLock { _file: file }))
     }
 
-    /// Returns whether another process collects or makes room.
+    /// Returns true if another process collects or makes room.
     pub(super) fn somebody_collects(&self) -> Result<bool> {
         Ok(self.try_lock_gc()?.is_none())
     }
 
-    /// Becomes the one that collects, after everybody who is in a hurry, or until told to stop waiting.
+    /// Takes the garbage collection lock after all processes that wait for it urgently. Fails with `Stopped` if it is
+    /// not free once `stop` is set, and with `Busy` if it stays held.
     pub(crate) fn lock_gc_after_others(&self, stop: &AtomicBool) -> Result<GcLock> {
         const WHAT: &str = "the collection";
         let file = self.lock_file(GC)?;
@@ -227,12 +232,12 @@ impl Store {
         Err(held_for_too_long(WHAT, &file))
     }
 
-    /// Becomes the one that collects. A collection under way makes way.
+    /// Takes the garbage collection lock. A collection in progress yields. Fails with `Busy` after 30 seconds.
     pub(crate) fn lock_gc(&self) -> Result<GcLock> {
         self.lock_gc_until(None)
     }
 
-    /// The same, for whoever may be told to stop waiting.
+    /// Like [`Self::lock_gc`], but fails with `Stopped` once `stop` is set.
     pub(crate) fn lock_gc_until(&self, stop: Option<&AtomicBool>) -> Result<GcLock> {
         let urgent = self.lock_file(URGENT)?;
         self.wait_until(&urgent, Mode::Exclusive, "the collection", stop)?;
@@ -241,12 +246,12 @@ impl Store {
         Ok(GcLock { _file: file })
     }
 
-    /// Returns whether somebody waits for `gc` and is in a hurry.
+    /// Returns true if a process waits urgently for `gc`.
     pub(super) fn somebody_waits(&self) -> bool {
         self.lock_file(URGENT).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Keeps everybody else away from the objects; `None` where they are at work and go on for a while.
+    /// Locks the objects exclusively; `None` if other processes still use them after a short wait.
     pub(super) fn exclude(&self, _held: &GcLock) -> Result<Option<Exclusive>> {
         let (gate, store) = (self.lock_file(GATE)?, self.lock_file(STORE)?);
         let is_alone =
@@ -255,7 +260,7 @@ impl Store {
         Ok(is_alone.then_some(Exclusive { _gate: gate, _store: store }))
     }
 
-    /// The same, tried for longer.
+    /// Like [`Self::exclude`], but tries seven times, with growing pauses.
     pub(super) fn exclude_patiently(&self, held: &GcLock) -> Result<Option<Exclusive>> {
         for pause_ms in [5, 20, 50, 100, 200, 400, 800] {
             if let Some(alone) = self.exclude(held)? {
@@ -266,7 +271,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Waits for a lock, but not for ever.
+    /// Blocks until the lock is taken. Fails with `Busy` after 30 seconds.
     pub(super) fn wait_for(&self, file: &File, mode: Mode, what: &str) -> Result<()> {
         self.wait_until(file, mode, what, None)
     }
@@ -278,7 +283,7 @@ impl Store {
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.layout.lock(name);
         match sys::open_lock(&path) {
-            // Only stock git has used the store so far.
+            // Missing if only stock git has used the store.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.ensure_lockable()?;
                 sys::open_lock(&path).map_err(|error| Error::io("open the lock", &path, error))
@@ -298,8 +303,8 @@ impl Store {
     }
 }
 
-/// Waits for a lock, but not for ever (a process that is stopped, not dead, must not stop everybody else unnoticed), and no
-/// longer than until `stop` is set. A lock that is free is had even then.
+/// Blocks until the lock is taken. Fails with `Busy` after 30 seconds (a process that is suspended, not dead, must not
+/// block all others unnoticed), and with `Stopped` once `stop` is set. A free lock is taken even then.
 fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>, told: &Told) -> Result<()> {
     if wait_at_most(file, mode, what, WAIT_MS_MAX, stop, told)? {
         return Ok(());
@@ -322,7 +327,7 @@ fn held_for_too_long(what: &str, file: &File) -> Error {
         .with_hint("see whether it is still at work, and try again")
 }
 
-/// Who holds a lock, as a person would call it.
+/// Describes the holder of a lock for people.
 fn holder_of(file: &File) -> String {
     let holders = sys::lock_holders(file);
     let Some((process, command)) = holders.first() else {
@@ -335,7 +340,7 @@ fn holder_of(file: &File) -> String {
     }
 }
 
-/// Waits for a lock; whether it was to be had.
+/// Waits for a lock. Returns false after `wait_ms_max`, or once `stop` is set.
 fn wait_at_most(
     file: &File,
     mode: Mode,
@@ -393,7 +398,8 @@ mod tests {
         assert!(store.lock_gc_after_others(&stop).is_ok());
     }
 
-    /// L2. The store itself is free, and whoever comes to share it waits all the same: a collector is before them.
+    /// L2. `store` itself is free, and a process that wants to share it waits all the same: a collection is ahead of
+    /// it.
     #[test]
     fn whoever_comes_after_a_collector_waits_at_the_gate() {
         let temp = tempfile::tempdir().expect("a directory");
@@ -407,7 +413,7 @@ mod tests {
         assert!(store.share_until(Some(&stop)).is_ok());
     }
 
-    /// L1. What was found under `store` shared is not unlinked.
+    /// L1. An object that was found under `store` shared is not unlinked.
     #[test]
     fn nobody_is_alone_with_the_objects_while_somebody_reads_them() {
         let temp = tempfile::tempdir().expect("a directory");
@@ -435,7 +441,8 @@ mod tests {
         assert_eq!([PROMPT, SIZE].map(is_free), [true, true]);
     }
 
-    /// Others may have set room aside that they have not filled yet: only whoever keeps them away may count.
+    /// Other processes may have reserved space that they have not filled yet: only a process that excludes them may
+    /// recount.
     #[test]
     fn room_that_is_set_aside_is_nobody_elses_until_room_is_made() {
         let temp = tempfile::tempdir().expect("a directory");
@@ -443,7 +450,7 @@ mod tests {
         let bytes_max = (store.count_bytes().expect("a size") + 100_000) * 32 / 31;
         let room = |bytes, held: Option<&GcLock>| store.reserve(bytes, 0, bytes_max, held).expect("a size");
         assert_eq!(room(90_000, None), Room::Reserved);
-        // The note says that there is no room, and the files that there is.
+        // The note leaves no room, although the files do.
         assert_eq!(room(50_000, None), Room::Lacking);
         let held = store.lock_gc().expect("a lock");
         assert_eq!(room(50_000, Some(&held)), Room::Lacking);
@@ -451,10 +458,11 @@ mod tests {
         assert_eq!(made, crate::store::RoomMade::Enough { dropped: 0 });
         assert_eq!(room(50_000, Some(&held)), Room::Reserved);
         drop(held);
-        // The part of collections is not for takes.
+        // Takes cannot use the part that is reserved for collections.
         assert_eq!(room(50_000, None), Room::Lacking);
         assert_eq!(room(40_000, None), Room::Reserved);
-        // A power cut may cost the note. Who has no limit, as a restore, needs no room of anybody's.
+        // A power cut may lose the note. A caller without a limit, such as a restore, does not wait for a process that
+        // makes room.
         std::fs::write(store.layout.size(), "").expect("a file");
         let _held = store.lock_gc().expect("a lock");
         assert_eq!(store.reserve(60_000, 0, u64::MAX, None).expect("a size"), Room::Reserved);

@@ -1,9 +1,9 @@
-//! The newest checkpoint of each project, and where histories end. Git's own files and its own `*.lock` protocol,
-//! with the syncs that git leaves out.
+//! The newest checkpoint of each project, and the ends of histories. These are git's own files and its own `*.lock`
+//! protocol, with the syncs that git leaves out.
 //!
-//! A `*.lock` of ours is born old: it is put in place complete, with a time long past. So the next taker, who holds the
-//! project's lock and therefore knows that no living process of ours is at work, takes it over at once. A lock that
-//! stock git made is respected until it is ten minutes old and nobody has it open.
+//! A `*.lock` file of piton is stale from the start: it is put in place complete, with an mtime of 1970. So the next
+//! process that holds the project's lock, and therefore knows that no living piton process is using the ref, takes it
+//! over at once. A lock file that stock git made is respected until it is ten minutes old and no process has it open.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, FileTimes};
@@ -24,18 +24,18 @@ use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::sys;
 use crate::time::Moment;
 
-/// A ref is 41 bytes; the packed ones of a hundred thousand projects are 6 MB.
+/// A ref is 41 bytes; the packed refs of a hundred thousand projects are 6 MB.
 const REFS_BYTES_MAX: u64 = 64 << 20;
-/// The lock for the file that says where histories end.
+/// Lock for the file that lists the ends of histories.
 const SHALLOW: &str = "shallow";
-/// The lock for the file that holds many refs.
+/// Lock for the file of packed refs.
 const PACKED_REFS: &str = "packed-refs";
-/// How often the ends of histories are read again because stock git changed them meanwhile.
+/// Number of attempts to rewrite the ends of histories while stock git changes them.
 const BOUNDARY_CHANGES_MAX: u32 = 16;
 const STALE_AFTER_SECS: i128 = 10 * 60;
 
 impl Store {
-    /// The newest checkpoint of a project.
+    /// Returns the newest checkpoint of a project.
     pub(crate) fn newest(&self, project: &ProjectId) -> Result<Option<CheckpointId>> {
         let path = self.layout.reference(project);
         match fsx::read_small(&path, REFS_BYTES_MAX)? {
@@ -58,8 +58,8 @@ impl Store {
         Ok(found.flatten())
     }
 
-    /// The packed refs. A line that is none may have been anybody's: whoever went on without it would begin that history
-    /// anew, or take its checkpoints for dead.
+    /// Returns the packed refs. Fails if a line is invalid: it may be the ref of any project, and a caller that ignored
+    /// it would start that history over, or treat its checkpoints as unreachable.
     pub(super) fn whole_packed_refs(&self) -> Result<Vec<u8>> {
         let path = self.layout.packed_refs();
         let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
@@ -70,8 +70,8 @@ impl Store {
         }
     }
 
-    /// Makes `new` the newest checkpoint, if `expected` still is. Returns false if another program has moved the ref. On
-    /// return it outlives a power cut.
+    /// Moves the ref from `expected` to `new`. Returns false if another program has moved it. The new value is synced
+    /// on return.
     pub(crate) fn advance(
         &self,
         _held: &ProjectLock,
@@ -91,7 +91,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes the newest checkpoint back, if `new` still is. Returns false if another program has moved the ref.
+    /// Moves the ref back from `new` to `before`, or deletes it. Returns false if another program has moved it.
     pub(crate) fn retreat(
         &self,
         held: &ProjectLock,
@@ -107,15 +107,15 @@ impl Store {
         }
     }
 
-    /// Makes the newest checkpoint outlive a power cut, if the process that moved the ref was killed before it did so.
+    /// Syncs the ref of the newest checkpoint, in case the process that moved it was killed before it did so.
     pub(crate) fn sync_newest(&self, project: &ProjectId) -> Result<()> {
         fsx::sync_dir(self.layout.reference(project).parent().expect("a ref is below refs/hermes"))
     }
 
     /// Drops all checkpoints before `end`, which becomes the end of the history. No id and no date changes.
     ///
-    /// The end that the history had stays on record: a branch that somebody made with stock git may still lead there, or
-    /// another project's history. A collection forgets it when nothing does.
+    /// The previous end stays on record: a branch made with stock git, or another project's history, may still lead
+    /// there. A garbage collection removes it once it is unreachable.
     ///
     /// All projects share the file, so that its own lock comes last in the order of locks.
     pub(crate) fn cut_before(
@@ -130,12 +130,12 @@ impl Store {
         })
     }
 
-    /// Takes ends of histories away that are not there any more.
+    /// Removes ends of histories whose checkpoints are gone.
     pub(super) fn forget_boundaries(&self, gone: &HashSet<CheckpointId>, now: Moment) -> Result<()> {
         self.rewrite_boundary(lock::GC, now, |ends| ends.retain(|id| !gone.contains(id)))
     }
 
-    /// Ends histories at `cuts`, and forgets ends that make no sense.
+    /// Ends histories at `cuts`, and removes the invalid ends in `gone`.
     pub(super) fn mend_boundary(
         &self,
         _alone: &Exclusive,
@@ -149,12 +149,12 @@ impl Store {
         })
     }
 
-    /// Makes a ref of any name lead to `id`, or to nothing, whatever it did before.
+    /// Sets a ref of any name to `id`, or deletes it, whatever its old value.
     pub(super) fn mend_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
         self.set_ref(lock::GC, name, id, now)
     }
 
-    /// Like [`Self::mend_ref`], for a caller that holds the lock named `by`.
+    /// Sets a ref of any name to `id`, or deletes it. The caller holds the lock named `by`.
     pub(super) fn set_ref(&self, by: &str, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
         let path = self.layout.store().join(name);
         let dir = path.parent().expect("a ref is below refs");
@@ -170,7 +170,7 @@ impl Store {
         fsx::sync_dir(dir)
     }
 
-    /// Leaves only those lines among the packed refs that are right.
+    /// Removes the lines of packed refs for which `is_right` returns false.
     pub(super) fn mend_packed_refs(
         &self,
         _alone: &Exclusive,
@@ -180,7 +180,7 @@ impl Store {
         let path = self.layout.packed_refs();
         let lock = self.put_lock(lock::GC, &path, b"", now)?;
         let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
-        // A line that begins with `^` belongs to the one before it.
+        // A line that begins with `^` belongs to the previous one.
         let mut keeping = false;
         let mut kept = Vec::new();
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -198,7 +198,7 @@ impl Store {
         fsx::remove_file(&lock)
     }
 
-    /// Replaces the file that says where histories end. `by` names who does it, for the temporary file.
+    /// Replaces the file that lists the ends of histories. `by` is part of the name of the temporary file.
     fn rewrite_boundary(&self, by: &str, now: Moment, change: impl Fn(&mut BTreeSet<CheckpointId>)) -> Result<()> {
         let guard = self.lock_file(SHALLOW)?;
         self.wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
@@ -210,7 +210,7 @@ impl Store {
         Err(moved_meanwhile("cut the history"))
     }
 
-    /// Returns false if stock git changed the file meanwhile: its collection does.
+    /// Returns false if stock git changed the file in the meantime, as its garbage collection does.
     fn try_rewrite_boundary(
         &self,
         by: &str,
@@ -228,7 +228,7 @@ impl Store {
             return Ok(false);
         }
         self.remove_commit_graph()?;
-        // An empty one means to stock git that there is none.
+        // Stock git treats an empty file as a missing one.
         let moved = if ends.is_empty() {
             fsx::remove_file(&path)?;
             fs::remove_file(&lock)
@@ -240,7 +240,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Forgets a project's checkpoints: its ref goes, from a file of its own and from among the packed ones.
+    /// Deletes a project's ref, both the loose and the packed one.
     pub(crate) fn delete_ref(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
         let packed = self.layout.packed_refs();
         let name = Layout::ref_name(project);
@@ -250,7 +250,7 @@ impl Store {
             let guard = self.lock_file(PACKED_REFS)?;
             self.wait_for(&guard, lock::Mode::Exclusive, "the packed refs")?;
             let lock = self.put_lock(project.as_str(), &packed, &text, now)?;
-            // Read again under git's own lock. A line that begins with `^` belongs to the one before it.
+            // Read again under git's own lock. A line that begins with `^` belongs to the previous one.
             let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
             let mut skipping = false;
             let kept = text.split_inclusive(|byte| *byte == b'\n').filter(|line| {
@@ -268,9 +268,10 @@ impl Store {
         fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
     }
 
-    /// Puts `<path>.lock` in place with these bytes, synced. It is written elsewhere: whatever else lies below `refs/`,
-    /// half of a ref above all, stock git takes for a ref. One name is enough there, as the project is locked; what a
-    /// killed process left under it is written over.
+    /// Creates `<path>.lock` with these bytes, synced. It is written in another directory and moved, because stock git
+    /// takes any other file below `refs/`, such as a half-written ref, for a ref. One temporary name for each `by` is
+    /// enough, as the caller holds that lock; the leftover of a killed process is overwritten. Fails with `Busy` if
+    /// another program holds the lock file.
     fn put_lock(&self, by: &str, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
         let lock = path.with_added_extension("lock");
         let temp = self.layout.lock(&format!("{}{by}", fsx::TEMP_PREFIX));
@@ -286,7 +287,7 @@ impl Store {
             match temp.persist_noclobber(&lock) {
                 Ok(()) => return Ok(lock),
                 Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => temp = error.path,
-                // Stock git removes directories of refs that it has emptied.
+                // Stock git removes ref directories that it has emptied.
                 Err(error) if error.error.kind() == io::ErrorKind::NotFound && error.path.exists() => {
                     fsx::ensure_dir(path.parent().expect("a ref is in a directory"))?;
                     temp = error.path;
@@ -305,8 +306,8 @@ impl Store {
             .with_hint("try again; a lock that nobody holds is taken over after ten minutes"))
     }
 
-    /// Removes locks that killed processes left, and that nobody may come to take over: stock git would wait for them for
-    /// ever. Whoever calls this knows that no living process of ours is at work.
+    /// Removes stale lock files of killed processes that no process may come to take over: stock git would wait for
+    /// them for ever. The caller knows that no living piton process is using them.
     pub(super) fn remove_stale_locks(&self, now: Moment) -> Result<()> {
         let refs = self.layout.references();
         let names = fsx::names_in(&refs)?;
@@ -315,7 +316,7 @@ impl Store {
         all.into_iter().chain(refs).filter(|lock| is_stale(lock, now)).try_for_each(|lock| fsx::remove_file(&lock))
     }
 
-    /// The checkpoints whose parents were dropped: a history ends there.
+    /// Returns the checkpoints whose parents were dropped: the ends of histories.
     pub(crate) fn boundary(&self) -> Result<HashSet<CheckpointId>> {
         let text = fsx::read_small(&self.layout.shallow(), REFS_BYTES_MAX)?.unwrap_or_default();
         Ok(text.split(|byte| *byte == b'\n').filter_map(ObjectId::from_hex).collect())
