@@ -1,4 +1,4 @@
-//! Which checkpoints are whole, and what those that are not have lost.
+//! Finds the checkpoints that are intact, and the paths that the others have lost.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,41 +9,41 @@ use super::tree;
 use crate::id::{ObjectId, ObjectKind, ProjectId};
 use crate::relpath;
 
-/// How many places are looked at for one checkpoint that has lost something. Trees that an attacker made have no end.
+/// Number of entries visited for one checkpoint that has lost something. Trees made by an attacker may have no end.
 const PLACES_MAX: usize = 100_000;
-/// A tag may name a tag.
+/// Longest chain of tags: a tag may name a tag.
 const TAGS_MAX: usize = 16;
 
-/// Why an object that is named is of no use.
+/// Defect of an object that something refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Bad {
     Missing,
     Damaged(Why),
 }
 
-/// A commit that could be read.
+/// A readable commit.
 #[derive(Debug, Clone)]
 pub(super) struct Commit {
     pub(super) id: ObjectId,
     pub(super) tree: ObjectId,
     pub(super) parents: Vec<ObjectId>,
     pub(super) time_secs: i64,
-    /// Which project it says that it is of.
+    /// Project that the commit names.
     pub(super) project: Option<ProjectId>,
-    /// True if all that its tree names is there.
+    /// True if everything that its tree names is intact.
     pub(super) is_whole: bool,
 }
 
-/// Finds out, and remembers.
+/// Memoised integrity check of objects.
 pub(super) struct Wholeness<'a> {
     copies: &'a Copies,
     decoder: Decoder<'a>,
-    /// Objects that will be there.
+    /// Objects that are missing and about to be written: they count as intact.
     promised: HashSet<ObjectId>,
     trees: HashMap<ObjectId, bool>,
     blobs: HashSet<ObjectId>,
     commits: HashMap<ObjectId, Option<Commit>>,
-    /// What was named and is of no use.
+    /// Objects that something refers to and that are missing or corrupt.
     pub(super) bad: BTreeMap<ObjectId, Bad>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Wholeness<'a> {
         }
     }
 
-    /// Returns how many objects were looked at.
+    /// Returns the number of objects that were checked.
     pub(super) fn objects(&self) -> u64 {
         (self.trees.len() + self.blobs.len() + self.commits.len()) as u64
     }
@@ -84,13 +84,13 @@ impl<'a> Wholeness<'a> {
         None
     }
 
-    /// Returns whether there is a commit of this name. What it names in turn does not count.
+    /// Returns true if there is a readable commit with this id. The objects that it names are not checked.
     pub(super) fn is_commit(&mut self, id: ObjectId) -> bool {
         let found = self.copies.read(&mut self.decoder, id);
         matches!(found, Found::Whole((ObjectKind::Commit, _)))
     }
 
-    /// A commit, if it can be read.
+    /// Returns a commit; `None` if it is missing or corrupt.
     pub(super) fn commit(&mut self, id: ObjectId) -> Option<Commit> {
         if let Some(known) = self.commits.get(&id) {
             return known.clone();
@@ -108,7 +108,8 @@ impl<'a> Wholeness<'a> {
         read
     }
 
-    /// Returns whether a tree and all below it are there. No recursion: a tree may be deeper than a stack.
+    /// Returns true if a tree and everything below it is intact. Blobs are not read: one counts as intact if it has a
+    /// copy that is not known to be corrupt. No recursion: a tree may be deeper than a stack.
     pub(super) fn tree(&mut self, root: ObjectId) -> bool {
         if let Some(known) = self.trees.get(&root) {
             return *known;
@@ -139,7 +140,7 @@ impl<'a> Wholeness<'a> {
     fn open_tree(&mut self, id: ObjectId) -> OpenTree {
         let mut opened = OpenTree { id, below: Vec::new(), is_whole: true };
         let Some(bytes) = self.read(id, ObjectKind::Tree) else {
-            // One that will be there is whole then: it comes together with all that it names.
+            // A promised tree is intact: it is written together with everything that it names.
             opened.is_whole = self.promised.contains(&id);
             return opened;
         };
@@ -162,8 +163,8 @@ impl<'a> Wholeness<'a> {
         !self.bad.contains_key(&id)
     }
 
-    /// Returns whether an object of any kind, and all that it names, is there. Of a commit, those before it do not count. The
-    /// commit that it leads to, if it leads to one.
+    /// Returns true if an object of any kind, and everything that it names except the parents of a commit, is intact.
+    /// Also returns the commit that it leads to, if any.
     pub(super) fn any(&mut self, mut id: ObjectId) -> (bool, Option<Commit>) {
         for _ in 0..TAGS_MAX {
             let found = self.copies.read(&mut self.decoder, id);
@@ -183,7 +184,7 @@ impl<'a> Wholeness<'a> {
         (false, None)
     }
 
-    /// Every commit that is there, whether anything names it or not.
+    /// Returns every readable commit, reachable or not.
     pub(super) fn all_commits(&mut self) -> Vec<Commit> {
         let copies = self.copies;
         let mut ids = HashSet::new();
@@ -204,7 +205,8 @@ impl<'a> Wholeness<'a> {
         ids.into_iter().filter_map(|id| self.commit(id)).collect()
     }
 
-    /// What a tree has lost: the paths of what is of no use, and whether there are more.
+    /// Returns the paths and ids of the missing and corrupt objects of a tree, and true if the search was cut off by
+    /// `PLACES_MAX`.
     pub(super) fn lost_paths(&mut self, root: ObjectId) -> (Vec<(Vec<u8>, ObjectId)>, bool) {
         let mut lost = Vec::new();
         let mut open = vec![(Vec::new(), root)];

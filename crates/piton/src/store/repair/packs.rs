@@ -1,4 +1,4 @@
-//! Packs: what is whole in a damaged one is saved, and an idx is made again.
+//! Repair of packs: intact objects of a corrupt pack are saved, and an idx is rebuilt.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -13,14 +13,14 @@ use super::{Diagnosis, Mending};
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
 
-/// A damaged pack that was moved aside, and the entries in it that could not be read.
+/// A corrupt pack that was moved to `repairs/`, and the offsets of the entries that could not be read.
 pub(crate) struct Wreck {
     pack: usize,
     unread: HashSet<u64>,
 }
 
 impl Wreck {
-    /// Those checkpoints among what could not be read that the idx names.
+    /// Returns the ids of unreadable commits that the idx names.
     pub(super) fn unread_commits(&self, copies: &Copies) -> Vec<ObjectId> {
         let pack = &copies.packs[self.pack];
         let mut decoder = copies.decoder();
@@ -29,14 +29,14 @@ impl Wreck {
     }
 }
 
-/// What was found in a pack.
+/// Result of searching a pack.
 struct Searched {
     unread: HashSet<u64>,
-    /// True if the pack was read from its beginning to its end.
+    /// True if the pack was read from beginning to end, and every object in it is intact and occurs once.
     is_complete: bool,
 }
 
-/// Goes through a pack by itself, and by its idx, and notes which object is where.
+/// Reads the entries of a pack one after the other, and those that its idx names, and records the id at each offset.
 fn search(copies: &mut Copies, at: usize) -> Searched {
     let pack = &copies.packs[at];
     let mut named: BTreeMap<u64, ObjectId> = pack.in_order().map(|(id, start)| (start, id)).collect();
@@ -50,7 +50,7 @@ fn search(copies: &mut Copies, at: usize) -> Searched {
     }
     drop(decoder);
     let is_walked = next == pack.end() && walked == unread.len() && pack.count() == u32::try_from(walked).ok();
-    // A delta that names its base by id can be read once the base was.
+    // A delta that names its base by id becomes readable once the base has been read.
     loop {
         let pack = &copies.packs[at];
         let spare = Spare::of(copies);
@@ -71,12 +71,12 @@ fn search(copies: &mut Copies, at: usize) -> Searched {
             break;
         }
     }
-    // An object that stands in a pack twice needs a pack of its own: stock git is not content with such an idx.
+    // A pack that holds an object twice is rewritten: stock git rejects the idx of such a pack.
     let is_single = named.values().collect::<HashSet<_>>().len() == named.len();
     Searched { is_complete: is_walked && is_single && unread.is_empty(), unread: unread.into_iter().collect() }
 }
 
-/// Another way to an object: any copy that is whole.
+/// Fallback for objects: any intact copy.
 struct Spare<'a> {
     copies: &'a Copies,
     decoder: RefCell<Decoder<'a>>,
@@ -104,7 +104,7 @@ fn makes_sense(kind: ObjectKind, bytes: &[u8]) -> bool {
     }
 }
 
-/// New packs for what is saved.
+/// New packs for the objects that are saved.
 struct Saving {
     dirs: PackDirs,
     is_dry: bool,
@@ -121,7 +121,7 @@ impl Saving {
         Self { dirs, is_dry: mending.is_dry, seen: HashSet::new(), writer: None, full: Vec::new(), deflater }
     }
 
-    /// Saves an object that can be read in this place; whether it was not saved before.
+    /// Saves the object at this offset. Returns false if it was saved before or is not a valid object.
     fn save(
         &mut self,
         decoder: &mut Decoder<'_>,
@@ -140,13 +140,13 @@ impl Saving {
         let file = decoder.whole_entry(pack, start).map_err(damaged)?.filter(|entry| entry.kind == ObjectKind::Blob);
         let mut writer = self.writer.take().map_or_else(|| PackWriter::begin(&self.dirs), Ok)?;
         if let Some(WholeEntry { kind, size, data }) = file {
-            // As it stands, piece by piece: it may be larger than memory.
+            // Copied compressed, piece by piece: it may be larger than memory.
             let end = decoder.end_of(pack, start).map_err(damaged)?;
             writer.add_copied(id, kind, size, end - data, |into, at| pack.read_at(into, data + at))?;
         } else {
             let (kind, bytes) = decoder.object(pack, start, &|id| spare.find(id)).map_err(damaged)?;
-            // One bit can make a file's contents pass for a checkpoint. Nothing names such a thing, and stock git
-            // minds it.
+            // One flipped bit can make a blob look like a commit. Nothing refers to such an object, and stock git
+            // complains about it.
             if !makes_sense(kind, &bytes) {
                 self.writer = Some(writer);
                 return Ok(false);
@@ -171,7 +171,7 @@ impl Saving {
 }
 
 impl Mending<'_> {
-    /// Makes idxs again, saves what is whole in damaged packs, and moves those aside.
+    /// Rebuilds idx files, saves the intact objects of corrupt packs, and moves those packs to `repairs/`.
     pub(crate) fn mend_packs(&mut self, diagnosis: &mut Diagnosis) -> Result<Vec<Wreck>> {
         diagnosis.copies.refuse_unread()?;
         let mut wrecks = Vec::new();
@@ -210,11 +210,11 @@ impl Mending<'_> {
     }
 
     fn put_pack_aside(&mut self, name: &std::path::Path) -> Result<()> {
-        // The idx first: without it nobody looks at the rest.
+        // The idx first: without it readers ignore the rest.
         for ending in PACK_FILES {
             self.put_aside(&name.with_added_extension(ending))?;
         }
-        // What stock git made over all packs or commits names what may be gone.
+        // Files that stock git derived from all packs or commits name objects that may be gone.
         for path in self.store.derived_files()? {
             let is_over_all = path.extension().is_none_or(|end| end == "graph" || end == "midx");
             if is_over_all {
@@ -258,7 +258,8 @@ impl Mending<'_> {
         write_idx_of(&self.store.layout.pack_dirs(), &pack.name, entries.into_iter(), trailer)
     }
 
-    /// Writes everything that can be read in these packs, and is in no other, into new ones. Their names.
+    /// Writes all readable objects of these packs that have no intact copy elsewhere into new packs. Returns the names
+    /// of those.
     fn save_from(&mut self, copies: &Copies, wrecks: &[Wreck]) -> Result<Vec<PathBuf>> {
         let mut saving = Saving::new(self);
         for wreck in wrecks {
@@ -276,7 +277,7 @@ impl Mending<'_> {
             self.say("saved_objects", self.shown(&pack.name.with_added_extension("pack")), detail);
         }
         let sealed = saving.seal()?;
-        // A pack of the same objects in the same order has the same name, and takes the place of the damaged one.
+        // A pack of the same objects in the same order has the same name, and replaces the corrupt one.
         for name in sealed.iter().map(SealedPack::name) {
             self.copy_aside(&name.with_added_extension("pack"))?;
             self.copy_aside(&name.with_added_extension("idx"))?;
@@ -287,7 +288,8 @@ impl Mending<'_> {
         Ok(names)
     }
 
-    /// What could not be read because its base was damaged can be read if the base has come back meanwhile.
+    /// Saves objects that were unreadable because their base was corrupt, if the base has been recovered in the
+    /// meantime.
     pub(crate) fn try_again(&mut self, diagnosis: &Diagnosis, wrecks: &[Wreck]) -> Result<()> {
         if self.is_dry || wrecks.iter().all(|wreck| wreck.unread.is_empty()) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The small files of a store: each must make sense by itself.
+//! Checks of the small files of a store, each by itself.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{ObjectId, ProjectId};
 
-/// Small files, and the packed refs of a hundred thousand projects.
+/// Largest file that is read: enough for the packed refs of a hundred thousand projects.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 impl Check<'_> {
@@ -93,7 +93,7 @@ impl Check<'_> {
     fn records(&mut self) -> Result<()> {
         for project in self.store.recorded_projects()? {
             let path = self.store.layout.record(&project);
-            // A project that was forgotten a moment ago.
+            // The project was removed a moment ago.
             let Some(bytes) = fsx::read_small(&path, FILE_BYTES_MAX)? else { continue };
             let why = match serde_json::from_slice(&bytes) {
                 Ok(Value::Object(keys)) => {
@@ -117,7 +117,7 @@ impl Check<'_> {
             let Some(project) = name.to_str().and_then(ProjectId::parse) else { continue };
             let path = dir.join(name);
             let is_whole = match fsx::read_small(&path, INDEX_BYTES_MAX) {
-                // Stock git writes no checksum where it was told to be quick.
+                // Stock git writes zeros instead of a checksum if `index.skipHash` is set.
                 Ok(Some(bytes)) => ends_in_checksum(&bytes) || bytes.ends_with(&[0; 20]),
                 Ok(None) => true,
                 Err(error) if error.kind() == ErrorKind::Damaged => false,
@@ -145,14 +145,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What stock git derives from packs: all of these end in a checksum.
+    /// Checks the files that stock git derives from packs: all of them end in a checksum.
     fn derived(&mut self) -> Result<()> {
         for path in self.store.derived_files()? {
             let mut sum = crate::id::Checksum::new();
             match sums_up(&path, &mut sum) {
                 Ok(true) => {}
                 Ok(false) => drop(self.note(FindingKind::Derived, Some(path), "its checksum is wrong")),
-                // Stock git may be at work: it is gone.
+                // Stock git may have removed it in the meantime.
                 Err(error) if crate::sys::is_gone(&error) => {}
                 Err(error) => return Err(Error::io("read", path, error)),
             }
@@ -161,7 +161,7 @@ impl Check<'_> {
     }
 }
 
-/// Returns whether a file of any size ends in the checksum of what stands before.
+/// Returns true if a file of any size ends in the checksum of all other bytes.
 fn sums_up(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Result<bool> {
     use std::io::Read as _;
     let mut file = std::fs::File::open(path)?;
@@ -181,7 +181,7 @@ fn sums_up(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Re
 }
 
 impl Store {
-    /// What else names objects: files of stock git, and restores that were cut short.
+    /// Returns the other names of objects: files of stock git, and interrupted restores.
     pub(in super::super) fn other_names(&self) -> Result<Vec<(PathBuf, FindingKind, ObjectId)>> {
         let mut names = Vec::new();
         for (path, id) in self.named_by_heads()? {
@@ -197,7 +197,7 @@ impl Store {
         Ok(names)
     }
 
-    /// What stock git derives from the objects, and can make again.
+    /// Returns the files that stock git derives from the objects and can rebuild.
     pub(in super::super) fn derived_files(&self) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         let packs = self.layout.packs();
@@ -219,13 +219,13 @@ impl Store {
     }
 }
 
-/// The number of the first line of packed refs that is none.
+/// Returns the number of the first invalid line of packed refs, counted from 1.
 pub(in super::super) fn wrong_packed_line(text: &[u8]) -> Option<usize> {
     let wrong = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line));
     wrong.map(|at| at + 1)
 }
 
-/// Whether a line makes sense among the packed refs.
+/// Returns true if a line of packed refs is valid.
 pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
     match line.first() {
         Some(b'#') => line.starts_with(b"# pack-refs with:"),
@@ -237,7 +237,7 @@ pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
     }
 }
 
-/// Returns whether stock git takes this for the name of a ref.
+/// Returns true if stock git accepts this as the name of a ref.
 fn is_ref_name(name: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
     let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f || b"~^:?*[\\".contains(&byte);
@@ -249,7 +249,8 @@ fn is_ref_name(name: &str) -> bool {
         && !name.ends_with('.')
 }
 
-/// What stock git would say of a configuration, as far as it concerns a store. `Some` where it is odd, and works.
+/// Checks a configuration as stock git would, as far as a store depends on it. Fails with the reason if it is invalid,
+/// and returns `Some` if it is unusual but works.
 fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
     let mut section = String::new();
     let (mut version, mut is_bare) = (None, None);
@@ -289,7 +290,7 @@ fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
         match key.as_str() {
             "core.repositoryformatversion" => version = Some(value.to_owned()),
             "core.bare" => is_bare = as_bool(value),
-            // Stock git refuses to check anything if it does not know one of these.
+            // Stock git's fsck refuses to run if it does not know one of these.
             _ if section == "fsck" && !is_fsck_key_of_ours(&key) => stranger = Some(key),
             _ => {}
         }
@@ -309,7 +310,7 @@ fn is_fsck_key_of_ours(key: &str) -> bool {
     key == "fsck.skiplist" || ours.into_iter().any(|(ours, _)| key == format!("fsck.{}", ours.to_ascii_lowercase()))
 }
 
-/// Returns whether a value is of its kind, for the keys that a store has.
+/// Fails if the value of a key that a store has is invalid.
 fn check_value(key: &str, value: &str) -> std::result::Result<(), ()> {
     let fits = match key {
         "core.bare" | "core.filemode" | "commit.gpgsign" | "tag.gpgsign" | "maintenance.auto" => {

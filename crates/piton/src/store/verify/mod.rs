@@ -1,8 +1,8 @@
-//! Checking the store: what is damaged, and which checkpoints and files that costs. Reads only.
+//! Checks the store: finds corruption, and the checkpoints and files that it affects. Reads only.
 //!
-//! - V1. What is found is data: nothing that is damaged ends the check.
-//! - V2. Every object that a name leads to is looked for; trees and commits are read and hashed again, contents and the
-//!   rest of the packs on demand.
+//! - V1. Findings are data: no corruption ends the check.
+//! - V2. Every reachable object is looked up; trees and commits are read and hashed again, blobs and the rest of the
+//!   packs on demand.
 
 mod files;
 
@@ -21,47 +21,47 @@ use super::{Store, Watch};
 use crate::error::Result;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 
-/// How many lines about what an object means are kept in all. A lost tree may mean a line for each file of each
-/// checkpoint.
+/// Limit on the number of pairs of path and checkpoint that are listed as affected. A lost tree may affect each file of
+/// each checkpoint.
 const AFFECTED_MAX: usize = 10_000;
 
-/// What was found to be wrong.
+/// Kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// The file that makes the store a repository.
+    /// The file `HEAD`, which makes the store a repository.
     Head,
     /// The repository's configuration.
     Config,
-    /// A ref that names no object, or one that is not there.
+    /// A ref that names no object, or a missing one.
     Ref,
-    /// A project that has checkpoints and no ref.
+    /// A project that has checkpoints but no ref.
     RefMissing,
     /// The file of packed refs.
     PackedRefs,
-    /// The file that says where histories end.
+    /// The file that lists the ends of histories.
     Shallow,
     /// A pack.
     Pack,
     /// The idx of a pack.
     Idx,
-    /// A pack without an idx: nobody sees it.
+    /// A pack without an idx: readers ignore it.
     StrayPack,
-    /// An object that is named and not there.
+    /// A missing object that something refers to.
     ObjectMissing,
-    /// An object that is not what was written.
+    /// A corrupt object.
     ObjectDamaged,
     /// A project's record.
     Record,
-    /// A project's index: it can be made again.
+    /// A project's index: it can be rebuilt.
     Index,
-    /// The note of a restore that was cut short.
+    /// The intent of an interrupted restore.
     Intent,
-    /// A file that stock git made from others, and can make again.
+    /// A file that stock git derived from others and can rebuild.
     Derived,
 }
 
 impl FindingKind {
-    /// The word for it in `--json`.
+    /// Returns its name in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -83,17 +83,17 @@ impl FindingKind {
     }
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Something is lost, or will be.
+    /// Data is lost, or will be.
     Damage,
-    /// Nothing is lost: it can be made again, or is not used.
+    /// Nothing is lost: the file can be rebuilt, or is not used.
     Warning,
 }
 
 impl Severity {
-    /// The word for it in `--json`.
+    /// Returns its name in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Damage => "damage",
@@ -102,70 +102,70 @@ impl Severity {
     }
 }
 
-/// One thing that is wrong.
+/// One defect of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What is.
+    /// Kind of the defect.
     pub kind: FindingKind,
-    /// How bad that is.
+    /// Severity of the defect.
     pub severity: Severity,
-    /// Which file, below the base.
+    /// Path of the file, relative to the base.
     pub path: Option<PathBuf>,
-    /// Which object.
+    /// Id of the object.
     pub id: Option<ObjectId>,
-    /// Which project, where it is about one.
+    /// Project that it concerns, if any.
     pub project: Option<ProjectId>,
-    /// What is wrong with it.
+    /// Description of the defect.
     pub why: String,
-    /// What that costs.
+    /// Checkpoints and paths that it affects.
     pub affects: Vec<Affected>,
 }
 
-/// What a lost object costs.
+/// Checkpoints and a path that a lost object affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Affected {
-    /// The ref whose history it is in.
+    /// Ref whose history holds the object.
     pub name: String,
-    /// The project, if it is one's.
+    /// Project of the ref, if it belongs to one.
     pub project: Option<ProjectId>,
-    /// The path that lost its contents; none where the checkpoint as such is lost.
+    /// Path that lost its contents; `None` if the checkpoint itself is lost.
     pub path: Option<Vec<u8>>,
-    /// In which checkpoints: their numbers, counted from the newest, and ids.
+    /// Affected checkpoints: their numbers, counted from the newest, and ids.
     pub checkpoints: Vec<(usize, CheckpointId)>,
 }
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// What is wrong, the worst first.
+    /// Defects, the worst first.
     pub findings: Vec<Finding>,
-    /// How many packs there are.
+    /// Number of packs.
     pub packs: u64,
-    /// How many objects were looked at.
+    /// Number of objects that were checked.
     pub objects: u64,
-    /// How many checkpoints there are, of all projects.
+    /// Number of checkpoints of all projects.
     pub checkpoints: u64,
-    /// How many bytes of objects were read and hashed again.
+    /// Number of bytes of objects that were read and hashed again.
     pub bytes: u64,
-    /// True if the caller ended it.
+    /// True if the caller cancelled the check.
     pub was_stopped: bool,
 }
 
 impl VerifyReport {
-    /// Returns whether nothing is lost. A check that was stopped does not know.
+    /// Returns true if nothing is lost. Returns false for a check that was cancelled.
     pub fn is_whole(&self) -> bool {
         !self.was_stopped && self.findings.iter().all(|finding| finding.severity == Severity::Warning)
     }
 }
 
-/// All that names objects.
+/// Everything in a store that names objects.
 struct Names {
     stand: RefsAsTheyStand,
     boundary: HashSet<CheckpointId>,
     others: Vec<(PathBuf, FindingKind, ObjectId)>,
 }
 
-/// A check under way.
+/// A check in progress.
 struct Check<'a> {
     store: &'a Store,
     names: &'a Names,
@@ -193,7 +193,8 @@ impl Check<'_> {
 }
 
 impl Store {
-    /// Checks the store, and changes nothing. Others may take checkpoints meanwhile.
+    /// Checks the store, and changes nothing. Other processes may take checkpoints at the same time. Fails with
+    /// `Stopped` if the caller cancels while this waits for the store's lock.
     ///
     /// ```
     /// use piton::{ReadData, Watch};
@@ -218,15 +219,15 @@ impl Store {
         self.look_over(read, watch)
     }
 
-    /// The same, for whoever has locked the store.
+    /// Like [`Self::verify`], for a caller that has locked the store.
     pub(super) fn look_over(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
         self.inspect(read, watch).map(|(report, ..)| report)
     }
 
-    /// The same, with what it was found in.
+    /// Like [`Self::look_over`], but also returns the copies of all objects and the result of reading them.
     pub(super) fn inspect(&self, read: ReadData, watch: &Watch) -> Result<(VerifyReport, Copies, Checked)> {
-        // Names before objects: a take publishes objects first, so what is named now is there afterwards. Ends of histories
-        // before names: a take moves its ref first and cuts afterwards.
+        // Names before objects: a take publishes objects first, so every object that is named at this point exists
+        // afterwards. Ends of histories before names: a take moves its ref first and cuts afterwards.
         let boundary = self.boundary()?;
         let names = Names { stand: self.refs_as_they_stand()?, boundary, others: self.other_names()? };
         let mut copies = self.copies()?;
@@ -257,7 +258,7 @@ impl Check<'_> {
         for pack in &copies.packs {
             let (path, idx) = (pack.name.with_added_extension("pack"), pack.name.with_added_extension("idx"));
             match &pack.idx_fault {
-                // A take was putting it in place.
+                // A take has just put the idx in place.
                 Some(IdxFault::Missing) if idx.exists() => continue,
                 Some(IdxFault::Missing) => drop(self.note(FindingKind::StrayPack, Some(path.clone()), "it has no idx")),
                 Some(IdxFault::Wrong(why)) => drop(self.note(FindingKind::Idx, Some(idx), why.clone())),
@@ -271,7 +272,7 @@ impl Check<'_> {
         }
     }
 
-    /// Goes through all histories. How many checkpoints there are.
+    /// Walks all histories. Returns the number of checkpoints.
     fn names(&mut self, whole: &mut Wholeness<'_>) -> Result<u64> {
         let Names { stand, boundary, others } = self.names;
         let mut seen = HashSet::new();
@@ -318,13 +319,13 @@ impl Check<'_> {
         Ok(checkpoints)
     }
 
-    /// A project that has had checkpoints, has some still, and no ref any more.
+    /// Reports projects that have checkpoints but no ref.
     fn projects_without_ref(&mut self, whole: &mut Wholeness<'_>, refs: &BTreeMap<String, ObjectId>) -> Result<()> {
         let bare = self.store.without_ref(|project| refs.contains_key(&Layout::ref_name(project)))?;
         if bare.is_empty() {
             return Ok(());
         }
-        // What nobody names and is damaged is not missed by anybody.
+        // Corrupt objects that are unreachable are not reported.
         let bad = whole.bad.clone();
         let named: BTreeSet<_> = whole.all_commits().into_iter().filter_map(|commit| commit.project).collect();
         whole.bad = bad;
@@ -338,7 +339,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What is missing or damaged, once for each copy.
+    /// Reports missing and corrupt objects, corrupt ones once for each copy.
     fn objects(&mut self, copies: &Copies, checked: &Checked, whole: &mut Wholeness<'_>) {
         for (at, why) in &checked.bad_packs {
             let path = copies.packs[*at].name.with_added_extension("pack");
@@ -364,7 +365,7 @@ impl Check<'_> {
         }
     }
 
-    /// Says of each lost object what it costs.
+    /// Adds to each finding the checkpoints and paths that its object affects.
     fn affects(&mut self, whole: &mut Wholeness<'_>) {
         if whole.bad.is_empty() {
             return;
@@ -407,10 +408,10 @@ impl Check<'_> {
     }
 }
 
-/// What one object costs: by ref and path, the checkpoints.
+/// Affected checkpoints of one object, by ref and path.
 type Costs = BTreeMap<(String, Option<Vec<u8>>), Vec<(usize, CheckpointId)>>;
 
-/// Looks at a commit and all before it, down to where histories end.
+/// Visits a commit and its ancestors, up to the ends of histories.
 pub(super) fn walk(
     whole: &mut Wholeness<'_>,
     tip: Option<CheckpointId>,
