@@ -1,12 +1,12 @@
-//! How much the store takes on the disk, known without looking at every file.
+//! The size of the store on disk, known without a stat of every file.
 //!
-//! `store/size` holds the last count, and every take adds what it is about to write *before* it does so. So the note may
-//! be too high after a take that failed, and never too low by what a take wrote. Only where it leaves no room is
-//! everything counted again, while nobody writes: what was set aside and is not on the disk yet would be lost to the note.
-//! Nobody relies on it for anything but the limit: it is replaced atomically and not synced.
+//! `store/size` holds the last count, and every take adds the bytes that it is about to write *before* it writes them.
+//! So the note may be too high after a take that failed, and never too low by the bytes of a take. Only if it leaves no
+//! room are all files counted again, while no process writes: a reservation that is not on the disk yet would be lost
+//! to the note. It is used for the limit only, so it is replaced atomically and not synced.
 //!
-//! A part of the limit is the collection's, for the pack that it writes before it unlinks others. Takes stay below it,
-//! and need not know of that pack.
+//! Part of the limit is reserved for garbage collection, for the pack that it writes before it unlinks others. Takes
+//! stay below it, and need not know about that pack.
 
 use std::fs;
 use std::io;
@@ -18,58 +18,60 @@ use super::pack::PACK_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 
-/// What a small file or a new pack costs at most besides its contents.
+/// Upper bound of the cost of a small file or a new pack besides its contents.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// A number.
+/// Longest note: one decimal number.
 const NOTE_BYTES_MAX: u64 = 64;
 
-/// Which part of the limit is the collection's. What it costs in checkpoints is less than what merging and deltas gain.
+/// One part in this many of the limit is reserved for garbage collection. It costs fewer checkpoints than merging and
+/// deltas gain.
 const COLLECTION_PART: u64 = 32;
 
-/// What a collection may write at a time under this limit, whatever takes do.
+/// Returns the number of bytes that a collection may write at a time under this limit, whatever takes do.
 pub(super) fn collection_bytes(bytes_max: u64) -> u64 {
     (bytes_max / COLLECTION_PART).min(PACK_BYTES_MAX)
 }
 
-/// What is left of the limit for everything else.
+/// Returns the rest of the limit, which takes may use.
 pub(super) fn bytes_max_of_takes(bytes_max: u64) -> u64 {
     if bytes_max == u64::MAX { bytes_max } else { bytes_max - collection_bytes(bytes_max) }
 }
 
-/// Whether there is room for something.
+/// Result of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is, and it is noted as taken.
+    /// There is room, and it is noted as used.
     Reserved,
-    /// There is not.
+    /// There is no room.
     Lacking,
 }
 
 impl Store {
-    /// What all files of the store take, temporary ones included. What a repair put aside does not count: no checkpoint
-    /// is to go for it.
+    /// Returns the size of all files of the store, including temporary ones. Files that a repair moved to `repairs/` do
+    /// not count: no checkpoint may be dropped for them.
     pub(crate) fn count_bytes(&self) -> Result<u64> {
         Ok(bytes_below(self.layout.store())?.saturating_sub(bytes_below(&self.layout.repairs())?))
     }
 
-    /// Counts everything, and notes it. Nobody has set something aside that is not on the disk.
+    /// Counts all files and notes the sum. No reservation is open, because the caller holds the exclusive lock.
     pub(super) fn recount(&self, _alone: &Exclusive) -> Result<u64> {
         self.recount_beside_others()
     }
 
-    /// The same, beside others: what they are about to write is not counted.
+    /// Like [`Self::recount`], while others may write: their open reservations are not counted.
     pub(super) fn recount_beside_others(&self) -> Result<u64> {
         let _held = self.lock_size()?;
         let counted = self.count_bytes()?;
         if self.note_size(counted).is_err() {
-            // On a full disk, say. Without a note the next one counts.
+            // On a full disk, for example. Without a note the next process counts.
             fsx::remove_file(&self.layout.size())?;
         }
         Ok(counted)
     }
 
-    /// Sets `bytes` aside, if the store stays within `bytes_max` with them. `written` of them are on the disk already,
-    /// in temporary files. The part of collections is to be had only for whoever keeps them away.
+    /// Reserves `bytes` if the store stays within `bytes_max` with them. `written` of them are on the disk already, in
+    /// temporary files. The part that is reserved for collections is available only to the holder of the collection
+    /// lock.
     pub(crate) fn reserve(
         &self,
         bytes: u64,
@@ -81,7 +83,7 @@ impl Store {
         let _held = self.lock_size()?;
         let size = match self.noted_size() {
             Some(size) => size,
-            // Whoever makes room will know.
+            // The process that makes room counts the files then.
             None if bytes_max < u64::MAX && collecting.is_none() && self.somebody_collects()? => {
                 return Ok(Room::Lacking);
             }
@@ -94,15 +96,15 @@ impl Store {
         Ok(Room::Reserved)
     }
 
-    /// Sets aside what a collection is about to write beyond its own part, if takes leave it that part and this. It is
-    /// noted like what a take writes: one that finds no room for it makes the collection give way. Whoever makes room has
-    /// no choice, and others wait for it then.
+    /// Reserves the bytes that a collection is about to write beyond its own part, if takes leave room for both. They
+    /// are noted like those of a take: a take that finds no room because of them makes the collection yield. A
+    /// collection that makes room (`is_urgent`) always gets them, and others wait for it then.
     pub(super) fn reserve_to_collect(&self, bytes: u64, bytes_max: u64, is_urgent: bool) -> Result<Room> {
         let beyond = bytes.saturating_sub(collection_bytes(bytes_max));
         self.reserve(beyond, 0, if is_urgent { u64::MAX } else { bytes_max }, None)
     }
 
-    /// Gives that back.
+    /// Releases a reservation of [`Self::reserve_to_collect`].
     pub(super) fn give_back(&self, bytes: u64, bytes_max: u64) -> Result<()> {
         let bytes = bytes.saturating_sub(collection_bytes(bytes_max));
         let _held = self.lock_size()?;
@@ -125,14 +127,14 @@ impl Store {
 
     fn note_size(&self, bytes: u64) -> Result<()> {
         match fsx::replace(&self.layout.size(), format!("{bytes}\n").as_bytes(), Durability::Rebuildable) {
-            // Whoever gives space back must not fail for want of it. Without a note everything is counted.
+            // A process that frees space must not fail for lack of it. Without a note all files are counted.
             Err(error) if error.kind() == ErrorKind::Full => fsx::remove_file(&self.layout.size()),
             noted => noted,
         }
     }
 }
 
-/// What all files in a directory and below it take. What goes away meanwhile takes nothing.
+/// Returns the size of all files in a directory and below it. Files that vanish in the meantime do not count.
 pub(crate) fn bytes_below(dir: &Path) -> Result<u64> {
     let mut total = 0;
     let mut open = vec![dir.to_owned()];
@@ -174,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Whoever fails afterwards leaves it too high, and nobody leaves it too low.
+    /// A take that fails afterwards leaves the note too high; nothing leaves it too low.
     #[test]
     fn what_is_set_aside_is_noted_and_counted_only_without_a_note() {
         let temp = tempfile::tempdir().expect("a directory");
@@ -189,7 +191,7 @@ mod tests {
         assert_eq!(noted(), Ok(size + 20_000));
         assert_eq!(reserve(10_000, 0), Room::Lacking, "others may be about to write that");
         assert_eq!(noted(), Ok(size + 20_000));
-        // What is on the disk in part already is not counted twice.
+        // Bytes that are on the disk already are not counted twice.
         fs::remove_file(store.layout.size()).expect("a note");
         fs::write(store.layout.packs().join("tmp_x"), [7; 8192]).expect("a file");
         assert_eq!([reserve(24_000, 0), reserve(24_000, 8192)], [Room::Lacking, Room::Reserved]);

@@ -1,4 +1,4 @@
-//! Removing what killed processes left: temporary files that nobody has written to for a while.
+//! Removes the leftovers of killed processes: temporary files that were not written to for a while.
 
 use std::path::Path;
 
@@ -6,17 +6,18 @@ use super::{Store, StoreLock};
 use crate::fsx;
 use crate::time::Moment;
 
-/// A process writes to its temporary files all the time. One that was stopped for longer loses its checkpoint, with an
-/// error, and nothing else.
+/// Age from which a temporary file is abandoned. A process writes to its temporary files all the time; one that was
+/// suspended for longer loses its checkpoint, with an error, and nothing else.
 const ABANDONED_AFTER_SECS: i128 = 60 * 60;
-/// A session that was resumed after that long starts anew: its next prompt makes a new note.
+/// Age from which notes on a session are removed. A session that is resumed later starts over: its next prompt makes a
+/// new note.
 const SESSION_FORGOTTEN_AFTER_SECS: i128 = 30 * 24 * 60 * 60;
 
 impl Store {
-    /// Removes temporary files that were abandoned, and notes on sessions that are long over. What cannot be removed now is
-    /// there next time.
+    /// Removes abandoned temporary files, and notes on sessions that are long over. Errors are ignored: the next sweep
+    /// retries.
     ///
-    /// No reader looks at these names, so others may be at work meanwhile.
+    /// No reader looks at these names, so other processes may use the store at the same time.
     pub(crate) fn sweep(&self, _held: &StoreLock, now: Moment) {
         for dir in self.layout.with_temporaries().into_iter().chain([self.layout.ledgers()]) {
             remove_older(&dir, fsx::TEMP_PREFIX, ABANDONED_AFTER_SECS, now);
@@ -32,7 +33,7 @@ impl Store {
     }
 }
 
-/// Removes the files in a directory whose names begin so and that are so old.
+/// Removes the files in a directory whose names start with `prefix` and that are older than `than_secs`.
 fn remove_older(dir: &Path, prefix: &str, than_secs: i128, now: Moment) {
     for name in fsx::names_in(dir).unwrap_or_default() {
         let path = dir.join(&name);
@@ -54,7 +55,7 @@ mod tests {
 
     const HOUR: u64 = 60 * 60;
 
-    /// Makes a file that was written so many seconds ago.
+    /// Makes a file with an mtime this many seconds ago.
     fn put(path: &Path, mode: u32, secs: u64) {
         fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         let file = File::create(path).expect("a file");
@@ -77,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Whoever of ours was at work is not any more; stock git, which knows none of our locks, may be.
+    /// No piton process is still writing them; stock git, which does not know piton's locks, may be.
     #[test]
     fn whoever_is_alone_removes_what_is_ours_at_once_and_what_is_stock_gits_after_an_hour() {
         let temp = tempfile::tempdir().expect("a directory");
@@ -105,7 +106,7 @@ mod tests {
                 assert_eq!(!lock.exists(), goes, "{} after {secs} s", lock.display());
             }
         }
-        // With its idx a pack is no left-over, and whoever wants every byte gone waits for nobody.
+        // A pack with an idx is not a leftover, and a purge of all unreachable bytes does not wait an hour.
         put(&packs.join("pack-3.pack"), 0o600, HOUR + 1);
         put(&packs.join("pack-3.idx"), 0o600, HOUR + 1);
         put(&packs.join("tmp_pack_Cd34"), 0o600, 0);

@@ -1,41 +1,42 @@
-//! Which packs to rewrite, as data. Touches nothing.
+//! Plans which packs to rewrite, as data. Changes nothing.
 
 use super::super::size::{BLOCK_BYTES, collection_bytes};
 
-/// More small packs than this make every lookup slow: time to merge.
+/// More small packs than this make every lookup slow: they are merged.
 const PACKS_MAX: usize = 32;
-/// Fewer are not worth a process, however low the limit is.
+/// Fewer small packs are not worth a process, however low the limit is.
 const PACKS_MIN: usize = 8;
-/// What a pack takes besides its entries, at most: the rest of the last block of two files, and what each idx costs.
+/// Upper bound of the size of a pack besides its entries: the rest of the last block of two files, and the cost of each
+/// idx.
 pub(super) const PACK_EXTRA_BYTES: u64 = 3 * BLOCK_BYTES;
-/// A pack of which less is dead is left alone, unless everything is to be given back.
+/// A pack is left alone unless more than one part in this many is dead, except where all dead space is to be freed.
 const DEAD_PART_MIN: u64 = 4;
-/// What the dead entries of a large pack must come to, at least, for it to be worth copying the rest.
+/// A large pack is worth copying only if its dead bytes are more than one part in this many of the live ones.
 const LARGE_DEAD_PART_MIN: u64 = 100;
 
-/// What is known of one pack.
+/// Live and dead bytes of one pack, and how it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PackState {
-    /// What is needed and stands in no pack before it.
+    /// Bytes of needed objects that are in no earlier pack.
     pub(super) live_bytes: u64,
     pub(super) dead_bytes: u64,
-    /// True if some of it was compressed in haste, and no deltas were sought.
+    /// True if some of it was compressed at the fast level, without a search for deltas.
     pub(super) is_hasty: bool,
-    /// Stock git was told to leave it alone.
+    /// True if stock git was told to leave it alone.
     pub(super) is_kept: bool,
 }
 
-/// How large packs may get, and how many small ones there may be.
+/// Limits on the size of packs and on the number of small ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// What the entries of packs that are merged come to.
+    /// Most bytes of entries in a merged pack.
     pub(super) pack_bytes: u64,
     packs: usize,
 }
 
 impl Bounds {
-    /// Those for a store of this size: merging a pack, or giving back the space of one, is to fit in the part that
-    /// collections have of it; and what is lost to small packs must not come to more than a little.
+    /// Returns the bounds for a store with this limit: merging a pack, or freeing the space of one, must fit in the
+    /// part of the limit that is reserved for garbage collection; and little space may be lost to small packs.
     pub(super) fn new(bytes_max: u64) -> Self {
         let part = collection_bytes(bytes_max);
         let packs = usize::try_from(part / (8 * BLOCK_BYTES)).unwrap_or(usize::MAX).clamp(PACKS_MIN, PACKS_MAX);
@@ -46,33 +47,33 @@ impl Bounds {
         bytes < self.pack_bytes / 4 * 3
     }
 
-    /// Returns whether it is time to merge.
+    /// Returns true if small packs are due to be merged.
     pub(super) fn has_many(self, small: usize) -> bool {
         small > self.packs
     }
 
-    /// Returns whether it is time even for whoever would rather not: nobody else has come to it.
+    /// Returns true if small packs must be merged even by a caller that would rather not: no other process has done so.
     pub(super) fn has_too_many(self, small: usize) -> bool {
         small > 2 * self.packs
     }
 }
 
-/// What a collection is for.
+/// Goal of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// Give back this much, with the least work.
+    /// Free this many bytes, with the least work.
     Free(u64),
-    /// Give back what is lost to small packs, with little work.
+    /// Free the space that is lost to small packs, with little work.
     Merge,
     /// Keep the number of packs and the dead part of each within bounds.
     Due,
-    /// Give back everything that is worth the work, and make the rest as small as can be.
+    /// Free all space that is worth the work, and make the rest as small as possible.
     All,
-    /// The same, and no byte of what nothing refers to may stay.
+    /// Like `All`, but leave no byte of an unreachable object.
     Every,
 }
 
-/// Packs that become one, or none.
+/// Packs to be merged into one, or removed if nothing in them is live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) packs: Vec<usize>,
@@ -80,7 +81,7 @@ pub(super) struct Group {
     pub(super) tend: bool,
 }
 
-/// What to do, in this order. Packs without anything live come first: they cost nothing.
+/// Returns the groups to rewrite, in this order. Packs without live bytes come first: removing them needs no copying.
 pub(super) fn plan(states: &[PackState], aim: Aim, bounds: Bounds) -> Vec<Group> {
     let may_go = |at: &usize| aim == Aim::Every || !states[*at].is_kept;
     let (dead, mut rest): (Vec<_>, Vec<_>) =
@@ -101,7 +102,7 @@ pub(super) fn plan(states: &[PackState], aim: Aim, bounds: Bounds) -> Vec<Group>
     groups
 }
 
-/// Those that give back the most for what has to be copied.
+/// Selects the packs that free the most bytes for each byte copied, until `bytes` are freed.
 fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
     let mut order: Vec<_> = rest.iter().copied().filter(|at| states[*at].dead_bytes > 0).collect();
     let cost = |at: usize| (u128::from(states[at].live_bytes) << 32) / u128::from(states[at].dead_bytes);
@@ -115,12 +116,12 @@ fn cheapest(states: &[PackState], rest: &[usize], bytes: u64) -> Vec<Group> {
     enough.map(|at| Group { packs: vec![*at], tend: false }).collect()
 }
 
-/// Returns how many of them, from the smallest on, are small.
+/// Returns the number of small packs. `rest` is sorted by size, the smallest first.
 fn count_small(states: &[PackState], rest: &[usize], bounds: Bounds) -> usize {
     rest.iter().take_while(|at| bounds.is_small(states[**at].live_bytes)).count()
 }
 
-/// As many of the smallest as make a full pack.
+/// Merges as many of the smallest packs as make a full one.
 fn smallest(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> {
     let groups = fill(states, &rest[..count_small(states, rest, bounds)], bounds);
     groups
@@ -131,8 +132,8 @@ fn smallest(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> 
         .collect()
 }
 
-/// Merges the small ones, so that each that stays is at least twice as large as all smaller ones together; and gives back
-/// the space of those that hold much that is dead.
+/// Merges small packs so that each one that stays is at least twice as large as all smaller ones together, and rewrites
+/// packs of which more than a quarter is dead.
 fn due(states: &[PackState], rest: &[usize], bounds: Bounds) -> Vec<Group> {
     let mut merged = 0;
     let small = count_small(states, rest, bounds);
@@ -170,7 +171,7 @@ fn all(states: &[PackState], rest: &[usize], bounds: Bounds, dead_part_min: u64)
     groups
 }
 
-/// Groups that come to no more than a full pack each.
+/// Groups packs so that each group fits in a full pack.
 fn fill(states: &[PackState], packs: &[usize], bounds: Bounds) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut room = 0;
@@ -197,7 +198,7 @@ mod tests {
         PackState { live_bytes, dead_bytes, ..PackState::default() }
     }
 
-    /// Without a limit.
+    /// Bounds of a store without a limit.
     const BOUNDS: Bounds = Bounds { pack_bytes: PACK_BYTES_MAX, packs: PACKS_MAX };
 
     fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
