@@ -1,5 +1,5 @@
-//! Checkpoints as git commits. The first line of the message is the reason; what git has no field for follows it, in
-//! lines that docs/FORMAT.md defines. Lines that this version does not know are left alone.
+//! Checkpoints as git commits. The first line of the message is the reason; the facts that git has no field for follow
+//! it, in lines that docs/FORMAT.md defines. Lines that this version does not know are ignored.
 
 use std::collections::HashSet;
 
@@ -10,31 +10,31 @@ use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::time::Moment;
 
 const SIGNATURE: &str = "piton <piton@local>";
-/// A longer history is a store with a loop in it.
+/// A longer history means a store with a loop in it.
 pub(super) const HISTORY_MAX: usize = 1_000_000;
-/// A reason is for people: one line of a length that they read.
+/// Longest reason in characters: it is one line for people to read.
 const REASON_CHARS_MAX: usize = 500;
 
 /// One checkpoint: the files of a project at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Its name.
+    /// Id of its commit.
     pub id: CheckpointId,
-    /// The tree of its files.
+    /// Tree of its files.
     pub(crate) tree: ObjectId,
-    /// The one before it, which may have been dropped since.
+    /// Previous checkpoint, which may have been dropped since.
     pub(crate) parent: Option<CheckpointId>,
-    /// When it was taken.
+    /// Time at which it was taken.
     pub time: Moment,
-    /// Why.
+    /// First line of the commit message: why it was taken.
     pub reason: String,
-    /// The rest.
+    /// Data that git has no field for.
     pub facts: Facts,
-    /// The turns that began from it, newest first.
+    /// Turns that began from it, newest first.
     pub turns: Vec<TurnRecord>,
 }
 
-/// What a checkpoint is made from.
+/// Contents of a commit to be written.
 #[derive(Clone, Copy)]
 pub(crate) struct NewCheckpoint<'a> {
     pub(crate) tree: ObjectId,
@@ -42,19 +42,19 @@ pub(crate) struct NewCheckpoint<'a> {
     pub(crate) time: Moment,
     pub(crate) reason: &'a str,
     pub(crate) facts: &'a Facts,
-    /// Goes into the commit: two projects with the same files at the same second must not share a checkpoint, or
+    /// Written into the commit: two projects with the same files at the same second must not share a checkpoint, or
     /// cutting the history of one would cut the other's.
     pub(crate) project: &'a ProjectId,
 }
 
 impl NewCheckpoint<'_> {
-    /// The bytes of the commit.
+    /// Returns the bytes of the commit.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!("tree {}\n", self.tree);
         if let Some(parent) = self.parent {
             text.push_str(&format!("parent {parent}\n"));
         }
-        // Git has no seconds before 1970.
+        // Git has no times before 1970.
         let when = format!("{SIGNATURE} {} {}", self.time.secs.max(0), self.time.git_offset());
         text.push_str(&format!("author {when}\ncommitter {when}\n\n{}\n\npiton 1\n", one_line(self.reason)));
         text.push_str(&format!("project {}\n", self.project));
@@ -63,7 +63,7 @@ impl NewCheckpoint<'_> {
     }
 }
 
-/// The reason as one line that a person can read: control characters become spaces, the end of a long one dots.
+/// Returns the reason as one readable line: control characters become spaces, and the end of a long one becomes `…`.
 fn one_line(reason: &str) -> String {
     let plain = reason.replace(|character: char| character.is_control(), " ");
     let plain = plain.trim();
@@ -91,14 +91,15 @@ pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     let mut lines = message.split(|byte| *byte == b'\n');
     let reason = String::from_utf8_lossy(lines.next().unwrap_or_default()).into_owned();
     let mut facts = Facts::default();
-    // Stock git's checkpoints carry no facts. Those that its sequence took before a restore say so in the reason.
+    // Checkpoints made with stock git carry no facts. Those that were taken before a restore say so in the reason.
     if reason.starts_with("pre-rollback ") {
         facts.kind = CheckpointKind::Safety;
     }
     let facts_begin = lines.by_ref().any(|line| line == FACTS_HEADER);
     if facts_begin {
-        // Somebody else's message may look like ours, and a later version may say more: neither may hide a checkpoint.
-        // Damage does not come this far: compressed bytes carry a checksum.
+        // A message from another program may look like ours, and a later version may write more lines: neither may hide
+        // a checkpoint, so invalid lines are ignored. Corruption is caught earlier, by the checksum of the compressed
+        // bytes.
         for line in lines {
             let _ = facts.read_line(line);
         }
@@ -114,7 +115,8 @@ pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
     })
 }
 
-/// The tree and the parents that any commit names. They come first: a header of the same name further on is not git's.
+/// Returns the tree and the parents that any commit names. They come first: a header of the same name further on is not
+/// git's.
 pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>) {
     let header = bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty());
     let (mut tree, mut parents) = (None, Vec::new());
@@ -130,17 +132,17 @@ pub(super) fn parents_and_tree(bytes: &[u8]) -> (Option<ObjectId>, Vec<ObjectId>
     (tree, parents)
 }
 
-/// What a tag names.
+/// Returns the object that a tag names.
 pub(super) fn tagged(bytes: &[u8]) -> Option<ObjectId> {
     bytes.strip_prefix(b"object ").and_then(|rest| ObjectId::from_hex(rest.get(..40)?))
 }
 
-/// When a commit was made, in seconds since 1970 began.
+/// Returns the time of a commit in seconds since 1970.
 pub(super) fn time_of(bytes: &[u8]) -> Option<i64> {
     parse(ObjectId::from_bytes([0; ID_BYTES]), bytes).ok().map(|read| read.time.secs)
 }
 
-/// Which project a commit says that it is of. Stock git's do not say.
+/// Returns the project that a commit names. Commits made with stock git name none.
 pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
     let message = bytes.windows(2).position(|two| two == b"\n\n").map(|end| &bytes[end + 2..])?;
     let facts = message.split(|byte| *byte == b'\n').skip_while(|line| *line != FACTS_HEADER);
@@ -148,7 +150,7 @@ pub(super) fn project_of(bytes: &[u8]) -> Option<ProjectId> {
     std::str::from_utf8(named).ok().and_then(ProjectId::parse)
 }
 
-/// Returns whether these bytes are a commit.
+/// Returns true if these bytes are a commit with a tree, an author and a committer.
 pub(super) fn makes_sense(bytes: &[u8]) -> bool {
     let has = |name: &[u8]| {
         bytes.split(|byte| *byte == b'\n').take_while(|line| !line.is_empty()).any(|line| line.starts_with(name))
@@ -161,7 +163,7 @@ impl Objects {
         parse(id, &self.read(id, ObjectKind::Commit)?)
     }
 
-    /// A checkpoint and those before it, down to where histories end.
+    /// Returns a checkpoint and its ancestors, newest first, up to one in `ends`. Fails if any of them is corrupt.
     pub(crate) fn history(
         &self,
         newest: Option<CheckpointId>,
@@ -170,7 +172,7 @@ impl Objects {
         self.readable_history(newest, ends)?.whole()
     }
 
-    /// The same down to the first that is damaged. The newest has to be whole.
+    /// Like [`Self::history`], but stops at the first corrupt ancestor. Fails only if the newest checkpoint is corrupt.
     pub(crate) fn readable_history(
         &self,
         newest: Option<CheckpointId>,
@@ -179,7 +181,7 @@ impl Objects {
         self.readable_history_to(newest, ends, usize::MAX)
     }
 
-    /// The same, `most` of them at most.
+    /// Like [`Self::readable_history`], but returns at most `most` checkpoints.
     fn readable_history_to(
         &self,
         newest: Option<CheckpointId>,
@@ -205,26 +207,25 @@ impl Objects {
     }
 }
 
-/// Checkpoints of a project, newest first, as far as they can be read: one that is damaged keeps nobody from those after
-/// it.
+/// Checkpoints of a project, newest first, as far as they can be read: a corrupt one does not hide the newer ones.
 pub(crate) struct Readable {
     pub(crate) checkpoints: Vec<Checkpoint>,
-    /// The reason why there are no more of them.
+    /// Error at which reading stopped, if it did not reach the oldest checkpoint.
     pub(crate) rest: Option<Error>,
 }
 
 impl Readable {
-    /// All of them, for whoever can do nothing with less.
+    /// Returns the checkpoints, or the error if some of them could not be read.
     pub(crate) fn whole(self) -> Result<Vec<Checkpoint>> {
         self.rest.map_or(Ok(self.checkpoints), Err)
     }
 }
 
 impl Store {
-    /// The checkpoints of a project.
+    /// Returns the checkpoints of a project together with their turns.
     pub(crate) fn history_of(&self, objects: &Objects, project: &ProjectId) -> Result<Readable> {
-        // In this order: a take moves the ref first and cuts afterwards. An end that is newer than what is read as the
-        // newest would not be met, and the walk would go on among objects that are gone.
+        // In this order: a take moves the ref first and cuts afterwards. With a boundary that is newer than the ref
+        // that was read, the walk would miss it and continue among objects that are gone.
         let ends = self.boundary()?;
         let newest = self.newest(project)?;
         if newest.is_none() {
@@ -235,7 +236,7 @@ impl Store {
         Ok(history)
     }
 
-    /// A checkpoint and those before it, `most` of them at most, for the holder of the project's lock.
+    /// Returns a checkpoint and its ancestors, at most `most` of them. The caller holds the project's lock.
     pub(crate) fn history_to(
         &self,
         objects: &Objects,
@@ -245,7 +246,7 @@ impl Store {
         Ok(objects.readable_history_to(newest, &self.boundary()?, most)?.checkpoints)
     }
 
-    /// A checkpoint and those before it, for whoever holds the project's lock.
+    /// Returns a checkpoint and its ancestors. The caller holds the project's lock.
     pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Readable> {
         objects.readable_history(newest, &self.boundary()?)
     }
@@ -335,7 +336,7 @@ mod tests {
         let read = parse(ObjectId::from_bytes([0; 20]), text).expect("a commit");
         assert_eq!((read.reason.as_str(), read.time.secs, read.time.offset_secs), ("before patch", 5, -7200));
         assert_eq!(read.facts, Facts::default());
-        // Words of somebody else that look like facts are none: those come after a line of their own.
+        // Text in a foreign message that looks like facts is ignored: facts come after a header line.
         let alike = [&text[..], b"\nkind manual\nfiles 3\nproject 0123456789abcdef\n"].concat();
         assert_eq!(parse(ObjectId::from_bytes([0; 20]), &alike).expect("a commit").facts, Facts::default());
         assert_eq!((time_of(text), project_of(text), project_of(&alike)), (Some(5), None, None));

@@ -1,5 +1,5 @@
-//! The facts of a checkpoint: what git has no field for, in lines that docs/FORMAT.md defines. Lines that this version does
-//! not know are left alone.
+//! Facts of a checkpoint: data that git has no field for, in lines that docs/FORMAT.md defines. Lines that this version
+//! does not know are ignored.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::skipped::{Extent, SkipReason, Skipped};
 
 pub(super) const FACTS_HEADER: &[u8] = b"piton 1";
 
-/// What made a checkpoint.
+/// Cause of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CheckpointKind {
     /// An agent was about to change something.
@@ -22,7 +22,7 @@ pub enum CheckpointKind {
 }
 
 impl CheckpointKind {
-    /// The word for it in records and in `--json`.
+    /// Returns its name in records and in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -32,25 +32,25 @@ impl CheckpointKind {
     }
 }
 
-/// Who worked for whom when a checkpoint was taken. All of it is optional.
+/// Agent, session and turn for which a checkpoint was taken. All of it is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Which agent.
+    /// Name of the agent.
     pub agent: Option<String>,
-    /// The agent's name for the talk.
+    /// The agent's id for the conversation.
     pub session: Option<String>,
-    /// The agent's name for one prompt of it.
+    /// The agent's id for one prompt of the conversation.
     pub turn: Option<String>,
 }
 
-/// The permission bits that most files of a checkpoint have. Those of all others are in [`Facts::modes`].
+/// Permission bits that most files of a checkpoint have. The exceptions are in [`Facts::modes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsualModes {
-    /// Of files that are not executable.
+    /// Permission bits of files that are not executable.
     pub file: u16,
-    /// Of files that are.
+    /// Permission bits of executable files.
     pub executable: u16,
-    /// Of directories.
+    /// Permission bits of directories.
     pub dir: u16,
 }
 
@@ -60,36 +60,36 @@ impl Default for UsualModes {
     }
 }
 
-/// Which restore a safety checkpoint was taken for.
+/// Restore that a safety checkpoint was taken for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restoring {
-    /// What was asked for.
+    /// Command that was given.
     pub verb: RestoreVerb,
-    /// What was to be restored.
+    /// Checkpoint to be restored.
     pub target: CheckpointId,
-    /// Only these paths; all, if there are none.
+    /// Paths to restore; all if empty.
     pub paths: Vec<Vec<u8>>,
-    /// What was given another name in its directory, and that name: files that no checkpoint covers and that went aside,
-    /// and those that came back.
+    /// Files that were renamed in their directory, with their new names: files that no checkpoint covers and that were
+    /// moved aside, and those that were moved back.
     pub asides: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What the restore made out of scope, where no later scan finds it: files and links with the id of their contents,
-    /// directories without.
+    /// Files that the restore made out of scope, where no later scan finds them: files and links with the id of their
+    /// contents, directories without.
     pub outside: Vec<(Vec<u8>, Option<ObjectId>)>,
 }
 
-/// The ways to ask for a restore.
+/// Commands that restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreVerb {
-    /// To a checkpoint that was named.
+    /// Restores a checkpoint that was named.
     Restore,
-    /// To before the last restore.
+    /// Restores the state before the last restore.
     Undo,
-    /// To before the last undo.
+    /// Restores the state before the last undo.
     Redo,
 }
 
 impl RestoreVerb {
-    /// The word for it.
+    /// Returns the name of the command.
     pub fn word(self) -> &'static str {
         match self {
             Self::Restore => "restore",
@@ -98,39 +98,40 @@ impl RestoreVerb {
         }
     }
 
-    /// Reads [`Self::word`] back.
+    /// Parses the result of [`Self::word`].
     pub(crate) fn parse(word: &str) -> Option<Self> {
         [Self::Restore, Self::Undo, Self::Redo].into_iter().find(|verb| verb.word() == word)
     }
 }
 
-/// What git has no field for.
+/// Data of a checkpoint that git has no field for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What made the checkpoint.
+    /// Cause of the checkpoint.
     pub kind: CheckpointKind,
-    /// Who was at work.
+    /// Agent, session and turn for which it was taken.
     pub origin: Origin,
-    /// For a safety checkpoint: what came after it.
+    /// Restore that a safety checkpoint was taken for.
     pub restoring: Option<Restoring>,
-    /// How many files it holds; unknown for those that stock git made.
+    /// Number of files; unknown for checkpoints made with stock git.
     pub files: Option<u64>,
-    /// The permission bits of most files.
+    /// Permission bits of most files.
     pub usual: UsualModes,
-    /// The permission bits of files and directories that differ from the usual ones, by path.
+    /// Permission bits of files and directories that differ from the usual ones, by path.
     pub modes: Vec<(Vec<u8>, u16)>,
-    /// Directories with nothing in them, by path.
+    /// Empty directories, by path.
     pub empty_dirs: Vec<Vec<u8>>,
-    /// What was seen and left out.
+    /// Files and directories that were seen and left out.
     pub skipped: Vec<Skipped>,
-    /// The text of the session's record as it was then.
+    /// Text of the session's record at that time.
     pub record: Option<Vec<u8>>,
-    /// True if files had changed before it was completed: these are left out as `changing`, deleted ones are missing.
+    /// True if files had changed before it was completed: changed files are left out as `changing`, deleted ones are
+    /// missing.
     pub is_incomplete: bool,
 }
 
 impl Facts {
-    /// Returns whether two checkpoints of the same tree hold the same files, bit for bit of their permissions too.
+    /// Returns true if two checkpoints of the same tree hold the same files with the same permission bits.
     pub(crate) fn same_files(&self, other: &Self) -> bool {
         self.usual == other.usual && self.modes == other.modes && self.empty_dirs == other.empty_dirs
     }
@@ -237,7 +238,7 @@ pub(super) fn skipped_line(Skipped { path, why, extent }: &Skipped) -> String {
         Extent::Dir(Some(files)) => format!("dir:{files}"),
         Extent::Some(files) => format!("some:{files}"),
     };
-    // A path may be empty (the project itself), a field may not: hence the dot in front.
+    // A path may be empty (the project itself), but a field may not: hence the `./` in front.
     format!("skipped {} {extent} ./{}", why.word(), escape(path))
 }
 

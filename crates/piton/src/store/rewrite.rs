@@ -1,4 +1,4 @@
-//! Writing a commit anew with another tree, for the one verb that does so. Whatever need not change stays byte for byte.
+//! Rewriting a commit with another tree, which only a purge does. All other bytes stay the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,22 +10,22 @@ use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 use crate::relpath::{self, unescape};
 use crate::skipped::Skipped;
 
-/// What is other than before.
+/// Changes to a commit.
 pub(crate) struct Rewrite<'a> {
     pub(crate) tree: ObjectId,
     pub(crate) parent: Option<CheckpointId>,
-    /// How many files it holds now.
+    /// New number of files.
     pub(crate) files: Option<u64>,
-    /// What became of other checkpoints.
+    /// New ids of checkpoints that were rewritten already.
     pub(crate) ids: &'a HashMap<CheckpointId, CheckpointId>,
-    /// Paths that are not to be named any more.
+    /// Returns true for paths that the commit may not name any more.
     pub(crate) is_purged: &'a dyn Fn(&[u8]) -> bool,
-    /// What it held of them, to be known from now on as left out.
+    /// Purged paths that the checkpoint held, to be listed as skipped.
     pub(crate) purged: &'a [Skipped],
 }
 
 impl Rewrite<'_> {
-    /// The bytes of the commit as they are to be.
+    /// Returns the bytes of the new commit.
     pub(crate) fn apply(&self, commit: &[u8]) -> Vec<u8> {
         let mut out: Vec<Vec<u8>> = Vec::new();
         let mut lines = commit.split(|byte| *byte == b'\n');
@@ -47,7 +47,7 @@ impl Rewrite<'_> {
             out.extend(line);
         }
         if !self.purged.is_empty() {
-            // The end of the text is the end of a line. Stock git's commits have no facts yet.
+            // The text ends in a newline. Commits made with stock git have no facts yet.
             out.pop_if(|last| last.is_empty());
             let header = (!has_facts).then(|| [Vec::new(), FACTS_HEADER.to_vec()]);
             out.extend(header.into_iter().flatten());
@@ -83,16 +83,17 @@ impl Rewrite<'_> {
 }
 
 impl Store {
-    /// Forgets what the file system said of a project's files: the next take reads them all.
+    /// Removes the index of a project: the next take reads all files.
     pub(crate) fn forget_index(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
         fsx::remove_file(&self.layout.index(project))
     }
 
-    /// Which of these contents are in the store, and every place where they stand: each path of each project once, with
-    /// the newest checkpoint that has them there.
+    /// Returns those of `contents` that are in the store, each with every place that holds it: each path of each
+    /// project once, with the newest checkpoint that has it there.
     pub(crate) fn where_held(&self, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
         let held = self.share()?;
-        // Names before objects: a take publishes objects first, so what is named now is there afterwards.
+        // Names before objects: a take publishes objects first, so every object that is named at this point exists
+        // afterwards.
         let roots = self.roots()?;
         let objects = self.objects(&held)?;
         let mut left: BTreeMap<_, Vec<String>> =
@@ -127,7 +128,7 @@ impl Store {
     }
 }
 
-/// Calls `each` with every path in a tree and its contents, once for each tree in one place.
+/// Calls `each` with every path in a tree and the id of its contents, once for each pair of directory and tree.
 fn look_for(
     objects: &Objects,
     tree: ObjectId,
@@ -161,7 +162,7 @@ mod tests {
         let commit = |tree: u8, parent: u8, facts: &str| {
             let people = "author A <a> 5 +0000\ncommitter A <a> 5 +0000";
             let (tree, parent) = (id(tree), id(parent));
-            // What stands before the facts is the reason, whatever it looks like.
+            // Lines before the facts belong to the reason, whatever they look like.
             format!("tree {tree}\nparent {parent}\n{people}\n\nreason\nfiles 9\nempty secret\n\npiton 1\n{facts}")
         };
         let before = format!(

@@ -1,4 +1,4 @@
-//! Trees: the names in one directory, in git's format and git's order, and what differs between two of them.
+//! Trees: the names in one directory, in git's format and git's order, and the differences between two trees.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,22 +8,22 @@ use crate::error::{Error, Result};
 use crate::id::{ID_BYTES, ObjectId, ObjectKind};
 use crate::relpath;
 
-/// More paths than any project has. A store made by an attacker can name them without end in a few small trees.
+/// More paths than any project has. A store made by an attacker can name any number of paths in a few small trees.
 pub(crate) const PATHS_MAX: usize = 8_000_000;
 
-/// What is said then.
+/// Returns the error for a tree with more than `PATHS_MAX` paths.
 pub(crate) fn too_many_paths() -> Error {
     Error::damaged("read a tree", "it names more paths than any project has")
 }
 
-/// What a name in a tree stands for. Full permission bits travel with the checkpoint.
+/// Kind of a tree entry. The full permission bits are in the facts of the checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryMode {
     File,
     Executable,
     Link,
     Dir,
-    /// Another repository's commit: what stock git keeps of a nested repository. Never written by piton.
+    /// A commit of another repository, as stock git stores a nested repository. Never written by piton.
     Commit,
 }
 
@@ -51,7 +51,7 @@ impl EntryMode {
     }
 }
 
-/// One name in a tree.
+/// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeEntry {
     pub(crate) mode: EntryMode,
@@ -65,7 +65,7 @@ impl TreeEntry {
     }
 }
 
-/// Adds one entry to the bytes of a tree. Entries must come in git's order: see [`relpath::git_order`].
+/// Appends an entry to the bytes of a tree. Entries must come in git's order: see [`relpath::git_order`].
 pub(crate) fn push_entry(tree: &mut Vec<u8>, mode: EntryMode, name: &[u8], id: ObjectId) {
     tree.extend_from_slice(format!("{:o} ", mode.octal()).as_bytes());
     tree.extend_from_slice(name);
@@ -73,8 +73,8 @@ pub(crate) fn push_entry(tree: &mut Vec<u8>, mode: EntryMode, name: &[u8], id: O
     tree.extend_from_slice(id.as_bytes());
 }
 
-/// Reads the bytes of a tree. Names are checked: one that may not stand in a tree makes the whole tree damaged, so that
-/// nothing below it is ever written to a disk.
+/// Parses a tree. Fails with `Damaged` if it is invalid; a forbidden name makes the whole tree invalid, so that nothing
+/// below it is ever written to disk.
 pub(crate) fn parse(id: ObjectId, mut bytes: &[u8]) -> Result<Vec<TreeEntry>> {
     let bad = |why: &str| Error::damaged(format!("read the tree {id}"), why.to_owned());
     let mut entries: Vec<TreeEntry> = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn parse(id: ObjectId, mut bytes: &[u8]) -> Result<Vec<TreeEntry>> {
         {
             return Err(bad("its names are not in order"));
         }
-        // Between a file and a directory of the same name, all names begin with it.
+        // All names between a file and a directory of the same name start with that name.
         let mut alike = entries.iter().rev().take_while(|before| before.name.starts_with(&name));
         if mode == EntryMode::Dir && alike.any(|before| before.name == name) {
             return Err(bad("it holds a name twice"));
@@ -106,21 +106,21 @@ pub(crate) fn parse(id: ObjectId, mut bytes: &[u8]) -> Result<Vec<TreeEntry>> {
     Ok(entries)
 }
 
-/// How a directory is marked in a tree.
+/// Mode of a directory in a tree.
 pub(super) const DIRECTORY: u32 = 0o040_000;
-/// How another repository's commit is marked: it is in that one, not here.
+/// Mode of another repository's commit: the object is there, not in this store.
 pub(super) const SUBMODULE: u32 = 0o160_000;
 
-/// One name in a tree, as it stands.
+/// One entry of a tree, unchecked.
 pub(super) struct RawEntry<'a> {
-    /// What it is, without permissions.
+    /// File type bits of the mode, without permissions.
     pub(super) mode: u32,
     pub(super) name: &'a [u8],
     pub(super) id: ObjectId,
 }
 
-/// The names in a tree, whatever they are: for whoever must see all that it leads to. Ends where the tree does not make
-/// sense any more; a tree that fits its name does to the end.
+/// Iterates over the entries of a tree without checking their names, for callers that must see everything reachable.
+/// Ends at the first entry that cannot be parsed; a tree that matches its id has none.
 pub(super) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = RawEntry<'_>> {
     std::iter::from_fn(move || {
         let (entry, rest) = first_entry(bytes)?;
@@ -138,7 +138,7 @@ fn first_entry(bytes: &[u8]) -> Option<(RawEntry<'_>, &[u8])> {
     Some((entry, &rest[end + 1 + ID_BYTES..]))
 }
 
-/// Returns whether these bytes are a tree from beginning to end.
+/// Returns true if these bytes can be parsed as a tree from beginning to end.
 pub(super) fn makes_sense(mut bytes: &[u8]) -> bool {
     while let Some((_, rest)) = first_entry(bytes) {
         bytes = rest;
@@ -146,7 +146,7 @@ pub(super) fn makes_sense(mut bytes: &[u8]) -> bool {
     bytes.is_empty()
 }
 
-/// One path that two trees do not agree on.
+/// A path at which two trees differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreeChange {
     pub(crate) path: Vec<u8>,
@@ -155,7 +155,7 @@ pub(crate) struct TreeChange {
 }
 
 impl Objects {
-    /// What stands at a path in a tree, if anything does.
+    /// Returns the entry at a path in a tree, if there is one.
     pub(crate) fn entry_at(&self, tree: ObjectId, path: &[u8]) -> Result<Option<(EntryMode, ObjectId)>> {
         let mut found = Some((EntryMode::Dir, tree));
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -170,7 +170,7 @@ impl Objects {
         parse(id, &self.read(id, ObjectKind::Tree)?)
     }
 
-    /// What differs between two trees, files and links only, in the order of paths. A missing tree is an empty one.
+    /// Returns the differences between two trees, files and links only, sorted by path. A missing tree counts as empty.
     pub(crate) fn compare_trees(&self, old: Option<ObjectId>, new: Option<ObjectId>) -> Result<Vec<TreeChange>> {
         let mut changes = Vec::new();
         // No recursion: a tree may be deeper than a stack.
