@@ -1,7 +1,7 @@
-//! Which sessions are at work in a project now.
+//! Sessions that are active in a project.
 //!
-//! A session is not at work any more once its agent said that it is over, once a newer session of the same agent has begun
-//! in the same project and this one has neither an open turn nor an event since, or after some time without an event.
+//! A session is no longer active once its agent reported its end, once a newer session of the same agent has started in
+//! the same project and this one has neither an open turn nor an event since, or after a timeout without an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{ProjectRecord, SessionKey, Store, TurnNote};
 use crate::id::ProjectId;
 use crate::time::Moment;
 
-/// The sessions that the store remembers, as one project sees them.
+/// Sessions recorded in the store that belong to one project.
 pub(crate) struct Activity {
     sessions: Vec<(SessionKey, TurnNote)>,
     now: Moment,
@@ -17,8 +17,8 @@ pub(crate) struct Activity {
 }
 
 impl Store {
-    /// Reads what is remembered of the sessions of a project. A session without an event for `idle_minutes` is not at
-    /// work; 0 is no limit.
+    /// Reads the notes on the sessions of a project. A session without an event for `idle_minutes` is not active; 0
+    /// disables that timeout.
     pub(crate) fn activity(&self, project: &ProjectId, idle_minutes: u64, now: Moment) -> Activity {
         let record: ProjectRecord = self.record(project);
         let dir = record.dir();
@@ -31,8 +31,8 @@ impl Store {
 }
 
 impl Activity {
-    /// The second of the last event of a session that is at work; `None` if it is not. `known_secs` is the last that a
-    /// checkpoint or the ledger tells of it.
+    /// Returns the time of the last event of a session in seconds, or `None` if the session is not active. `known_secs`
+    /// is the time of its last event according to checkpoints or the ledger.
     pub(crate) fn at_work(&self, agent: Option<&str>, session: &str, known_secs: i64) -> Option<i64> {
         let is_its = |key: &SessionKey| key.session == session && agent.is_none_or(|agent| key.agent == agent);
         let note = self.sessions.iter().find(|(key, _)| is_its(key)).map(|(_, note)| note);
@@ -40,7 +40,7 @@ impl Activity {
         if note.is_some_and(|note| note.ended_secs.is_some()) {
             return None;
         }
-        // A clock that was set back makes nothing idle.
+        // A clock that was set back makes no session idle.
         let quiet_secs = u64::try_from(self.now.secs.saturating_sub(seen)).unwrap_or(0);
         if self.idle_secs.is_some_and(|idle| quiet_secs >= idle) {
             return None;
@@ -53,8 +53,8 @@ impl Activity {
         (is_open || !self.sessions.iter().any(is_newer)).then_some(seen)
     }
 
-    /// The sessions of an agent that are at work. `known` are sessions of it and the last that checkpoints or the ledger tell
-    /// of them, in seconds.
+    /// Returns the active sessions of an agent. `known` lists sessions of that agent, each with the time in seconds of
+    /// its last event according to checkpoints or the ledger.
     pub(crate) fn all_at_work<'a>(
         &'a self,
         agent: &str,

@@ -1,5 +1,5 @@
-//! What lies in the base besides the store, and taking things out of it for good. Every name is checked before anything
-//! is removed: a base that points at somebody's home by mistake must cost nobody a file.
+//! Contents of the base besides the store, and their permanent removal. Every name is checked before anything is
+//! removed: a base that points at a home directory by mistake must not cost a file.
 
 use std::fs;
 use std::io;
@@ -16,26 +16,27 @@ use crate::time::Moment;
 
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-/// What an older layout left, moved aside into one directory.
+/// Directory that holds the repositories of an older layout after they were moved out of the way.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Archive {
-    /// Its name in the base.
+    /// Name in the base.
     pub name: String,
-    /// What it takes on the disk.
+    /// Size of its files in bytes.
     pub bytes: u64,
-    /// When it was last changed, in seconds since 1970 began.
+    /// Time of the last change, in seconds since 1970.
     pub mtime: f64,
 }
 
 impl Store {
-    /// Removes what the next take makes again, however long that takes it.
+    /// Removes the indexes and the noted size. The next take rebuilds them, however long that takes.
     pub(crate) fn remove_rebuildable(&self) -> Result<()> {
         fsx::remove_file(&self.layout.size())?;
         let indexes = self.layout.indexes();
         fsx::names_in(&indexes)?.iter().try_for_each(|name| fsx::remove_file(&indexes.join(name)))
     }
 
-    /// When the store was last pruned without being asked. What makes no sense counts as never.
+    /// Returns the time of the last automatic prune, in seconds since 1970. An unreadable or invalid file counts as
+    /// never.
     pub(crate) fn last_prune(&self) -> Option<f64> {
         let text = fsx::read_small(&self.layout.last_prune(), SMALL_BYTES_MAX).ok()??;
         std::str::from_utf8(&text).ok()?.trim().parse().ok().filter(|at: &f64| at.is_finite())
@@ -45,12 +46,12 @@ impl Store {
         fsx::replace(&self.layout.last_prune(), now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)
     }
 
-    /// What the store and everything that older layouts left take.
+    /// Returns the size in bytes of the store and of everything that older layouts left.
     pub(crate) fn base_bytes(&self) -> Result<u64> {
         Ok(self.count_bytes()? + self.legacy_bytes()?)
     }
 
-    /// What older layouts left takes, moved aside or not.
+    /// Returns the size in bytes of everything that older layouts left, whether or not it was moved into an archive.
     pub(crate) fn legacy_bytes(&self) -> Result<u64> {
         let archives: u64 = self.archives()?.iter().map(|archive| archive.bytes).sum();
         let old = self.old_repositories()?;
@@ -58,7 +59,7 @@ impl Store {
         Ok(archives + old)
     }
 
-    /// What older layouts left, moved aside.
+    /// Lists the archives, the directories into which repositories of older layouts were moved.
     pub(crate) fn archives(&self) -> Result<Vec<Archive>> {
         let mut archives = Vec::new();
         for name in fsx::names_in(self.layout.base())? {
@@ -78,7 +79,8 @@ impl Store {
         remove_dir(&path)
     }
 
-    /// Repositories of the older layout: name, the directory that each is of, when it was last used.
+    /// Lists the repositories of the older layout: name, the project directory, and the time of the last use in seconds
+    /// since 1970.
     pub(crate) fn old_repositories(&self) -> Result<Vec<(String, Option<PathBuf>, f64)>> {
         let mut found = Vec::new();
         for name in fsx::names_in(self.layout.base())? {
@@ -103,13 +105,14 @@ impl Store {
         remove_dir(&path)
     }
 
-    /// Declines a directory that is no store of piton's making.
+    /// Fails with `NotOurs` if the directory is not a store that piton made.
     pub(crate) fn check_ours(&self) -> Result<()> {
         let is_ours = create::is_a_store(self.layout.store())? && fsx::is_dir(&self.layout.projects())?;
         if is_ours { Ok(()) } else { Err(not_ours(self.layout.store())) }
     }
 
-    /// Removes all checkpoints of all projects. The store is moved out of the way first, so that nobody sees half of it.
+    /// Removes all checkpoints of all projects. The store is renamed first, so that no process sees a half-removed one.
+    /// Fails with `Busy` if other processes keep using it.
     pub(crate) fn remove_all(&self, held: &GcLock) -> Result<()> {
         self.check_ours()?;
         let Some(_alone) = self.exclude_patiently(held)? else {
@@ -127,7 +130,7 @@ impl Store {
         self.finish_removal()
     }
 
-    /// Removes what is left of a store that was being removed.
+    /// Completes a removal of the store that was interrupted.
     pub(crate) fn finish_removal(&self) -> Result<()> {
         let aside = self.layout.aside();
         if is_real_dir(&aside) && create::is_a_store(&aside)? { remove_dir(&aside) } else { Ok(()) }
@@ -144,14 +147,14 @@ fn is_real_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
-/// `legacy-<8 digits>-<6 digits>`, as they are made.
+/// Returns true for a real directory named `legacy-<8 digits>-<6 digits>`, as piton names archives.
 fn is_archive(path: &Path, name: &str) -> bool {
     let stamp = name.strip_prefix(LEGACY_PREFIX).and_then(|stamp| stamp.split_once('-'));
     let is_number = |text: &str, digits: usize| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     stamp.is_some_and(|(date, time)| is_number(date, 8) && is_number(time, 6)) && is_real_dir(path)
 }
 
-/// A directory that is named by a hash, is a repository, and says which directory it is of.
+/// Returns true for a real directory that is named by a hash, has a `HEAD`, and names its project directory in a file.
 fn is_old_repository(path: &Path, name: &str) -> bool {
     let is_hash = name.len() >= 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hash && is_real_dir(path) && path.join("HEAD").is_file() && path.join(LEGACY_WORKDIR).is_file()

@@ -1,5 +1,5 @@
-//! Turns whose checkpoint is being taken: `local/begun/<name>`, one file an attempt, locked by the process that makes it and
-//! removed at its end. A file that is not locked was left by a process that was killed.
+//! Turns whose checkpoint is being taken: `local/begun/<name>`, one file per attempt, locked by the process that makes
+//! it and removed at its end. An unlocked file was left by a process that was killed.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -64,7 +64,8 @@ impl BegunHook {
 }
 
 impl Store {
-    /// Notes that an attempt begins. The note goes when the returned mark is dropped, and stays where the process is killed.
+    /// Notes that an attempt begins. The note is removed when the returned mark is dropped, and stays if the process is
+    /// killed.
     pub(crate) fn mark_begun(&self, begun: &BegunHook) -> Result<BegunMark> {
         let dir = self.layout.begun();
         let mut temp = match fsx::temp_file(&dir) {
@@ -75,7 +76,7 @@ impl Store {
             }
         };
         let failed = |error| crate::error::Error::io("write", &dir, error);
-        // Locked before it has a name that readers look at.
+        // Locked before it gets a name that readers look at.
         temp.as_file().lock().and_then(|()| temp.write_all(&begun.encode())).map_err(failed)?;
         let name = temp.path().file_name().unwrap_or_default().to_string_lossy().replacen(fsx::TEMP_PREFIX, "hook_", 1);
         let path = dir.join(name);
@@ -84,8 +85,8 @@ impl Store {
         Ok(BegunMark { path, _locked: file })
     }
 
-    /// Removes the notes of attempts whose process was killed, and hands each to `note` before. One that `note` could not
-    /// put on record stays.
+    /// Passes each note of an attempt whose process was killed to `note`, and removes it if `note` returns true. A note
+    /// that cannot be read is removed, too.
     pub(crate) fn take_killed(&self, mut note: impl FnMut(BegunHook) -> bool) {
         let dir = self.layout.begun();
         for name in fsx::names_in(&dir).unwrap_or_default() {
@@ -94,7 +95,7 @@ impl Store {
             let Some(file) = File::open(&path).ok().filter(|file| !is_temporary && file.try_lock().is_ok()) else {
                 continue;
             };
-            // Another process may have dealt with it in between.
+            // Another process may have removed it in the meantime.
             if file.metadata().is_ok_and(|found| found.nlink() == 0) {
                 continue;
             }
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(told, [], "it is still at work");
         drop(mark);
         assert_eq!(fsx::names_in(&store.layout.begun()).expect("names").len(), 0);
-        // The lock goes with the process, and the file stays.
+        // The lock is released with the process, and the file stays.
         let BegunMark { path, _locked: file } = &store.mark_begun(&begun()).expect("a file");
         file.unlock().expect("unlocked");
         store.take_killed(|_| false);

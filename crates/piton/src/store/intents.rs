@@ -1,5 +1,5 @@
-//! What a restore is about to do, on the disk before it does it: a crash in the middle leaves the intent behind, and the
-//! next command can say so, finish it or take it back.
+//! The intent of a restore, written to disk before the restore changes anything: a crash leaves it behind, and the next
+//! command can report the restore, finish it or undo it.
 
 use serde_json::{Value, json};
 
@@ -11,22 +11,22 @@ use crate::relpath::{escape, unescape};
 
 const INTENT_BYTES_MAX: u64 = 16 << 20;
 
-/// A restore that was begun.
+/// A restore in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
-    /// What is being restored.
+    /// Checkpoint that is being restored.
     pub target: CheckpointId,
-    /// What there was before.
+    /// Checkpoint of the state before the restore.
     pub safety: CheckpointId,
-    /// Only these paths; all, if there are none.
+    /// Paths to restore; all if empty.
     pub paths: Vec<Vec<u8>>,
     /// Random text in the names of the temporary files of each attempt, noted before the first of them is made. A file
-    /// without one of them in its name is not the restore's own.
+    /// without one of them in its name does not belong to the restore.
     pub tokens: Vec<String>,
 }
 
 impl Store {
-    /// The restore of a project that was cut short, if one was.
+    /// Returns the interrupted restore of a project, if there is one. Fails with `Damaged` if the file is corrupt.
     pub fn interrupted_restore(&self, project: &ProjectId) -> Result<Option<Intent>> {
         let path = self.layout.intent(project);
         let Some(bytes) = fsx::read_small(&path, INTENT_BYTES_MAX)? else {
@@ -36,7 +36,7 @@ impl Store {
             let id = |key: &str| ObjectId::from_hex(value.get(key)?.as_str()?.as_bytes());
             let paths = value.get("paths")?.as_array()?.iter().map(|path| unescape(path.as_str()?.as_bytes()));
             let (target, safety) = (id("target")?, id("safety")?);
-            // Without the key, the id of the safety checkpoint was the token.
+            // Intents without the key use the id of the safety checkpoint as the token.
             let tokens = match value.get("tokens") {
                 None => vec![safety.short()],
                 Some(tokens) => tokens.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// Notes a restore before it begins. On return it outlives a power cut.
+    /// Writes the intent of a restore. It is synced on return.
     pub(crate) fn note_intent(&self, _held: &ProjectLock, project: &ProjectId, intent: &Intent) -> Result<()> {
         let paths: Vec<_> = intent.paths.iter().map(|path| escape(path)).collect();
         let (target, safety) = (intent.target.to_string(), intent.safety.to_string());
@@ -62,7 +62,7 @@ impl Store {
         fsx::replace(&path, value.to_string().as_bytes(), Durability::Synced)
     }
 
-    /// The restore is over.
+    /// Removes the intent of a restore that is complete.
     pub(crate) fn clear_intent(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
         let path = self.layout.intent(project);
         fsx::remove_file(&path)?;

@@ -1,9 +1,9 @@
-//! Checkpoints that ran out of time and are completed later, by another process: `local/unfinished/<project>.json` is the
-//! request, `local/unfinished/<project>.index` and the key `unfinished` of the project's record are its progress, and the ref
-//! `refs/unfinished/<project>` keeps what was read from being collected.
+//! Checkpoints that ran out of time and are completed later, by another process: `local/unfinished/<project>.json` is
+//! the request, `local/unfinished/<project>.index` and the key `unfinished` of the project's record are its progress,
+//! and the ref `refs/unfinished/<project>` protects the objects written so far from garbage collection.
 //!
-//! All of it may be lost, which costs time and no checkpoint. The index is believed no more than one that is not the newest
-//! checkpoint's: each object that it names is looked up in the store first.
+//! All of it may be lost, which costs time and no checkpoint. The index is trusted no more than one that does not
+//! belong to the newest checkpoint: each object that it names is looked up in the store first.
 
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
@@ -18,23 +18,23 @@ use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
-/// What follows the project's name in the lock of the process that completes its checkpoint.
+/// Suffix of the lock that is held by the process that completes a project's checkpoint.
 const FINISH: &str = ".finish";
 
-/// A checkpoint that ran out of time.
+/// Request to complete a checkpoint that ran out of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnfinishedRequest {
     pub(crate) reason: String,
     pub(crate) origin: Origin,
-    /// The time as of which it is taken: that of the prompt.
+    /// Time of the prompt, as of which the checkpoint is taken.
     pub(crate) since: Moment,
-    /// The newest checkpoint at that time: with another one, the request is out of date.
+    /// Newest checkpoint at that time: if there is a newer one, the request is out of date.
     pub(crate) after: Option<CheckpointId>,
-    /// True if the user was told of it.
+    /// True if the user was told about it.
     pub(crate) is_told: bool,
 }
 
-/// No other process completes this project's checkpoint while this is held.
+/// Lock on completing a project's checkpoint: no other process completes it while this is held.
 #[derive(Debug)]
 pub(crate) struct FinishLock {
     _file: File,
@@ -67,7 +67,7 @@ impl UnfinishedRequest {
 }
 
 impl Store {
-    /// Returns the request of a project's unfinished checkpoint.
+    /// Returns the request of a project's unfinished checkpoint. An unreadable request counts as missing.
     pub(crate) fn unfinished(&self, project: &ProjectId) -> Option<UnfinishedRequest> {
         let bytes = fsx::read_small(&self.layout.unfinished_request(project), REQUEST_BYTES_MAX).ok()??;
         UnfinishedRequest::decode(&bytes)
@@ -78,13 +78,13 @@ impl Store {
         fsx::replace(&self.layout.unfinished_request(project), &request.encode(), Durability::Rebuildable)
     }
 
-    /// Makes the directory of the index that goes with the progress in a record, and returns its path.
+    /// Returns the path of the index of an unfinished checkpoint, after making its directory.
     pub(crate) fn unfinished_index_path(&self, project: &ProjectId) -> Result<PathBuf> {
         fsx::ensure_dir(&self.layout.unfinished())?;
         Ok(self.layout.unfinished_index(project))
     }
 
-    /// Keeps the files of this tree, which are in the store, from being collected.
+    /// Protects the objects of this tree, which are in the store, from garbage collection.
     pub(crate) fn keep_unfinished(
         &self,
         _held: &ProjectLock,
@@ -95,13 +95,13 @@ impl Store {
         self.set_ref(project.as_str(), &Layout::unfinished_ref(project), Some(tree), now)
     }
 
-    /// Forgets the request and all progress. The caller takes the progress out of the project's record.
+    /// Removes the request and all progress. The caller removes the progress from the project's record.
     pub(crate) fn drop_unfinished(&self, held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
         self.withdraw_unfinished(project)?;
         self.drop_progress(held, project, now)
     }
 
-    /// Forgets the progress alone. The caller takes it out of the project's record.
+    /// Removes the progress but not the request. The caller removes it from the project's record.
     pub(crate) fn drop_progress(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
         fsx::remove_file(&self.layout.unfinished_index(project))?;
         let name = Layout::unfinished_ref(project);
@@ -111,12 +111,12 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets the request alone.
+    /// Removes the request but not the progress.
     pub(crate) fn withdraw_unfinished(&self, project: &ProjectId) -> Result<()> {
         fsx::remove_file(&self.layout.unfinished_request(project))
     }
 
-    /// Becomes the process that completes the project's checkpoint; `None` where another one is.
+    /// Takes the lock on completing a project's checkpoint; `None` if another process holds it.
     pub(crate) fn try_lock_finish(&self, project: &ProjectId) -> Result<Option<FinishLock>> {
         let file = self.lock_file(&format!("{project}{FINISH}"))?;
         match file.try_lock() {
@@ -128,13 +128,13 @@ impl Store {
         }
     }
 
-    /// Returns whether a process completes the project's checkpoint.
+    /// Returns true if a process is completing the project's checkpoint.
     pub(crate) fn is_being_finished(&self, project: &ProjectId) -> bool {
         let file = File::open(self.layout.lock(&format!("{project}{FINISH}")));
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Returns whether another process waits for what the completion of this project's checkpoint holds.
+    /// Returns true if another process waits for a lock that completing this project's checkpoint holds.
     pub(crate) fn must_make_way(&self, project: &ProjectId) -> bool {
         self.is_wanted(project)
     }

@@ -1,14 +1,15 @@
 //! The ledger: a line for every turn that began in a project, in `local/ledger/<project>.jsonl`.
 //!
-//! It lives beside the store, because prompts are words of the user and never part of a commit.
+//! It is kept beside the store, because prompts are the user's words and never part of a commit.
 //!
 //! - K1. A line is appended by one write. A torn or unreadable line is skipped, and the line after it is read.
 //! - K2. Lines of a later version and keys that this version does not know survive a rewrite.
-//! - K3. The file is bounded. At its limit the oldest lines go, those of checkpoints that still exist last.
+//! - K3. The file is bounded. At its limit the oldest lines are dropped, those of checkpoints that still exist last.
 //! - K4. A rewrite replaces the whole file, and a writer that waited for it appends to the new one.
 //!
-//! Appends are not synced: a power cut may cost the words of the last prompts, never a checkpoint. Several lines about one
-//! turn are one record: keys of a later line replace those of an earlier one, so that the end of a turn can be added.
+//! Appends are not synced: a power cut may lose the text of the last prompts, never a checkpoint. Several lines about
+//! one turn form one record: keys of a later line replace those of an earlier one, so that the end of a turn can be
+//! added.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, TryLockError};
@@ -33,23 +34,23 @@ mod turn;
 pub(crate) use text::stored_prompt;
 pub use turn::{RewindMark, TurnRecord};
 
-/// The size at which a ledger is compacted.
+/// Size at which a ledger is compacted.
 const LEDGER_BYTES_MAX: u64 = 1 << 20;
-/// The size at which it is compacted even if the checkpoints that still exist cannot be told.
+/// Size at which a ledger is compacted even if the existing checkpoints cannot be listed.
 const POSTPONED_BYTES_MAX: u64 = 4 << 20;
-/// The size that a compaction leaves at most: so far below the limit that it is rare.
+/// Largest size after a compaction, well below the limit so that compactions are rare.
 const COMPACTED_BYTES_MAX: usize = 3 << 18;
-/// The largest ledger that is read.
+/// Size of the largest ledger that is read.
 const READ_BYTES_MAX: u64 = 64 << 20;
-/// Lines of one checkpoint that a compaction keeps before all others.
+/// Number of lines of one checkpoint that a compaction keeps in preference to others.
 const TURNS_KEPT_OF_CHECKPOINT: usize = 50;
-/// Attempts to lock a ledger. A rewrite takes milliseconds.
+/// Number of attempts to lock a ledger. A rewrite takes milliseconds.
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 impl Store {
-    /// Appends a line about a turn. `existing` returns ids and trees of the project's checkpoints and is called only if
-    /// the ledger has reached its limit. Where it cannot tell, the ledger is compacted another time.
+    /// Appends a line about a turn. `existing` returns the ids and trees of the project's checkpoints and is called
+    /// only if the ledger has reached its limit. If it returns `None`, the compaction is postponed, up to 4 MiB.
     pub(crate) fn append_turn(
         &self,
         project: &ProjectId,
@@ -77,19 +78,19 @@ impl Store {
         append(&mut file, size, &line).map_err(|error| Error::io("write", &path, error))
     }
 
-    /// The turns of a project in the order in which they began. A ledger that cannot be read is an empty one: the
+    /// Returns the turns of a project in the order in which they began. An unreadable ledger counts as empty: the
     /// checkpoints do not depend on it.
     pub(crate) fn turn_records(&self, project: &ProjectId) -> Vec<TurnRecord> {
         merged(&read_lines(&self.layout.ledger(project)).unwrap_or_default())
     }
 
-    /// Gives each checkpoint the turns that began from it.
+    /// Adds to each checkpoint the turns that began from it.
     pub(crate) fn assign_turns(&self, project: &ProjectId, checkpoints: &mut [Checkpoint]) {
         rows::assign(checkpoints, self.turn_records(project));
     }
 
-    /// Notes the new id and tree of checkpoints that are about to be replaced. The old id stays as `formerly`, so that
-    /// the ledger is right both before and after the ref moves.
+    /// Records the new id and tree of checkpoints that are about to be replaced. The old id stays as `formerly`, so
+    /// that the ledger is right both before and after the ref moves.
     pub(crate) fn rename_in_ledger(
         &self,
         project: &ProjectId,
@@ -106,7 +107,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the words of a turn from the ledger of every project. Returns how many lines held some.
+    /// Removes the text of a turn's prompt from the ledgers of all projects. Returns the number of lines that held it.
     pub(crate) fn forget_prompt(&self, session: &str, turn: &str) -> Result<usize> {
         let is_meant = |line: &Map<String, Value>| {
             let is = |key: &str, value: &str| line.get(key).and_then(Value::as_str) == Some(value);
@@ -119,7 +120,7 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// Changes lines in their place. Returns how many `change` has changed; without any, nothing is written.
+    /// Rewrites the lines that `change` changes, and returns their number. If there are none, nothing is written.
     fn rewrite_ledger(
         &self,
         project: &ProjectId,
@@ -147,7 +148,7 @@ impl Store {
         fsx::remove_file(&self.layout.ledger(project))
     }
 
-    /// Removes the ledgers of projects that the store does not know.
+    /// Removes the ledgers of projects that are unknown to the store.
     pub(crate) fn remove_unknown_ledgers(&self) -> Result<()> {
         // In this order: a project has its record before its ledger.
         let with_ledger = self.projects_with_ledger()?;
@@ -156,11 +157,11 @@ impl Store {
         unknown.try_for_each(|project| self.remove_ledger(project))
     }
 
-    /// Removes all ledgers. Other files in the directory stay.
+    /// Removes all ledgers and their temporary files. Other files in the directory stay.
     pub(super) fn remove_ledgers(&self) -> Result<()> {
         self.projects_with_ledger()?.iter().try_for_each(|project| self.remove_ledger(project))?;
         fsx::remove_beginning_with(fsx::TEMP_PREFIX, &self.layout.ledgers())?;
-        // Directories that hold other files stay.
+        // Fails, as intended, if a directory holds other files.
         let _ = fs::remove_dir(self.layout.ledgers());
         let _ = fs::remove_dir(self.layout.local());
         Ok(())
@@ -172,8 +173,8 @@ impl Store {
     }
 }
 
-/// Opens a ledger to append to it and locks it. The file under the name may be replaced while this waits: then the new
-/// one is opened. A lock that stays taken is passed over, because a line that may be lost is better than none.
+/// Opens a ledger for appending and locks it. If the file is replaced while this waits, the new one is opened. If the
+/// lock stays held, the file is returned unlocked, because a line that may be lost is better than none.
 fn open_locked(path: &Path) -> io::Result<File> {
     let mut file = sys::open_to_append(path)?;
     for _ in 0..LOCK_ATTEMPTS {
@@ -189,7 +190,7 @@ fn open_locked(path: &Path) -> io::Result<File> {
                 file = sys::open_to_append(path)?;
             }
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            // A file system without locks.
+            // The file system has no locks.
             Err(TryLockError::Error(_)) => return Ok(file),
         }
     }
@@ -201,13 +202,13 @@ fn append(file: &mut File, size: u64, line: &str) -> io::Result<()> {
     if size > 0 {
         file.read_exact_at(&mut last, size - 1)?;
     }
-    // A full disk may have torn the line before.
+    // A full disk may have torn the previous line.
     let bytes = if last == *b"\n" { line.to_owned() } else { format!("\n{line}") };
     let written = file.write(bytes.as_bytes())?;
     if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// The lines of a ledger, without those that are torn or are not text.
+/// Returns the lines of a ledger, without those that are torn or not valid JSON.
 fn read_lines(path: &Path) -> Result<Vec<String>> {
     let bytes = match fsx::read_small(path, READ_BYTES_MAX) {
         Err(error) if error.kind() == ErrorKind::Damaged => None,
@@ -225,13 +226,13 @@ fn decode(line: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// The name of the turn that a line is about.
+/// Returns agent, session and turn of a line.
 fn name_of(line: &Map<String, Value>) -> Option<[String; 3]> {
     let text = |key: &str| line.get(key).and_then(Value::as_str).map(str::to_owned);
     Some([text("agent").unwrap_or_default(), text("session")?, text("turn")?])
 }
 
-/// One record for each turn, in the order of their first lines.
+/// Merges the lines of each turn into one record, in the order of their first lines.
 fn merged(lines: &[String]) -> Vec<TurnRecord> {
     let mut places: HashMap<[String; 3], usize> = HashMap::new();
     let mut records: Vec<Map<String, Value>> = Vec::new();
@@ -249,7 +250,8 @@ fn merged(lines: &[String]) -> Vec<TurnRecord> {
     records.into_iter().filter_map(|keys| serde_json::from_value(Value::Object(keys)).ok()).collect()
 }
 
-/// The lines that stay, in their order: those of existing checkpoints first, the newest first.
+/// Returns the lines to keep, in their order. Lines of existing checkpoints take precedence over others, and newer
+/// lines over older ones.
 fn compacted(lines: &[String], existing: &HashSet<ObjectId>) -> Vec<String> {
     let mut of_checkpoint: HashMap<ObjectId, usize> = HashMap::new();
     let mut needed_turns: HashSet<[String; 3]> = HashSet::new();

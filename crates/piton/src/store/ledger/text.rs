@@ -1,20 +1,20 @@
-//! The part of a prompt that is stored.
+//! The part of a prompt that is stored in the ledger.
 
 use crate::settings::PromptText;
 
-/// The longest `short` text, in characters.
+/// Longest `short` text, in characters.
 const SHORT_CHARS_MAX: usize = 120;
-/// The longest `full` text, in characters: a line of the ledger is written at once.
+/// Longest `full` text, in characters: a line of the ledger is written at once.
 const FULL_CHARS_MAX: usize = 16_000;
-/// A run of letters and digits of that length is a key, unless it is a word.
+/// Length from which a run of letters and digits counts as a key, if it has a digit.
 const KEY_CHARS_MIN: usize = 24;
-/// A word that begins like a key is one from this length on.
+/// Length from which a word that starts with a key prefix counts as a key.
 const PREFIXED_KEY_CHARS_MIN: usize = 12;
-/// A value that a name such as `password` announces is masked from this length on.
+/// Length from which a value after a name such as `password` is masked.
 const NAMED_VALUE_CHARS_MIN: usize = 4;
-/// Stands in for a value that is not stored.
+/// Replaces a value that is not stored.
 const MASK: &str = "***";
-/// The beginnings of keys that services give out.
+/// Prefixes of the keys that services issue.
 const KEY_PREFIXES: [&str; 18] = [
     "sk-",
     "sk_",
@@ -35,17 +35,17 @@ const KEY_PREFIXES: [&str; 18] = [
     "AIza",
     "eyJ",
 ];
-/// Names of values that are secret.
+/// Names of secret values.
 const SECRET_NAMES: [&str; 9] =
     ["password", "passwd", "passphrase", "secret", "token", "apikey", "api_key", "api-key", "bearer"];
 
-/// The text of a prompt that goes into the ledger; `None` where there is nothing to store.
+/// Returns the text of a prompt to store; `None` if there is none.
 pub(crate) fn stored_prompt(prompt: &str, amount: PromptText) -> Option<String> {
     let prompt = prompt.trim();
     let text = match amount {
         PromptText::None => return None,
         PromptText::Full => cut(prompt, FULL_CHARS_MAX),
-        // Masked before it is cut: the beginning of a key is a part of it.
+        // Masked before it is cut: the beginning of a key is part of it.
         PromptText::Short => cut(&masked(prompt.lines().next().unwrap_or_default().trim_end()), SHORT_CHARS_MAX),
     };
     (!text.is_empty()).then_some(text)
@@ -58,7 +58,7 @@ fn cut(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// The text with `***` for every value that looks like a key.
+/// Returns the text with `***` in place of every value that looks like a key.
 fn masked(text: &str) -> String {
     let mut out = String::new();
     let mut is_announced = false;
@@ -79,7 +79,8 @@ fn masked(text: &str) -> String {
     out
 }
 
-/// Returns whether a word is nothing but the name of a secret, so that `is x` may follow.
+/// Returns true if a word consists of letters, digits, `_` and `-` only, so that `is x` may follow the name of a
+/// secret.
 fn is_bare(word: &str) -> bool {
     word.chars().all(|c| c.is_alphanumeric() || "_-".contains(c))
 }
@@ -89,7 +90,7 @@ fn announces(name: &str) -> bool {
 }
 
 fn masked_word(word: &str, is_announced: bool) -> String {
-    // `name=value`, `name:value`, and in an address `user:password@host`.
+    // `name=value`, `name:value`, and `user:password@host` in a URL.
     if let Some((scheme, rest)) = word.split_once("://")
         && let Some((user, host)) = rest.split_once('@')
         && let Some((name, _)) = user.split_once(':')
@@ -120,7 +121,7 @@ fn is_key(word: &str) -> bool {
     {
         return true;
     }
-    // Paths and names in prompts are long, too: they have dots, slashes or words of letters alone.
+    // Paths and names in prompts are long, too: they have dots and slashes, or no digits.
     let longest = word.split(['/', '.', '-', '_']).map(str::len).max().unwrap_or(0);
     word.chars().all(is_part)
         && has_digit
