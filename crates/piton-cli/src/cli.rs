@@ -1,8 +1,9 @@
 //! The arguments. Those of a command stand with the command.
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::ArgValueCompleter;
 
 use crate::cmd;
@@ -94,4 +95,86 @@ pub(crate) enum Command {
     Doctor(cmd::doctor::Doctor),
     Verify(cmd::verify::Verify),
     Repair(cmd::repair::Repair),
+}
+
+impl Cli {
+    /// Parses the arguments of this process.
+    ///
+    /// To describe all commands with all their options takes longer than a hook that has nothing to do. So the commands that
+    /// stand in an agent's way are tried alone first. That parser accepts nothing that the whole one does not, and gives
+    /// the same for it; help, and whatever it does not accept, is left to the whole one.
+    pub(crate) fn parse_quickly() -> Result<Self, clap::Error> {
+        let arguments: Vec<OsString> = std::env::args_os().collect();
+        Self::parse_alone(&arguments).map_or_else(|| Self::try_parse_from(arguments), Ok)
+    }
+
+    /// The arguments of a command that can be parsed alone; `None` for all others, for wrong ones, and for help.
+    fn parse_alone(arguments: &[OsString]) -> Option<Self> {
+        let augment = |name: &str| match name {
+            "hook" => Some(cmd::hook::Hook::augment_args(clap::Command::new("hook"))),
+            "take" => Some(cmd::take::Take::augment_args(clap::Command::new("take"))),
+            _ => None,
+        };
+        let alone = arguments.iter().skip(1).filter_map(|word| OsStr::to_str(word)).find_map(augment)?;
+        let root = clap::Command::new("piton").disable_help_flag(true).disable_help_subcommand(true);
+        let parser = Global::augment_args(root).subcommand(alone.disable_help_flag(true));
+        let mut matches = parser.try_get_matches_from(arguments).ok()?;
+        Self::from_arg_matches_mut(&mut matches).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    fn parsed(cli: Option<&Cli>) -> String {
+        format!("{cli:?}")
+    }
+
+    #[test]
+    fn a_command_parsed_alone_is_as_parsed_among_all() {
+        for line in [
+            "piton hook claude",
+            "piton --base /b -C /t hook claude PreToolUse --fail-closed",
+            "piton hook -C/t claude --config=/c --checkpoints --surface chat",
+            "piton hook -- claude",
+            "piton -C hook hook claude",
+            "piton hook take",
+            "piton take --json",
+            "piton -q take -C /t --base=/b",
+            "piton take -v --no-color before the change",
+            "piton -C take",
+        ] {
+            let arguments = words(line);
+            let alone = Cli::parse_alone(&arguments);
+            let whole = Cli::try_parse_from(&arguments).ok();
+            assert!(alone.is_none() || parsed(alone.as_ref()) == parsed(whole.as_ref()), "{line}");
+        }
+        for line in ["piton --base /b -C /t hook claude", "piton take --json", "piton -C /t take --json"] {
+            assert!(Cli::parse_alone(&words(line)).is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_mistakes_and_other_commands_are_left_to_the_whole_parser() {
+        for line in [
+            "piton",
+            "piton status",
+            "piton hook",
+            "piton hook --help",
+            "piton take -h",
+            "piton help take",
+            "piton --version take",
+            "piton restore take",
+            "piton -C hook take",
+            "piton take --no-such-option",
+            "piton take -q -v",
+        ] {
+            assert!(Cli::parse_alone(&words(line)).is_none(), "{line}");
+        }
+    }
 }

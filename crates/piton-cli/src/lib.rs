@@ -22,7 +22,7 @@ mod usage;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 
 use crate::cli::{Cli, Command};
@@ -33,7 +33,7 @@ use crate::output::Output;
 #[must_use]
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parse_quickly() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
         Err(error) => return output::misused(&error),
