@@ -8,6 +8,9 @@ use std::time::Duration;
 
 /// As much as is kept. Longer input is an agent that writes a large file: what matters stands at its beginning.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Most events fit into the first piece. A long one is read in pieces as large as a pipe.
+const PIECE_BYTES_FIRST: usize = 4 << 10;
+const PIECE_BYTES_MAX: usize = 64 << 10;
 /// How long is waited for the end of it. An agent has it at hand and writes at once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -35,7 +38,7 @@ pub(super) fn read() -> Vec<u8> {
 
 /// Reads to the end and keeps the beginning. An agent that could not finish writing would take that for a failure.
 fn keep(from: &mut impl Read, kept: &Mutex<Vec<u8>>) {
-    let mut piece = vec![0; 64 << 10];
+    let mut piece = vec![0; PIECE_BYTES_FIRST];
     loop {
         match from.read(&mut piece) {
             Ok(0) => return,
@@ -43,6 +46,10 @@ fn keep(from: &mut impl Read, kept: &Mutex<Vec<u8>>) {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 let room = KEPT_BYTES_MAX - kept.len();
                 kept.extend_from_slice(&piece[..read.min(room)]);
+                drop(kept);
+                if read == piece.len() {
+                    piece.resize(PIECE_BYTES_MAX, 0);
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,

@@ -4,6 +4,7 @@
 //! from then on.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -34,9 +35,10 @@ pub(super) fn one_per_dir(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> 
             continue;
         }
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();
-        let kept = others.entry(dir).or_insert_with(|| path.clone());
-        if !kept.exists() && path.exists() {
-            *kept = path;
+        match others.entry(dir) {
+            Entry::Vacant(place) => drop(place.insert(path)),
+            Entry::Occupied(mut kept) if !kept.get().exists() && path.exists() => drop(kept.insert(path)),
+            Entry::Occupied(_) => {}
         }
     }
     touched.extend(others.into_values());
