@@ -18,6 +18,8 @@ use crate::time::Moment;
 
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
+/// Enough that a read to the end of a file does not begin with a small probe.
+const ROOM_TO_SPARE_BYTES: usize = 64;
 
 /// Prefix of the names of temporary files.
 pub(crate) const TEMP_PREFIX: &str = "tmp_";
@@ -111,9 +113,10 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
 /// Reads a file of at most `bytes_max` bytes. Returns `None` if it is missing, and fails with `Damaged` if it is
 /// longer.
 pub(crate) fn read_small(path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
-    let Some((mut file, _)) = open_at_most(path, bytes_max)? else { return Ok(None) };
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+    let Some((file, size)) = open_at_most(path, bytes_max)? else { return Ok(None) };
+    // With room to spare, the end is found by the second read, and the length is not asked for again.
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + ROOM_TO_SPARE_BYTES);
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
     if bytes.len() as u64 > bytes_max { Err(too_long(path, bytes_max)) } else { Ok(Some(bytes)) }
 }
 
