@@ -36,7 +36,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::{History, Listed};
 use crate::id::ProjectId;
 use crate::journal::{Event, Journal, Level};
-use crate::project::{self, Project};
+use crate::project::{self, Home, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
 use crate::store::{BegunHook, CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, UnfinishedRequest};
@@ -174,9 +174,9 @@ impl Manager {
             count_left_out: false,
             is_late: false,
         };
-        let mut seen = HashSet::new();
+        let (mut seen, home) = (HashSet::new(), Home::new(self.home.as_deref()));
         let ensured: Vec<_> = within_deadline(self.settings.deadline_ms, |progress| {
-            let one = |dir: &PathBuf| self.ensure_one(dir, &mut seen, &request, now, progress);
+            let one = |dir: &PathBuf| self.ensure_one(dir, &home, &mut seen, &request, now, progress);
             dirs.iter().filter_map(one).collect()
         });
         self.record(&ensured, now);
@@ -187,6 +187,7 @@ impl Manager {
     fn ensure_one(
         &self,
         dir: &Path,
+        home: &Home<'_>,
         seen: &mut HashSet<PathBuf>,
         request: &Request,
         now: Moment,
@@ -198,20 +199,20 @@ impl Manager {
                 return seen.insert(PathBuf::new()).then(|| Ensured::failed(dir, error));
             }
         };
-        let home = self.home.as_deref();
-        let Some(root) = Project::protecting(dir, Some(store), home) else {
+        let Some(root) = Project::protecting_beside(dir, Some(store), home) else {
             // A file outside of every project, or nothing at all.
             let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
             let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
             return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report, is_unfinished: false });
         };
-        let project = match Project::at(&root, home) {
+        if seen.contains(&root) {
+            return None;
+        }
+        let project = match Project::at_canonical(root.clone(), home) {
             Ok(project) => project,
             Err(error) => return Some(Ensured::failed(dir, error)),
         };
-        if !seen.insert(root.clone()) {
-            return None;
-        }
+        seen.insert(root.clone());
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
             // Most calls end here, without a lock. One that is wrong to go on meets the same question under the lock.
             if store.record(project.id()).has_turn(session, turn) {

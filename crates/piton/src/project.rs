@@ -1,5 +1,6 @@
 //! Projects: finding the directory of a project, and its name in the store.
 
+use std::cell::OnceCell;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -46,14 +47,18 @@ impl Project {
     ///
     /// Fails with `Invalid` if `dir` is not a directory.
     pub fn at(dir: &Path, home: Option<&Path>) -> Result<Self> {
-        let dir = fsx::canonical(dir)?;
+        Self::at_canonical(fsx::canonical(dir)?, &Home::new(home))
+    }
+
+    /// Like [`Project::at`], for a path without links in it.
+    pub(crate) fn at_canonical(dir: PathBuf, home: &Home<'_>) -> Result<Self> {
         if !fsx::is_dir(&dir)? {
             return Err(Error::new(ErrorKind::Invalid, "use as a project")
                 .with_path(&dir)
                 .because("it is not a directory")
                 .with_hint("name the directory that it is in"));
         }
-        Ok(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: false })
+        Ok(Self { id: ProjectId::of(&dir), is_too_broad: home.is_too_broad(&dir), dir, is_gone: false })
     }
 
     /// Returns the project whose directory was deleted, if `dir` was that directory or was inside it. Returns `None` if
@@ -65,7 +70,8 @@ impl Project {
         let was_project =
             |dir: &&Path| matches!(fsx::is_there(dir), Ok(false)) && store.has_checkpoint(&ProjectId::of(dir));
         let dir = dir.ancestors().find(was_project)?.to_owned();
-        Some(Self { id: ProjectId::of(&dir), is_too_broad: is_too_broad(&dir, home), dir, is_gone: true })
+        let is_too_broad = Home::new(home).is_too_broad(&dir);
+        Some(Self { id: ProjectId::of(&dir), is_too_broad, dir, is_gone: true })
     }
 
     /// Returns the project for a command that was started in `dir`: the innermost directory, from `dir` upwards, that
@@ -78,13 +84,19 @@ impl Project {
             }
             found => found?,
         };
-        Self::at(project_root(&dir, store, home).unwrap_or(&dir), home)
+        let home = Home::new(home);
+        Self::at_canonical(project_root(&dir, store, &home).unwrap_or(&dir).to_owned(), &home)
     }
 
     /// Returns the directory to protect before something changes at `path`, which may be missing: the project that
     /// contains it; otherwise `path` itself if it is a directory; otherwise its nearest existing directory, unless that
     /// directly contains other projects or everybody may write to it. Returns `None` if no directory qualifies.
     pub fn protecting(path: &Path, store: Option<&Store>, home: Option<&Path>) -> Option<PathBuf> {
+        Self::protecting_beside(path, store, &Home::new(home))
+    }
+
+    /// Like [`Project::protecting`], for several paths with the same home directory.
+    pub(crate) fn protecting_beside(path: &Path, store: Option<&Store>, home: &Home<'_>) -> Option<PathBuf> {
         let found = fsx::canonical(path).ok();
         let path = found.or_else(|| fsx::canonical_of_missing(path))?;
         if fsx::is_dir(&path).unwrap_or(true) {
@@ -95,7 +107,7 @@ impl Project {
             return Some(root.to_owned());
         }
         let is_shared = || dir.metadata().is_ok_and(|found| found.mode() & 0o1002 == 0o1002);
-        (!is_too_broad(dir, home) && !is_shared() && !holds_projects(dir, store)).then(|| dir.to_owned())
+        (!home.is_too_broad(dir) && !is_shared() && !holds_projects(dir, store)).then(|| dir.to_owned())
     }
 
     /// Returns its name in the store.
@@ -147,14 +159,29 @@ impl Project {
     }
 }
 
-fn is_too_broad(dir: &Path, home: Option<&Path>) -> bool {
-    let home = home.map(|home| fsx::canonical(home).unwrap_or_else(|_| home.to_owned()));
-    dir.parent().is_none() || home.is_some_and(|home| home.starts_with(dir))
+/// The user's home directory. Its links are resolved once, when it is first needed.
+#[derive(Debug)]
+pub(crate) struct Home<'a> {
+    named: Option<&'a Path>,
+    resolved: OnceCell<Option<PathBuf>>,
+}
+
+impl<'a> Home<'a> {
+    pub(crate) fn new(named: Option<&'a Path>) -> Self {
+        Self { named, resolved: OnceCell::new() }
+    }
+
+    /// Returns whether `dir`, a path without links in it, is `/`, the home directory, or something around that.
+    fn is_too_broad(&self, dir: &Path) -> bool {
+        let resolve = |home: &Path| fsx::canonical(home).unwrap_or_else(|_| home.to_owned());
+        let home = || self.resolved.get_or_init(|| self.named.map(resolve)).as_deref();
+        dir.parent().is_none() || home().is_some_and(|home| home.starts_with(dir))
+    }
 }
 
 /// Returns the innermost directory, from `dir` upwards, that the store knows or that has a marker file.
-fn project_root<'a>(dir: &'a Path, store: Option<&Store>, home: Option<&Path>) -> Option<&'a Path> {
-    let mut candidates = dir.ancestors().take_while(|dir| !is_too_broad(dir, home));
+fn project_root<'a>(dir: &'a Path, store: Option<&Store>, home: &Home<'_>) -> Option<&'a Path> {
+    let mut candidates = dir.ancestors().take_while(|dir| !home.is_too_broad(dir));
     candidates.find(|dir| is_known(dir, store) || has_marker(dir))
 }
 
@@ -183,5 +210,6 @@ pub fn working_dir_for_path(path: &Path, home: Option<&Path>) -> PathBuf {
     let path = fsx::canonical(path).unwrap_or_else(|_| path.to_owned());
     // A path that cannot be examined is used as it is: its parent would be too broad, and the caller gets the error.
     let own = if fsx::is_dir(&path).unwrap_or(true) { path.as_path() } else { path.parent().unwrap_or(&path) };
-    own.ancestors().take_while(|dir| !is_too_broad(dir, home)).find(|dir| has_marker(dir)).unwrap_or(own).to_owned()
+    let home = Home::new(home);
+    own.ancestors().take_while(|dir| !home.is_too_broad(dir)).find(|dir| has_marker(dir)).unwrap_or(own).to_owned()
 }

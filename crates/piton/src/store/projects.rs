@@ -297,7 +297,9 @@ impl Store {
 
     /// Returns true if the project has a checkpoint. One whose ref cannot be read counts.
     pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
-        !matches!(self.newest(project), Ok(None))
+        // Whatever is in a ref that is there, it counts: most calls end with a look at the file.
+        let is_there = |found: Option<std::fs::Metadata>| found.is_some_and(|found| found.is_file());
+        fsx::look_at(&self.layout.reference(project)).is_ok_and(is_there) || !matches!(self.newest(project), Ok(None))
     }
 
     pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
