@@ -432,7 +432,15 @@ impl Survey {
 
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
-        let mut count = |class, mode, number: u32| counts[usize::from(mode)][class] += number;
+        // A project has few of all modes that there are: only those are gone through.
+        let mut seen = Vec::new();
+        let mut count = |class: usize, mode: u16, number: u32| {
+            let counts = &mut counts[usize::from(mode)];
+            if *counts == [0; 3] && number > 0 {
+                seen.push(mode);
+            }
+            counts[class] += number;
+        };
         // To ask each of a hundred thousand files takes longer than all the rest.
         let at_a_glance = |dir: &DirNode| dir.same_files && !dir.modes.is_mixed;
         for dir in self.manifest.dirs.iter().filter(|dir| at_a_glance(dir)) {
@@ -441,15 +449,15 @@ impl Survey {
         self.for_each_mode(at_a_glance, |class, _, mode| count(class, mode, 1));
         let default = UsualModes::default();
         let usual = |class: usize, default| {
-            let most = (0..0o10000_u16).max_by_key(|mode| counts[usize::from(*mode)][class]).unwrap_or(default);
-            if counts[usize::from(most)][class] > 0 { most } else { default }
+            let counted = seen.iter().map(|mode| (counts[usize::from(*mode)][class], *mode));
+            counted.filter(|(count, _)| *count > 0).max().map_or(default, |(_, mode)| mode)
         };
         let usual = [usual(0, default.file), usual(1, default.executable), usual(2, default.dir)];
-        let is_unusual = |(mode, counts): (usize, &[u32; 3])| {
-            counts.iter().zip(usual).any(|(count, usual)| *count > 0 && mode != usize::from(usual))
+        let is_unusual = |mode: &u16| {
+            counts[usize::from(*mode)].iter().zip(usual).any(|(count, usual)| *count > 0 && *mode != usual)
         };
         let mut modes = Vec::new();
-        if counts.iter().enumerate().any(is_unusual) {
+        if seen.iter().any(is_unusual) {
             self.for_each_mode(
                 |_| false,
                 |class, path, mode| {
