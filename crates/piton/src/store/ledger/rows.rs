@@ -1,6 +1,9 @@
 //! From the ledger to the checkpoints: the turns that began from each.
 
+use std::collections::HashMap;
+
 use super::TurnRecord;
+use crate::id::{CheckpointId, ObjectId};
 use crate::store::{Checkpoint, CheckpointKind, Origin};
 
 /// The reason of a checkpoint that was taken for a prompt, and what stands before the words of the prompt.
@@ -9,8 +12,9 @@ const PROMPT_PREFIX: &str = "prompt: ";
 
 /// Gives each of a project's checkpoints, newest first, the turns that began from it, newest first.
 pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
+    let places = if turns.is_empty() { Places::default() } else { Places::of(checkpoints) };
     for turn in turns.into_iter().rev() {
-        if let Some(at) = place_of(checkpoints, &turn) {
+        if let Some(at) = places.find(checkpoints, &turn) {
             checkpoints[at].turns.push(turn);
         }
     }
@@ -23,16 +27,33 @@ pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
     }
 }
 
-/// By id, by the id before a purge, and else by tree: another program may have rewritten the commits.
-fn place_of(checkpoints: &[Checkpoint], turn: &TurnRecord) -> Option<usize> {
-    let by_id = [turn.before?].into_iter().chain(turn.formerly);
-    let mut by_id = by_id.filter_map(|id| checkpoints.iter().position(|checkpoint| checkpoint.id == id));
-    by_id.next().or_else(|| {
-        let tree = turn.tree?;
-        let same = || (0..checkpoints.len()).filter(|at| checkpoints[*at].tree == tree);
-        let is_before = |at: &usize| turn.time.is_some_and(|time| checkpoints[*at].time.secs <= time.secs);
-        same().find(is_before).or_else(|| same().next_back())
-    })
+/// The places of checkpoints in a list, so that many turns find theirs in a long history without a search of all of it.
+#[derive(Default)]
+struct Places {
+    by_id: HashMap<CheckpointId, usize>,
+    /// In the order of the list.
+    by_tree: HashMap<ObjectId, Vec<usize>>,
+}
+
+impl Places {
+    fn of(checkpoints: &[Checkpoint]) -> Self {
+        let mut places = Self::default();
+        for (at, checkpoint) in checkpoints.iter().enumerate() {
+            places.by_id.entry(checkpoint.id).or_insert(at);
+            places.by_tree.entry(checkpoint.tree).or_default().push(at);
+        }
+        places
+    }
+
+    /// By id, by the id before a purge, and else by tree: another program may have rewritten the commits.
+    fn find(&self, checkpoints: &[Checkpoint], turn: &TurnRecord) -> Option<usize> {
+        let mut by_id = [turn.before?].into_iter().chain(turn.formerly).filter_map(|id| self.by_id.get(&id));
+        by_id.next().copied().or_else(|| {
+            let same = self.by_tree.get(&turn.tree?)?;
+            let is_before = |at: &&usize| turn.time.is_some_and(|time| checkpoints[**at].time.secs <= time.secs);
+            same.iter().find(is_before).or_else(|| same.last()).copied()
+        })
+    }
 }
 
 /// The turn that the commit itself names, as versions without a ledger wrote it.
