@@ -37,6 +37,8 @@ Options of bench:
   --only A,B      some of small,medium,large
   --out FILE      write the report to FILE as well, as Markdown
   --quick         a check that all of it works, within a minute: small and medium, 2 rounds or 1
+  --scale         instead of all that: 10,000 checkpoints, a file of 3 GB, 1,000,000 files (needs 15 GB, many minutes)
+  --scale-down N  the same with everything N times smaller, to try the benchmark itself
   --strict        exit with 1 if a bar is missed
 ";
 
@@ -53,6 +55,8 @@ pub(crate) struct Options {
     pub(crate) out: Option<PathBuf>,
     pub(crate) quick: bool,
     pub(crate) strict: bool,
+    /// Measure scale instead, with everything so many times smaller.
+    pub(crate) scale: Option<usize>,
 }
 
 /// Returns the root of the workspace that this program was built in.
@@ -72,6 +76,7 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
         out: None,
         quick: false,
         strict: false,
+        scale: None,
     };
     let (mut rounds, mut only) = (None, None);
     let mut rest = arguments.iter();
@@ -86,6 +91,13 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
             "--rounds" => rounds = Some(parse_rounds(&value()?.to_string_lossy())?),
             "--only" => only = Some(parse_sizes(&value()?.to_string_lossy())?),
             "--quick" => options.quick = true,
+            "--scale" => options.scale = options.scale.or(Some(1)),
+            "--scale-down" => {
+                let value = value()?.to_string_lossy().into_owned();
+                let divisor = value.parse().with_context(|| format!("--scale-down {value}: not a number"))?;
+                ensure!(divisor > 0, "--scale-down {value}: 1 or more");
+                options.scale = Some(divisor);
+            }
             "--strict" => options.strict = true,
             "--help" | "-h" => return Ok(None),
             _ => bail!("no such option: {}\n\n{HELP}", argument.display()),

@@ -13,7 +13,7 @@ use crate::hermes::Hermes;
 use crate::measure::{self, isolated, settle};
 use crate::report::{Report, Row, Work};
 use crate::trees::{self, Edited, Size, Tree};
-use crate::{bars, extras, machine};
+use crate::{bars, extras, machine, scale};
 
 /// The first checkpoint of the large tree takes most contestants many seconds, which need no more runs to be told
 /// apart.
@@ -25,7 +25,8 @@ pub(crate) struct Setup {
     pub(crate) rounds: usize,
     quick: bool,
     program: PathBuf,
-    this: PathBuf,
+    /// This program, which walks trees.
+    pub(crate) this: PathBuf,
     restic_no_scan: Option<bool>,
 }
 
@@ -98,6 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         restic_no_scan,
     };
 
+    if let Some(divisor) = options.scale {
+        return bench_scale(&setup, divisor, &work, options);
+    }
     let mut report = Report { facts: machine::facts(&work, &setup.program, &setup.home), ..Report::default() };
     let trees = prepare(&work, options, &mut report)?;
     for tree in &trees {
@@ -118,6 +122,18 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     // How fast piton is depends on the machine; whether it works does not.
     let failed = report.piton_failed() || options.strict && missed;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn bench_scale(setup: &Setup, divisor: usize, work: &Path, options: &Options) -> Result<ExitCode> {
+    let scale = scale::run(setup, divisor)?;
+    let facts = machine::facts(work, &setup.program, &setup.home);
+    let facts: String = facts.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
+    let markdown = format!("{}\n## Machine\n\n{facts}", scale.markdown);
+    print!("{markdown}");
+    if let Some(out) = &options.out {
+        fs::write(out, &markdown).with_context(|| format!("cannot write {}", out.display()))?;
+    }
+    Ok(if options.strict && scale.is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 pub(crate) fn build_piton() -> Result<PathBuf> {

@@ -28,6 +28,7 @@ mod model;
 mod picture;
 mod powercut;
 mod report;
+mod scale;
 mod scaling;
 mod soak;
 mod space;

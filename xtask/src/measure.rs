@@ -117,6 +117,12 @@ fn children_ticks() -> Result<f64> {
 /// Returns the peak resident memory of a process in KiB. Read from `/proc` while it runs: the high-water mark only
 /// grows, so the last sample misses at most the growth of the last few milliseconds.
 pub(crate) fn peak_memory_kib(command: &mut Command) -> Result<u64> {
+    timed_with_peak_kib(command).map(|(_, peak)| peak)
+}
+
+/// The time of a process and its peak memory in KiB. For long runs: each look costs a little of the time.
+pub(crate) fn timed_with_peak_kib(command: &mut Command) -> Result<(Duration, u64)> {
+    let start = Instant::now();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0;
@@ -130,8 +136,9 @@ pub(crate) fn peak_memory_kib(command: &mut Command) -> Result<u64> {
         peak = peak.max(now.unwrap_or(0));
         std::thread::sleep(Duration::from_millis(2));
     };
+    let time = start.elapsed();
     if !status.success() {
         bail!("{}: {status}", shown(command));
     }
-    Ok(peak)
+    Ok((time, peak))
 }
