@@ -14,6 +14,7 @@ cargo xtask soak [--minutes N] all commands at once, killing them at random (def
 cargo xtask beside-hermes [--minutes N] two versions of Hermes from PyPI and piton in one store (default: 30 minutes; --piton as below)
 cargo xtask model [OPTIONS]    random work against a model, on ext4, xfs, btrfs, tmpfs and overlay (--help)
 cargo xtask scaling            draw what a checkpoint costs by the size of the tree and of the change (docs/cost-*.svg)
+cargo xtask pairs OLD NEW      compare the wall time of two builds of piton, run in turn (--help)
 cargo xtask instructions       count the instructions of a take and a hook call, compare with instructions.toml (--write)
 cargo xtask space [--mb N]     how much extra room a prune of a store of that size needs (default: 1024)
 cargo xtask picture [PITON]    draw docs/picker.svg from a real run of PITON (default: built from this workspace)

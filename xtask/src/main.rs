@@ -1,12 +1,12 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` and `scaling` measure piton beside other tools, `instructions` counts the instructions of the commands that
-//! an agent waits for, `model` runs random work on several file systems, `soak` and `space` test maintenance for longer
-//! than a test may take, `beside-hermes` shares a store with Hermes, `fuzz` feeds it random input, `powercut` simulates
-//! power cuts and checks the result, `agents` runs it inside real agents, `coverage` measures the line coverage of the
-//! tests, `picture` draws the picker, `deps` checks the dependencies, `house` measures how hard the sources are to
-//! read. `statwalk` is one of the tools to measure with: it is a command here so that it can be timed as a separate
-//! process.
+//! `bench` and `scaling` measure piton beside other tools, `pairs` compares two builds of it, `instructions` counts the
+//! instructions of the commands that an agent waits for, `model` runs random work on several file systems, `soak` and
+//! `space` test maintenance for longer than a test may take, `beside-hermes` shares a store with Hermes, `fuzz` feeds it
+//! random input, `powercut` simulates power cuts and checks the result, `agents` runs it inside real agents, `coverage`
+//! measures the line coverage of the tests, `picture` draws the picker, `deps` checks the dependencies, `house` measures
+//! how hard the sources are to read. `statwalk` is one of the tools to measure with: it is a command here so that it can
+//! be timed as a separate process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod agents;
@@ -25,6 +25,7 @@ mod instructions;
 mod machine;
 mod measure;
 mod model;
+mod pairs;
 mod picture;
 mod powercut;
 mod report;
@@ -70,6 +71,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         (Some("model"), _) => model::run(rest),
         (Some("space"), _) => space::run(rest),
         (Some("scaling"), _) => scaling::run(rest),
+        (Some("pairs"), _) => pairs::run(rest),
         (Some("instructions"), _) => instructions::run(rest),
         (Some("powercut"), _) => powercut::run(rest),
         (Some("statwalk"), [directory]) => {
