@@ -175,7 +175,7 @@ impl Work {
         let mut all = Vec::new();
         for pair in 0..pairs {
             let mut times = [Duration::ZERO; 2];
-            for which in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+            for which in if pair.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
                 times[which] = self.time(case, &self.pitons[which], 2 * pair + which)?;
             }
             all.push(times);

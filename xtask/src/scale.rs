@@ -260,7 +260,7 @@ fn write_large(path: &Path, bytes: u64) -> Result<()> {
             noise ^= noise >> 7;
             noise ^= noise << 17;
             if is_text {
-                write!(piece, "line {} of {written}\n", noise % 1000)?;
+                writeln!(piece, "line {} of {written}", noise % 1000)?;
             } else {
                 piece.extend_from_slice(&noise.to_le_bytes());
             }

@@ -36,9 +36,14 @@ pub(super) fn one_per_dir(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> 
         }
         let dir = path.parent().map(Path::to_owned).unwrap_or_default();
         match others.entry(dir) {
-            Entry::Vacant(place) => drop(place.insert(path)),
-            Entry::Occupied(mut kept) if !kept.get().exists() && path.exists() => drop(kept.insert(path)),
-            Entry::Occupied(_) => {}
+            Entry::Vacant(place) => {
+                place.insert(path);
+            }
+            Entry::Occupied(mut kept) => {
+                if !kept.get().exists() && path.exists() {
+                    kept.insert(path);
+                }
+            }
         }
     }
     touched.extend(others.into_values());
