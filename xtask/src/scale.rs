@@ -248,14 +248,14 @@ fn beside_large_file(setup: &Setup, path: &Path) -> Result<Vec<Duration>> {
 
 /// Half of it noise and half text, in pieces of 64 KiB, none like another.
 fn write_large(path: &Path, bytes: u64) -> Result<()> {
-    const PIECE_BYTES: u64 = 64 << 10;
+    const PIECE_BYTES: usize = 64 << 10;
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
     let mut written = 0;
     while written < bytes {
-        let mut piece = Vec::with_capacity(PIECE_BYTES as usize);
-        let is_text = (written / PIECE_BYTES).is_multiple_of(2);
-        while (piece.len() as u64) < PIECE_BYTES {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        let is_text = (written / PIECE_BYTES as u64).is_multiple_of(2);
+        while piece.len() < PIECE_BYTES {
             noise ^= noise << 13;
             noise ^= noise >> 7;
             noise ^= noise << 17;
@@ -265,7 +265,7 @@ fn write_large(path: &Path, bytes: u64) -> Result<()> {
                 piece.extend_from_slice(&noise.to_le_bytes());
             }
         }
-        piece.truncate(usize::try_from((bytes - written).min(PIECE_BYTES))?);
+        piece.truncate(usize::try_from(bytes - written)?);
         file.write_all(&piece)?;
         written += piece.len() as u64;
     }

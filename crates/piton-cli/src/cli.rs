@@ -1,6 +1,6 @@
 //! The arguments. Those of a command stand with the command.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, FromArgMatches as _, Parser, Subcommand};
@@ -115,7 +115,7 @@ impl Cli {
             "take" => Some(cmd::take::Take::augment_args(clap::Command::new("take"))),
             _ => None,
         };
-        let alone = arguments.iter().skip(1).filter_map(|word| OsStr::to_str(word)).find_map(augment)?;
+        let alone = arguments.iter().skip(1).filter_map(|word| word.to_str()).find_map(augment)?;
         let root = clap::Command::new("piton").disable_help_flag(true).disable_help_subcommand(true);
         let parser = Global::augment_args(root).subcommand(alone.disable_help_flag(true));
         let mut matches = parser.try_get_matches_from(arguments).ok()?;
