@@ -25,6 +25,7 @@ use crate::time::Moment;
 
 mod apply;
 mod left;
+mod moves;
 mod others;
 mod outside;
 mod plan;

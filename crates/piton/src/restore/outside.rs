@@ -68,22 +68,6 @@ fn id_of(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId> {
 }
 
 impl Planner<'_> {
-    /// What a restore after this checkpoint gave another name gets its own back.
-    pub(super) fn find_moves(&self, plan: &mut RestorePlan) {
-        // The last move is taken back first: it may have used the name that an earlier one left.
-        for (path, name) in self.target.facts.restoring.iter().flat_map(|restoring| restoring.asides.iter().rev()) {
-            let (dir, own_name) = relpath::split(path);
-            let aside = relpath::join(dir, name);
-            let is_meant = self.is_meant(path) || self.is_meant(&aside);
-            if is_meant && relpath::is_allowed(name) && self.stat(&aside).is_ok() {
-                plan.backs.push((aside, own_name.to_vec()));
-            }
-        }
-        let first_try = self.safety.and_then(|safety| safety.facts.restoring.as_ref());
-        let set_aside = first_try.into_iter().flat_map(|restoring| &restoring.asides);
-        plan.set_aside.extend(set_aside.map(|(path, name)| relpath::join(relpath::split(path).0, name)));
-    }
-
     /// Returns whether the restore after the target made this out of scope, where nothing stood.
     pub(super) fn was_made_outside(&self, path: &[u8]) -> bool {
         let mut asides = self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides);
@@ -126,8 +110,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans to give something a name that nothing else has.
+    /// Plans to give something a name that nothing else has or is going to have.
     pub(super) fn move_aside(&self, path: &[u8], stamp: &str, draft: &mut Draft<'_>) {
+        if draft.plan.asides.iter().any(|(aside, _)| aside == path) {
+            return;
+        }
         let (dir, own_name) = relpath::split(path);
         let name = |number: usize| {
             let number = if number == 1 { String::new() } else { format!("-{number}") };
@@ -135,9 +122,9 @@ impl Planner<'_> {
         };
         let is_free = |name: &Vec<u8>| {
             let path = relpath::join(dir, name);
-            let is_planned = draft.plan.writes.iter().any(|write| write.path == path)
-                || draft.plan.make_dirs.iter().any(|(made, _)| *made == path);
-            !is_planned && self.stat(&path).is_err_and(|error| sys::is_gone(&error))
+            let is_held = draft.kept_dirs.contains(path.as_slice())
+                || !matches!(self.objects.entry_at(self.target.tree, &path), Ok(None));
+            !is_held && !draft.plan.moves_to(&path) && self.stat(&path).is_err_and(|error| sys::is_gone(&error))
         };
         let name = (1..100).map(name).find(is_free).unwrap_or_else(|| name(100));
         draft.plan.asides.push((path.to_vec(), name));
@@ -146,6 +133,11 @@ impl Planner<'_> {
     /// Returns whether a file out of scope has the permission bits that the checkpoint wants. A link has none.
     fn has_mode(&self, path: &[u8], now: &Stat, entry: &TreeEntry, draft: &Draft<'_>) -> bool {
         entry.mode == EntryMode::Link || now.mode & 0o777 == self.wanted_mode(path, now, entry, draft)
+    }
+
+    /// Returns whether a file that the checkpoint holds at `path` stands at `source`, with the permission bits that it had.
+    pub(super) fn is_at(&self, source: &[u8], path: &[u8], entry: &TreeEntry, draft: &Draft<'_>) -> bool {
+        matches!(self.look_outside(source, entry), Outside::Same(now) if self.has_mode(path, &now, entry, draft))
     }
 
     /// What stands in the place of a wanted file, where that is out of scope.
@@ -194,13 +186,6 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns whether a wanted file comes with what is moved to its place, so that it need not be written.
-    pub(super) fn arrives(&self, path: &[u8], entry: &TreeEntry, draft: &mut Draft<'_>) -> bool {
-        let Some(source) = draft.plan.source_of(path) else { return false };
-        draft.touched.insert(path.to_vec());
-        !matches!(self.look_outside(&source, entry), Outside::Nothing)
-    }
-
     /// Takes out of the plan what cannot be done because something stays in its place, and names it.
     pub(super) fn foresee(&self, draft: &mut Draft<'_>) {
         let Draft { plan, blocked, .. } = draft;
@@ -231,24 +216,6 @@ impl Planner<'_> {
             left.retain(|path| !plan.left.iter().any(|left| left.path == *path));
         }
         plan.left.extend(left.into_iter().map(|path| Left { path, why: WhyLeft::InTheWay }));
-        self.foresee_moves(plan);
-    }
-
-    /// A move to a place where something stays is not made.
-    fn foresee_moves(&self, plan: &mut RestorePlan) {
-        let RestorePlan { backs, removes, drop_dirs, left, .. } = plan;
-        let sources: HashSet<Vec<u8>> = backs.iter().map(|(from, _)| from.clone()).collect();
-        backs.retain(|(from, name)| {
-            let place = relpath::join(relpath::split(from).0, name);
-            let goes = sources.contains(&place)
-                || removes.iter().any(|remove| remove.path == place)
-                || drop_dirs.contains(&place);
-            let is_free = goes || self.stat(&place).is_err_and(|error| sys::is_gone(&error));
-            if !is_free && !left.iter().any(|left| left.path == place) {
-                left.push(Left { path: place, why: WhyLeft::Changed });
-            }
-            is_free
-        });
     }
 
     /// Finds what the plan makes where no later scan looks: the safety checkpoint names it, so that undo finds it.

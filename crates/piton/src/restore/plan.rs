@@ -85,12 +85,15 @@ impl RestorePlan {
         self.backs.iter().any(|(from, _)| relpath::is_within(from, dir))
     }
 
-    /// Returns where the thing is that a move brings to this path, if one does.
-    pub(super) fn source_of(&self, path: &[u8]) -> Option<Vec<u8>> {
-        self.backs.iter().find_map(|(from, name)| {
-            let place = relpath::join(relpath::split(from).0, name);
-            relpath::is_within(path, &place).then(|| [from.as_slice(), &path[place.len()..]].concat())
-        })
+    /// Returns whether something goes back to this very path.
+    pub(super) fn moves_to(&self, path: &[u8]) -> bool {
+        self.backs.iter().any(|(from, name)| relpath::join(relpath::split(from).0, name) == path)
+    }
+
+    /// Returns whether something goes back to this path or to a directory that it is in: what is there makes way.
+    pub(super) fn makes_way(&self, path: &[u8]) -> bool {
+        let mut places = self.backs.iter().map(|(from, name)| relpath::join(relpath::split(from).0, name));
+        places.any(|place| relpath::is_within(path, &place))
     }
 
     /// The `.gitignore` files that will be written or removed.

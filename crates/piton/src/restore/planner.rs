@@ -52,7 +52,7 @@ pub(super) struct Draft<'a> {
     staying: HashSet<&'a [u8]>,
     modes: Modes<'a>,
     /// The directories that the checkpoint knows without files in them, and those around them.
-    kept_dirs: BTreeSet<&'a [u8]>,
+    pub(super) kept_dirs: BTreeSet<&'a [u8]>,
     /// What is handled by its contents or is not in the checkpoint, and needs no look at its mode.
     pub(super) touched: HashSet<Vec<u8>>,
     /// Where something stays that a wanted directory cannot replace.
@@ -61,8 +61,17 @@ pub(super) struct Draft<'a> {
 
 impl Draft<'_> {
     pub(super) fn make_dir(&mut self, dir: &[u8]) {
-        let mode = self.modes.of(dir, self.modes.facts.usual.dir);
-        self.plan.make_dirs.push((dir.to_vec(), mode));
+        self.plan.make_dirs.push((dir.to_vec(), self.dir_mode(dir)));
+    }
+
+    /// Returns whether the checkpoint knows a directory without files in it, and nothing comes to its place.
+    fn keeps_dir(&self, dir: &[u8]) -> bool {
+        self.kept_dirs.contains(dir) && !self.plan.makes_way(dir)
+    }
+
+    /// Returns the permission bits that a directory is to have.
+    pub(super) fn dir_mode(&self, dir: &[u8]) -> u16 {
+        self.modes.of(dir, self.modes.facts.usual.dir)
     }
 }
 
@@ -98,6 +107,19 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn plan(&self) -> Result<RestorePlan> {
+        let mut stuck = BTreeSet::new();
+        loop {
+            let plan = self.plan_without(&stuck)?;
+            let more = self.stuck_moves(&plan);
+            if more.is_empty() {
+                return Ok(plan);
+            }
+            stuck.extend(more);
+        }
+    }
+
+    /// Makes the plan without taking back the renames of what is in `stuck`.
+    fn plan_without(&self, stuck: &BTreeSet<Vec<u8>>) -> Result<RestorePlan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
         // What an earlier restore left behind goes first.
         let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
@@ -117,7 +139,7 @@ impl<'a> Planner<'a> {
             want: Some(self.target.tree),
             outside: None,
         };
-        self.find_moves(&mut draft.plan);
+        self.find_moves(stuck, &mut draft)?;
         // No recursion: a tree may be deeper than a stack.
         draft.open.push((Vec::new(), pair));
         while let Some((dir, pair)) = draft.open.pop() {
@@ -202,7 +224,14 @@ impl<'a> Planner<'a> {
         for entry in &wanted {
             let path = relpath::join(dir, &entry.name);
             let (file, at) = (now_files.get(&*entry.name).copied(), now_dirs.get(&*entry.name).copied());
-            if entry.mode == EntryMode::Dir {
+            if draft.plan.moves_to(&path) {
+                // It comes as it is; what took its place goes.
+                if let Some(file) = file {
+                    self.remove(&path, file, draft);
+                } else if at.is_some() {
+                    self.go_into(&path, at, None, pair.outside, draft);
+                }
+            } else if entry.mode == EntryMode::Dir {
                 if let Some(file) = file
                     && !self.remove(&path, file, draft)
                 {
@@ -233,10 +262,9 @@ impl<'a> Planner<'a> {
         match (now, want) {
             (None, Some(_)) if outside.is_some_and(is_unread) => {}
             (None, Some(_)) if !self.leads_to_meant(path) => {}
-            (None, Some(_)) if draft.plan.source_of(path).is_some_and(|source| self.is_dir(&source)) => {}
             (None, Some(_)) if outside.is_some() && !draft.plan.moves_from(path) => self.want_dir_outside(path, draft),
             (None, Some(_)) => draft.make_dir(path),
-            (Some(now), None) if !draft.kept_dirs.contains(path) && !draft.plan.moves_from(path) => {
+            (Some(now), None) if !draft.keeps_dir(path) && !draft.plan.moves_from(path) => {
                 draft.touched.insert(path.to_vec());
                 let is_known = !now.exceptional && (self.has_facts() || now_tree.is_some());
                 if is_known {
@@ -286,10 +314,9 @@ impl<'a> Planner<'a> {
 
     /// Plans to remove a file that the checkpoint does not hold. Returns whether it will be gone.
     fn remove(&self, path: &[u8], file: &FileNode, draft: &mut Draft<'_>) -> bool {
-        let backs = &draft.plan.backs;
         let is_aside = draft.plan.moves_from(path);
         // It took the place of what goes back there.
-        let makes_way = backs.iter().any(|(aside, name)| relpath::join(relpath::split(aside).0, name) == path);
+        let makes_way = draft.plan.makes_way(path);
         if is_aside {
             draft.touched.insert(path.to_vec());
             return true;
@@ -323,9 +350,6 @@ impl<'a> Planner<'a> {
         let now = now.filter(|_| !draft.plan.goes_back(&path));
         if entry.mode == EntryMode::Commit {
             draft.plan.left.push(Left { path, why: WhyLeft::NoContents });
-            return;
-        }
-        if now.is_none() && self.arrives(&path, entry, draft) {
             return;
         }
         let is_same = now.is_some_and(|file| file.id == Some(entry.id) && entry_mode(file) == entry.mode);
@@ -374,7 +398,8 @@ impl<'a> Planner<'a> {
     fn compare_empty_dirs(&self, now: &Facts, draft: &mut Draft<'_>) -> Result<()> {
         let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
-        let is_unseen = |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir);
+        let is_unseen =
+            |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir) && !draft.plan.makes_way(dir);
         for dir in draft.kept_dirs.iter().copied().filter(is_unseen).collect::<Vec<_>>() {
             match self.stat(dir) {
                 Ok(stat) if stat.kind == Kind::Dir => {}
@@ -394,7 +419,7 @@ impl<'a> Planner<'a> {
         }
         for dir in now.empty_dirs.iter().flat_map(|dir| ancestors(dir)) {
             let has_no_files = trees.get(dir).is_some_and(Option::is_none);
-            let is_wanted = draft.kept_dirs.contains(dir) || !has_no_files || self.is_wanted_dir(dir)?;
+            let is_wanted = draft.keeps_dir(dir) || !has_no_files || self.is_wanted_dir(dir)?;
             if is_wanted || draft.plan.moves_from(dir) {
                 continue;
             }
@@ -406,7 +431,8 @@ impl<'a> Planner<'a> {
 
     /// Drops a directory that the checkpoint does not know, unless something stays in it.
     fn drop_dir(&self, dir: &[u8], draft: &mut Draft<'_>) {
-        if !draft.staying.contains(dir) && self.is_emptied(dir) && !self.was_dir_left_out(dir) {
+        let was_left_out = || self.was_dir_left_out(dir) && !draft.plan.makes_way(dir);
+        if !draft.staying.contains(dir) && self.is_emptied(dir) && !was_left_out() {
             draft.plan.drop_dirs.push(dir.to_vec());
         }
     }

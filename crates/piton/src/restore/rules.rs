@@ -139,7 +139,8 @@ impl Planning<'_> {
         for path in &self.made.changed {
             let is_in_scope = survey.manifest.dirs.iter().any(|dir| {
                 let mut files = dir.files.iter();
-                *dir.path == *relpath::split(path).0 && files.any(|file| dir.path_of(file) == *path)
+                let is_dir = *dir.path == **path && !dir.exceptional;
+                is_dir || *dir.path == *relpath::split(path).0 && files.any(|file| dir.path_of(file) == *path)
             });
             let is_told = plan.left.iter().any(|left| left.path == *path);
             if is_meant(path, self.paths) && !is_in_scope && !is_told {

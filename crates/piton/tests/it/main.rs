@@ -20,6 +20,7 @@ mod matcher_oracle;
 mod mended;
 mod mmap;
 mod model;
+mod moved;
 mod oracle;
 mod repair;
 mod rescan;
