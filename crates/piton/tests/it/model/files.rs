@@ -14,7 +14,7 @@ use crate::kit::Dice;
 use crate::restore_kit::{Node, State, assert_same};
 
 /// Few names, so that they meet: files, directories and links take each other's place.
-pub(super) const NAMES: [&str; 22] = [
+pub(super) const NAMES: [&str; 24] = [
     "a",
     "b",
     "c",
@@ -37,6 +37,8 @@ pub(super) const NAMES: [&str; 22] = [
     "tmp/ lead/x",
     "a.ex",
     "b.ex/a",
+    "b.ex",
+    "b/c.ig",
 ];
 const RULES: &str = ".gitignore";
 const NESTED: &str = "tmp/.gitignore";
@@ -207,6 +209,22 @@ pub(super) fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
+/// Changes of the few names that some rule or list leaves out, and of the rules.
+pub(super) fn edit_left_out() -> impl Strategy<Value = Edit> {
+    const LEFT_OUT: [usize; 8] = [0, 12, 16, 18, 20, 20, 21, 22];
+    let name = || (0..LEFT_OUT.len()).prop_map(|at| LEFT_OUT[at]);
+    let rules = (0..Rules::ALL.len()).prop_map(|at| Rules::ALL[at]);
+    prop_oneof![
+        6 => (name(), 1..6u8, 0..FILE_MODES.len()).prop_map(|(name, text, mode)| Edit::Write { name, text, mode }),
+        2 => (name(), 0..DIR_MODES.len()).prop_map(|(name, mode)| Edit::MakeDir { name, mode }),
+        1 => (name(), 0..TARGETS.len()).prop_map(|(name, to)| Edit::Link { name, to }),
+        2 => name().prop_map(|name| Edit::Remove { name }),
+        1 => (name(), name()).prop_map(|(from, to)| Edit::Rename { from, to }),
+        2 => rules.prop_map(|rules| Edit::Rules { rules }),
+        1 => any::<bool>().prop_map(|is_there| Edit::Nested { is_there }),
+    ]
+}
+
 impl Edit {
     pub(super) fn make(&self, dir: &Path) {
         let at = |name: usize| dir.join(NAMES[name]);
@@ -364,12 +382,17 @@ impl Went<'_> {
     /// Each file is where it was, or beside it, or in the checkpoint that was taken first. What no checkpoint covers is not
     /// touched at all, except by a restore of a checkpoint that names what a restore made out of scope.
     fn check_nothing_is_lost(&self) {
-        let [now, then] = &self.rules;
-        // What restored rules bring into scope is in the safety checkpoint.
-        let is_uncovered = |path: &[u8]| now.ignore(path) && (then.ignore(path) || !self.paths.is_empty());
+        let now = &self.rules[0];
+        // What restored rules bring into scope is in the safety checkpoint. Those are the rules of the checkpoint only where
+        // all of it was restored.
+        let after = Scope::of(self.after, now.excludes);
+        let is_uncovered = |path: &[u8]| now.ignore(path) && after.ignore(path);
         for (path, node) in self.before.iter().filter(|(_, node)| !is_dir(node)) {
-            let is_aside = |(other, found): (&Vec<u8>, &Node)| found == node && without_aside(other) == *path;
-            let is_there = self.after.get(path) == Some(node) || self.moves_aside && self.after.iter().any(is_aside);
+            // It went aside, or it was aside and goes back; or the other way round, when that is undone.
+            let is_moved =
+                |(other, found): (&Vec<u8>, &Node)| found == node && without_aside(other) == without_aside(path);
+            let may_move = self.moves_aside || !self.is_plain;
+            let is_there = self.after.get(path) == Some(node) || may_move && self.after.iter().any(is_moved);
             let may_go = !self.is_plain || !is_uncovered(path);
             let is_safe = is_there || may_go && self.is_saved(path, node);
             assert!(is_safe, "{} is lost after {}", String::from_utf8_lossy(path), self.words);

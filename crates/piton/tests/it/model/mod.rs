@@ -5,7 +5,8 @@
 //! lines are tried from then on. `PITON_MODEL_CASES` says how many cases are tried, `PITON_MODEL_SEED` chooses others,
 //! `PITON_MODEL_STEPS` gives the steps of one. `PITON_MODEL_DIR` is where the projects and stores go, on whatever file
 //! system that is, and `PITON_MODEL_CLASSES` chooses among two classes of edits (`links`, `mmap`), which are both tried
-//! without it. `cargo xtask model` runs it on several file systems.
+//! without it. `PITON_MODEL_SHRINK_MS` limits the time in which a failure is made shorter. `cargo xtask model` runs it on
+//! several file systems.
 
 mod call;
 mod files;
@@ -202,7 +203,7 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
         cases: u32::try_from(count).unwrap_or(u32::MAX),
         failure_persistence: None,
         max_shrink_iters: 600,
-        max_shrink_time: 180_000,
+        max_shrink_time: u32::try_from(cases("PITON_MODEL_SHRINK_MS", 180_000)).unwrap_or(u32::MAX),
         ..ProptestConfig::default()
     };
     // More cases are other cases; the usual ones are the same each time.
@@ -273,6 +274,26 @@ fn long_work_is_brought_back_to_the_last_bit() {
     let keep_all = Step::Limits { max_snapshots: 1_000_000, max_total_size_mb: 0 };
     let steps = proptest::collection::vec(steps, 300).prop_map(move |steps| [vec![keep_all.clone()], steps].concat());
     hunt(cases("PITON_MODEL_CASES", 16).div_ceil(8), steps);
+}
+
+/// Few names, most of them left out by one rule or another, and rules and lists that change all the time.
+#[test]
+fn what_goes_aside_comes_back_while_rules_and_lists_change() {
+    let verbs = prop_oneof![
+        3 => any::<bool>().prop_map(|is_trusted| Verb::Take { project: 0, is_trusted }),
+        6 => (0..64usize, proptest::option::weighted(0.2, 0..64usize), proptest::bool::weighted(0.6)).prop_map(
+            |(checkpoint, path, moves_aside)| Verb::Restore { project: 0, checkpoint, path, moves_aside }
+        ),
+        4 => any::<bool>().prop_map(|wants_redo| Verb::Undo { project: 0, wants_redo }),
+    ];
+    let steps = prop_oneof![
+        8 => files::edit_left_out().prop_map(|edit| Step::Edit { project: 0, edit }),
+        3 => any::<bool>().prop_map(|excludes| Step::Exclude { excludes }),
+        9 => verbs.prop_map(|verb| Step::Run { process: 0, verb }),
+    ];
+    let keep_all = Step::Limits { max_snapshots: 1_000_000, max_total_size_mb: 0 };
+    let steps = proptest::collection::vec(steps, 60).prop_map(move |steps| [vec![keep_all.clone()], steps].concat());
+    hunt(cases("PITON_MODEL_CASES", 16).div_ceil(2), steps);
 }
 
 /// Prints a line for `cargo xtask model`, which adds the steps up.

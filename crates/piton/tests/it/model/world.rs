@@ -95,16 +95,17 @@ impl<'a> World<'a> {
         Self { sandbox, processes, projects, sessions, max_snapshots, max_total_size_mb, excludes: false, count: 0 }
     }
 
-    /// Makes a step, and compares everything.
+    /// Makes a step, and compares everything that it may have changed: what the user does changes no store.
     pub(super) fn step(&mut self, step: &Step) {
         match step {
-            Step::Edit { project, edit } => edit.make(&self.projects[*project].dir),
+            Step::Edit { project, edit } => return edit.make(&self.projects[*project].dir),
             Step::Limits { max_snapshots, max_total_size_mb } => {
                 (self.max_snapshots, self.max_total_size_mb) = (*max_snapshots, *max_total_size_mb);
+                return;
             }
             Step::Exclude { excludes } => {
                 self.excludes = *excludes;
-                self.projects.iter_mut().for_each(|project| project.undoable = None);
+                return self.projects.iter_mut().for_each(|project| project.undoable = None);
             }
             Step::GoStale { project } => self.go_stale(*project),
             Step::Run { process, verb } => {
