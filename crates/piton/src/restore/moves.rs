@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::left::{Left, WhyLeft};
+use super::outside::is_aside_name;
 use super::plan::RestorePlan;
 use super::planner::{Draft, Planner};
 use crate::error::Result;
@@ -24,8 +25,9 @@ impl Planner<'_> {
         for (path, name) in restoring.iter().flat_map(|restoring| restoring.asides.iter().rev()) {
             let (dir, own_name) = relpath::split(path);
             let aside = relpath::join(dir, name);
-            let is_meant = is_its_undo || self.is_meant(path) || self.is_meant(&aside);
-            if !is_meant || !relpath::is_allowed(name) || self.stat(&aside).is_err() {
+            // A path that is asked for comes back from where it was moved aside to. No other file leaves its place for it.
+            let is_meant = || self.is_meant(path) && (self.is_meant(&aside) || is_aside_name(name, own_name));
+            if !(is_its_undo || is_meant()) || !relpath::is_allowed(name) || self.stat(&aside).is_err() {
                 continue;
             }
             if stuck.contains(&aside) {

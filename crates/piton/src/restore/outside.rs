@@ -15,6 +15,14 @@ use crate::store::{Checkpoint, EntryMode, TreeEntry};
 use crate::sys::{self, Dir, Kind, Stat};
 use crate::worktree::{Foresight, Reader};
 
+/// Stands after the name of what is moved aside.
+const ASIDE: &[u8] = b".uncovered-";
+
+/// Returns whether something that was called `own_name` got this name when it was moved aside.
+pub(super) fn is_aside_name(name: &[u8], own_name: &[u8]) -> bool {
+    name.strip_prefix(own_name).is_some_and(|rest| rest.starts_with(ASIDE))
+}
+
 /// What stands in the place of a wanted file.
 enum Outside {
     Nothing,
@@ -118,7 +126,7 @@ impl Planner<'_> {
         let (dir, own_name) = relpath::split(path);
         let name = |number: usize| {
             let number = if number == 1 { String::new() } else { format!("-{number}") };
-            [own_name, b".uncovered-", stamp.as_bytes(), number.as_bytes()].concat()
+            [own_name, ASIDE, stamp.as_bytes(), number.as_bytes()].concat()
         };
         let is_free = |name: &Vec<u8>| {
             let path = relpath::join(dir, name);

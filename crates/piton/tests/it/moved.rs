@@ -9,7 +9,7 @@ use piton::{
 use testkit::Sandbox;
 
 use crate::kit::{now, take_with, taken};
-use crate::restore_kit::{State, assert_same, left_by, pairs, state_of};
+use crate::restore_kit::{State, assert_same, left_by, pairs, restore_between, state_of};
 
 fn all() -> Settings {
     Settings::default()
@@ -125,6 +125,36 @@ fn a_file_that_was_edited_while_it_was_aside_is_not_taken_for_what_the_checkpoin
     sandbox.write(name.to_str().expect("text"), "edited while it was aside");
     assert_eq!(restore(&sandbox, RestoreTo::Undo, &all()).left, []);
     assert_same(&state_of(&sandbox.project()), &before, "as the checkpoint holds it");
+}
+
+fn restore_path(sandbox: &Sandbox, path: &[u8], settings: &Settings) {
+    let paths = [path.to_vec()];
+    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let report = restore_between(sandbox, RestoreTo::Named("1"), options, settings, |_| {}).expect("a restore");
+    assert_eq!(report.left, []);
+}
+
+#[test]
+fn a_path_that_is_asked_for_takes_no_other_file_from_its_place() {
+    let sandbox = Sandbox::new();
+    let [before, after] = moved_aside_and_back(&sandbox, "x.ex = old\n b", "x.ex = mine\n b");
+    let aside = after.keys().find(|path| path.starts_with(b"x.ex.")).expect("it was aside");
+    restore_path(&sandbox, aside, &all());
+    let mut with_aside = before.clone();
+    with_aside.insert(aside.clone(), after[aside].clone());
+    assert_same(&state_of(&sandbox.project()), &with_aside, "one path");
+}
+
+#[test]
+fn a_path_that_is_asked_for_comes_back_from_where_it_went_aside() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("x.ex = old\n b");
+    taken(&take_with(&sandbox, &sandbox.project(), &all()));
+    sandbox.write("x.ex", "mine");
+    let before = state_of(&sandbox.project());
+    assert_eq!(restore_by_force(&sandbox, RestoreTo::Named("1"), &some()).left, []);
+    restore_path(&sandbox, b"x.ex", &some());
+    assert_same(&state_of(&sandbox.project()), &before, "restored");
 }
 
 #[test]
