@@ -117,7 +117,8 @@ impl Keep<'_> {
         let report = |outcome, files, skipped: Vec<Skipped>| {
             let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
             let (tree, dropped_out) = (Some(survey.tree()), self.dropped_out(&skipped));
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, dropped_out, tree, held_by: None })
+            let (lost, held_by) = (None, None);
+            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, dropped_out, tree, lost, held_by })
         };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
@@ -133,7 +134,12 @@ impl Keep<'_> {
         let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
         };
-        if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_same(newest)) {
+        // With the same files there is nothing new to write, unless the newest one has lost some of them.
+        let is_whole = new_objects.is_empty();
+        if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_whole && is_same(newest)) {
+            if newest.facts.files.is_none() {
+                record.set_index_held(newest.id);
+            }
             let path = self.store.index_path(self.project);
             let index = survey.writes_index().then(|| write_index_of(survey, &path, self.now));
             self.note_index(index.as_ref(), survey, record);
@@ -223,6 +229,9 @@ impl Keep<'_> {
                 return Ok(Some(id));
             }
             parent = store.newest(project)?;
+            if parent.is_some_and(|parent| !store.is_readable(parent).unwrap_or(false)) {
+                return Ok(None);
+            }
             let again = store.new_objects(self.objects, false);
             let added = again.writer().add(ObjectKind::Commit, &NewCheckpoint { parent, ..commit }.encode())?;
             id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;

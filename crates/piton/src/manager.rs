@@ -324,6 +324,10 @@ impl Manager {
                 self.note_warning(what, now);
             }
         }
+        for (one, lost) in ensured.iter().filter_map(|one| Some((one, one.report.as_ref().ok()?.lost?))) {
+            let what = format!("checkpoint {} of {} is gone", lost.short(), one.dir.display());
+            self.note_warning(format!("{what}: another program deleted it; the project went on without it"), now);
+        }
         for index in ensured.iter().filter_map(|one| one.report.as_ref().ok()?.unread_index.as_ref()) {
             let why = "files that git tracks and a rule leaves out go without protection";
             self.note_warning(format!("{} cannot be read: {why}", index.display()), now);

@@ -126,6 +126,8 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), record, newest_tree);
+    // Other programs' collections delete what their own checkpoints hold: those are looked at once.
+    known.is_held &= ground.newest.is_none_or(|newest| newest.facts.files.is_some() || record.is_index_held(newest.id));
     let hidden_rules = record.hidden_rules();
     let cache = known.cache.as_ref();
     let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, cache) {

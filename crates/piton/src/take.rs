@@ -15,12 +15,17 @@ use crate::keep::{Keep, Kept, is_contended};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::Skipped;
-use crate::store::{CheckpointKind, GcLock, Origin, ProjectLock, RoomMade, Store, StoreLock, Watch};
+use crate::store::{
+    Checkpoint, CheckpointKind, GcLock, Objects, Origin, ProjectLock, RoomMade, Store, StoreLock, Watch,
+};
 use crate::survey::{Ground, survey};
 use crate::time::Moment;
 
 /// How often a take makes room, should others use it up at once.
 const TRIES_MAX: u32 = 4;
+/// How often a take begins again because another program deleted what it relied upon.
+const LOSSES_MAX: u32 = 16;
+
 /// What to take, and why.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -106,6 +111,9 @@ pub struct Report {
     pub dropped_out: Vec<Vec<u8>>,
     /// The tree of the files as they are, where all of them were looked at.
     pub tree: Option<ObjectId>,
+    /// The checkpoint that was the newest and is gone from the store: another program deleted it. This one follows the
+    /// newest that was left.
+    pub lost: Option<CheckpointId>,
     /// The lock that was not to be had, and the process that held it, in words.
     pub held_by: Option<String>,
 }
@@ -146,6 +154,7 @@ impl Report {
             unread_index: None,
             dropped_out: Vec::new(),
             tree: None,
+            lost: None,
             held_by: None,
         }
     }
@@ -204,11 +213,15 @@ pub fn take(
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
     // Held until the checkpoint is taken: nobody else gets the room that was made for it.
     let mut collecting = None;
+    let (mut losses, mut lost) = (0, None);
     for _ in 0..TRIES_MAX {
-        let bytes = match taking.attempt(collecting.as_ref())? {
-            Kept::Done(report) => return Ok(report),
-            Kept::NoRoom { bytes } => bytes,
-            Kept::Lost => continue,
+        let bytes = loop {
+            match taking.attempt(collecting.as_ref(), &mut lost)? {
+                Kept::Done(report) => return Ok(Report { lost, ..report }),
+                Kept::NoRoom { bytes } => break bytes,
+                Kept::Lost if losses < LOSSES_MAX => losses += 1,
+                Kept::Lost => return Err(deleted_meanwhile()),
+            }
         };
         // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
         let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
@@ -224,7 +237,13 @@ pub fn take(
     }
     drop(collecting);
     taking.note_turn()?;
-    Ok(Report::declined(WhySkipped::StoreFull))
+    Ok(Report { lost, ..Report::declined(WhySkipped::StoreFull) })
+}
+
+fn deleted_meanwhile() -> Error {
+    Error::new(ErrorKind::Busy, "take a checkpoint")
+        .because("another program deletes objects of the store all the time")
+        .with_hint("end the collections of other programs in this store, and try again")
 }
 
 /// One take, as often as it has to be tried.
@@ -238,7 +257,8 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn attempt(&self, collecting: Option<&GcLock>) -> Result<Kept> {
+    /// Sets `lost` if the newest checkpoint was gone and the project goes on without it.
+    fn attempt(&self, collecting: Option<&GcLock>, lost: &mut Option<CheckpointId>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
         let (locked, held) = match self.locks() {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Kept::Done(Report::busy(&error))),
@@ -250,7 +270,14 @@ impl Taking<'_> {
             return Ok(Kept::Done(Report::declined(WhySkipped::AlreadyThisTurn)));
         }
         let objects = store.objects(&held)?;
-        let newest = store.newest(project.id())?.map(|id| objects.checkpoint(id)).transpose()?;
+        let newest = match self.newest(&objects) {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                let gone = store.salvage_newest(&locked, project.id(), &objects, now)?;
+                *lost = lost.or(gone);
+                return Ok(Kept::Lost);
+            }
+            newest => newest?,
+        };
         if newest.is_none() {
             // A new history in the place of one whose name is lost would make that one garbage.
             store.refuse_lost_ref(|other| other != project.id())?;
@@ -301,6 +328,11 @@ impl Taking<'_> {
             let _ = store.save_record(&locked, project.id(), &record);
         }
         taken
+    }
+
+    /// Reads the newest checkpoint of the project.
+    fn newest(&self, objects: &Objects) -> Result<Option<Checkpoint>> {
+        self.store.newest(self.project.id())?.map(|id| objects.checkpoint(id)).transpose()
     }
 
     /// Locks the store and the project.

@@ -87,6 +87,13 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         output.warn(&format!("UNPROTECTED: {dir}/ cannot be read any more, and is not in this checkpoint"));
         output.hint("let your user read it, then take again; the checkpoint before still holds it");
     }
+    if let Some(lost) = report.lost {
+        let what = format!("checkpoint {} of {} is gone", lost.short(), plain(&project.dir().display().to_string()));
+        let what = format!("{what}: another program deleted it; the project went on without it");
+        context.journal().note_warning(what.clone(), now);
+        output.warn(&what);
+        output.hint("`piton rollback` shows what is left; `piton verify` looks for more");
+    }
     if let Some(index) = &report.unread_index {
         output.warn(&format!("{} cannot be read: what git tracks and a rule leaves out was left out", index.display()));
         output.hint("let your user read it, then take again; `--verbose` shows what was left out");
@@ -164,6 +171,7 @@ fn as_json(report: &Report, elapsed_ms: u64) -> Value {
         "files": report.files,
         "skipped": report.skipped.iter().map(skipped_json).collect::<Vec<_>>(),
         "unprotected": report.unprotected,
+        "lost": report.lost.map(|lost| lost.to_string()),
         "elapsed_ms": elapsed_ms,
     })
 }

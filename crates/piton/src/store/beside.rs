@@ -16,7 +16,7 @@ use super::keeps::PublishedPacks;
 use super::objects::{Objects, Published};
 use super::pack::{Deflater, Form, LEVEL_FAST, PackWriter, SealedPack};
 use super::{Readable, Store, StoreLock};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId};
 use crate::sys;
@@ -69,9 +69,12 @@ impl Store {
         Ok(self.write_again(&objects, ids)?.is_some())
     }
 
-    /// Returns true if `id` is `newest` or one of the checkpoints before it.
+    /// Returns true if `id` is `newest` or one of the checkpoints before it. A newest one that is gone leads nowhere.
     pub(crate) fn leads_to(&self, newest: Option<CheckpointId>, id: CheckpointId) -> Result<bool> {
-        Ok(self.history_now(newest)?.checkpoints.iter().any(|checkpoint| checkpoint.id == id))
+        match self.history_now(newest) {
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
+            history => Ok(history?.checkpoints.iter().any(|checkpoint| checkpoint.id == id)),
+        }
     }
 
     /// A checkpoint and those before it, with the objects that are there now.

@@ -286,18 +286,29 @@ fn make_missing(layout: &Layout) -> Result<()> {
 fn make_private(dir: &Path) -> Result<()> {
     for name in fsx::names_in(dir)? {
         let path = dir.join(name);
-        let found = fs::symlink_metadata(&path).map_err(|error| Error::io("look at", &path, error))?;
+        let found = match fs::symlink_metadata(&path) {
+            Ok(found) => found,
+            // Stock git's collection removes objects and the directories that they were in.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Error::io("look at", &path, error)),
+        };
         let mode = found.permissions().mode();
         if !found.is_symlink() && mode & 0o077 != 0 {
-            fs::set_permissions(&path, Permissions::from_mode(mode & 0o700))
-                .map_err(|error| Error::io("make private", &path, error))?;
+            set_private(&path, mode & 0o700)?;
         }
         if found.is_dir() {
             make_private(&path)?;
         }
     }
-    let mode = Permissions::from_mode(0o700);
-    fs::set_permissions(dir, mode).map_err(|error| Error::io("make private", dir, error))
+    set_private(dir, 0o700)
+}
+
+/// Sets the permission bits of a file or a directory that stock git may be removing.
+fn set_private(path: &Path, mode: u32) -> Result<()> {
+    match fs::set_permissions(path, Permissions::from_mode(mode)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("make private", path, error)),
+        _ => Ok(()),
+    }
 }
 
 fn is_session_record(path: &Path) -> bool {

@@ -47,6 +47,7 @@ mod refs;
 mod repair;
 mod rewrite;
 mod room;
+mod salvage;
 mod size;
 mod stream;
 mod sweep;

@@ -245,6 +245,11 @@ impl NewObjects {
         self.lock().relied.insert(id);
     }
 
+    /// Returns true if nothing was added that the store did not have.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().seen.is_empty() && self.lock().full.is_empty()
+    }
+
     /// How much all that was added will take on the disk.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let gathered = self.lock();

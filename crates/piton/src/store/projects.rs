@@ -165,6 +165,16 @@ impl ProjectRecord {
         self.keys.insert("index_behind".to_owned(), noted.into());
     }
 
+    /// Returns true if every object of this checkpoint was found in the store when the index was last compared with it.
+    pub(crate) fn is_index_held(&self, newest: ObjectId) -> bool {
+        self.keys.get("index_held").and_then(Value::as_str) == Some(&newest.to_string())
+    }
+
+    /// Notes that every object of this checkpoint is in the store.
+    pub(crate) fn set_index_held(&mut self, newest: ObjectId) {
+        self.keys.insert("index_held".to_owned(), newest.to_string().into());
+    }
+
     /// The progress of an unfinished checkpoint, as a record of its own; `None` where a checkpoint was taken since.
     pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<Self> {
         let noted = self.keys.get("unfinished")?.as_object()?;

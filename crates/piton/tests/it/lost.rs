@@ -147,3 +147,117 @@ fn a_store_without_some_of_its_parts_is_damaged_and_not_absent() {
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
     assert_eq!(kinds(&verify(&sandbox, ReadData::All)), [] as [FindingKind; 0]);
 }
+
+/// Runs stock git's collection as Hermes does while a ref does not lead to `commit` yet, and makes it lead there afterwards.
+fn collect_before_the_ref_moves(sandbox: &Sandbox, commit: &str) {
+    sandbox.store_git(&["reflog", "expire", "--expire=now", "--all"]);
+    sandbox.store_git(&["gc", "--prune=now", "--quiet"]);
+    fs::write(sandbox.store().join(format!("refs/hermes/{}", project_id(sandbox))), format!("{commit}\n"))
+        .expect("a ref");
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("text").trim().to_owned()
+}
+
+/// Writes a commit of stock git's with any tree and parent, there or not.
+fn commit_of(sandbox: &Sandbox, tree: &str, parent: Option<&str>) -> String {
+    let parent = parent.map(|parent| format!("parent {parent}\n")).unwrap_or_default();
+    let who = "Hermes <hermes@local> 1700000000 +0000";
+    let file = sandbox.root().join("commit");
+    fs::write(&file, format!("tree {tree}\n{parent}author {who}\ncommitter {who}\n\nbefore write_file\n"))
+        .expect("a file");
+    let file = file.to_str().expect("UTF-8").to_owned();
+    text(sandbox.store_git(&["hash-object", "-t", "commit", "--literally", "-w", &file]))
+}
+
+/// Hermes drops checkpoints above its limit by writing commits anew and moving the ref there. Another Hermes that collects
+/// meanwhile deletes those commits.
+#[test]
+fn a_take_goes_on_where_stock_git_deleted_the_newest_checkpoint() {
+    let sandbox = Sandbox::new();
+    let mut ids: Vec<String> = Vec::new();
+    for number in ["1", "2", "3"] {
+        sandbox.write("a", number);
+        sandbox.write("b", "same");
+        ids.insert(0, taken(&take(&sandbox)));
+    }
+    let tree = text(sandbox.store_git(&["rev-parse", &format!("{}^{{tree}}", ids[0])]));
+    let rewritten = text(sandbox.store_git(&["commit-tree", "-m", "before write_file", "-p", &ids[1], &tree]));
+    collect_before_the_ref_moves(&sandbox, &rewritten);
+    assert_eq!(kind_of(try_list(&sandbox).map(drop)), ErrorKind::Damaged);
+
+    sandbox.write("a", "4");
+    let report = take(&sandbox);
+    assert_eq!(report.lost.map(|lost| lost.to_string()), Some(rewritten.clone()), "it is not silent");
+    ids.insert(0, taken(&report));
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), ids, "all that is left of the history is kept");
+    sandbox.assert_store_is_whole();
+    assert_eq!(sandbox.held_by(&ids[0]), testkit::files_in(&sandbox.project()));
+    let mut kept_names = Vec::new();
+    testkit::walk(&sandbox.store().join("repairs"), &mut |path| kept_names.extend(fs::read_to_string(path).ok()));
+    assert_eq!(kept_names, [format!("{rewritten}\n")], "the name that led there is kept");
+    assert_eq!(take(&sandbox).lost, None);
+    assert!(verify(&sandbox, ReadData::All).is_whole());
+}
+
+/// The same where nothing is left of the project.
+#[test]
+fn a_take_begins_a_new_history_where_stock_git_deleted_all_checkpoints() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", "1");
+    let first = taken(&take(&sandbox));
+    let tree = text(sandbox.store_git(&["rev-parse", &format!("{first}^{{tree}}")]));
+    let commit = text(sandbox.store_git(&["commit-tree", "-m", "before write_file", &tree]));
+    sandbox.store_git(&["update-ref", "-d", &format!("refs/hermes/{}", project_id(&sandbox))]);
+    collect_before_the_ref_moves(&sandbox, &commit);
+    let report = take(&sandbox);
+    let id = taken(&report);
+    assert_eq!(report.lost.map(|lost| lost.to_string()), Some(commit));
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
+    sandbox.assert_store_is_whole();
+}
+
+/// What a checkpoint of Hermes' has lost is written again, even if the files are the same as in it.
+#[test]
+fn a_take_is_whole_where_the_newest_checkpoint_of_stock_git_is_not() {
+    for keeps_index in [true, false] {
+        let sandbox = Sandbox::new();
+        sandbox.write("a", "1");
+        sandbox.write("dir/b", "2");
+        let first = taken(&take(&sandbox));
+        let tree = text(sandbox.store_git(&["rev-parse", &format!("{first}^{{tree}}")]));
+        // Hermes moved the ref elsewhere, and back to the same files while another Hermes collected.
+        let empty = text(sandbox.store_git(&["mktree"]));
+        let elsewhere = commit_of(&sandbox, &empty, None);
+        let name = format!("refs/hermes/{}", project_id(&sandbox));
+        sandbox.store_git(&["update-ref", &name, &elsewhere]);
+        sandbox.store_git(&["gc", "--prune=now", "--quiet"]);
+        let newest = commit_of(&sandbox, &tree, Some(&elsewhere));
+        sandbox.store_git(&["update-ref", &name, &newest]);
+        if !keeps_index {
+            fs::remove_file(sandbox.store().join("indexes").join(project_id(&sandbox))).expect("an index");
+        }
+
+        let id = taken(&take(&sandbox));
+        assert_eq!(sandbox.held_by(&id), testkit::files_in(&sandbox.project()));
+        assert_eq!(ids_of(&sandbox, &sandbox.project()), [id, newest, elsewhere]);
+        sandbox.assert_store_is_whole();
+        assert!(matches!(take(&sandbox).outcome, piton::Outcome::Unchanged(_)));
+    }
+}
+
+/// A pack that a repair can read again is not taken for gone.
+#[test]
+fn a_checkpoint_in_a_pack_without_its_idx_is_not_given_up() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", "1");
+    let id = taken(&take(&sandbox));
+    for pack in packs(&sandbox) {
+        fs::remove_file(pack.with_extension("idx")).expect("an idx");
+    }
+    sandbox.write("a", "2");
+    assert_eq!(kind_of(try_take(&sandbox)), ErrorKind::Damaged);
+    assert!(repair(&sandbox).is_whole);
+    assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
+}

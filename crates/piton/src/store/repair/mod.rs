@@ -10,6 +10,8 @@
 mod names;
 mod packs;
 
+pub(super) use names::RefPlan;
+
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
+use super::super::Store;
 use super::super::copies::Copies;
 use super::super::layout::{Layout, PROJECT_REFS};
 use super::super::verify::{FindingKind, is_packed_line};
@@ -94,15 +95,8 @@ impl Mending<'_> {
     }
 
     fn plan_names(&self, copies: &Copies, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<Plan> {
-        let mut whole = Wholeness::new(copies, promised);
-        let commits: HashMap<_, _> = whole.all_commits().into_iter().map(|commit| (commit.id, commit)).collect();
-        let (ends, gone) = self.store.boundary()?.into_iter().partition(|end| commits.contains_key(end));
         let lost_ends = diagnosis.report.findings.iter().any(|finding| finding.kind == FindingKind::Shallow);
-        let plan = Plan { gone: BTreeSet::from_iter::<HashSet<_>>(gone), ..Plan::default() };
-        let (dropped, kept) = (HashSet::new(), HashSet::new());
-        let mut planner = Planner { whole, commits, boundary: ends, dropped, lost_ends, kept, plan };
-        let before = planner.boundary.iter().filter_map(|end| planner.commits.get(end)).flat_map(|end| &end.parents);
-        planner.dropped = planner.ancestry(before.copied().collect());
+        let mut planner = Planner::new(self.store, Wholeness::new(copies, promised), lost_ends)?;
         let stand = self.store.refs_as_they_stand()?;
         let mut names: BTreeMap<String, Option<ObjectId>> =
             stand.refs.into_iter().map(|(name, id)| (name, Some(id))).collect();
@@ -191,6 +185,63 @@ fn files_below(dir: PathBuf) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+/// The ref of a project whose newest checkpoint is gone: its new value, and what else must change for that.
+pub(in crate::store) struct RefPlan {
+    /// The newest checkpoint that is left, whole if there is such a one; `None` if none is left.
+    pub(in crate::store) tip: Option<CheckpointId>,
+    /// New refs for whole checkpoints that the tip does not lead to.
+    pub(in crate::store) recovered: BTreeMap<String, CheckpointId>,
+    /// New ends of histories, above what is not whole.
+    pub(in crate::store) cuts: BTreeSet<CheckpointId>,
+}
+
+impl RefPlan {
+    /// Plans for the ref of one project that names `gone`. Changes nothing.
+    pub(in crate::store) fn new(
+        store: &Store,
+        copies: &Copies,
+        project: &ProjectId,
+        gone: CheckpointId,
+    ) -> Result<Self> {
+        let mut planner = Planner::new(store, Wholeness::new(copies, HashSet::new()), false)?;
+        let name = Layout::ref_name(project);
+        let mut stand = store.refs_as_they_stand()?;
+        stand.refs.remove(&name);
+        for (other, id) in &stand.refs {
+            if let Some(tip) = planner.sound_tip(other, *id) {
+                planner.keep(other, tip);
+            }
+        }
+        let packed = stand.packed.get(&name);
+        let mut tip = planner.replace(&name, Some(gone), packed);
+        match tip {
+            Some(tip) => planner.recover(&name, Some(gone), tip),
+            None => {
+                let from: Vec<_> = packed.copied().into_iter().collect();
+                let mut readable = planner.candidates(&name, &from);
+                readable.retain(|id| planner.commits.contains_key(id));
+                tip = planner.heads(&readable).first().copied();
+            }
+        }
+        copies.refuse_unread()?;
+        let Plan { recovered, cuts, .. } = planner.plan;
+        Ok(Self { tip, recovered, cuts })
+    }
+}
+
+impl<'a> Planner<'a> {
+    fn new(store: &Store, mut whole: Wholeness<'a>, lost_ends: bool) -> Result<Self> {
+        let commits: HashMap<_, _> = whole.all_commits().into_iter().map(|commit| (commit.id, commit)).collect();
+        let (ends, gone) = store.boundary()?.into_iter().partition(|end| commits.contains_key(end));
+        let plan = Plan { gone: BTreeSet::from_iter::<HashSet<_>>(gone), ..Plan::default() };
+        let (dropped, kept) = (HashSet::new(), HashSet::new());
+        let mut planner = Self { whole, commits, boundary: ends, dropped, lost_ends, kept, plan };
+        let before = planner.boundary.iter().filter_map(|end| planner.commits.get(end)).flat_map(|end| &end.parents);
+        planner.dropped = planner.ancestry(before.copied().collect());
+        Ok(planner)
+    }
 }
 
 impl Planner<'_> {
