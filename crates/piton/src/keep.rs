@@ -138,6 +138,9 @@ impl Keep<'_> {
         let is_whole = new_objects.is_empty();
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_whole && is_same(newest)) {
             if newest.facts.files.is_none() {
+                if !self.store.secure_all(&new_objects.into_relied(), self.now)? {
+                    return Ok(Kept::Lost);
+                }
                 record.set_index_held(newest.id);
             }
             let path = self.store.index_path(self.project);
@@ -221,7 +224,9 @@ impl Keep<'_> {
                     None => store.secure(&published[0], now)?,
                     Some(relied) => store.secure_all(&relied, now)?,
                 };
-                if !is_whole && store.retreat(locked, project, id, parent, now)? {
+                if !is_whole {
+                    // If another program has moved the ref meanwhile, the next attempt goes on top of that.
+                    store.retreat(locked, project, id, parent, now)?;
                     return Ok(None);
                 }
                 // What could not be dropped now is dropped next time; the checkpoint is there either way.

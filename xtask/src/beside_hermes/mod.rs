@@ -221,9 +221,17 @@ impl Beside {
 
     /// Returns true if stock git finds everything that a checkpoint leads to.
     fn is_whole(&self, id: &str) -> bool {
+        self.why_not_whole(id).is_none()
+    }
+
+    /// Returns what stock git says of a checkpoint that is not whole.
+    fn why_not_whole(&self, id: &str) -> Option<String> {
         let git_dir = format!("--git-dir={}", self.sandbox.store().display());
-        let walked = git().arg(git_dir).args(["rev-list", "--objects", id]).output();
-        walked.is_ok_and(|output| output.status.success())
+        match git().arg(git_dir).args(["rev-list", "--objects", id]).output() {
+            Ok(output) if output.status.success() => None,
+            Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
     }
 
     fn miss(&self, dir: &Path, what: &str) {
@@ -314,14 +322,12 @@ impl Beside {
         while Instant::now() < until {
             let _ = fs::write(dir.join("piton.txt"), dice.noise(2_000));
             let Some(id) = self.take(dir) else { continue };
-            if self.is_whole(&format!("{id}^{{tree}}")) {
-                continue;
-            }
-            // Hermes may have rewritten it and collected meanwhile. As long as it is listed under this id it must be whole.
+            let tree = format!("{id}^{{tree}}");
+            let Some(why) = self.why_not_whole(&tree) else { continue };
+            // Hermes may have rewritten it and collected meanwhile. If it is listed under this id after it was looked at, it
+            // must be whole.
             match self.piton(dir, &["rollback"]) {
-                Ok(list) if list.to_string().contains(&id) && !self.is_whole(&format!("{id}^{{tree}}")) => {
-                    self.miss(dir, &id);
-                }
+                Ok(list) if list.to_string().contains(&id) => self.miss(dir, &format!("{id}: {why}")),
                 _ => drop(self.tally.overwritten.fetch_add(1, Ordering::Relaxed)),
             }
         }

@@ -250,6 +250,11 @@ impl NewObjects {
         self.lock().seen.is_empty() && self.lock().full.is_empty()
     }
 
+    /// Drops what was added, and returns the objects that were found in the store instead.
+    pub(crate) fn into_relied(self) -> HashSet<ObjectId> {
+        self.gathered.into_inner().expect("no thread panicked while it held the pack").relied
+    }
+
     /// How much all that was added will take on the disk.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let gathered = self.lock();

@@ -154,6 +154,12 @@ impl Pack {
         })
     }
 
+    /// Returns true if the pack got another time since it was opened.
+    pub(super) fn is_freshened(&self) -> bool {
+        let path = self.name.with_added_extension("pack");
+        sys::stat_path(&path).is_ok_and(|stat| stat.mtime.as_nanos() != self.mtime_nanos)
+    }
+
     fn damaged(&self, entry: &PackEntry, why: &str) -> Error {
         Error::damaged(format!("read the object {} in {}", entry.id, self.name.display()), why.to_owned())
             .with_hint("`piton repair` saves what is whole in it")

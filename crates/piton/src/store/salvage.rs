@@ -59,6 +59,9 @@ impl Store {
             self.cut_before(locked, project, *cut, now)?;
         }
         self.forget_lineage(project);
+        // A collection of stock git's that is under way may delete what no ref led to until now: nothing of it is relied upon
+        // without being looked for.
+        fsx::remove_file(&self.layout.index(project))?;
         self.retreat(locked, project, newest, plan.tip, now)?;
         Ok(Some(newest))
     }

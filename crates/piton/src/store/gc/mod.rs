@@ -297,6 +297,11 @@ impl Collection<'_> {
             done.left_some = true;
             return Ok(());
         };
+        // Stock git sets the time of a pack whose objects it relies upon and does not write again, as yet unnamed.
+        if group.packs.iter().any(|at| packs[*at].is_freshened()) {
+            done.left_some = true;
+            return Ok(());
+        }
         let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.names.contains(&packs[*at].name)).collect();
         // What has a home in the group was moved, and what has another one stays there. The rest may be named since.
         let is_named_since =

@@ -127,6 +127,8 @@ impl Mending<'_> {
             store.mend_ref(&self.alone, name, Some(*id), self.now)?;
         }
         for (name, (id, _)) in &plan.moved {
+            // As in `salvage`: stock git may be deleting what no ref led to until now.
+            Layout::project_in_ref(name).map_or(Ok(()), |project| fsx::remove_file(&store.layout.index(&project)))?;
             store.mend_ref(&self.alone, name, Some(*id), self.now)?;
         }
         if !plan.removed.is_empty() || broken(FindingKind::PackedRefs) {
