@@ -117,7 +117,7 @@ impl Store {
         let packs = names.iter().zip(0..).map(|(name, number)| RawPack::open(name, number)).collect::<Result<_>>()?;
         Ok(Copies {
             packs,
-            loose: self.loose_objects()?,
+            loose: self.loose_ids()?.into_iter().map(|id| (id, self.layout.loose_object(&id))).collect(),
             bad: HashSet::new(),
             large: Mutex::new(()),
             unread: OnceLock::new(),

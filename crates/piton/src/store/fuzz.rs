@@ -264,7 +264,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
     let raw = RawPack::open(&name, 0).expect("files that can be read");
     let whole = super::packs::Pack::open(&name);
     if let Ok(whole) = &whole {
-        (0..whole.entries.len()).for_each(|at| drop(whole.stored(at).map(|stored| stored.is_hasty())));
+        (0..whole.len()).for_each(|at| drop(whole.stored(at).map(|stored| stored.is_hasty())));
     }
     drop(whole);
     let _ = raw.is_summed_right(|_| {});

@@ -1,8 +1,9 @@
 //! What each project holds, and what nothing holds: for people who want to know where the space went.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use super::reach::{NEVER, Reach};
+use super::marks::NEVER;
+use super::reach::Reach;
 use super::{Store, StoreLock};
 use crate::error::Result;
 use crate::id::{ObjectId, ProjectId};
@@ -18,47 +19,46 @@ pub(crate) struct Holdings {
     pub(crate) missing: usize,
 }
 
-/// Who holds an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Holder {
-    One(usize),
-    Several,
+/// The holder of an object is a project, by its place among them, or one of these.
+const NO_HOLDER: u32 = u32::MAX;
+const SEVERAL: u32 = u32::MAX - 1;
+
+/// Notes that `holder` holds everything that was reached.
+fn note(holders: &mut Vec<u32>, reach: &Reach, holder: u32) {
+    holders.resize(reach.marks.slots(), NO_HOLDER);
+    for (_, slot) in reach.marks.iter() {
+        let noted = &mut holders[slot.index()];
+        *noted = if *noted == NO_HOLDER { holder } else { SEVERAL };
+    }
 }
 
 impl Store {
     pub(crate) fn holdings(&self, held: &StoreLock) -> Result<Holdings> {
         let roots = self.roots()?;
         let objects = self.objects(held)?;
-        let mut holders: HashMap<ObjectId, Holder> = HashMap::new();
         let mut holdings = Holdings::default();
-        for (at, newest) in roots.projects.values().enumerate() {
-            let mut reach = Reach::new(roots.ends.clone());
+        let mut reach = Reach::new(self.ids()?, roots.ends.clone());
+        let mut holders: Vec<u32> = Vec::new();
+        for (at, newest) in (0..).zip(roots.projects.values()) {
             reach.all_from(&objects, *newest, NEVER);
-            holdings.missing += reach.missing.len();
-            for id in reach.marks.into_keys() {
-                let holder = holders.entry(id).or_insert(Holder::One(at));
-                if *holder != Holder::One(at) {
-                    *holder = Holder::Several;
-                }
-            }
+            holdings.missing += std::mem::take(&mut reach.missing).len();
+            note(&mut holders, &reach, at);
+            reach.marks.clear();
         }
-        let mut reach = Reach::new(roots.ends.clone());
         reach.other_roots(&objects, &roots);
-        holders.extend(reach.marks.into_keys().map(|id| (id, Holder::Several)));
+        note(&mut holders, &reach, SEVERAL);
         let mut alone = vec![0; roots.projects.len()];
-        for entry in self.packs()?.iter().flat_map(|pack| &pack.entries) {
-            match holders.get(&entry.id) {
-                Some(Holder::One(at)) => alone[*at] += entry.bytes(),
-                Some(Holder::Several) => {}
-                None => holdings.dead_bytes += entry.bytes(),
-            }
+        let mut count =
+            |id: &ObjectId, bytes: u64| match reach.marks.any_slot(id).and_then(|at| holders.get(at.index())) {
+                Some(&SEVERAL) => {}
+                Some(&NO_HOLDER) | None => holdings.dead_bytes += bytes,
+                Some(at) => alone[*at as usize] += bytes,
+            };
+        for pack in self.packs()? {
+            pack.entries().for_each(|entry| count(&entry.id, entry.bytes()));
         }
-        for (id, path) in self.loose_objects()? {
-            match holders.get(&id) {
-                Some(Holder::One(at)) => alone[*at] += Self::bytes_of(&path),
-                Some(Holder::Several) => {}
-                None => holdings.dead_bytes += Self::bytes_of(&path),
-            }
+        for id in self.loose_ids()? {
+            count(&id, Self::bytes_of(&self.layout.loose_object(&id)));
         }
         for ((project, newest), bytes) in roots.projects.iter().zip(alone) {
             let count = objects.history(Some(*newest), &roots.ends).map_or(0, |history| history.len());

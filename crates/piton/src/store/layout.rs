@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::pack::PackDirs;
 use crate::fsx;
-use crate::id::ProjectId;
+use crate::id::{ObjectId, ProjectId};
 
 /// Where everything is, given the base.
 #[derive(Debug, Clone)]
@@ -162,6 +162,12 @@ impl Layout {
 
     pub(super) fn indexes(&self) -> PathBuf {
         self.store.join("indexes")
+    }
+
+    /// The file of an object that is in no pack.
+    pub(super) fn loose_object(&self, id: &ObjectId) -> PathBuf {
+        let name = id.to_string();
+        self.objects().join(&name[..2]).join(&name[2..])
     }
 
     pub(super) fn lineage(&self, project: &ProjectId) -> PathBuf {

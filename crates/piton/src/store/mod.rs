@@ -38,6 +38,7 @@ mod layout;
 mod ledger;
 mod lineage;
 mod lock;
+mod marks;
 mod objects;
 mod pack;
 mod packs;

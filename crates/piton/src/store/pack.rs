@@ -87,6 +87,11 @@ pub(super) enum Form {
 }
 
 impl PackWriter {
+    /// Makes room in memory for so many entries, and no more.
+    pub(super) fn reserve(&mut self, entries: usize) {
+        self.entries.reserve_exact(entries);
+    }
+
     pub(super) fn begin(dirs: &PackDirs) -> Result<Self> {
         let (file, path) = fsx::temp_file(&dirs.temporary)?.into_parts();
         let mut out = BufWriter::with_capacity(1 << 20, file);

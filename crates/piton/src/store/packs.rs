@@ -8,6 +8,7 @@ use gix_odb::pack;
 
 use super::Store;
 use super::keeps::is_own_keep;
+use super::objects::gix_id;
 use super::pack::IDX_ENTRY_BYTES;
 use crate::error::{Error, Result};
 use crate::fsx;
@@ -21,8 +22,8 @@ const PACK_CHANGES_MAX: u32 = 16;
 pub(super) struct Pack {
     /// The name of both files without their ending.
     pub(super) name: PathBuf,
-    /// In the order of the pack.
-    pub(super) entries: Vec<PackEntry>,
+    /// The places of the entries in the idx, in the order of the pack.
+    order: Vec<u32>,
     /// What both files take.
     pub(super) bytes: u64,
     /// When it was put in place.
@@ -88,6 +89,19 @@ impl Store {
         Ok(keeps.filter(|path| path.extension().is_some_and(|end| end == "keep") && is_own_keep(path)).collect())
     }
 
+    /// Every object that is there, in packs or in files of their own; one with several copies several times. A pack that
+    /// cannot be read is passed over.
+    pub(super) fn ids(&self) -> Result<Vec<ObjectId>> {
+        let open = |name: &PathBuf| pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1).ok();
+        let idxs: Vec<_> = self.pack_names()?.iter().filter_map(open).collect();
+        let mut ids = self.loose_ids()?;
+        ids.reserve_exact(idxs.iter().map(|idx| idx.num_objects() as usize).sum());
+        for idx in &idxs {
+            ids.extend((0..idx.num_objects()).filter_map(|at| ObjectId::read(idx.oid_at_index(at).as_bytes())));
+        }
+        Ok(ids)
+    }
+
     /// All packs, the newest first.
     pub(super) fn packs(&self) -> Result<Vec<Pack>> {
         let mut changes = 0;
@@ -130,28 +144,53 @@ impl Pack {
         if data.num_objects() != idx.num_objects() || data.checksum() != idx.pack_checksum() {
             return Err(damaged(&"the pack and its idx do not belong together"));
         }
-        let end = data.pack_end() as u64;
-        let mut entries = Vec::with_capacity(idx.num_objects() as usize);
-        for at in 0..idx.num_objects() {
-            let id = ObjectId::read(idx.oid_at_index(at).as_bytes()).ok_or_else(|| damaged(&"an id is too short"))?;
-            entries.push(PackEntry { id, start: idx.pack_offset_at_index(at), end });
-        }
-        entries.sort_by_key(|entry| entry.start);
-        for at in 1..entries.len() {
-            entries[at - 1].end = entries[at].start;
-        }
-        if entries.iter().any(|entry| entry.start < 12 || entry.start >= entry.end) {
-            return Err(damaged(&"an offset in the idx is not in the pack"));
-        }
-        Ok(Self {
+        let mut order: Vec<u32> = (0..idx.num_objects()).collect();
+        order.sort_by_key(|at| idx.pack_offset_at_index(*at));
+        let pack = Self {
             name: name.to_owned(),
-            entries,
+            order,
             bytes: idx_stat.size + data_stat.size,
             mtime_nanos: data_stat.mtime.as_nanos(),
             is_kept: is_kept(name),
             idx,
             data,
-        })
+        };
+        if pack.entries().any(|entry| entry.start < 12 || entry.start >= entry.end) {
+            return Err(damaged(&"an offset in the idx is not in the pack"));
+        }
+        Ok(pack)
+    }
+
+    /// How many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The entry at this place in the order of the pack.
+    pub(super) fn entry(&self, at: usize) -> PackEntry {
+        let id = ObjectId::read(self.idx.oid_at_index(self.order[at]).as_bytes()).expect("an idx of ids of 20 bytes");
+        let end = if at + 1 < self.order.len() { self.start(at + 1) } else { self.data.pack_end() as u64 };
+        PackEntry { id, start: self.start(at), end }
+    }
+
+    /// All entries, in the order of the pack.
+    pub(super) fn entries(&self) -> impl Iterator<Item = PackEntry> {
+        (0..self.len()).map(|at| self.entry(at))
+    }
+
+    fn start(&self, at: usize) -> u64 {
+        self.idx.pack_offset_at_index(self.order[at])
+    }
+
+    /// The place of the entry that begins there.
+    fn place_at(&self, start: u64) -> Option<usize> {
+        self.order.binary_search_by_key(&start, |at| self.idx.pack_offset_at_index(*at)).ok()
+    }
+
+    /// The place of an object in the order of the pack.
+    pub(super) fn place_of(&self, id: &ObjectId) -> Option<usize> {
+        let at = self.idx.lookup(gix_id(*id))?;
+        self.place_at(self.idx.pack_offset_at_index(at))
     }
 
     /// Returns true if the pack got another time since it was opened.
@@ -167,7 +206,7 @@ impl Pack {
 
     /// How the entry at this place is stored.
     pub(super) fn stored(&self, at: usize) -> Result<Stored<'_>> {
-        let entry = &self.entries[at];
+        let entry = &self.entry(at);
         let bytes = self.data.entry_slice(entry.start..entry.end);
         let bytes = bytes.ok_or_else(|| self.damaged(entry, "it ends after the pack"))?;
         let head = pack::data::Entry::from_bytes(bytes, entry.start, Kind::Sha1)
@@ -180,12 +219,12 @@ impl Pack {
             Header::Tag => StoredForm::Whole(ObjectKind::Tag),
             Header::OfsDelta { base_distance } => {
                 let base = head.checked_base_pack_offset(base_distance);
-                let base = base.and_then(|start| self.entries.binary_search_by_key(&start, |entry| entry.start).ok());
+                let base = base.and_then(|start| self.place_at(start));
                 StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?)
             }
             Header::RefDelta { base_id } => {
                 let start = self.idx.lookup(base_id).map(|at| self.idx.pack_offset_at_index(at));
-                let base = start.and_then(|start| self.entries.binary_search_by_key(&start, |entry| entry.start).ok());
+                let base = start.and_then(|start| self.place_at(start));
                 StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?)
             }
         };

@@ -3,11 +3,12 @@
 //! - G1. Whoever removes objects removes none that this finds. A name that cannot be read, or that is gone while what it
 //!   led to is there, stops the removal: that would be taken for dead.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use super::commit::{parents_and_tree, tagged};
 use super::layout::{Layout, PROJECT_REFS};
+use super::marks::{Marks, NEVER, Rank};
 use super::whole::Wholeness;
 use super::{DAMAGED_HINT, Objects, Store, tree};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,29 +21,8 @@ const REF_DEPTH_MAX: usize = 32;
 /// Where stock git notes commits besides `HEAD` and the refs.
 const OTHER_HEADS: [&str; 3] = ["ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"];
 
-/// When an object goes: with the checkpoint that is dropped as the `n`th, or never.
-pub(super) type Rank = u32;
-pub(super) const NEVER: Rank = Rank::MAX;
-
-/// What is known of an object that can be reached.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    pub(super) kind: ObjectKind,
-    /// Files with similar names have similar numbers: their contents may be alike.
-    pub(super) name: u32,
-    /// How many were found before: of the versions of one file, the newest has the lowest.
-    pub(super) order: u32,
-    pub(super) rank: Rank,
-    /// The pack that its copy stays in, by its place in a collection's list; [`NO_HOME`] where that is not known. Kept here,
-    /// and not in a table of its own: of a million objects, that would take as much memory as all of this.
-    pub(super) home: u32,
-}
-
 /// How often the refs are read again because stock git packed some of them meanwhile.
 const PACKED_REFS_CHANGES_MAX: u32 = 100;
-
-/// Not found in any pack so far.
-pub(super) const NO_HOME: u32 = u32::MAX;
 
 /// Everything that names an object.
 #[derive(Debug, Default, Clone)]
@@ -221,7 +201,7 @@ pub(super) struct RefsAsTheyStand {
 
 /// Finds what can be reached, from one name after the other. What was found first stays as it was found.
 pub(super) struct Reach {
-    pub(super) marks: HashMap<ObjectId, Mark>,
+    pub(super) marks: Marks,
     /// Where histories end.
     pub(super) boundary: HashSet<CheckpointId>,
     /// What is named and not there, or not whole.
@@ -230,8 +210,9 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(boundary: HashSet<CheckpointId>) -> Self {
-        Self { marks: HashMap::new(), boundary, missing: Vec::new(), buffer: Vec::new() }
+    /// Nothing is found yet. `ids` are the objects that are there; others may be found all the same.
+    pub(super) fn new(ids: Vec<ObjectId>, boundary: HashSet<CheckpointId>) -> Self {
+        Self { marks: Marks::new(ids), boundary, missing: Vec::new(), buffer: Vec::new() }
     }
 
     /// Marks everything that can be reached from what is named.
@@ -263,7 +244,7 @@ impl Reach {
         // No recursion: a tree may be deeper than a stack.
         let mut open = vec![(id, None, 0)];
         while let Some((id, kind, name)) = open.pop() {
-            if self.marks.contains_key(&id) {
+            if self.marks.contains(&id) {
                 continue;
             }
             let kind = match kind {
@@ -276,8 +257,7 @@ impl Reach {
                     }
                 },
             };
-            let order = u32::try_from(self.marks.len()).unwrap_or(u32::MAX);
-            self.marks.insert(id, Mark { kind, name, order, rank, home: NO_HOME });
+            self.marks.insert(id, kind, name, rank);
             match kind {
                 ObjectKind::Blob => {}
                 ObjectKind::Tree => {

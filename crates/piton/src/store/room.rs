@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::gc::{Aim, Collection, Watch, is_old};
 use super::lock::GcLock;
-use super::reach::{NEVER, Rank, Reach, Roots};
+use super::marks::{NEVER, Rank};
+use super::reach::{Reach, Roots};
 use super::size::bytes_max_of_takes;
 use super::{Checkpoint, Objects, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
@@ -81,7 +82,7 @@ impl Store {
                 continue;
             }
             // Objects in files of their own, as Hermes leaves them, take more than in a pack.
-            if !has_packed && !self.loose_objects()?.is_empty() {
+            if !has_packed && !self.loose_ids()?.is_empty() {
                 has_packed = true;
                 collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::All)?;
                 continue;
@@ -92,7 +93,7 @@ impl Store {
             let order = self.drop_order(&histories)?;
             let mut reach = self.rank(&objects, &roots, &histories, &order)?;
             drop(objects);
-            let Some(count) = how_many(&self.all_held(&reach, now)?, &reach, order.len(), lacking) else {
+            let Some(count) = self.gains(&reach, order.len(), now)?.how_many(lacking) else {
                 if limit == bytes_max {
                     return Ok(RoomMade::Impossible { dropped });
                 }
@@ -104,7 +105,7 @@ impl Store {
             }
             dropped += count as u64;
             let first_kept = Rank::try_from(count).unwrap_or(NEVER);
-            reach.marks.retain(|_, mark| mark.rank >= first_kept);
+            reach.marks.unmark_before(first_kept);
             collect(reach, Aim::Free(lacking))?;
         }
         Err(Error::new(ErrorKind::Busy, "make room in the store")
@@ -125,20 +126,26 @@ impl Store {
         let histories = histories(&objects, &roots)?;
         let order = self.drop_order(&histories)?;
         let reach = self.rank(&objects, &roots, &histories, &order)?;
-        let all = self.all_held(&reach, now)?;
-        let within = |limit| how_many(&all, &reach, order.len(), size.saturating_sub(limit));
+        let gains = self.gains(&reach, order.len(), now)?;
+        let within = |limit| gains.how_many(size.saturating_sub(limit));
         let count = within(bytes_max_of_takes(bytes_max)).or_else(|| within(bytes_max));
         Ok(count.map(|count| counted(&order[..count])))
     }
 
-    /// Every object in every place where it is, with what it takes there. What stock git is about to name is not counted:
-    /// it neither goes nor has to.
-    fn all_held(&self, reach: &Reach, now: Moment) -> Result<Vec<(ObjectId, u64)>> {
-        let packs = self.packs()?;
-        let packed = packs.iter().flat_map(|pack| &pack.entries).map(|entry| (entry.id, entry.bytes()));
-        let loose = self.loose_objects()?.into_iter();
-        let loose = loose.filter(|(id, path)| reach.marks.contains_key(id) || is_old(path, now));
-        Ok(packed.chain(loose.map(|(id, path)| (id, Self::bytes_of(&path)))).collect())
+    /// What comes free with each checkpoint that is dropped. What stock git is about to name is not counted: it neither goes
+    /// nor has to.
+    fn gains<'a>(&self, reach: &'a Reach, droppable: usize, now: Moment) -> Result<Gains<'a>> {
+        let mut gains = Gains::new(reach, droppable);
+        for pack in self.packs()? {
+            pack.entries().for_each(|entry| gains.add(&entry.id, entry.bytes()));
+        }
+        for id in self.loose_ids()? {
+            let path = self.layout.loose_object(&id);
+            if reach.marks.contains(&id) || is_old(&path, now) {
+                gains.add(&id, Self::bytes_of(&path));
+            }
+        }
+        Ok(gains)
     }
 
     /// Removes what killed processes left, and counts the rest. Where others are at work and go on for long these may be
@@ -167,7 +174,7 @@ impl Store {
 
     /// Marks everything with the number of the checkpoint with which it goes.
     fn rank(&self, objects: &Objects, roots: &Roots, histories: &Histories, order: &[Droppable<'_>]) -> Result<Reach> {
-        let mut reach = Reach::new(roots.ends.clone());
+        let mut reach = Reach::new(self.ids()?, roots.ends.clone());
         reach.other_roots(objects, roots);
         let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
         let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
@@ -213,32 +220,47 @@ fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
     counts
 }
 
-/// Returns how many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
-fn how_many(held: &[(ObjectId, u64)], reach: &Reach, droppable: usize, lacking: u64) -> Option<usize> {
-    let mut freed = vec![0; droppable];
-    let mut free_anyway = 0;
-    let mut seen = std::collections::HashSet::new();
-    for (id, bytes) in held {
-        match reach.marks.get(id).filter(|_| seen.insert(*id)) {
-            None => free_anyway += bytes,
-            Some(mark) if mark.rank == NEVER => {}
-            Some(mark) => freed[mark.rank as usize] += bytes,
+/// What comes free with each checkpoint that is dropped, in the order in which they go.
+struct Gains<'a> {
+    reach: &'a Reach,
+    freed: Vec<u64>,
+    free_anyway: u64,
+    /// By slot: true if a copy of the object was counted. Any other comes free anyway.
+    is_counted: Vec<bool>,
+}
+
+impl<'a> Gains<'a> {
+    fn new(reach: &'a Reach, droppable: usize) -> Self {
+        Self { reach, freed: vec![0; droppable], free_anyway: 0, is_counted: vec![false; reach.marks.slots()] }
+    }
+
+    /// Counts one copy of an object.
+    fn add(&mut self, id: &ObjectId, bytes: u64) {
+        let marks = &self.reach.marks;
+        let first = marks.find(id).filter(|slot| !std::mem::replace(&mut self.is_counted[slot.index()], true));
+        match first.map(|slot| marks.rank(slot)) {
+            None => self.free_anyway += bytes,
+            Some(NEVER) => {}
+            Some(rank) => self.freed[rank as usize] += bytes,
         }
     }
-    let mut sum: u64 = free_anyway;
-    let mut count = 0;
-    while sum < lacking {
-        sum += freed.get(count)?;
-        count += 1;
+
+    /// Returns how many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
+    fn how_many(&self, lacking: u64) -> Option<usize> {
+        let mut sum = self.free_anyway;
+        let mut count = 0;
+        while sum < lacking {
+            sum += self.freed.get(count)?;
+            count += 1;
+        }
+        Some(count)
     }
-    Some(count)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use super::super::reach::{Mark, NO_HOME};
     use super::*;
     use crate::id::ObjectKind;
 
@@ -246,16 +268,19 @@ mod tests {
     #[test]
     fn no_more_go_than_must_and_what_is_dead_goes_first() {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
-        let mut reach = Reach::new(HashSet::new());
+        let mut reach = Reach::new(vec![id(1), id(4)], HashSet::new());
         for (number, rank) in [(1, 0), (2, 1), (3, NEVER)] {
-            reach.marks.insert(id(number), Mark { kind: ObjectKind::Blob, name: 0, order: 0, rank, home: NO_HOME });
+            reach.marks.insert(id(number), ObjectKind::Blob, 0, rank);
         }
         // Nothing refers to the fourth, and the first stands there twice.
-        let held = [(id(1), 10), (id(2), 20), (id(3), 40), (id(4), 5), (id(1), 7)];
+        let mut gains = Gains::new(&reach, 2);
+        for (id, bytes) in [(id(1), 10), (id(2), 20), (id(3), 40), (id(4), 5), (id(1), 7)] {
+            gains.add(&id, bytes);
+        }
         for (lacking, expected) in
             [(0, Some(0)), (12, Some(0)), (13, Some(1)), (22, Some(1)), (23, Some(2)), (42, Some(2)), (43, None)]
         {
-            assert_eq!(how_many(&held, &reach, 2, lacking), expected, "{lacking}");
+            assert_eq!(gains.how_many(lacking), expected, "{lacking}");
         }
     }
 }

@@ -15,7 +15,7 @@
 mod plan;
 mod write;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,9 +23,10 @@ use std::time::Duration;
 
 use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
+use super::marks::{NO_HOME, narrow};
 use super::pack::SealedPack;
 use super::packs::Pack;
-use super::reach::{Mark, NO_HOME, Reach, not_whole};
+use super::reach::{Reach, not_whole};
 use super::{Objects, Room, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -102,7 +103,7 @@ impl Store {
     /// Everything that can be reached now.
     pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
         let roots = self.roots()?;
-        let mut reach = Reach::new(roots.ends.clone());
+        let mut reach = Reach::new(self.ids()?, roots.ends.clone());
         reach.all_roots(objects, &roots);
         Ok(reach)
     }
@@ -171,7 +172,7 @@ impl Collection<'_> {
         }
         let packs = self.store.packs()?;
         self.relied = packs.iter().map(|pack| pack.name.clone()).collect();
-        let loose = self.store.loose_objects()?;
+        let loose = self.store.loose_ids()?;
         self.find_homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
         let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, at, aim)).collect::<Result<_>>()?;
@@ -195,8 +196,8 @@ impl Collection<'_> {
             // What did not have to be moved is done with, too.
             self.watch.done.store(before + bytes_of_group(group), Ordering::Relaxed);
         }
-        // Besides those that have a home.
-        let mut packed: HashSet<ObjectId> = HashSet::new();
+        // Besides those that have a home, by their places in `loose`.
+        let mut packed = vec![false; loose.len()];
         if matches!(aim, Aim::All | Aim::Every) {
             match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
@@ -226,18 +227,19 @@ impl Collection<'_> {
     }
 
     /// Notes in which pack each object that must stay is to be found: one that stock git keeps, else the newest.
-    fn find_homes(&mut self, packs: &[Pack], loose: &HashMap<ObjectId, PathBuf>) -> Result<()> {
+    fn find_homes(&mut self, packs: &[Pack], loose: &[ObjectId]) -> Result<()> {
         let mut order: Vec<_> = (0..packs.len()).collect();
         order.sort_by_key(|at| !packs[*at].is_kept);
+        let marks = &mut self.reach.marks;
         for at in order {
-            for entry in &packs[at].entries {
-                if let Some(mark) = self.reach.marks.get_mut(&entry.id).filter(|mark| mark.home == NO_HOME) {
-                    mark.home = narrow(at);
+            for entry in packs[at].entries() {
+                if let Some(slot) = marks.find(&entry.id).filter(|slot| marks.home(*slot) == NO_HOME) {
+                    marks.set_home(slot, narrow(at));
                 }
             }
         }
-        let is_lost = |(id, mark): &(&ObjectId, &Mark)| mark.home == NO_HOME && !loose.contains_key(id);
-        match self.reach.marks.iter().find(is_lost) {
+        let is_lost = |(id, slot): &(ObjectId, _)| marks.home(*slot) == NO_HOME && loose.binary_search(id).is_err();
+        match marks.iter().find(is_lost) {
             None => Ok(()),
             Some((id, _)) => Err(not_whole(format!("the object {id} is not in the store"))),
         }
@@ -246,24 +248,26 @@ impl Collection<'_> {
     /// Returns whether this pack's copy of the object is the one that stays. What was named only since the collection began has
     /// no home yet: any copy stays then.
     fn stays(&self, pack: usize, id: &ObjectId) -> bool {
-        self.reach.marks.get(id).is_some_and(|mark| [NO_HOME, narrow(pack)].contains(&mark.home))
+        let marks = &self.reach.marks;
+        marks.find(id).is_some_and(|slot| [NO_HOME, narrow(pack)].contains(&marks.home(slot)))
     }
 
     /// Returns whether an object that must stay was found in a pack when the collection began.
     fn has_home(&self, id: &ObjectId) -> bool {
-        self.reach.marks.get(id).is_some_and(|mark| mark.home != NO_HOME)
+        let marks = &self.reach.marks;
+        marks.find(id).is_some_and(|slot| marks.home(slot) != NO_HOME)
     }
 
     fn state(&self, packs: &[Pack], at: usize, aim: Aim) -> Result<PackState> {
         let pack = &packs[at];
         let mut state = PackState { is_kept: pack.is_kept, ..PackState::default() };
-        for entry in &pack.entries {
+        for entry in pack.entries() {
             let stays = self.stays(at, &entry.id);
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
         }
         if matches!(aim, Aim::All | Aim::Every) {
             // A pack was written at one time, by one way: some entries speak for all.
-            for entry in (0..pack.entries.len()).step_by(pack.entries.len() / 256 + 1) {
+            for entry in (0..pack.len()).step_by(pack.len() / 256 + 1) {
                 state.is_hasty |= pack.stored(entry)?.is_hasty();
             }
         }
@@ -272,12 +276,14 @@ impl Collection<'_> {
 
     /// The entries of these packs that a test chooses, each object once.
     fn places(&self, packs: &[Pack], of: &[usize], is_meant: impl Fn(usize, &ObjectId) -> bool) -> Places {
-        let entries =
-            || of.iter().flat_map(|pack| packs[*pack].entries.iter().enumerate().map(move |one| (*pack, one)));
-        let meant = || entries().filter(|(pack, (_, entry))| is_meant(*pack, &entry.id));
-        let mut places = Vec::with_capacity(meant().count());
-        places.extend(meant().map(|(pack, (at, entry))| (entry.id, (narrow(pack), narrow(at)))));
-        Places::new(places)
+        let mut places = Places::default();
+        let mut of = of.to_vec();
+        of.sort_unstable();
+        for pack in of {
+            let meant = packs[pack].entries().enumerate().filter(|(_, entry)| is_meant(pack, &entry.id));
+            meant.for_each(|(at, entry)| places.push((narrow(pack), narrow(at)), entry.id, self.has_home(&entry.id)));
+        }
+        places
     }
 
     /// Writes what replaces a group, and unlinks the group.
@@ -285,7 +291,7 @@ impl Collection<'_> {
         let places = self.places(packs, &group.packs, |pack, id| self.stays(pack, id));
         let mut new = PublishedPacks::default();
         if !places.is_empty() {
-            let bytes = places.iter().map(|(_, place)| entry_at(packs, *place).bytes()).sum::<u64>();
+            let bytes = places.iter().map(|place| entry_at(packs, place).bytes()).sum::<u64>();
             let Some(published) = self.write(packs, &places, Vec::new(), bytes, group.tend)? else {
                 // What there is no room for may be the next one's turn.
                 done.left_some |= self.is_over();
@@ -305,7 +311,7 @@ impl Collection<'_> {
         let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.names.contains(&packs[*at].name)).collect();
         // What has a home in the group was moved, and what has another one stays there. The rest may be named since.
         let is_named_since =
-            |_, id: &ObjectId| self.reach.marks.contains_key(id) && !self.has_home(id) && places.find(id).is_none();
+            |_, id: &ObjectId| self.reach.marks.contains(id) && !self.has_home(id) && !places.has_homeless(id);
         let behind = self.places(packs, &left, is_named_since);
         // A pack is named by its contents: one that is rescued whole takes its own place.
         let rescued = self.rescue(packs, &behind)?;
@@ -391,14 +397,16 @@ impl Collection<'_> {
     fn pack_loose(
         &mut self,
         packs: &[Pack],
-        loose: &HashMap<ObjectId, PathBuf>,
-        packed: &mut HashSet<ObjectId>,
+        loose: &[ObjectId],
+        packed: &mut [bool],
         done: &mut Collected,
     ) -> Result<()> {
         let marks = &self.reach.marks;
-        let mut needed: Vec<_> = loose.keys().filter(|id| marks.contains_key(id) && !self.has_home(id)).collect();
-        needed.sort_by_key(|id| (marks[id].kind as u8, marks[id].name, marks[id].order));
-        let needed: Vec<_> = needed.into_iter().map(|id| (*id, Store::bytes_of(&loose[id]))).collect();
+        let needed = loose.iter().filter_map(|id| Some((id, marks.find(id)?)));
+        let mut needed: Vec<_> = needed.filter(|(_, slot)| marks.home(*slot) == NO_HOME).collect();
+        needed.sort_by_key(|(_, slot)| marks.likeness(*slot));
+        let path_of = |id: &ObjectId| self.store.layout.loose_object(id);
+        let needed: Vec<_> = needed.into_iter().map(|(id, _)| (*id, Store::bytes_of(&path_of(id)))).collect();
         if !needed.is_empty() {
             self.watch.begin(needed.iter().map(|(_, bytes)| bytes).sum());
         }
@@ -418,52 +426,43 @@ impl Collection<'_> {
                 done.left_some = true;
                 break;
             };
-            packed.extend(batch.iter().map(|(id, _)| *id));
+            let places = batch.iter().filter_map(|(id, _)| loose.binary_search(id).ok());
+            places.for_each(|at| packed[at] = true);
             let Some(_alone) = self.alone()? else {
                 done.left_some = true;
                 break;
             };
-            batch.iter().try_for_each(|(id, _)| fsx::remove_file(&loose[id]))?;
+            batch.iter().try_for_each(|(id, _)| fsx::remove_file(&self.store.layout.loose_object(id)))?;
         }
         Ok(())
     }
 
     /// Removes objects in files of their own that are in a pack as well or that nothing refers to, and what killed
     /// processes left.
-    fn sweep(
-        &mut self,
-        loose: &HashMap<ObjectId, PathBuf>,
-        packed: &HashSet<ObjectId>,
-        done: &mut Collected,
-    ) -> Result<()> {
+    fn sweep(&mut self, loose: &[ObjectId], packed: &[bool], done: &mut Collected) -> Result<()> {
         let Some(alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());
         };
-        let is_dead = |id: &ObjectId, path: &Path| {
-            !self.reach.marks.contains_key(id) && (self.even_young || is_old(path, self.now))
-        };
-        let is_packed = |id: &ObjectId| self.has_home(id) || packed.contains(id);
-        let goes: Vec<_> = loose.iter().filter(|(id, path)| is_dead(id, path) || is_packed(id)).collect();
+        let path_of = |id: &ObjectId| self.store.layout.loose_object(id);
+        let is_dead =
+            |id: &ObjectId| !self.reach.marks.contains(id) && (self.even_young || is_old(&path_of(id), self.now));
+        let goes = loose.iter().zip(packed).filter(|(id, packed)| **packed || self.has_home(id) || is_dead(id));
+        let goes: Vec<_> = goes.map(|(id, _)| id).collect();
         if !goes.is_empty() {
             self.store.remove_overviews()?;
         }
-        goes.into_iter().try_for_each(|(_, path)| fsx::remove_file(path))?;
+        goes.into_iter().try_for_each(|id| fsx::remove_file(&path_of(id)))?;
         self.store.remove_left_overs(self.now, self.even_young)?;
         self.store.recount(&alone).map(drop)
     }
 
     /// A history that nothing refers to any more needs no end. Stock git minds one that names a commit that is not there.
     fn forget_dropped_boundaries(&self) -> Result<()> {
-        let is_dropped = |id: &&ObjectId| !self.reach.marks.contains_key(id);
+        let is_dropped = |id: &&ObjectId| !self.reach.marks.contains(id);
         let dropped: HashSet<_> = self.reach.boundary.iter().filter(is_dropped).copied().collect();
         if dropped.is_empty() { Ok(()) } else { self.store.forget_boundaries(&dropped, self.now) }
     }
-}
-
-/// A place in a list of packs or of entries. Git counts the entries of a pack with as many bits.
-fn narrow(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(NO_HOME - 1)
 }
 
 /// Returns whether a file was written so long ago that whoever did has ended.
@@ -493,18 +492,18 @@ impl Store {
         fsx::remove_beginning_with("commit-graph", &self.layout.object_info())
     }
 
-    /// Objects in files of their own: what stock git wrote.
-    pub(super) fn loose_objects(&self) -> Result<HashMap<ObjectId, PathBuf>> {
-        let mut found = HashMap::new();
+    /// Objects in files of their own, sorted: what stock git wrote.
+    pub(super) fn loose_ids(&self) -> Result<Vec<ObjectId>> {
+        let mut found = Vec::new();
         for first in fsx::names_in(&self.layout.objects())?.into_iter().filter(|name| name.len() == 2) {
             let dir = self.layout.objects().join(&first);
             for rest in fsx::names_in(&dir)? {
                 let name = format!("{}{}", first.to_string_lossy(), rest.to_string_lossy());
-                if let Some(id) = ObjectId::from_hex(name.as_bytes()) {
-                    found.insert(id, dir.join(rest));
-                }
+                found.extend(ObjectId::from_hex(name.as_bytes()));
             }
         }
+        found.sort_unstable();
+        found.dedup();
         Ok(found)
     }
 

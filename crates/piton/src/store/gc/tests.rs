@@ -67,8 +67,7 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
     let is_hasty = || {
         let packs = store.packs().expect("packs");
-        let all: Vec<_> =
-            (0..packs[0].entries.len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
+        let all: Vec<_> = (0..packs[0].len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
         (packs.len(), all.iter().all(|hasty| *hasty), all.iter().any(|hasty| *hasty))
     };
     let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
@@ -131,7 +130,7 @@ fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
     store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
     let roots = store.roots().expect("names");
     let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
-    let mut reach = Reach::new(roots.ends.clone());
+    let mut reach = Reach::new(store.ids().expect("ids"), roots.ends.clone());
     reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
     collection(&store, &held, reach, &watch).run(Aim::All).expect("all that is named is there");
     store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
@@ -151,14 +150,15 @@ fn whoever_watches_hears_of_each_object_that_moves() {
     let reach = store.reach_all(objects).expect("marks");
     let packs = &store.packs().expect("packs");
     for tend in [false, true] {
-        let entries = packs
-            .iter()
-            .enumerate()
-            .flat_map(|(pack, of)| of.entries.iter().enumerate().map(move |(at, entry)| (entry.id, (pack, at))));
-        let places = entries.filter(|(id, _)| reach.marks.contains_key(id));
-        let places = &Places::new(places.map(|(id, (pack, at))| (id, (narrow(pack), narrow(at)))).collect());
-        let bytes: u64 = places.iter().map(|(_, place)| entry_at(packs, *place).bytes()).sum();
-        let (count, told) = (places.iter().count() as u64, (AtomicU64::new(0), AtomicU64::new(0)));
+        let mut places = Places::default();
+        for (pack, of) in packs.iter().enumerate() {
+            for (at, entry) in of.entries().enumerate().filter(|(_, entry)| reach.marks.contains(&entry.id)) {
+                places.push((narrow(pack), narrow(at)), entry.id, false);
+            }
+        }
+        let places = &places;
+        let bytes: u64 = places.iter().map(|place| entry_at(packs, place).bytes()).sum();
+        let (count, told) = (places.iter().len() as u64, (AtomicU64::new(0), AtomicU64::new(0)));
         let moved = &|bytes| {
             told.0.fetch_add(1, Ordering::Relaxed);
             told.1.fetch_add(bytes, Ordering::Relaxed);
@@ -206,6 +206,6 @@ fn what_was_named_after_a_collection_began_is_rescued() {
         let history: Vec<_> = history.iter().map(|one| one.id).rev().collect();
         assert_eq!(history, ids[ids.len() - 2..], "{aim:?} {after:?}");
         let reach = store.reach_all(&objects).expect("marks");
-        assert!(reach.missing.is_empty() && reach.marks.keys().all(|id| objects.has(*id)), "{aim:?}");
+        assert!(reach.missing.is_empty() && reach.marks.iter().all(|(id, _)| objects.has(id)), "{aim:?}");
     }
 }

@@ -7,9 +7,9 @@ use std::collections::{HashMap, VecDeque};
 
 use super::super::Objects;
 use super::super::delta::{Base, CHAIN_MAX};
+use super::super::marks::{Marks, NO_HOME, Slot, narrow};
 use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack, hash_stream};
-use super::super::packs::{Pack, PackEntry, StoredForm};
-use super::super::reach::Mark;
+use super::super::packs::{Pack, PackEntry, Stored, StoredForm};
 use super::plan::PACK_EXTRA_BYTES;
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
@@ -23,47 +23,65 @@ const DEPTH_MAX: u32 = 24;
 /// Smaller ones gain nothing, larger ones cost too much.
 const DELTA_BYTES: std::ops::Range<usize> = 50..16 << 20;
 
-/// How long the chains of deltas are that hang on an object.
-type Heights = HashMap<ObjectId, u32>;
+/// How long the chains of deltas are that hang on an object, by its index among the places.
+type Heights = HashMap<u32, u32>;
 
 /// An entry by its pack and its place there.
 pub(super) type Place = (u32, u32);
 
-/// Entries by the ids of their objects, sorted: half of what a hash table of them takes.
+/// Entries that move, each object once.
 #[derive(Debug, Default)]
-pub(super) struct Places(Vec<(ObjectId, Place)>);
+pub(super) struct Places {
+    /// In the order of the packs, and of the entries in them.
+    sorted: Vec<Place>,
+    /// Those of objects without a home, which may stand in several packs.
+    homeless: HashMap<ObjectId, Place>,
+}
 
 impl Places {
-    /// Each object once, wherever it stands more often.
-    pub(super) fn new(mut places: Vec<(ObjectId, Place)>) -> Self {
-        places.sort_unstable();
-        places.dedup_by_key(|(id, _)| *id);
-        Self(places)
+    /// Adds an entry, after those in packs before it and before it in the same pack. Of an object without a home the first
+    /// counts; one with a home is added once.
+    pub(super) fn push(&mut self, place: Place, id: ObjectId, has_home: bool) {
+        if has_home || !self.homeless.contains_key(&id) {
+            self.sorted.push(place);
+        }
+        if !has_home {
+            self.homeless.entry(id).or_insert(place);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.sorted.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(ObjectId, Place)> {
-        self.0.iter()
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Place> + ExactSizeIterator {
+        self.sorted.iter().copied()
     }
 
-    pub(super) fn find(&self, id: &ObjectId) -> Option<Place> {
-        self.0.binary_search_by_key(id, |(id, _)| *id).ok().map(|at| self.0[at].1)
+    /// Returns true if an object without a home is among them.
+    pub(super) fn has_homeless(&self, id: &ObjectId) -> bool {
+        self.homeless.contains_key(id)
+    }
+
+    fn at(&self, index: u32) -> Place {
+        self.sorted[index as usize]
+    }
+
+    fn index(&self, place: Place) -> Option<u32> {
+        self.sorted.binary_search(&place).ok().map(narrow)
     }
 }
 
 /// The entry at a place.
-pub(super) fn entry_at(packs: &[Pack], (pack, at): Place) -> &PackEntry {
-    &packs[pack as usize].entries[at as usize]
+pub(super) fn entry_at(packs: &[Pack], (pack, at): Place) -> PackEntry {
+    packs[pack as usize].entry(at as usize)
 }
 
 /// What is to be written.
 pub(super) struct Moving<'a> {
     pub(super) packs: &'a [Pack],
     pub(super) objects: &'a Objects,
-    pub(super) marks: &'a HashMap<ObjectId, Mark>,
+    pub(super) marks: &'a Marks,
     /// The entries that move.
     pub(super) places: &'a Places,
     /// Objects that stand in files of their own, and what those take.
@@ -77,26 +95,19 @@ pub(super) struct Moving<'a> {
 }
 
 /// An object that is not there as a delta of another one that moves along.
+#[derive(Clone, Copy)]
 struct Free {
-    id: ObjectId,
-    kind: ObjectKind,
-    name: u32,
-    order: u32,
+    slot: Slot,
     stands: Stands,
 }
 
 /// Where an object stands.
 #[derive(Clone, Copy)]
 enum Stands {
-    InPack(Place),
-    /// In a file of its own, which takes so much.
-    Loose(u64),
-}
-
-impl Free {
-    fn new(id: ObjectId, mark: &Mark, stands: Stands) -> Self {
-        Self { id, kind: mark.kind, name: mark.name, order: mark.order, stands }
-    }
+    /// By its index among the places.
+    InPack(u32),
+    /// In a file of its own, by its index among those.
+    Loose(u32),
 }
 
 struct Candidate {
@@ -110,8 +121,8 @@ struct Candidate {
 /// The pack that is being written.
 struct Out {
     writer: PackWriter,
-    /// Where those stand that deltas move along with.
-    offsets: HashMap<ObjectId, u64>,
+    /// Where those stand that deltas move along with, by index.
+    offsets: HashMap<u32, u64>,
     bases: Heights,
     /// Where the last one stands.
     last: u64,
@@ -121,19 +132,21 @@ struct Out {
 }
 
 impl Out {
-    fn put(&mut self, id: ObjectId, form: Form, size: u64, deflated: &[u8]) -> Result<()> {
+    fn put(&mut self, id: ObjectId, stands: Stands, form: Form, size: u64, deflated: &[u8]) -> Result<()> {
         self.last = self.writer.add(id, form, size, deflated)?;
-        if self.bases.contains_key(&id) {
-            self.offsets.insert(id, self.last);
+        if let Stands::InPack(index) = stands
+            && self.bases.contains_key(&index)
+        {
+            self.offsets.insert(index, self.last);
         }
         Ok(())
     }
 
     /// Adds bytes that are not compressed yet.
-    fn put_plain(&mut self, id: ObjectId, form: Form, bytes: &[u8]) -> Result<()> {
+    fn put_plain(&mut self, id: ObjectId, stands: Stands, form: Form, bytes: &[u8]) -> Result<()> {
         self.deflate(bytes)?;
         let deflated = std::mem::take(&mut self.deflated);
-        self.put(id, form, bytes.len() as u64, &deflated)?;
+        self.put(id, stands, form, bytes.len() as u64, &deflated)?;
         self.deflated = deflated;
         Ok(())
     }
@@ -158,8 +171,9 @@ impl Moving<'_> {
             deflated: Vec::new(),
             buffer: Vec::new(),
         };
+        out.writer.reserve(free.len() + bound.len());
         if tend {
-            free.sort_unstable_by_key(|one| (one.kind as u8, one.name, one.order));
+            free.sort_unstable_by_key(|one| self.marks.likeness(one.slot));
         }
         let mut window = VecDeque::new();
         for (count, one) in free.iter().enumerate() {
@@ -167,23 +181,26 @@ impl Moving<'_> {
                 return Ok(None);
             }
             if tend {
-                let height = out.bases.get(&one.id).copied().unwrap_or(0);
+                let height = match one.stands {
+                    Stands::InPack(index) => out.bases.get(&index).copied().unwrap_or(0),
+                    Stands::Loose(_) => 0,
+                };
                 self.put_tended(one, height, &mut window, &mut out)?;
             } else {
                 self.put_whole(one, &mut out)?;
             }
             (self.moved)(match one.stands {
-                Stands::InPack(place) => self.bytes_at(place),
-                Stands::Loose(bytes) => bytes,
+                Stands::InPack(index) => self.bytes_at(index),
+                Stands::Loose(at) => self.loose[at as usize].1,
             });
         }
         drop(window);
-        for place in bound {
+        for index in bound {
             if self.is_too_large(&out) {
                 return Ok(None);
             }
-            self.put_bound(place, &mut out)?;
-            (self.moved)(self.bytes_at(place));
+            self.put_bound(index, &mut out)?;
+            (self.moved)(self.bytes_at(index));
         }
         if self.is_too_large(&out) { Ok(None) } else { out.writer.seal().map(Some) }
     }
@@ -195,41 +212,68 @@ impl Moving<'_> {
 
     /// Those that stand by themselves, those that are deltas of others that move along, and how long the chains are that
     /// hang on each.
-    fn sort_out(&self) -> Result<(Vec<Free>, Vec<Place>, Heights)> {
-        let mut order: Vec<u32> = (0..).take(self.places.0.len()).collect();
-        order.sort_unstable_by_key(|at| self.places.0[*at as usize].1);
-        let (mut free, mut bound) = (Vec::with_capacity(order.len() + self.loose.len()), Vec::new());
+    fn sort_out(&self) -> Result<(Vec<Free>, Vec<u32>, Heights)> {
+        let (mut free, mut bound) = (Vec::with_capacity(self.places.sorted.len() + self.loose.len()), Vec::new());
         let mut heights = Heights::new();
         // A delta comes after its base, so that going backwards each height is complete when it is passed on.
-        for (id, place) in order.iter().rev().map(|at| &self.places.0[*at as usize]) {
-            match self.base_of(*place)? {
+        for index in (0..narrow(self.places.sorted.len())).rev() {
+            match self.base_of(index)? {
                 Some(base) => {
-                    bound.push(*place);
-                    let height = heights.get(id).copied().unwrap_or(0) + 1;
+                    bound.push(index);
+                    let height = heights.get(&index).copied().unwrap_or(0) + 1;
                     let above = heights.entry(base).or_default();
                     *above = height.max(*above);
                 }
-                None => free.push(Free::new(*id, &self.marks[id], Stands::InPack(*place))),
+                None => free.push(self.free(self.id_at(index), Stands::InPack(index))),
             }
         }
         free.reverse();
         bound.reverse();
-        let loose = self.loose.iter().filter(|(id, _)| self.places.find(id).is_none());
-        free.extend(loose.map(|(id, bytes)| Free::new(*id, &self.marks[id], Stands::Loose(*bytes))));
+        let loose = (0..).zip(&self.loose).filter(|(_, (id, _))| !self.places.has_homeless(id));
+        free.extend(loose.map(|(at, (id, _))| self.free(*id, Stands::Loose(at))));
         Ok((free, bound, heights))
     }
 
-    fn bytes_at(&self, place: Place) -> u64 {
-        entry_at(self.packs, place).bytes()
+    fn free(&self, id: ObjectId, stands: Stands) -> Free {
+        Free { slot: self.marks.find(&id).expect("only what is marked moves"), stands }
     }
 
-    /// The base of an entry, if it is a delta and the base moves along.
-    fn base_of(&self, (pack, at): Place) -> Result<Option<ObjectId>> {
-        let pack = &self.packs[pack as usize];
-        Ok(match pack.stored(at as usize)?.form {
-            StoredForm::Delta(base) => Some(pack.entries[base].id).filter(|base| self.places.find(base).is_some()),
-            StoredForm::Whole(_) => None,
-        })
+    fn id_at(&self, index: u32) -> ObjectId {
+        entry_at(self.packs, self.places.at(index)).id
+    }
+
+    fn id_of(&self, one: &Free) -> ObjectId {
+        match one.stands {
+            Stands::InPack(index) => self.id_at(index),
+            Stands::Loose(at) => self.loose[at as usize].0,
+        }
+    }
+
+    fn bytes_at(&self, index: u32) -> u64 {
+        entry_at(self.packs, self.places.at(index)).bytes()
+    }
+
+    fn stored_at(&self, index: u32) -> Result<Stored<'_>> {
+        let (pack, at) = self.places.at(index);
+        self.packs[pack as usize].stored(at as usize)
+    }
+
+    /// The index of the base of an entry, if it is a delta and the base moves along, from this pack or from another.
+    fn base_of(&self, index: u32) -> Result<Option<u32>> {
+        let StoredForm::Delta(base) = self.stored_at(index)?.form else { return Ok(None) };
+        let (pack, _) = self.places.at(index);
+        let beside = (pack, narrow(base));
+        Ok(self.places.index(beside).or_else(|| self.index_of(&entry_at(self.packs, beside).id)))
+    }
+
+    /// The index of an object among the places, wherever it stands.
+    fn index_of(&self, id: &ObjectId) -> Option<u32> {
+        if let Some(place) = self.places.homeless.get(id) {
+            return self.places.index(*place);
+        }
+        let home = self.marks.find(id).map(|slot| self.marks.home(slot)).filter(|home| *home != NO_HOME)?;
+        let at = self.packs.get(home as usize)?.place_of(id)?;
+        self.places.index((home, narrow(at)))
     }
 
     /// The bytes of an object, and its kind.
@@ -240,11 +284,11 @@ impl Moving<'_> {
 
     /// Copies an object as it is, if it stands there as a whole.
     fn put_copy(&self, one: &Free, out: &mut Out, even_if_hasty: bool) -> Result<bool> {
-        let Stands::InPack((pack, at)) = one.stands else { return Ok(false) };
-        let stored = self.packs[pack as usize].stored(at as usize)?;
+        let Stands::InPack(index) = one.stands else { return Ok(false) };
+        let stored = self.stored_at(index)?;
         match stored.form {
             StoredForm::Whole(kind) if even_if_hasty || !stored.is_hasty() => {
-                out.put(one.id, Form::Whole(kind), stored.size, stored.deflated)?;
+                out.put(self.id_of(one), one.stands, Form::Whole(kind), stored.size, stored.deflated)?;
                 Ok(true)
             }
             _ => Ok(false),
@@ -254,34 +298,32 @@ impl Moving<'_> {
     /// Writes a file that is too large to be held in memory, as it stands or as it is read. False for all others, and for
     /// those that stock git stored as deltas.
     fn put_large(&self, one: &Free, out: &mut Out) -> Result<bool> {
-        if one.kind != ObjectKind::Blob {
+        if self.marks.kind(one.slot) != ObjectKind::Blob {
             return Ok(false);
         }
-        let damaged = || Error::damaged(format!("read the object {}", one.id), "it is not what was written");
+        let id = self.id_of(one);
+        let damaged = || Error::damaged(format!("read the object {id}"), "it is not what was written");
         match one.stands {
-            Stands::InPack((pack, at)) => {
-                let stored = self.packs[pack as usize].stored(at as usize)?;
+            Stands::InPack(index) => {
+                let stored = self.stored_at(index)?;
                 let StoredForm::Whole(kind) = stored.form else { return Ok(false) };
                 if stored.size < DELTA_BYTES.end as u64 {
                     return Ok(false);
                 }
                 let mut read = flate2::read::ZlibDecoder::new(stored.deflated);
-                if hash_stream(stored.size, &mut read) != Some(Ok(one.id)) {
+                if hash_stream(stored.size, &mut read) != Some(Ok(id)) {
                     return Err(damaged());
                 }
-                out.put(one.id, Form::Whole(kind), stored.size, stored.deflated)?;
+                out.put(id, one.stands, Form::Whole(kind), stored.size, stored.deflated)?;
             }
             Stands::Loose(_) => {
-                if self.objects.blob_size(one.id)? < DELTA_BYTES.end as u64 {
+                if self.objects.blob_size(id)? < DELTA_BYTES.end as u64 {
                     return Ok(false);
                 }
-                let Some((size, mut read)) = self.objects.open_loose(one.id)? else { return Ok(false) };
+                let Some((size, mut read)) = self.objects.open_loose(id)? else { return Ok(false) };
                 out.last = out.writer.bytes_so_far();
-                if out.writer.add_stream(size, &mut read)? != Some(Ok(one.id)) {
+                if out.writer.add_stream(size, &mut read)? != Some(Ok(id)) {
                     return Err(damaged());
-                }
-                if out.bases.contains_key(&one.id) {
-                    out.offsets.insert(one.id, out.last);
                 }
             }
         }
@@ -292,9 +334,10 @@ impl Moving<'_> {
         if self.put_copy(one, out, true)? || self.put_large(one, out)? {
             return Ok(());
         }
-        let kind = self.read(one.id, out)?;
+        let id = self.id_of(one);
+        let kind = self.read(id, out)?;
         let bytes = std::mem::take(&mut out.buffer);
-        out.put_plain(one.id, Form::Whole(kind), &bytes)?;
+        out.put_plain(id, one.stands, Form::Whole(kind), &bytes)?;
         out.buffer = bytes;
         Ok(())
     }
@@ -304,11 +347,12 @@ impl Moving<'_> {
         if self.put_large(one, out)? {
             return Ok(());
         }
-        let kind = self.read(one.id, out)?;
+        let (id, stands) = (self.id_of(one), one.stands);
+        let kind = self.read(id, out)?;
         let bytes = std::mem::take(&mut out.buffer);
         if !DELTA_BYTES.contains(&bytes.len()) {
             if !self.put_copy(one, out, false)? {
-                out.put_plain(one.id, Form::Whole(kind), &bytes)?;
+                out.put_plain(id, stands, Form::Whole(kind), &bytes)?;
             }
             out.buffer = bytes;
             return Ok(());
@@ -320,13 +364,13 @@ impl Moving<'_> {
             // A delta that is not small by itself must beat the whole after compression.
             let is_smaller = delta.len() < bytes.len() / 4 || out.deflate(&delta)? < out.deflate(&bytes)?;
             if is_smaller {
-                out.put_plain(one.id, Form::Delta(base), &delta)?;
+                out.put_plain(id, stands, Form::Delta(base), &delta)?;
                 depth = base_depth + 1;
                 is_written = true;
             }
         }
         if !is_written && !self.put_copy(one, out, false)? {
-            out.put_plain(one.id, Form::Whole(kind), &bytes)?;
+            out.put_plain(id, stands, Form::Whole(kind), &bytes)?;
         }
         window.push_front(Candidate { offset: out.last, kind, base: Base::new(bytes), depth });
         let mut held = 0;
@@ -339,18 +383,16 @@ impl Moving<'_> {
     }
 
     /// Copies a delta as it is, after its base.
-    fn put_bound(&self, place: Place, out: &mut Out) -> Result<()> {
-        let mut chain = vec![place];
-        while let Some(place) = chain.last().copied() {
-            let id = entry_at(self.packs, place).id;
-            let base = self.base_of(place)?.filter(|_| !out.offsets.contains_key(&id));
+    fn put_bound(&self, index: u32, out: &mut Out) -> Result<()> {
+        let mut chain = vec![index];
+        while let Some(index) = chain.last().copied() {
+            let id = self.id_at(index);
+            let base = self.base_of(index)?.filter(|_| !out.offsets.contains_key(&index));
             match base {
-                Some(base) if !out.offsets.contains_key(&base) => {
-                    chain.push(self.places.find(&base).expect("a base that moves along"));
-                }
+                Some(base) if !out.offsets.contains_key(&base) => chain.push(base),
                 Some(base) => {
-                    let stored = self.packs[place.0 as usize].stored(place.1 as usize)?;
-                    out.put(id, Form::Delta(out.offsets[&base]), stored.size, stored.deflated)?;
+                    let (stored, form) = (self.stored_at(index)?, Form::Delta(out.offsets[&base]));
+                    out.put(id, Stands::InPack(index), form, stored.size, stored.deflated)?;
                     chain.pop();
                 }
                 None => drop(chain.pop()),
