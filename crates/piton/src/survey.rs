@@ -125,9 +125,7 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let record = ground.unfinished.unwrap_or(ground.record);
     let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
-    let mut known = Known::from_index(index.as_deref(), record, newest_tree);
-    // Other programs' collections delete what their own checkpoints hold: those are looked at once.
-    known.is_held &= ground.newest.is_none_or(|newest| newest.facts.files.is_some() || record.is_index_held(newest.id));
+    let mut known = Known::from_index(index.as_deref(), record, ground.newest);
     let hidden_rules = record.hidden_rules();
     let cache = known.cache.as_ref();
     let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, cache) {
@@ -251,7 +249,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn from_index(index: Option<&'a [u8]>, record: &ProjectRecord, newest_tree: Option<ObjectId>) -> Self {
+    fn from_index(index: Option<&'a [u8]>, record: &ProjectRecord, newest: Option<&Checkpoint>) -> Self {
         let unknown = Self { cache: None, behind: BTreeSet::new(), is_held: false };
         let Some((bytes, (checksum, _))) = index.zip(record.index_and_rules()) else { return unknown };
         let parse = || Cache::parse(bytes, checksum);
@@ -259,9 +257,13 @@ impl<'a> Known<'a> {
         let (is_whole, cache) =
             if bytes.len() < INDEX_BYTES_LARGE { (sum_up(), parse()) } else { threads::beside(sum_up, parse) };
         let Some(mut cache) = cache.filter(|_| is_whole) else { return unknown };
+        let newest_tree = newest.map(|newest| newest.tree);
         let behind = newest_tree.and_then(|tree| record.index_behind(tree));
         let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
         let is_held = behind.is_some() || cache.root_tree().is_some() && cache.root_tree() == newest_tree;
+        // Other programs' collections delete what their own checkpoints hold: those are looked at once.
+        let is_checked = |newest: &Checkpoint| newest.facts.files.is_some() || record.is_index_held(newest.id);
+        let is_held = is_held && newest.is_none_or(is_checked);
         let behind = behind.unwrap_or_default();
         cache.distrust(&behind);
         Self { cache: Some(cache), behind, is_held }

@@ -271,11 +271,7 @@ impl Taking<'_> {
         }
         let objects = store.objects(&held)?;
         let newest = match self.newest(&objects) {
-            Err(error) if error.kind() == ErrorKind::Damaged => {
-                let gone = store.salvage_newest(&locked, project.id(), &objects, now)?;
-                *lost = lost.or(gone);
-                return Ok(Kept::Lost);
-            }
+            Err(error) if error.kind() == ErrorKind::Damaged => return self.salvage(&locked, &objects, lost),
             newest => newest?,
         };
         if newest.is_none() {
@@ -333,6 +329,13 @@ impl Taking<'_> {
     /// Reads the newest checkpoint of the project.
     fn newest(&self, objects: &Objects) -> Result<Option<Checkpoint>> {
         self.store.newest(self.project.id())?.map(|id| objects.checkpoint(id)).transpose()
+    }
+
+    /// Goes on without a newest checkpoint that is gone, with the next attempt.
+    fn salvage(&self, locked: &ProjectLock, objects: &Objects, lost: &mut Option<CheckpointId>) -> Result<Kept> {
+        let gone = self.store.salvage_newest(locked, self.project.id(), objects, self.now)?;
+        *lost = lost.or(gone);
+        Ok(Kept::Lost)
     }
 
     /// Locks the store and the project.
