@@ -36,7 +36,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) project: &'a Project,
     pub(crate) record: &'a ProjectRecord,
     /// What an attempt that was stopped has read, as a record of its own. It stands in for the record.
-    pub(crate) unfinished: Option<&'a ProjectRecord>,
+    pub(crate) unfinished: Option<ProjectRecord>,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
     /// The time as of which files are surveyed, if that is past: what changed since is left out, and a survey that is
@@ -46,7 +46,7 @@ pub(crate) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// For a survey of the files as they are, without the progress of an unfinished checkpoint.
+    /// For a survey of the files as they are, which goes on from what an unfinished checkpoint has read.
     pub(crate) fn new(
         store: &'a Store,
         objects: &'a Objects,
@@ -56,7 +56,8 @@ impl<'a> Ground<'a> {
         settings: &'a Settings,
         progress: &'a Progress,
     ) -> Self {
-        Self { store, objects, project, record, unfinished: None, newest, settings, late: None, progress }
+        let unfinished = record.progress(newest.map(|newest| newest.id));
+        Self { store, objects, project, record, unfinished, newest, settings, late: None, progress }
     }
 }
 
@@ -122,7 +123,7 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let Some(root) = root else {
         return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
     };
-    let record = ground.unfinished.unwrap_or(ground.record);
+    let record = ground.unfinished.as_ref().unwrap_or(ground.record);
     let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = Known::from_index(index.as_deref(), record, ground.newest);
@@ -199,7 +200,7 @@ fn look(
     cache: Option<&Cache<'_>>,
 ) -> io::Result<ScanEnd> {
     let Ground { settings, progress, .. } = *ground;
-    let record = ground.unfinished.unwrap_or(ground.record);
+    let record = ground.unfinished.as_ref().unwrap_or(ground.record);
     let noted_rules = record.index_and_rules().map(|(_, rules)| rules);
     progress.files_found.store(0, Ordering::Relaxed);
     scan(&Scan {

@@ -280,9 +280,8 @@ impl Taking<'_> {
         }
         let newest = newest.as_ref();
         let new_objects = store.new_objects(&objects, false);
-        let unfinished = record.progress(newest.map(|newest| newest.id));
         let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
-        let ground = Ground { unfinished: unfinished.as_ref(), late: request.is_late.then_some(now), ..ground };
+        let ground = Ground { late: request.is_late.then_some(now), ..ground };
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
         let is_contended = is_contended(newest, &record, now);

@@ -392,6 +392,10 @@ impl<'a> Restore<'a> {
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
         record.touch(self.project.dir(), self.now);
+        if record.set_progress(None, None) {
+            // What is left of it costs space, and the next take removes it.
+            let _ = self.store.drop_unfinished(locked, self.project.id(), self.now);
+        }
         // The record can be made again.
         let _ = self.store.save_record(locked, self.project.id(), &record);
         Ok(Some(saved))

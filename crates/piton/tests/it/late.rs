@@ -11,7 +11,11 @@ use crate::upkeep::{collect, ids_of, store_of};
 
 /// A project whose first checkpoint ran out of time.
 fn unfinished() -> (Sandbox, Settings) {
-    let sandbox = Sandbox::new();
+    unfinished_in(Sandbox::new())
+}
+
+/// Adds files to a project whose next checkpoint then runs out of time.
+fn unfinished_in(sandbox: Sandbox) -> (Sandbox, Settings) {
     let mut dice = Dice::new(5);
     for number in 0..24 {
         sandbox.write(format!("dir-{}/noise-{number}", number % 3), dice.noise(1_000_000));
@@ -100,4 +104,30 @@ fn a_take_by_hand_goes_on_from_what_was_read() {
     let completion = Completion::begin(&store, &project).expect("a lock").expect("free");
     let attempt = completion.attempt(&settings, &Progress::default()).expect("an attempt");
     assert!(matches!(attempt, Attempt::Nothing), "{attempt:?}");
+}
+
+#[test]
+fn a_restore_goes_on_from_what_was_read() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("keep = one");
+    crate::kit::take(&sandbox);
+    let before = files_in(&sandbox.project());
+    let (sandbox, settings) = unfinished_in(sandbox);
+    let full = files_in(&sandbox.project());
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let store = store_of(&sandbox);
+    let (all, attempt) = attempt_until_something_is_read(&store, &project, &settings);
+    assert!(matches!(attempt, Attempt::Stopped), "{attempt:?}");
+    let (progress, options) = (Progress::default(), piton::RestoreOptions::default());
+    let named = piton::RestoreTo::Named("1");
+    let restore = piton::Restore::prepare(&store, &project, named, options, &settings, now(), &progress);
+    let report = restore.expect("a plan").apply().expect("a restore");
+    let to_read = progress.bytes_to_read.load(Ordering::Relaxed);
+    assert!(to_read < all, "{to_read} of {all} bytes were read again");
+    assert_eq!(files_in(&sandbox.project()), before);
+    let safety = report.safety.expect("a safety checkpoint").to_string();
+    assert_eq!(sandbox.held_by(&safety), full);
+    let left = sandbox.store().join("refs/unfinished");
+    assert!(!left.exists() || !left.read_dir().expect("a directory").any(|_| true), "progress is kept for nothing");
+    sandbox.assert_store_is_whole();
 }
