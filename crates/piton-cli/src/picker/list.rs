@@ -18,6 +18,8 @@ pub(super) struct Row {
     /// The agent and its session.
     pub(super) who: Option<String>,
     pub(super) session: Option<String>,
+    /// True if the checkpoint does not hold every file of its time.
+    pub(super) is_incomplete: bool,
     /// Size of the change against the checkpoint before it; `None` until a worker has counted it.
     pub(super) change: Option<Change>,
 }
@@ -31,6 +33,7 @@ impl Row {
             reason: plain(&checkpoint.headline()) + &earlier(checkpoint),
             who: who(checkpoint),
             session: checkpoint.newest_origin().session,
+            is_incomplete: checkpoint.facts.is_incomplete,
             change: None,
         }
     }

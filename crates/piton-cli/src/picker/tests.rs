@@ -27,6 +27,7 @@ fn row(number: usize, reason: &str, session: Option<&str>) -> Row {
         reason: reason.to_owned(),
         who: session.map(|session| format!("claude {session}")),
         session: session.map(str::to_owned),
+        is_incomplete: false,
         change: None,
     }
 }
@@ -480,4 +481,26 @@ fn without_colours_there_are_none_and_the_selection_is_still_seen() {
     assert_eq!(colours(false), 1);
     assert!(colours(true) > 3);
     assert!(drawn(&state).contains(">  1 0101010"));
+}
+
+#[test]
+fn an_incomplete_checkpoint_is_marked_in_its_row_and_above_the_diff() {
+    let mut all = rows(3);
+    all[1].is_incomplete = true;
+    let (mut state, _) = opened(160, 20, all);
+    let marked = |state: &State| drawn(state).lines().filter(|line| line.contains("incomplete")).count();
+    let shown = drawn(&state);
+    assert!(shown.lines().any(|line| line.contains("reason 2") && line.contains("incomplete")), "{shown}");
+    assert_eq!(marked(&state), 1, "{shown}");
+    press(&mut state, KeyCode::Down);
+    assert!(marked(&state) >= 1, "{}", drawn(&state));
+    let (mut narrow, _) = opened(50, 30, {
+        let mut all = rows(2);
+        all[0].is_incomplete = true;
+        all
+    });
+    let shown = drawn(&narrow);
+    assert!(shown.lines().any(|line| line.contains("reason 1") && line.contains("incomplete")), "{shown}");
+    press(&mut narrow, KeyCode::Down);
+    assert_eq!(marked(&narrow), 0, "the other one holds everything: {}", drawn(&narrow));
 }

@@ -113,6 +113,9 @@ fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {
     }
 }
 
+/// Marks a checkpoint that does not hold every file of its time.
+const INCOMPLETE: &str = "  incomplete";
+
 /// Draws ` 1 4270a8c  2026-03-16 04:36  before patch  [claude 0123abcd]      (1 file, +1/-0)`, shortened to the width.
 fn row_line<'a>(row: &Row, with_session: bool, width: usize, look: &Look) -> Line<'a> {
     let when = match width {
@@ -126,7 +129,9 @@ fn row_line<'a>(row: &Row, with_session: bool, width: usize, look: &Look) -> Lin
         0..64 if change.files > 0 => format!("  +{}/-{}", change.insertions, change.deletions),
         _ => counts(change),
     });
-    let change = change.unwrap_or_default();
+    // On a narrow screen the line above the diff says so.
+    let incomplete = if row.is_incomplete && width >= 64 { INCOMPLETE } else { "" };
+    let change = change.unwrap_or_default() + incomplete;
     let who = row.who.as_ref().filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
     let fixed = head.len() + 7 + gap.len() + when.len() + if when.is_empty() { 0 } else { 2 };
     let room = width.saturating_sub(fixed + change.width());
@@ -153,9 +158,10 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     frame.render_widget(framed(title, state.focus == Focus::Diff, look), areas.diff);
     let Some(row) = state.list.selected() else { return };
     let who = row.who.as_ref().map(|who| format!("  [{who}]")).unwrap_or_default();
+    let incomplete = if row.is_incomplete { INCOMPLETE } else { "" };
     let what = Line::from(vec![
         Span::styled(row.id.short(), look.colour(Color::Yellow)),
-        Span::raw(format!("  {}  {}{who}", row.when, row.reason)),
+        Span::raw(format!("  {}{incomplete}  {}{who}", row.when, row.reason)),
     ]);
     let words = match &state.shown {
         None => String::new(),
