@@ -64,6 +64,9 @@ const JSON: &[&str] = &[
 
 /// Unusual YAML, with checkpoints enabled, so that only the hooks have to be changed.
 const YAML: &[&str] = &[
+    "model: x\nplugins:\n  enabled:\n  - other\n",
+    "plugins:\n  enabled: []\n",
+    "plugins:\n  disabled: [z]\n",
     "checkpoints: true\n",
     "checkpoints: true",
     "checkpoints:\n  enabled: true\n",
@@ -280,6 +283,9 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_changed() {
     }
     let bad = [
         "hooks: [",
+        "model: [1, 2\nb: 3\n",
+        "a: b: c\n",
+        "plugins:\n\t- x\n",
         "hooks: 1\n",
         "hooks: &a\n  x: 1\n",
         "a: 1\n---\nb: 2\n",
