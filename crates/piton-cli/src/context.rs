@@ -136,6 +136,11 @@ impl Context {
         env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
+    /// The text of a variable of the environment.
+    pub(crate) fn text(name: &str) -> Option<String> {
+        env::var(name).ok().filter(|text| !text.is_empty())
+    }
+
     /// Returns whether a variable of the environment is set.
     pub(crate) fn is_set(name: &str) -> bool {
         env::var_os(name).is_some()

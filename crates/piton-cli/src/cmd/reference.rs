@@ -19,7 +19,7 @@ const JSON: [(&str, &str); 30] = [
         "rollback",
         "the list, complete unless `--limit` is given: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
          `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`, `prompts` (newest first, a list of \
-         `session`, `turn`, `agent`, `prompt`, `time`). With a checkpoint: as `restore`; \
+         `session`, `turn`, `agent`, `agent_version`, `prompt`, `time`). With a checkpoint: as `restore`; \
          with `diff`: as `diff`",
     ),
     (

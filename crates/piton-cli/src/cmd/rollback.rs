@@ -280,6 +280,7 @@ pub(crate) fn prompts_json(checkpoint: &Checkpoint) -> Value {
             "session": turn.session,
             "turn": turn.turn,
             "agent": turn.agent,
+            "agent_version": turn.agent_version,
             "prompt": turn.prompt,
             "time": turn.time.map(|time| time.to_string()),
         })

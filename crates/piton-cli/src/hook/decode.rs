@@ -91,11 +91,17 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         cwd: cwd.filter(|cwd| cwd.is_absolute()).or_else(|| roots.first().cloned()),
         roots,
         mark: mark(agent, &fields),
-        version: ["agent_version", "cursor_version"].iter().find_map(|key| fields.get(*key)?.as_str()).map(cut),
+        version: version(&fields).map(cut),
         stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent,
         name,
     }
+}
+
+fn version(fields: &Map<String, Value>) -> Option<&str> {
+    let own = ["agent_version", "cursor_version"].iter().find_map(|key| fields.get(*key)?.as_str());
+    // Of a session of opencode that was made just now.
+    own.or_else(|| text(field(fields, &["event", "properties", "info"]), "version"))
 }
 
 fn field<'a>(fields: &'a Map<String, Value>, path: &[&str]) -> &'a Value {

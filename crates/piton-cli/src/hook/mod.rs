@@ -19,6 +19,7 @@ mod salvage;
 mod tools;
 mod touched;
 mod typed;
+mod version;
 
 pub(crate) use run::{Call, respond};
 pub(crate) use typed::OWN_TEXT_ARRIVED;

@@ -14,6 +14,7 @@ use super::input;
 use super::tools::Change;
 use super::touched;
 use super::typed::{self, Place};
+use super::version;
 use crate::agents::Agent;
 use crate::cli::Global;
 use crate::context::{Context, Surroundings};
@@ -231,6 +232,7 @@ impl Task {
             .for_agent(self.event.agent.name())
             .with_journal(self.around.journal.clone());
         self.enter_turn(&mut manager);
+        self.learn_version(&mut manager);
         let problems = std::mem::take(&mut self.around.problems).into_iter().chain(self.complaint.take());
         let own_text = self.own_text_problem();
         for problem in problems.chain(own_text.clone()) {
@@ -294,6 +296,19 @@ impl Task {
             Doing::Tool { .. } => manager.continue_turn(session, turn, now),
             Doing::Continue => manager.continue_turn_as(session, turn, now),
             Doing::Rollback(_) => {}
+        }
+    }
+
+    /// Notes the agent's version with the turn. At the first prompt of a session there may be nothing to read it from.
+    fn learn_version(&self, manager: &mut Manager) {
+        let told = || self.event.version.clone();
+        match self.doing {
+            _ if self.event.session.is_none() => {}
+            Doing::Start => manager.learn_agent_version(told),
+            Doing::Prompt(_) | Doing::TurnEnd => {
+                manager.learn_agent_version(|| told().or_else(|| version::find(&self.event)));
+            }
+            Doing::End | Doing::Tool { .. } | Doing::Continue | Doing::Rollback(_) => {}
         }
     }
 

@@ -210,3 +210,32 @@ fn a_list_without_a_ledger_has_the_prompts_of_the_commits() {
     let rows = rows(&sandbox);
     assert_eq!((of_prompts(&rows[0], "turn"), &rows[0]["reason"]), (vec!["p1".to_owned()], &json!("prompt")));
 }
+
+#[test]
+fn the_version_of_the_agent_is_read_from_its_transcript_as_soon_as_there_is_one() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    let transcript = sandbox.root().join("s.jsonl");
+    let tell = |name: &str, turn: &str| {
+        let event = json!({
+            "session_id": "s", "prompt_id": turn, "transcript_path": transcript, "cwd": sandbox.project(),
+            "hook_event_name": name, "prompt": turn,
+        });
+        hook(&sandbox, &["claude"], event.to_string());
+    };
+    let versions = || {
+        let list = piton(&sandbox, ["rollback", "--json"]).done().json();
+        let prompts = list[0]["prompts"].as_array().expect("a list").clone();
+        prompts.iter().map(|prompt| prompt["agent_version"].clone()).collect::<Vec<_>>()
+    };
+    tell("UserPromptSubmit", "t1");
+    assert_eq!(versions(), [Value::Null]);
+    let record = json!({"type": "user", "message": {"role": "user", "content": "t1"}, "version": "2.1.325"});
+    fs::write(&transcript, format!("{record}\n")).expect("a file");
+    tell("Stop", "t1");
+    assert_eq!(versions(), ["2.1.325"]);
+    // It is known from then on.
+    fs::remove_file(&transcript).expect("a file");
+    tell("UserPromptSubmit", "t2");
+    assert_eq!(versions(), ["2.1.325", "2.1.325"]);
+}

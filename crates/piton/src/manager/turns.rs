@@ -65,6 +65,8 @@ impl Manager {
         (note.time_secs, note.seen_secs, note.ended_secs) = (now.secs, now.secs, None);
         note.started_secs = note.started_secs.or(Some(now.secs));
         note.is_open = start.tells_end;
+        start.agent_version = start.agent_version.as_deref().map(bounded_name).or(note.version);
+        note.version = start.agent_version.clone();
         // Where it cannot be remembered, the store cannot be written either, and that is said when it matters.
         let _ = store.save_turn_note(&key, &note);
         start.mark.transcript_bytes = start.mark.transcript.as_deref().and_then(length_of);
@@ -160,6 +162,8 @@ impl Manager {
             }
             note.root = fresh.root.or(note.root);
             note.parent = fresh.parent;
+            // A session may be resumed by another version.
+            note.version = None;
             // Some agents tell of a start within a session, too.
             note.started_secs = note.started_secs.filter(|_| note.ended_secs.is_none()).or(Some(now.secs));
             (note.time_secs, note.seen_secs, note.ended_secs) = (now.secs, now.secs, None);
@@ -177,6 +181,39 @@ impl Manager {
                 note.is_open = false;
             }
         });
+    }
+
+    /// Notes the version of the agent where it is not known yet of the session that was entered last; only then `find` is
+    /// called. If the turn has begun without it, its record is amended.
+    pub fn learn_agent_version(&mut self, find: impl FnOnce() -> Option<String>) {
+        let is_known = self.start.as_ref().is_some_and(|start| start.agent_version.is_some());
+        let (Some(session), false) = (self.session.clone(), is_known || !self.settings.enabled) else { return };
+        let Ok(Some(store)) = Store::open_existing(&self.base) else { return };
+        let key = SessionKey::new(&self.agent, &session);
+        let note = store.turn_note(&key).filter(|note| note.version.is_none() && note.parent.is_none());
+        let Some((mut note, version)) = note.and_then(|note| Some((note, bounded_name(&find()?)))) else { return };
+        note.version = Some(version.clone());
+        // Best effort: without it the next prompt looks again.
+        let _ = store.save_turn_note(&key, &note);
+        match (&mut self.start, note.turn) {
+            (Some(start), _) => start.agent_version = Some(version),
+            (None, Some(turn)) => {
+                let amendment = TurnRecord { agent_version: Some(version), ..TurnRecord::default() };
+                self.amend_turn(&store, &session, turn, amendment);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Adds keys to the record of a turn in each project in which it had its try. Best effort, like all of the ledger.
+    fn amend_turn(&self, store: &Store, session: &str, turn: String, amendment: TurnRecord) {
+        let (agent, session) = (Some(self.agent.clone()), bounded_name(session));
+        let record = TurnRecord { agent, session, turn, ..amendment };
+        for project in store.known_projects().unwrap_or_default() {
+            if store.record(&project).has_turn(&record.session, &record.turn) {
+                let _ = store.append_turn(&project, &record, || None);
+            }
+        }
     }
 
     /// A session is over. It is not at work until it is heard of again.

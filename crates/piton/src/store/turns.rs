@@ -67,6 +67,8 @@ pub(crate) struct TurnNote {
     pub(crate) started_secs: Option<i64>,
     /// The second at which the agent said that the session is over.
     pub(crate) ended_secs: Option<i64>,
+    /// The version of the agent, once it is known.
+    pub(crate) version: Option<String>,
     /// The second of the last event. It is the time of the file, so that an event need not rewrite the note.
     pub(crate) seen_secs: i64,
 }
@@ -80,7 +82,7 @@ impl TurnNote {
             "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
             "misses": self.misses, "answered": answered, "time": self.time_secs,
             "unprompted": self.is_unprompted, "also": self.also, "open": self.is_open, "started": self.started_secs,
-            "ended": self.ended_secs, "refused": refused,
+            "ended": self.ended_secs, "refused": refused, "version": self.version,
         });
         value.to_string().into_bytes()
     }
@@ -103,6 +105,7 @@ impl TurnNote {
             is_open: value["open"] == true,
             started_secs: value["started"].as_i64(),
             ended_secs: value["ended"].as_i64(),
+            version: text("version"),
             seen_secs: value["time"].as_i64().unwrap_or(0),
             refused: refused.filter_map(|id| ProjectId::parse(id.as_str()?)).collect(),
         };
@@ -260,6 +263,7 @@ mod tests {
             is_open: true,
             started_secs: Some(5),
             ended_secs: Some(8),
+            version: Some("1.2.3".to_owned()),
             seen_secs: 7,
         };
         assert_eq!(TurnNote::decode(&note.encode(&key)), Some((key.clone(), note)));

@@ -300,3 +300,29 @@ fn an_undo_after_a_restore_keeps_the_rows_of_the_turns() {
     assert_eq!(headlines[1], "prompt: words");
     assert!(headlines[0].starts_with("before restore to "), "{headlines:?}");
 }
+
+#[test]
+fn a_version_that_is_learnt_late_is_in_the_record_of_its_turn() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    let versions = |played: &Played| -> Vec<Option<String>> {
+        played.store.turn_records(played.project.id()).into_iter().map(|turn| turn.agent_version).collect()
+    };
+    let text = |version: &str| Some(version.to_owned());
+    played.prompt("s", "t1", "one");
+    played.manager.learn_agent_version(|| None);
+    played.manager.end_turn("s", Some("t1"), NOW);
+    assert_eq!(versions(&played), [None]);
+    played.manager.learn_agent_version(|| text("1.2.3"));
+    assert_eq!(versions(&played), [text("1.2.3")]);
+    played.prompt("s", "t2", "two");
+    played.manager.learn_agent_version(|| unreachable!("it is known"));
+    assert_eq!(versions(&played), [text("1.2.3"), text("1.2.3")]);
+    // The session is resumed, perhaps by another version.
+    played.manager.start_session("s", None, None, NOW);
+    played.manager.start_turn("s", TurnStart { name: text("t3"), ..TurnStart::default() }, NOW);
+    played.manager.learn_agent_version(|| text("1.3.0"));
+    played.manager.ensure_checkpoint(&played.dir, "prompt", NOW);
+    assert_eq!(versions(&played), [text("1.2.3"), text("1.2.3"), text("1.3.0")]);
+    assert_eq!(played.store.turn_records(played.project.id())[0].prompt, text("one"), "the rest stays");
+}

@@ -1,6 +1,7 @@
 # Written by `piton install hermes`, removed by `piton uninstall hermes`. What is changed here is lost on the next install.
 """The command /piton. What is typed after it goes to piton, whose answer is shown without a call of the model."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -36,7 +37,16 @@ def _answer(arguments):
         return f"piton gave no answer ({error}): run `piton rollback` in a shell"
 
 
+def _tell_version():
+    # For piton's hooks, which Hermes starts with this environment.
+    try:
+        os.environ["PITON_HERMES_VERSION"] = importlib.metadata.version("hermes-agent")
+    except Exception:
+        os.environ.pop("PITON_HERMES_VERSION", None)
+
+
 def register(ctx):
+    _tell_version()
     ctx.register_hook("pre_llm_call", _note_session)
     ctx.register_command(
         "piton",
