@@ -285,5 +285,5 @@ pub(crate) fn prompts_json(checkpoint: &Checkpoint) -> Value {
             "time": turn.time.map(|time| time.to_string()),
         })
     };
-    checkpoint.turns.iter().map(turn).collect()
+    checkpoint.turns.iter().filter(|turn| !turn.continued).map(turn).collect()
 }

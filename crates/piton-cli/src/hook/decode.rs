@@ -38,6 +38,8 @@ pub(crate) struct HookEvent {
     pub(crate) stamp: Option<String>,
     /// The agent's version, where it tells.
     pub(crate) version: Option<String>,
+    /// True at the end of a turn that the agent began by itself, with the words of another program's hook as the prompt.
+    pub(crate) is_continuation: bool,
     /// Where the event stands in the agent's own record of the conversation.
     pub(crate) mark: RewindMark,
 }
@@ -92,6 +94,8 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         roots,
         mark: mark(agent, &fields),
         version: version(&fields).map(cut),
+        // Others send this, too, but no prompt event before it.
+        is_continuation: agent == Agent::Gemini && field(&fields, &["stop_hook_active"]) == true,
         stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent,
         name,

@@ -291,6 +291,7 @@ impl Task {
         match &self.doing {
             Doing::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
             Doing::Prompt(prompt) => manager.start_turn(session, self.turn_start(prompt), now),
+            Doing::TurnEnd if self.event.is_continuation => manager.end_continuation(session, now),
             Doing::TurnEnd => manager.end_turn(session, turn, now),
             Doing::End => manager.end_session(session, now),
             Doing::Tool { .. } => manager.continue_turn(session, turn, now),

@@ -211,6 +211,29 @@ fn a_list_without_a_ledger_has_the_prompts_of_the_commits() {
     assert_eq!((of_prompts(&rows[0], "turn"), &rows[0]["reason"]), (vec!["p1".to_owned()], &json!("prompt")));
 }
 
+/// Gemini makes a prompt of the words with which another hook asks it to go on, and says so only at the end of that turn.
+#[test]
+fn a_prompt_that_gemini_made_of_a_hooks_words_is_not_listed_as_one() {
+    let sandbox = Sandbox::new();
+    sandbox.tree("a.txt = 1");
+    let tell = |name: &str, more: Value| {
+        let mut event =
+            json!({"session_id": "s", "transcript_path": "/t", "cwd": sandbox.project(), "hook_event_name": name});
+        event.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        hook(&sandbox, &["gemini"], event.to_string());
+    };
+    tell("BeforeAgent", json!({"prompt": "typed"}));
+    sandbox.write("a.txt", "2");
+    tell("AfterAgent", json!({"prompt": "typed", "prompt_response": "x", "stop_hook_active": false}));
+    tell("BeforeAgent", json!({"prompt": "run the checks"}));
+    tell("AfterAgent", json!({"prompt": "typed", "prompt_response": "x", "stop_hook_active": true}));
+    let list = piton(&sandbox, ["rollback", "--json"]).done().json();
+    let prompts: Vec<_> = list.as_array().expect("a list").iter().map(|row| row["prompts"].clone()).collect();
+    assert_eq!(prompts[0], json!([]), "{list}");
+    assert_eq!((prompts.len(), &prompts[1][0]["prompt"]), (2, &json!("typed")), "{list}");
+    assert!(!piton(&sandbox, ["rollback"]).done().stdout.contains("run the checks"));
+}
+
 #[test]
 fn the_version_of_the_agent_is_read_from_its_transcript_as_soon_as_there_is_one() {
     let sandbox = Sandbox::new();

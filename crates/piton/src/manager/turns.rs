@@ -183,6 +183,19 @@ impl Manager {
         });
     }
 
+    /// Like [`Manager::end_turn`], for a turn that the agent began by itself because another program's hook asked it to go on.
+    /// Its prompt is not listed as one of the user's.
+    pub fn end_continuation(&mut self, session: &str, now: Moment) {
+        let open = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten();
+        let note = open.as_ref().and_then(|store| store.turn_note(&SessionKey::new(&self.agent, session)));
+        // A turn that has ended already is the user's: the start of the continuation was not told.
+        let turn = note.filter(|note| note.is_open && note.parent.is_none()).and_then(|note| note.turn);
+        if let (Some(store), Some(turn)) = (&open, turn) {
+            self.amend_turn(store, session, turn, TurnRecord { continued: true, ..TurnRecord::default() });
+        }
+        self.end_turn(session, None, now);
+    }
+
     /// Notes the version of the agent where it is not known yet of the session that was entered last; only then `find` is
     /// called. If the turn has begun without it, its record is amended.
     pub fn learn_agent_version(&mut self, find: impl FnOnce() -> Option<String>) {

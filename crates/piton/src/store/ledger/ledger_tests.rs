@@ -302,6 +302,32 @@ fn an_undo_after_a_restore_keeps_the_rows_of_the_turns() {
 }
 
 #[test]
+fn a_turn_that_another_hook_asked_for_is_no_prompt() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let mut played = Played::new(&temp);
+    let ask = |played: &mut Played, words: &str| {
+        let now = played.now();
+        let start = TurnStart { prompt: Some(words.into()), tells_end: true, ..TurnStart::default() };
+        played.manager.start_turn("s", start, now);
+        assert!(played.manager.ensure_checkpoint(&played.dir, "prompt", now).checkpoint().is_some());
+    };
+    ask(&mut played, "typed");
+    played.manager.end_turn("s", None, NOW);
+    ask(&mut played, "words of a hook");
+    played.manager.end_continuation("s", NOW);
+    assert_eq!(played.headlines(), ["prompt: typed"]);
+    fs::write(played.dir.join("file"), "2").expect("a file");
+    ask(&mut played, "words of a hook");
+    played.manager.end_continuation("s", NOW);
+    assert_eq!(played.headlines(), ["before the agent went on, as another hook asked", "prompt: typed"]);
+    ask(&mut played, "typed again");
+    played.manager.end_turn("s", None, NOW);
+    // The start of this one was not told of: the turn is the user's.
+    played.manager.end_continuation("s", NOW);
+    assert_eq!(played.headlines(), ["prompt: typed again", "prompt: typed"]);
+}
+
+#[test]
 fn a_version_that_is_learnt_late_is_in_the_record_of_its_turn() {
     let temp = tempfile::tempdir().expect("a directory");
     let mut played = Played::new(&temp);

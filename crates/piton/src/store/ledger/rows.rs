@@ -9,13 +9,20 @@ use crate::store::{Checkpoint, CheckpointKind, Origin};
 /// The reason of a checkpoint that was taken for a prompt, and what stands before the words of the prompt.
 const PROMPT: &str = "prompt";
 const PROMPT_PREFIX: &str = "prompt: ";
+/// The reason of a checkpoint that was taken where the agent went on by itself.
+const CONTINUED: &str = "before the agent went on, as another hook asked";
 
 /// Gives each of a project's checkpoints, newest first, the turns that began from it, newest first.
 pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
     let places = if turns.is_empty() { Places::default() } else { Places::of(checkpoints) };
     for turn in turns.into_iter().rev() {
-        if let Some(at) = places.find(checkpoints, &turn) {
+        let Some(at) = places.find(checkpoints, &turn) else { continue };
+        if !turn.continued {
             checkpoints[at].turns.push(turn);
+        } else if checkpoints[at].facts.origin == turn.origin() {
+            // No prompt of the user, but the reason why there is a checkpoint.
+            let reason = Some(CONTINUED.to_owned());
+            checkpoints[at].turns.push(TurnRecord { prompted: false, prompt: None, reason, ..turn });
         }
     }
     for checkpoint in checkpoints {

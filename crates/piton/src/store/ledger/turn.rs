@@ -30,6 +30,9 @@ pub struct TurnRecord {
     /// True if it began with a prompt that the agent told of.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prompted: bool,
+    /// True if the agent itself made the prompt, of the words with which another program's hook asked it to go on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub continued: bool,
     /// The words of the prompt, as far as they are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
