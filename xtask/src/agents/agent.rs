@@ -52,6 +52,11 @@ pub(super) trait Agent: Sync {
         &[]
     }
 
+    /// The event at the end of a turn with which a hook can make the agent go on, where the agent then tells of a prompt.
+    fn turn_end(&self) -> Option<&'static str> {
+        None
+    }
+
     /// First words of the last message in calls of the model that the agent makes for itself: suggestions, memory.
     fn background(&self) -> &'static [&'static str] {
         &[]

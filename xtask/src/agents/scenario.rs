@@ -1,6 +1,7 @@
 //! Scenarios: what a user does with an agent, and the checks that are made on the way.
 
 mod beside;
+mod continued;
 mod headless;
 mod late;
 mod losses;
@@ -41,7 +42,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 }
 
 /// The shortest first.
-pub(super) const ALL: [Scenario; 11] = [
+pub(super) const ALL: [Scenario; 12] = [
     Scenario {
         name: "uninstall",
         mode: Mode::Headless,
@@ -53,7 +54,7 @@ pub(super) const ALL: [Scenario; 11] = [
     Scenario {
         name: "session",
         mode: Mode::Headless,
-        checks: &["hooks", "rows", "list", "restore", "undo", "told", "doctor", "uninstall-after"],
+        checks: &["hooks", "rows", "version", "list", "restore", "undo", "told", "doctor", "uninstall-after"],
         fits: always,
         is_quick: true,
         run: headless::session,
@@ -73,6 +74,14 @@ pub(super) const ALL: [Scenario; 11] = [
         fits: always,
         is_quick: false,
         run: headless::second_run,
+    },
+    Scenario {
+        name: "continued",
+        mode: Mode::Headless,
+        checks: &["continued"],
+        fits: continued::can_go_on,
+        is_quick: false,
+        run: continued::by_another_hook,
     },
     Scenario {
         name: "manual",

@@ -71,6 +71,8 @@ pub(super) struct Prompt {
     pub(super) agent: String,
     pub(super) session: String,
     pub(super) turn: String,
+    /// The version of the agent; empty where piton does not know it.
+    pub(super) version: String,
     pub(super) words: String,
 }
 
@@ -250,7 +252,7 @@ impl Scratch {
         let logs = self.root.join("log/hooks");
         let script = format!(
             "#!/bin/sh\n[ \"$1\" = hook ] || exec '{real}' \"$@\"\nlog='{logs}'/$(date +%s.%N)-$$\nmkdir -p \"$log\"\n\
-             echo \"$*\" > \"$log/arguments\"\ncat > \"$log/stdin\"\n\
+             echo \"$*\" > \"$log/arguments\"\nenv > \"$log/env\"\ncat > \"$log/stdin\"\n\
              '{real}' \"$@\" < \"$log/stdin\" > \"$log/stdout\" 2> \"$log/stderr\"\ncode=$?\n\
              echo $code > \"$log/exit\"\ncat \"$log/stdout\"\ncat \"$log/stderr\" >&2\nexit $code\n",
             real = real.display(),
@@ -269,7 +271,7 @@ impl Scratch {
         }
     }
 
-    /// The hook calls so far: directories with `arguments`, `stdin`, `stdout`, `stderr` and `exit`, oldest first.
+    /// The hook calls so far: directories with `arguments`, `env`, `stdin`, `stdout`, `stderr` and `exit`, oldest first.
     pub(super) fn hook_calls(&self) -> Result<Vec<PathBuf>> {
         let entries = fs::read_dir(self.root.join("log/hooks"))?;
         let mut all = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -354,6 +356,7 @@ fn row(value: &Value) -> Row {
         agent: text(&value["agent"]),
         session: text(&value["session"]),
         turn: text(&value["turn"]),
+        version: text(&value["agent_version"]),
         words: text(&value["prompt"]),
     };
     Row {

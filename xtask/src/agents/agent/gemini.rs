@@ -62,6 +62,10 @@ impl Agent for Gemini {
         Some("/rollback")
     }
 
+    fn turn_end(&self) -> Option<&'static str> {
+        Some("AfterAgent")
+    }
+
     fn clear(&self) -> &'static str {
         "/clear"
     }

@@ -62,6 +62,10 @@ impl Agent for Qwen {
         Some("/rollback")
     }
 
+    fn turn_end(&self) -> Option<&'static str> {
+        Some("Stop")
+    }
+
     fn clear(&self) -> &'static str {
         "/clear"
     }

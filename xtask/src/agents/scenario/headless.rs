@@ -39,6 +39,7 @@ pub(super) fn session(run: &mut Run) -> Result<()> {
 
     run.check("hooks", |scratch| hooks_are_quiet(scratch));
     run.check("rows", |scratch| expect_rows(scratch, &[TIDY_SHOWN, MODES, GREETING]));
+    run.check("version", |scratch| expect_version(scratch));
     run.check("list", |scratch| list_has(scratch, &[TIDY_SHOWN, &MODES[..30], GREETING]));
     run.check("restore", |scratch| {
         let ids = scratch.prompt_ids()?;
@@ -56,6 +57,18 @@ pub(super) fn session(run: &mut Run) -> Result<()> {
     run.scratch.stop_recording()?;
     run.check("doctor", |scratch| scratch.piton(&["doctor"])?.ok("piton doctor").map(drop));
     run.check("uninstall-after", |scratch| before.is_back(&installed, scratch));
+    Ok(())
+}
+
+/// Fails unless each prompt, the first of the session too, has the version of the agent that ran.
+fn expect_version(scratch: &Scratch) -> Result<()> {
+    let want = scratch.agent.package().version;
+    let rows = scratch.rows()?;
+    let prompts: Vec<_> = rows.iter().flat_map(|row| row.prompts.iter().flatten()).collect();
+    ensure!(!prompts.is_empty(), "no row has a prompt");
+    for prompt in prompts {
+        ensure!(prompt.version == want, "`{}` has the version {:?}, {want} ran", prompt.words, prompt.version);
+    }
     Ok(())
 }
 
