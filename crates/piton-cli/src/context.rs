@@ -455,9 +455,9 @@ fn remedy(source: &str, problem: &SettingsProblem) -> String {
     let SettingsProblem { key, is_error, .. } = problem;
     match (is_error, key.as_str()) {
         _ if *source == variable(key) => format!("give the variable {source} another value, or unset it"),
-        (false, _) => "mend it there; `piton config` shows the settings that there are".to_owned(),
-        (true, "checkpoints") => "mend it there; `piton config set --help` shows how settings are written".to_owned(),
-        (true, key) => format!("mend it there, or with `piton config set {key} VALUE`"),
+        (false, _) => "fix it there; `piton config` lists the settings".to_owned(),
+        (true, "checkpoints") => "fix it there; `piton config set --help` shows how settings are written".to_owned(),
+        (true, key) => format!("fix it there, or with `piton config set {key} VALUE`"),
     }
 }
 

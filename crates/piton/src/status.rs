@@ -110,7 +110,7 @@ impl Status {
                     1 => "1 object is missing or damaged".to_owned(),
                     count => format!("{count} objects are missing or damaged"),
                 },
-                "`piton verify` shows which checkpoints that concerns, `piton repair` mends what can be mended",
+                "`piton verify` shows which checkpoints are affected, `piton repair` repairs what it can",
             );
         }
         let mut projects = Vec::new();
@@ -139,7 +139,7 @@ impl Status {
         projects.sort_by(|a, b| b.project.last_touch.unwrap_or(0.0).total_cmp(&a.project.last_touch.unwrap_or(0.0)));
         let store_bytes = store.count_bytes()?;
         if total_bytes_max.is_some_and(|bytes_max| store_bytes > bytes_max) {
-            note("the store is larger than max_total_size_mb".to_owned(), "the next take or `piton prune` mends it");
+            note("the store is larger than max_total_size_mb".to_owned(), "the next take or `piton prune` makes room");
         }
         Ok(Self {
             base: store.base().to_owned(),

@@ -15,6 +15,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 mod kept;
+pub mod prose;
 pub mod soak;
 pub mod space;
 pub mod state;

@@ -23,7 +23,7 @@ Examples:
 
 {EXIT_CODES}"))]
 pub(crate) struct Completions {
-    /// Which shell
+    /// Shell to complete in
     shell: Shell,
 }
 

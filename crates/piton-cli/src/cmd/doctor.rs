@@ -24,7 +24,7 @@ use crate::output::{Output, local, plain};
 /// Minimum free disk space; with less, the next checkpoints may fail.
 const DISK_BYTES_MIN: u64 = 200 << 20;
 
-/// Is everything protected? Fires a test event through each hook, and says how to mend what is wrong
+/// Is everything protected? Fires a test event through each hook, and says how to fix what is wrong
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Exits with 0 if all is well, and with 1 if something is wrong.
@@ -306,7 +306,7 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
                 }
                 Err(why) => {
                     let what = format!("{} cannot be read: {why}", config.path.display());
-                    problems.push(Problem::new(what, format!("mend it, then `piton install {}`", agent.name())));
+                    problems.push(Problem::new(what, format!("fix it, then `piton install {}`", agent.name())));
                 }
             }
         }
@@ -422,7 +422,7 @@ fn as_text(problems: &[Problem], agents: &[Checked]) -> String {
     let mut lines = Vec::new();
     if !all.is_empty() {
         lines.push(format!(
-            "{} to mend:",
+            "{} to fix:",
             if all.len() == 1 { "1 thing".to_owned() } else { format!("{} things", all.len()) }
         ));
         for (agent, problem) in &all {

@@ -15,7 +15,7 @@ use crate::cli::Global;
 use crate::hook::{Call, respond};
 use crate::output;
 
-/// What an agent calls before it acts: event on stdin, answer on stdout
+/// Handle an agent's event: payload on stdin, reply on stdout
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot,
@@ -30,10 +30,10 @@ Example:
 Exit codes: 0, whatever goes wrong: the agent goes on, and `piton status`
             shows what was missed. With --fail-closed: 2 stops the tool")]
 pub(crate) struct Hook {
-    /// Who calls
+    /// Name of the agent
     #[arg(value_name = "AGENT", add = ArgValueCandidates::new(agents))]
     agent: String,
-    /// What is about to happen, for agents that do not say it
+    /// Name of the event, for agents that do not send it
     #[arg(value_name = "EVENT")]
     event: Option<String>,
     /// Stop the agent, with exit code 2, before a tool that may change files if no checkpoint could be taken

@@ -30,7 +30,7 @@ Examples:
 
 {EXIT_CODES}"))]
 pub(crate) struct Install {
-    /// Which agents
+    /// Names of the agents
     #[arg(value_name = "AGENT", required = true, value_parser = agent(), hide_possible_values = true)]
     agents: Vec<Agent>,
     /// Only for this project, in its own configuration
@@ -48,7 +48,7 @@ pub(crate) struct Install {
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  piton uninstall claude\n  piton uninstall claude --dry-run\n\n{EXIT_CODES}"))]
 pub(crate) struct Uninstall {
-    /// Which agents
+    /// Names of the agents
     #[arg(value_name = "AGENT", required = true, value_parser = agent(), hide_possible_values = true)]
     agents: Vec<Agent>,
     /// From the configuration of this project

@@ -30,7 +30,7 @@ pub(crate) struct Prune {
     /// Projects and archives that were not used for that many days go; 0 is never [default: retention_days]
     #[arg(long, value_name = "DAYS")]
     retention_days: Option<u64>,
-    /// How large the store may be; 0 is no limit [default: max_total_size_mb]
+    /// Size limit of the store in MB; 0 is no limit [default: max_total_size_mb]
     #[arg(long, value_name = "MB")]
     max_size_mb: Option<u64>,
     /// Keep projects whose directory is gone

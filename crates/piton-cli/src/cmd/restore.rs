@@ -361,7 +361,7 @@ pub(crate) fn report_text(
     }
     let Origin { agent, session, turn } = talk(&report.target, session);
     if let (Some(session), Some(turn)) = (session, turn) {
-        lines.push(format!("The talk to go with it: session {}, turn {}", plain(&session), plain(&turn)));
+        lines.push(format!("Conversation at this checkpoint: session {}, turn {}", plain(&session), plain(&turn)));
         let agent = agent.as_deref().and_then(Agent::parse);
         lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
     }

@@ -38,7 +38,7 @@ pub(crate) struct Rollback {
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
     #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
     rest: Vec<OsString>,
-    /// How many checkpoints to list, the newest first; 0 is all [default: 50; with --json: all]
+    /// Number of checkpoints to list, newest first; 0 is all [default: 50; with --json: all]
     #[arg(long, value_name = "N", conflicts_with = "what")]
     limit: Option<usize>,
     /// List all checkpoints

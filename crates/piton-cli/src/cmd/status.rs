@@ -21,7 +21,7 @@ Examples:
 
 {EXIT_CODES}"))]
 pub(crate) struct StatusArgs {
-    /// How many projects to show; 0 is all
+    /// Number of projects to show; 0 is all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
     /// Note that you have seen the turns that went on without a checkpoint: they are not shown again

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     print_left_out(&report, output);
     if report.unprotected {
         output.warn("UNPROTECTED: the ignore rules of this project leave out all or nearly all of its files");
-        output.hint("name what you want kept under `include:` in the configuration, or mend .gitignore");
+        output.hint("name what you want kept under `include:` in the configuration, or fix .gitignore");
     }
     for dir in &report.dropped_out {
         let dir = plain(&String::from_utf8_lossy(dir));

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
     output.json(&as_json(&store, &report));
     output.text(&as_text(&store, &report, output.is_verbose));
     if report.was_stopped {
-        output.hint("what was not looked at may be damaged: `piton verify` begins anew");
+        output.hint("what was not checked may be corrupt: run `piton verify` again");
         return Err(Said(interrupt::exit_code()).into());
     }
     if report.is_whole() {

@@ -50,7 +50,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
 fn real_path(path: &Path) -> Result<PathBuf> {
     match fs::symlink_metadata(path) {
         Ok(stat) if stat.is_symlink() => fs::canonicalize(path).map_err(|error| {
-            Error::io("follow the link", path, error).with_hint("mend or remove the link; nothing was changed")
+            Error::io("follow the link", path, error).with_hint("fix or remove the link; nothing was changed")
         }),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("look at", path, error)),
         _ => Ok(path.to_owned()),

@@ -255,7 +255,7 @@ fn refused(file: &ConfigFile, action: &str, why: &str) -> Error {
             What::Gone => {}
         }
     }
-    let hint = format!("nothing was changed; mend the file and try again, or do it by hand: {wanted}");
+    let hint = format!("nothing was changed; fix the file and try again, or do it by hand: {wanted}");
     Error::new(ErrorKind::Invalid, action).with_path(&file.path).because(why.to_owned()).with_hint(hint)
 }
 

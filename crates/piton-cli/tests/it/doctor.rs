@@ -171,7 +171,7 @@ fn a_hook_that_does_not_work_is_named_with_why() {
         assert_eq!((&answer["ok"], &claude["fired"]), (&json!(false), &json!(false)), "{script}");
         assert!(words(claude).contains(why), "{script}: {answer}");
         let said = run(&mut home.command());
-        assert!(said.stdout.starts_with("1 thing to mend:\n  claude: the hook `"), "{said:?}");
+        assert!(said.stdout.starts_with("1 thing to fix:\n  claude: the hook `"), "{said:?}");
     }
 }
 
@@ -216,7 +216,7 @@ fn each_agent_is_called_as_it_calls() {
 }
 
 #[test]
-fn a_program_that_is_gone_is_a_leftover_to_be_mended() {
+fn a_program_that_is_gone_is_a_leftover_to_be_fixed() {
     let home = Home::new();
     home.hook_claude(GOOD);
     fs::remove_file(home.bin().join("piton")).expect("a file");

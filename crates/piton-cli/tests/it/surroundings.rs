@@ -151,7 +151,7 @@ fn configure(sandbox: &Sandbox, text: &str) -> PathBuf {
 }
 
 #[test]
-fn status_shows_what_it_can_with_a_wrong_setting_first_and_forgets_one_that_was_mended() {
+fn status_shows_what_it_can_with_a_wrong_setting_first_and_forgets_one_that_was_fixed() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     take_works(&sandbox);
@@ -163,7 +163,7 @@ fn status_shows_what_it_can_with_a_wrong_setting_first_and_forgets_one_that_was_
         let problems = status["problems"].as_array().expect("problems");
         let named = format!("{}: line 3: max_files: expected a whole number", path.display());
         assert!(problems[0]["what"].as_str().is_some_and(|what| what.starts_with(&named)), "{problems:?}");
-        assert_eq!(problems[0]["hint"], "mend it there, or with `piton config set max_files VALUE`");
+        assert_eq!(problems[0]["hint"], "fix it there, or with `piton config set max_files VALUE`");
         assert_eq!((problems.len(), &status["project_count"]), (1, &1.into()), "{status}");
     }
     piton(&sandbox, ["config", "set", "max_files", "7"]).done();

@@ -187,7 +187,7 @@ fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u
     let bytes = objects.read(id, kind)?;
     if IdHasher::of(kind, &bytes) != Ok(id) {
         return Err(Error::damaged(format!("use the contents {id}"), "they are not as they were written")
-            .with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` mends it"));
+            .with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` repairs it"));
     }
     Ok(bytes)
 }

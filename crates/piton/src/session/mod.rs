@@ -201,7 +201,7 @@ impl Sessions {
         match Record::parse(&bytes) {
             Ok(record) => Ok(Some(record)),
             Err(NoRecord::Unreadable(why)) => Err(Error::damaged(format!("read the session record {id}"), why)
-                .with_hint("mend the file by hand, or let `piton session gc` put it aside")),
+                .with_hint("fix the file by hand, or let `piton session gc` set it aside")),
             Err(NoRecord::NoMapping(_)) => Ok(None),
         }
     }
@@ -321,7 +321,7 @@ impl Sessions {
         let text = record.to_yaml();
         if text.len() as u64 > RECORD_BYTES_MAX {
             return Err(invalid(format!("save the session record {id}"), too_large())
-                .with_hint("say less, or write it anew with the essential parts"));
+                .with_hint("shorten it, or rewrite it with the essential parts"));
         }
         fsx::replace(&self.layout.session(id.as_str()), text.as_bytes(), Durability::Synced)?;
         Ok(Changed::Done)

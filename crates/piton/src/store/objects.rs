@@ -19,7 +19,7 @@ use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 const OBJECT_BYTES_MAX: usize = 4 << 30;
 
 /// What to do about a damaged object.
-pub(crate) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` mends it";
+pub(crate) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` repairs it";
 
 /// The objects of a store, as they were when it was locked.
 pub(crate) struct Objects {

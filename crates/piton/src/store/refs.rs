@@ -303,7 +303,7 @@ impl Store {
         }
         Err(Error::new(ErrorKind::Busy, "move the project's ref")
             .because(format!("another program holds {}", lock.display()))
-            .with_hint("try again; a lock that nobody holds is taken over after ten minutes"))
+            .with_hint("try again; a stale lock is taken over after ten minutes"))
     }
 
     /// Removes stale lock files of killed processes that no process may come to take over: stock git would wait for

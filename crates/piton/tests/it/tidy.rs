@@ -185,19 +185,27 @@ fn every_function_fits_on_a_screen_or_two() {
 }
 
 #[test]
-fn things_are_called_by_their_names() {
-    // `max_snapshots` is the name of a setting, "pre-rollback snapshot" what an older program wrote, and the last two are
-    // words of commands.
-    const NAMES_OF_OTHERS: [&str; 5] =
-        ["max_snapshots", "pre-rollback snapshot", "checkouts and adds", "\"sparse-checkout\"", "\"revert\""];
-    for source in sources() {
-        for (number, line) in source.text.lines().enumerate() {
-            let line = NAMES_OF_OTHERS.iter().fold(line.to_lowercase(), |line, name| line.replace(name, ""));
-            for word in ["snapshot", "backup", "shadow repo", "workspace", "checkout", "revert", "database"] {
-                assert!(!line.contains(word), "{}:{} says {word}: {line}", source.path, number + 1);
+fn comments_open_with_what_is_returned_and_use_standard_terms() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (mut comments, mut questions, mut dialect) = (0, Vec::new(), Vec::new());
+    for package in ["piton", "piton-cli"] {
+        testkit::walk(&root.join(package).join("src"), &mut |path| {
+            if path.extension().is_some_and(|end| end == "rs") {
+                let text = fs::read_to_string(path).expect("text");
+                let openings = testkit::prose::doc_comments(&text);
+                comments += openings.len();
+                let asked = openings.iter().filter(|opening| opening.is_interrogative());
+                questions.extend(asked.map(|opening| format!("{}:{}: {}", path.display(), opening.line, opening.text)));
+                let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
+                dialect.extend(lines.filter(|(_, line)| testkit::prose::dialect(line).next().is_some()).map(
+                    |(at, line)| format!("{}:{}: {}", path.display(), at + 1, line.trim()),
+                ));
             }
-        }
+        });
     }
+    assert!(comments > 1000, "the sources are not where they were");
+    assert!(questions.len() * 20 <= comments, "more than one doc comment in twenty asks:\n{}", questions.join("\n"));
+    assert_eq!(dialect, [""; 0], "use the standard term");
 }
 
 /// A document that names a test which is gone proves nothing.

@@ -93,7 +93,7 @@ impl Store {
         fsx::ensure_dir(self.layout.lock("").as_path())?;
         let held = self.lock_gc_until(Some(&watch.stop))?;
         let Some(alone) = self.exclude_patiently(&held)? else {
-            return Err(Error::new(ErrorKind::Busy, "mend the store")
+            return Err(Error::new(ErrorKind::Busy, "repair the store")
                 .because("other processes use it all the time")
                 .with_hint("end them, and try again"));
         };
@@ -129,7 +129,7 @@ impl Mending<'_> {
     pub(crate) fn diagnose(&self, watch: &Watch) -> Result<Diagnosis> {
         let (report, copies, checked) = self.store.inspect(ReadData::All, watch)?;
         if report.was_stopped {
-            return Err(Error::new(ErrorKind::Stopped, "mend the store").because("it was stopped; nothing was changed"));
+            return Err(Error::new(ErrorKind::Stopped, "repair the store").because("it was stopped; nothing was changed"));
         }
         Ok(Diagnosis { report, copies, checked })
     }

@@ -298,7 +298,7 @@ fn check_config(text: &str) -> std::result::Result<Option<String>, String> {
     match version.as_deref() {
         None | Some("0") => {}
         Some("1") => return Ok(Some("its format is 1, not 0".to_owned())),
-        Some(other) => return Err(format!("its format is {other}, which nobody knows")),
+        Some(other) => return Err(format!("its format is {other}, which is unknown")),
     }
     let is_odd = || "it does not say that the repository is bare".to_owned();
     let strange = stranger.map(|key| format!("{key} is not among the keys that a store has"));
