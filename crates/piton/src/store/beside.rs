@@ -1,14 +1,15 @@
-//! Sharing a store with stock git, whose collection (`git gc --prune=now`) knows none of piton's locks.
+//! Coexistence with stock git's garbage collection (`git gc --prune=now`), which does not take piton's locks.
 //!
-//! That collection lists the packs, walks the refs, writes what they lead to into a new pack, and deletes the packs that it
-//! listed. From this order follows what is safe beside it:
+//! That collection lists the packs, walks the refs, writes every reachable object into a new pack, and deletes the
+//! packs on its list. From this order follows what is safe to do concurrently:
 //!
 //! - A pack that is published under a `.keep` file, held until the ref has moved, is either not on the list or walked.
-//! - Whatever the newest checkpoint holds is walked, as long as the ref leads there.
-//! - Any other object that a take found and did not write again may be deleted: no ref may have led to it when the refs
-//!   were walked. After the ref has moved, such objects are looked for again, or, while a collection runs, written again.
-//! - A collection of piton's unlinks nothing while one of stock git's runs, nor after one has deleted packs that the plan
-//!   relied upon.
+//! - The objects of the newest checkpoint are walked as long as the ref points to it.
+//! - Any other object that a take found and did not write again may be deleted: it may have been unreachable when the
+//!   refs were walked. After the ref has moved, such objects are looked up again, or, while a collection runs, written
+//!   again.
+//! - A collection by piton unlinks nothing while one by stock git runs, nor after stock git has deleted packs that the
+//!   plan relied on.
 
 use std::collections::HashSet;
 
@@ -22,16 +23,17 @@ use crate::id::{CheckpointId, ObjectId};
 use crate::sys;
 use crate::time::Moment;
 
-/// Stock git takes a `gc.pid` of this age for stale.
+/// Age at which stock git treats a `gc.pid` as stale.
 const GC_STALE_AFTER_SECS: i128 = 12 * 60 * 60;
-/// A process number and the name of a machine.
+/// Size limit of `gc.pid`, which holds a process id and a host name.
 const GC_PID_BYTES_MAX: u64 = 1024;
 
-/// Larger blobs are copied piece by piece.
+/// Blobs above this size are copied in chunks instead of being read into memory.
 const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 impl Store {
-    /// Returns true while stock git collects in this store, as far as its `gc.pid` tells.
+    /// Returns true while stock git runs garbage collection in this store, judging by its `gc.pid`. A `gc.pid` that is
+    /// stale, or whose process on this host has ended, does not count.
     pub(super) fn git_collects(&self, now: Moment) -> bool {
         let path = self.layout.git_gc_pid();
         let Ok(Some(text)) = fsx::read_small(&path, GC_PID_BYTES_MAX) else { return false };
@@ -43,13 +45,13 @@ impl Store {
         let (process, host) = (words.next().and_then(|word| word.parse().ok()), words.next());
         match (process, host) {
             (Some(process), Some(host)) if sys::host_name().is_some_and(|own| own == host) => sys::is_running(process),
-            // Another machine, or the file is being written.
+            // The process is on another host, or the file is still being written.
             _ => true,
         }
     }
 
-    /// Makes sure that objects which were found and not written again survive a collection of stock git's that began before
-    /// the ref moved. Returns false if one of them is gone.
+    /// Protects objects that were found and not written again from a collection by stock git that began before the ref
+    /// moved. Returns false if one of them is gone.
     pub(crate) fn secure(&self, published: &Published, now: Moment) -> Result<bool> {
         self.secure_all(&published.relied, now)
     }
@@ -59,17 +61,18 @@ impl Store {
         if ids.is_empty() {
             return Ok(true);
         }
-        // Asked first: a collection that ends later may still delete what is found now; one that begins later walks the ref.
+        // Checked first: a collection that ends later may still delete objects found below; one that begins later walks
+        // the ref.
         let git_collects = self.git_collects(now);
         let objects = self.objects(&StoreLock::none())?;
         if !git_collects {
             return Ok(ids.iter().all(|id| objects.has(*id)));
         }
-        // The ref leads there already: these packs need no `.keep` file.
+        // The ref already points there, so these packs need no `.keep` file.
         Ok(self.write_again(&objects, ids)?.is_some())
     }
 
-    /// Returns true if `id` is `newest` or one of the checkpoints before it. A newest one that is gone leads nowhere.
+    /// Returns true if `id` is `newest` or one of its ancestors. Returns false if the history from `newest` is damaged.
     pub(crate) fn leads_to(&self, newest: Option<CheckpointId>, id: CheckpointId) -> Result<bool> {
         match self.history_now(newest) {
             Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
@@ -77,12 +80,13 @@ impl Store {
         }
     }
 
-    /// A checkpoint and those before it, with the objects that are there now.
+    /// Returns a checkpoint and its ancestors, read from a fresh list of packs.
     pub(crate) fn history_now(&self, newest: Option<CheckpointId>) -> Result<Readable> {
         self.history(&self.objects(&StoreLock::none())?, newest)
     }
 
-    /// Writes copies of objects into new packs. Returns `None` if one of them is gone.
+    /// Writes copies of objects into new packs and publishes them. Returns `None` if one of the objects is missing or
+    /// corrupt.
     fn write_again(&self, objects: &Objects, ids: &HashSet<ObjectId>) -> Result<Option<PublishedPacks>> {
         let dirs = self.layout.pack_dirs();
         let (mut open, mut sealed) = (None, Vec::new());

@@ -1,6 +1,6 @@
-//! All copies of all objects, in packs and in files of their own, whole or not: for whoever checks or mends the store.
+//! All copies of all objects, packed and loose, intact or not. Used by verify and repair.
 //!
-//! An object may stand in several places. It is lost only if none of them is whole.
+//! An object may have several copies. It is lost only if none of them is intact.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -16,35 +16,35 @@ use crate::fsx;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::threads;
 
-/// How many entries a thread takes at a time.
+/// Number of pack entries per unit of work.
 const CHUNK: usize = 256;
-/// The largest tree or commit that is read from a file of its own.
+/// Size limit for a loose object that is read into memory.
 const LOOSE_BYTES_MAX: u64 = 1 << 30;
 
-/// Which objects are read and hashed again.
+/// The objects whose data is read and hashed again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReadData {
-    /// None: only what leads to others, and what is there.
+    /// None. Only commits, trees and the existence of objects are checked.
     No,
-    /// All.
+    /// All objects.
     All,
-    /// So many in a hundred. Calls with one seed after the other come to all of them.
+    /// A percentage of the objects. Calls with consecutive seeds eventually cover all of them.
     Part {
-        /// Up to 100.
+        /// Percentage of the objects, up to 100.
         percent: f64,
-        /// Which part.
+        /// Selects the part.
         seed: u64,
     },
 }
 
 impl ReadData {
-    /// Returns whether this sample covers an object, a pack by its checksum.
+    /// Returns true if this sample covers the object, or the pack with this checksum.
     fn covers(self, id: &ObjectId) -> bool {
         match self {
             Self::No => false,
             Self::All => true,
             Self::Part { percent, seed } => {
-                // Ids are as good as random. The parts of one seed after the other lie side by side, around a circle.
+                // Ids are uniformly distributed. The parts of consecutive seeds are adjacent ranges on a circle.
                 const CIRCLE: u64 = 1 << 16;
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the circle")]
                 let width = (CIRCLE as f64 * percent / 100.0).ceil().clamp(1.0, CIRCLE as f64) as u64;
@@ -56,16 +56,16 @@ impl ReadData {
     }
 }
 
-/// A place where an object is said to be.
+/// Location at which an object is listed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Place {
-    /// Which pack, and where in it.
+    /// Index of the pack and offset in it.
     Packed(usize, u64),
-    /// A file of its own.
+    /// Path of a loose object.
     Loose(PathBuf),
 }
 
-/// A copy that is not what it should be.
+/// A corrupt or unreadable copy.
 #[derive(Debug, Clone)]
 pub(super) struct BadCopy {
     pub(super) id: ObjectId,
@@ -73,18 +73,18 @@ pub(super) struct BadCopy {
     pub(super) why: Why,
 }
 
-/// What came of reading.
+/// Result of reading and hashing copies.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) objects: u64,
     pub(super) bytes: u64,
     pub(super) bad: Vec<BadCopy>,
-    /// Packs whose checksum is wrong.
+    /// Packs with a checksum mismatch or a read error, by index.
     pub(super) bad_packs: BTreeMap<usize, Why>,
     pub(super) was_stopped: bool,
 }
 
-/// What became of looking for an object.
+/// Result of looking up an object.
 #[derive(Debug, Clone)]
 pub(super) enum Found {
     Whole(InMemory),
@@ -95,15 +95,15 @@ pub(super) enum Found {
 pub(super) struct Copies {
     pub(super) packs: Vec<RawPack>,
     pub(super) loose: HashMap<ObjectId, PathBuf>,
-    /// Copies that were seen to be bad.
+    /// Copies known to be bad.
     bad: HashSet<Place>,
     large: Mutex<()>,
-    /// An object in a file of its own that the file system did not let us read, and why.
+    /// The first loose object that could not be read because of an I/O error, and the error.
     unread: OnceLock<(PathBuf, String)>,
 }
 
 impl Store {
-    /// Everything that is there, packs without an idx and idxs without a pack included.
+    /// Lists every pack and loose object, including packs without an idx and idxs without a pack.
     pub(super) fn copies(&self) -> Result<Copies> {
         let dir = self.layout.packs();
         let mut names = BTreeSet::new();
@@ -126,7 +126,8 @@ impl Store {
 }
 
 impl Copies {
-    /// What the file system did not let us read is not damaged for that: nothing may be taken away for it.
+    /// Fails with `Io` if a pack or a loose object could not be read because of an I/O error. Such data is not known to
+    /// be corrupt, so nothing may be removed on account of it.
     pub(super) fn refuse_unread(&self) -> Result<()> {
         let packed = self.packs.iter().find_map(|pack| Some((pack.name.as_path(), pack.unread()?)));
         let loose = self.unread.get().map(|(path, why)| (path.as_path(), why.as_str()));
@@ -138,7 +139,7 @@ impl Copies {
             .with_hint("nothing was taken away; if the disk is failing, repair a copy on another one with --base"))
     }
 
-    /// Returns why an object in a file of its own could not be had. One that could not be read is remembered.
+    /// Returns the reason why a loose object could not be read. The first I/O error is remembered for `refuse_unread`.
     fn note_fault(&self, path: &Path, fault: LooseFault) -> Why {
         match fault {
             LooseFault::Wrong(why) => why,
@@ -154,29 +155,29 @@ impl Copies {
         Decoder::new(&self.large)
     }
 
-    /// Where an object is said to be.
+    /// Returns every location at which an object is listed, bad copies included.
     pub(super) fn places(&self, id: ObjectId) -> impl Iterator<Item = Place> {
         let packed = self.packs.iter().enumerate().filter(|(_, pack)| pack.is_there());
         let packed = packed.filter_map(move |(at, pack)| Some(Place::Packed(at, pack.start_of(id)?)));
         packed.chain(self.loose.get(&id).cloned().map(Place::Loose))
     }
 
-    /// Returns whether there is a copy that was not seen to be bad.
+    /// Returns true if there is a copy that is not known to be bad.
     pub(super) fn has(&self, id: ObjectId) -> bool {
         self.places(id).any(|place| !self.bad.contains(&place))
     }
 
-    /// Returns whether a copy was seen to be bad.
+    /// Returns true if the copy is known to be bad.
     pub(super) fn is_bad(&self, place: &Place) -> bool {
         self.bad.contains(place)
     }
 
-    /// Returns whether there is any copy at all.
+    /// Returns true if there is any copy, intact or not.
     pub(super) fn has_any(&self, id: ObjectId) -> bool {
         self.places(id).next().is_some()
     }
 
-    /// Reads an object from the first copy that is whole.
+    /// Reads an object from its first intact copy. If there is none, reports the fault of the first copy.
     pub(super) fn read(&self, decoder: &mut Decoder<'_>, id: ObjectId) -> Found {
         let mut fault = None;
         for place in self.places(id) {
@@ -204,19 +205,19 @@ impl Copies {
         }
     }
 
-    /// A copy that was taken for bad is not, under the name that it has now.
+    /// Clears the bad mark of a copy that is intact under its new name.
     pub(super) fn acquit(&mut self, place: &Place) {
         self.bad.remove(place);
     }
 
-    /// The kind of an object in a file of its own.
+    /// Returns the kind of a loose object from its header, or `None` if the header cannot be read.
     pub(super) fn kind_of_loose(path: &Path) -> Option<ObjectKind> {
         let mut kind = None;
         let _ = read_loose(path, 0, &mut |found, _, _| kind = Some(found));
         kind
     }
 
-    /// Reads and hashes again all copies that the sample covers, on all cores, and notes those that are bad.
+    /// Reads and hashes all copies that the sample covers, on all cores, and marks the bad ones.
     pub(super) fn check(&mut self, sample: ReadData, watch: &Watch) -> Checked {
         let work = self.work(sample);
         watch.begin(work.iter().map(|item| item.bytes).sum());
@@ -252,7 +253,7 @@ impl Copies {
         for (at, pack) in self.packs.iter().enumerate().filter(|(_, pack)| pack.is_there()) {
             let name = pack.name.file_name().and_then(|name| name.to_str()?.strip_prefix("pack-"));
             let name = name.and_then(|name| ObjectId::from_hex(name.as_bytes()));
-            // A pack that somebody named otherwise is part of every sample.
+            // A pack whose name holds no checksum is part of every sample.
             if sample != ReadData::No && name.is_none_or(|name| sample.covers(&name)) {
                 work.push(Item { what: What::Sum(at), bytes: pack.bytes });
             }
@@ -295,7 +296,7 @@ impl Copies {
             }
             What::Entries(at, entries) => {
                 for (id, start) in entries {
-                    // Entries may be large, and whoever wants it to end sits and waits.
+                    // Entries may be large, and cancelling must not take long.
                     if watch.is_stopped() {
                         checked.was_stopped = true;
                         return;
@@ -333,17 +334,17 @@ enum What {
     Loose(ObjectId, PathBuf),
 }
 
-/// What became of an object in a file of its own.
+/// The fault of a loose object.
 pub(super) enum LooseFault {
-    /// It is not what it should be.
+    /// The object is corrupt.
     Wrong(Why),
-    /// The file system did not let it be read: it may be whole.
+    /// An I/O error: the object may be intact.
     Unread(std::io::Error),
 }
 
 impl From<std::io::Error> for LooseFault {
     fn from(error: std::io::Error) -> Self {
-        // What does not inflate is told without a number of the system's.
+        // Errors of the decompressor have no OS error code.
         match error.raw_os_error() {
             Some(_) if !crate::sys::is_gone(&error) => Self::Unread(error),
             _ => Self::Wrong(error.to_string().into()),
@@ -366,8 +367,8 @@ pub(super) fn identify_loose(path: &Path) -> std::result::Result<ObjectId, Loose
     id.map_err(|collision| LooseFault::Wrong(collision.to_string().into()))
 }
 
-/// Reads an object in a file of its own, piece by piece, at least one of them, until `each` returns false. Fails, with the
-/// reason, if it is not whole or was not read to its end.
+/// Streams a loose object to `each`, which is called at least once, until it returns false. Fails with the reason if
+/// the object is corrupt or was not read to its end.
 pub(super) fn stream_loose(
     path: &Path,
     each: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool,
@@ -379,7 +380,7 @@ pub(super) fn stream_loose(
     }
 }
 
-/// Reads an object in a file of its own, piece by piece, at least one of them, with its kind and its size.
+/// Streams a loose object to `each`, with its kind and its size. `each` is called at least once.
 fn read_loose(
     path: &Path,
     bytes_max: u64,
@@ -393,7 +394,7 @@ fn read_loose(
 
 type Inflating = flate2::bufread::ZlibDecoder<BufReader<File>>;
 
-/// Opens an object in a file of its own: its kind, its size, and a reader of the rest.
+/// Opens a loose object. Returns its kind, its size and a reader of its contents.
 pub(super) fn open_loose(path: &Path) -> std::result::Result<(ObjectKind, u64, Inflating), String> {
     begin_loose(path).map(|(_, kind, size, inflate)| (kind, size, inflate)).map_err(|fault| match fault {
         LooseFault::Wrong(why) => why.into_owned(),
@@ -401,7 +402,8 @@ pub(super) fn open_loose(path: &Path) -> std::result::Result<(ObjectKind, u64, I
     })
 }
 
-/// The size of the file, and what its header says.
+/// Opens a loose object and parses its header. Returns the size of the file and the kind, size and reader of the
+/// object.
 fn begin_loose(path: &Path) -> std::result::Result<(u64, ObjectKind, u64, Inflating), LooseFault> {
     let file = File::open(path)?;
     let file_bytes = file.metadata()?.len();

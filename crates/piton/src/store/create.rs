@@ -1,9 +1,9 @@
-//! Making a store, finishing one whose making was cut short, and moving an older layout aside.
+//! Creating a store, finishing an interrupted creation, and archiving the repositories of an older layout.
 //!
 //! Everything happens under a kernel lock on the base directory itself, so that two processes that start at the same
-//! moment make one store. Each piece is made only where it is missing, and the last one (`locks/gate`) says that all
-//! were there once. The usual open looks whether all still are (a tool that copies no empty directories may have been
-//! at work), and does nothing else.
+//! moment create one store. Each piece is created only if it is missing, and the last one (`locks/gate`) marks that all
+//! of them existed once. Opening a store usually only checks that all of them still exist: a tool that skips empty
+//! directories may have copied the store.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
@@ -19,9 +19,9 @@ use crate::fsx::{self, Durability};
 use crate::sys;
 use crate::time::Moment;
 
-/// What is left out of every checkpoint, unless the project's own git tracks it.
+/// Patterns that are left out of every checkpoint, unless the project's own git tracks the file.
 const EXCLUDES: &[&str] = &[
-    // Dependencies and what builds leave.
+    // Dependencies and build output.
     "node_modules/",
     "dist/",
     "build/",
@@ -43,7 +43,7 @@ const EXCLUDES: &[&str] = &[
     ".venv/",
     "venv/",
     "env/",
-    // Version control, and the worktrees that agents put beside each other.
+    // Version control, and worktrees that agents create next to each other.
     ".git/",
     ".hg/",
     ".svn/",
@@ -75,29 +75,29 @@ const EXCLUDES: &[&str] = &[
     ".env.*",
     ".env.local",
     ".env.*.local",
-    // What operating systems leave, and logs.
+    // Files of operating systems, and logs.
     ".DS_Store",
     "Thumbs.db",
     "*.log",
 ];
 
-/// The exclude list as it is written to a new store.
+/// Returns the exclude list that is written to a new store.
 pub(super) fn exclude_list() -> String {
     EXCLUDES.join("\n") + "\n"
 }
 
-/// Returns true for the file that `git init` puts there: comments alone. Without a list, secrets and dependencies would be
-/// taken.
+/// Returns true for the exclude file that `git init` creates, which holds only comments. Without a real list, secrets
+/// and dependencies would be stored.
 pub(super) fn is_template_of_git(list: &[u8]) -> bool {
     let mut lines = list.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     list.starts_with(b"# git ls-files --others --exclude-from=") && lines.all(|line| line.is_empty() || line[0] == b'#')
 }
 
-/// For people who use stock git on the store: without this, their checkouts and adds would convert line ends.
+/// For users of stock git on the store: without this, `git checkout` and `git add` would convert line endings.
 const ATTRIBUTES: &str = "* -text !eol -crlf -ident !filter !working-tree-encoding\n";
 
-/// Users' files may hold what `git fsck` takes for an attack on whoever clones them. Nobody clones a store, and the
-/// files must be kept as they are.
+/// Configuration of a new store. The `fsck` keys are there because users' files may hold what `git fsck` reports as an
+/// attack on people who clone the repository. A store is never cloned, and the files must be kept as they are.
 pub(super) const CONFIG: &str = "\
 [core]
 \trepositoryformatversion = 0
@@ -132,7 +132,8 @@ pub(super) const CONFIG: &str = "\
 \tmailmapSymlink = ignore
 ";
 
-/// The base as an absolute path free of links, made where it is missing.
+/// Returns the base as an absolute path without symbolic links, and creates it if it is missing. Fails with `Invalid`
+/// if `base` is not absolute.
 pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
     if !base.is_absolute() {
         return Err(Error::new(ErrorKind::Invalid, "use as a base")
@@ -144,10 +145,11 @@ pub(super) fn absolute_base(base: &Path) -> Result<PathBuf> {
     fsx::canonical(base)
 }
 
-/// Returns whether there is a store, of piton's or of stock git's making. Declines one that belongs to another user.
+/// Returns true if a store exists, created by piton or by stock git. Fails with `NotOurs` if it belongs to another
+/// user.
 pub(super) fn is_there(layout: &Layout) -> Result<bool> {
     for path in [layout.base(), layout.store()] {
-        // A link must be this user's as well as what it leads to.
+        // Both a link and its target must belong to this user.
         for found in [fs::symlink_metadata(path), fs::metadata(path)] {
             match found {
                 Ok(found) if found.uid() != sys::effective_uid() => return Err(not_ours(path)),
@@ -160,7 +162,7 @@ pub(super) fn is_there(layout: &Layout) -> Result<bool> {
     Ok(fsx::look_at(&layout.head())?.is_some() && fsx::look_at(&layout.objects())?.is_some_and(|found| found.is_dir()))
 }
 
-/// Returns whether there is one, made to the end, with no piece missing, that nobody else may write to.
+/// Returns true if the store exists with all its pieces and other users cannot write to it.
 fn is_whole(layout: &Layout) -> Result<bool> {
     let files = [layout.lock(lock::GATE), layout.config(), layout.exclude(), layout.attributes()];
     let is_dir = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
@@ -174,7 +176,7 @@ fn is_whole(layout: &Layout) -> Result<bool> {
         && files.iter().all(|file| file.symlink_metadata().is_ok()))
 }
 
-/// A directory in the store that is a link would take what is written to it elsewhere.
+/// Fails with `NotOurs` if a directory in the store is a symbolic link: data written to it would end up elsewhere.
 fn refuse_link(dir: &Path) -> Result<()> {
     match fs::symlink_metadata(dir) {
         Ok(found) if !found.is_symlink() => Ok(()),
@@ -192,7 +194,7 @@ fn not_ours(path: &Path) -> Error {
         .with_hint("choose a base of your own with --base or PITON_BASE")
 }
 
-/// Makes what is missing.
+/// Creates the store, or the pieces of it that are missing.
 pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if is_whole(layout)? {
         return Ok(());
@@ -208,10 +210,10 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if fsx::look_at(&layout.head())?.is_none() {
         move_old_layout_aside(layout, now, half_made)?;
     }
-    // What a process left that was killed at this: everybody else waits for the lock.
+    // Temporary files of a process that was killed here. All other processes wait for the lock.
     fsx::remove_beginning_with(fsx::TEMP_PREFIX, &layout.info())?;
     fill_in(layout)?;
-    // From now on counts how long it was not pruned: there is nothing to prune in a new one.
+    // Starts the interval to the first prune: a new store holds nothing to prune.
     let mark = layout.last_prune();
     if !half_made && fsx::look_at(&mark)?.is_none() {
         fsx::replace(&mark, now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)?;
@@ -219,7 +221,8 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     Ok(())
 }
 
-/// Makes the base where it is missing, for whoever keeps something beside the store. Declines what [`ensure`] declines.
+/// Creates the base if it is missing, for data that is kept beside the store. Refuses the same directories as
+/// [`ensure`].
 pub(crate) fn claim_base(base: &Path) -> Result<()> {
     let layout = Layout::new(absolute_base(base)?);
     if !is_there(&layout)? {
@@ -237,8 +240,8 @@ fn make_base_private(layout: &Layout) -> Result<()> {
     fs::set_permissions(base, Permissions::from_mode(0o700)).map_err(|error| Error::io("make private", base, error))
 }
 
-/// Makes what stock git's stores lack, before the first command that changes something. Modes of files that are there stay
-/// as they are.
+/// Creates the pieces that a store made by stock git lacks, before the first command that writes. Permissions of
+/// existing files do not change.
 pub(super) fn ensure_lockable(layout: &Layout) -> Result<()> {
     if fsx::is_there(&layout.lock(lock::GATE))? || !is_there(layout)? {
         return Ok(());
@@ -247,7 +250,7 @@ pub(super) fn ensure_lockable(layout: &Layout) -> Result<()> {
     make_missing(layout)
 }
 
-/// Makes every piece that is not there, and the store its owner's alone.
+/// Creates every missing piece, and makes the store accessible to its owner only.
 pub(super) fn fill_in(layout: &Layout) -> Result<()> {
     make_missing(layout)?;
     make_private(layout.store())
@@ -282,13 +285,14 @@ fn make_missing(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// A store that stock git made is as wide as that user's umask. What git itself made read-only stays so.
+/// Removes the access of group and others from a directory and everything below it: the permissions of a store that
+/// stock git made depend on the umask. Files that git made read-only stay read-only.
 fn make_private(dir: &Path) -> Result<()> {
     for name in fsx::names_in(dir)? {
         let path = dir.join(name);
         let found = match fs::symlink_metadata(&path) {
             Ok(found) => found,
-            // Stock git's collection removes objects and the directories that they were in.
+            // A collection by stock git removes objects and their directories.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Error::io("look at", &path, error)),
         };
@@ -303,7 +307,7 @@ fn make_private(dir: &Path) -> Result<()> {
     set_private(dir, 0o700)
 }
 
-/// Sets the permission bits of a file or a directory that stock git may be removing.
+/// Sets the permission bits of a file or directory. Succeeds if it is missing, since stock git may be removing it.
 fn set_private(path: &Path, mode: u32) -> Result<()> {
     match fs::set_permissions(path, Permissions::from_mode(mode)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("make private", path, error)),
@@ -317,7 +321,7 @@ fn is_session_record(path: &Path) -> bool {
     (path.extension() == Some(OsStr::new("yaml")) || is_damaged) && !path.is_dir()
 }
 
-/// What piton itself keeps beside the store.
+/// Returns true for files that piton itself keeps in the base.
 fn is_ours(base: &Path, name: &OsStr) -> Result<bool> {
     let bytes = name.as_encoded_bytes();
     if name == STORE {
@@ -329,11 +333,11 @@ fn is_ours(base: &Path, name: &OsStr) -> Result<bool> {
         || bytes.starts_with(LEGACY_PREFIX.as_bytes())
         || bytes.starts_with(JOURNAL.as_bytes())
         || is_session_record(&base.join(name))
-        // A process that was killed while it wrote one.
+        // A temporary file of a process that was killed.
         || (bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) && !base.join(name).is_dir()))
 }
 
-/// What is in the base: ours, and everything else.
+/// Returns the names in the base: those of piton, and all others.
 fn ours_and_others(base: &Path) -> Result<(Vec<OsString>, Vec<OsString>)> {
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for name in fsx::names_in(base)? {
@@ -342,7 +346,8 @@ fn ours_and_others(base: &Path) -> Result<(Vec<OsString>, Vec<OsString>)> {
     Ok((ours, others))
 }
 
-/// Returns whether a directory of that name can be a store, whole or half made: it holds nothing that no git repository has.
+/// Returns true if a directory of this name can be a store, complete or not: every name in it is one that git or piton
+/// uses.
 pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     const NAMES: &[&str] = &[
         "HEAD",
@@ -386,7 +391,8 @@ pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
     Ok(is_dir && fsx::names_in(dir)?.iter().all(is_known))
 }
 
-/// Returns whether a directory may be a repository of the older layout, whatever its name: a base that holds one is a base.
+/// Returns true if a directory may be a repository of the older layout, under any name. A directory that holds one is a
+/// base.
 fn may_be_old_repository(dir: &Path) -> bool {
     dir.join("HEAD").is_file() && (dir.join(LEGACY_WORKDIR).exists() || dir.join("objects").is_dir())
 }
@@ -404,8 +410,8 @@ fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     }
 }
 
-/// Moves the repositories of the older layout, and what else lies about, into one archive. A move that was cut short
-/// goes on in the archive that it began.
+/// Moves the repositories of the older layout, and all other foreign files, into one archive. An interrupted move
+/// continues in the archive that it began.
 fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Result<()> {
     let base = layout.base();
     let (ours, others) = ours_and_others(base)?;
@@ -413,7 +419,7 @@ fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Resul
         return Ok(());
     }
     let begun = ours.iter().rfind(|name| half_made && name.as_encoded_bytes().starts_with(LEGACY_PREFIX.as_bytes()));
-    // One that holds the same name is an older one: the clock may have been set back, too.
+    // An archive that holds the same name is an older one. The clock may also have been set back.
     let later = (0..).map(|secs| Moment { secs: now.secs.saturating_add(secs), ..now }.stamp());
     let mut archives = begun.cloned().into_iter().chain(later.map(|stamp| format!("{LEGACY_PREFIX}{stamp}").into()));
     let mut archive = base.join(archives.next().unwrap_or_default());

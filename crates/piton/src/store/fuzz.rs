@@ -1,4 +1,4 @@
-//! What a fuzzer gives to the store: packs, deltas, commits, trees, and the small files beside them. See `crate::fuzz`.
+//! Fuzz targets of the store: packs, deltas, commits, trees, and the small files beside them. See `crate::fuzz`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::time::Moment;
 
 const ID: ObjectId = ObjectId::from_bytes([7; ID_BYTES]);
 const NOW: Moment = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
-/// An object that says to be larger is left to `decode`: to the library, what is said is room to be set aside.
+/// Objects that claim a larger size are read by `decode` only: the library allocates the claimed size.
 const SAID_BYTES_MAX: u64 = 16 << 20;
 
 fn project() -> ProjectId {
@@ -27,7 +27,7 @@ fn project() -> ProjectId {
 }
 
 thread_local! {
-    /// One store for all inputs: what an input writes, the next one replaces. It goes with its thread.
+    /// One store for all inputs of a thread: each input overwrites the files of the one before.
     static STORE: (TempDir, Store) = {
         let temp = tempfile::tempdir().expect("a temporary directory");
         let store = Store::open_or_create(&temp.path().join("base"), NOW).expect("a store");
@@ -38,7 +38,7 @@ thread_local! {
     };
 }
 
-/// A base and a target; then the target as a delta of the base.
+/// Encodes a target as a delta of a base, and reads it back.
 pub(crate) fn delta(bytes: &[u8]) {
     let (base, target) = two(bytes);
     let prepared = Base::new(base.to_vec());
@@ -52,7 +52,7 @@ pub(crate) fn delta(bytes: &[u8]) {
     }
 }
 
-/// Checkpoints, and commits of stock git.
+/// Parses checkpoints and commits of stock git.
 pub(crate) fn commit(bytes: &[u8]) {
     let makes_sense = commits::makes_sense(bytes);
     let (tree, parents) = commits::parents_and_tree(bytes);
@@ -78,7 +78,7 @@ pub(crate) fn commit(bytes: &[u8]) {
     gix_object::CommitRef::from_bytes(&written, Kind::Sha1).expect("the library reads what piton writes");
 }
 
-/// Trees.
+/// Parses trees.
 pub(crate) fn tree(bytes: &[u8]) {
     let all: Vec<_> = trees::entries(bytes).map(|entry| (entry.name, entry.id)).collect();
     let Ok(read) = trees::parse(ID, bytes) else { return };
@@ -92,7 +92,7 @@ pub(crate) fn tree(bytes: &[u8]) {
     assert!(theirs.entries.iter().map(|entry| &**entry.filename).eq(read.iter().map(|entry| &*entry.name)));
 }
 
-/// What the store notes in small files: the first byte says in which.
+/// Parses the small files of the store. The first byte selects the file.
 pub(crate) fn notes(bytes: &[u8]) {
     let Some((which, text)) = bytes.split_first() else { return };
     STORE.with(|(_, store)| note(store, which % 8, text));
@@ -159,7 +159,7 @@ fn note(store: &Store, which: u8, text: &[u8]) {
     }
 }
 
-/// A pack and its idx. The first byte says whether the rest is both of them, or what a whole pack is made of.
+/// Reads a pack and its idx. The first byte selects whether the rest is both files or the entries of a generated pack.
 pub(crate) fn pack(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
     if which % 2 == 0 {
@@ -185,17 +185,17 @@ fn idx_of(entries: impl Iterator<Item = (ObjectId, u64)>, pack: &[u8]) -> Vec<u8
     idx
 }
 
-/// A pack whose compressed bytes and checksums are right without luck.
+/// A generated pack with valid compression and checksums.
 struct MadePack {
     bytes: Vec<u8>,
     starts: Vec<u64>,
-    /// Some entry names its base by an id.
+    /// True if an entry names its base by id.
     has_names: bool,
 }
 
 impl MadePack {
-    /// Entries one after the other: a byte for the kind, one for the base, one for what is wrong, one for the length, and
-    /// then what is compressed.
+    /// Builds a pack from consecutive entries: a byte each for the kind, the base, the faults and the length, followed
+    /// by the contents to compress.
     fn from(mut rest: &[u8]) -> Self {
         let mut deflater = Deflater::new(LEVEL_FAST);
         let mut made = Self { bytes: vec![0; HEADER_BYTES], starts: Vec::new(), has_names: false };
@@ -218,7 +218,7 @@ impl MadePack {
         made
     }
 
-    /// The head of an entry.
+    /// Writes the header of an entry.
     fn begin(&mut self, kind: u8, said: usize, base: usize) {
         let start = self.bytes.len() as u64;
         let seven = |bits: usize| u8::try_from(bits & 0x7f).expect("seven bits");
@@ -240,7 +240,7 @@ impl MadePack {
     }
 }
 
-/// Git's own form of a distance: the highest seven bits first, one less for each byte that follows.
+/// Encodes a distance as git does: the highest seven bits first, minus one for each byte that follows.
 fn push_distance(out: &mut Vec<u8>, mut distance: u64) {
     let mut digits = vec![u8::try_from(distance & 0x7f).expect("seven bits")];
     while distance >> 7 > 0 {
@@ -250,12 +250,12 @@ fn push_distance(out: &mut Vec<u8>, mut distance: u64) {
     out.extend(digits.iter().rev());
 }
 
-/// Reads every entry in all ways, and then what could be read once more by the library, under its right name.
+/// Reads every entry in all ways, and then reads the intact objects again with the library, under their real ids.
 fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
     let name = store.layout.packs().join("pack-0123456789abcdef0123456789abcdef01234567");
     let put = |ending: &str, bytes: &[u8]| {
         let path = name.with_added_extension(ending);
-        // Not written over: a pack may still be mapped into memory.
+        // Removed rather than overwritten: a pack may still be mapped into memory.
         let _ = fs::remove_file(&path);
         fs::write(path, bytes).expect("a file that can be written");
     };
@@ -292,7 +292,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
     for (id, (kind, bytes, _)) in &found {
         match objects.read_any(*id, &mut buffer) {
             Ok(read) => assert_eq!((read, &buffer), (Some(*kind), &**bytes), "the library reads the same"),
-            // A base that is named is looked up in the idx, and that has other names now.
+            // A base that is named by id is looked up in the idx, which holds different ids by then.
             Err(error) => assert!(has_names, "the library cannot read it: {error}"),
         }
     }
