@@ -1,4 +1,4 @@
-//! What each project holds, and what nothing holds: for people who want to know where the space went.
+//! Disk usage: the space that each project holds alone, and the space of unreachable objects.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use super::{Store, StoreLock};
 use crate::error::Result;
 use crate::id::{ObjectId, ProjectId};
 
-/// Where the space went.
+/// Disk usage by project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Holdings {
-    /// How many checkpoints each project has, and what it holds that no other does.
+    /// Number of checkpoints of each project, and bytes of the objects that only this project holds.
     pub(crate) projects: BTreeMap<ProjectId, (usize, u64)>,
-    /// What nothing refers to.
+    /// Bytes of unreachable objects.
     pub(crate) dead_bytes: u64,
-    /// Objects that are named and not there, or not whole.
+    /// Number of objects that are referenced and missing or corrupt.
     pub(crate) missing: usize,
 }
 
-/// The holder of an object is a project, by its place among them, or one of these.
+/// Holder of an object: the index of a project, or one of these.
 const NO_HOLDER: u32 = u32::MAX;
 const SEVERAL: u32 = u32::MAX - 1;
 
-/// Notes that `holder` holds everything that was reached.
+/// Records that `holder` holds every object that was reached.
 fn note(holders: &mut Vec<u32>, reach: &Reach, holder: u32) {
     holders.resize(reach.marks.slots(), NO_HOLDER);
     for (_, slot) in reach.marks.iter() {

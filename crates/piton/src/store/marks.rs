@@ -1,22 +1,22 @@
-//! Marks on objects, in arrays beside a sorted list of ids: 29 bytes for each object of the store, marked or not, and 4 or 8 more
-//! once homes or ranks are noted. A hash table takes up to three times as much.
+//! Marks on objects, in arrays parallel to a sorted list of ids: 29 bytes for each object of the store, marked or not,
+//! and 4 or 8 more once homes or ranks are recorded. A hash table takes up to three times as much.
 //!
-//! Objects that are not in the list are rare (they appeared after it was made) and go to a table.
+//! Objects that are not in the list are rare (they appeared after it was made) and go into a hash table.
 
 use std::collections::HashMap;
 
 use crate::id::{ObjectId, ObjectKind};
 
-/// When an object goes: with the checkpoint that is dropped as the `n`th, or never.
+/// Index of the dropped checkpoint with which an object becomes unreachable, or `NEVER`.
 pub(super) type Rank = u32;
 pub(super) const NEVER: Rank = Rank::MAX;
 
-/// Not found in any pack so far.
+/// The object has not been found in any pack.
 pub(super) const NO_HOME: u32 = u32::MAX;
 
 const UNMARKED: u8 = u8::MAX;
 
-/// Where the mark of an object stands.
+/// Index of an object's mark in the arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
 
@@ -26,35 +26,36 @@ impl Slot {
     }
 }
 
-/// The marks on objects that can be reached.
+/// Marks of the reachable objects.
 #[derive(Debug)]
 pub(super) struct Marks {
-    /// Sorted, each once.
+    /// Sorted, without duplicates.
     ids: Vec<ObjectId>,
-    /// Where the ids begin that have this first byte, and where those of the last end.
+    /// Index of the first id with each first byte, followed by the number of ids.
     first: [u32; 257],
-    /// The slots of ids that are not in the list.
+    /// Slots of ids that are not in the list.
     others: HashMap<ObjectId, u32>,
-    /// The kind of each marked object, by its slot.
+    /// Kind of each marked object, by slot.
     kinds: Vec<u8>,
-    /// Files with similar names have similar numbers: their contents may be alike.
+    /// Hash of the path: files with similar names have similar hashes, and their contents may be similar.
     names: Vec<u32>,
-    /// How many were marked before: of the versions of one file, the newest has the lowest.
+    /// Number of objects that were marked before: of the versions of one file, the newest has the lowest.
     orders: Vec<u32>,
-    /// Empty as long as all are `NEVER`.
+    /// Empty as long as all ranks are `NEVER`.
     ranks: Vec<Rank>,
-    /// The pack that the copy of an object stays in, by its place in a collection's list. Empty as long as none is known.
+    /// Index of the pack whose copy of the object is kept, in the list of a collection. Empty as long as none is known.
     homes: Vec<u32>,
     count: u32,
 }
 
 impl Marks {
-    /// Marks on these objects, none of which is marked yet. Others can be marked as well, at a higher price.
+    /// Returns marks for these objects, none of which is marked yet. Other objects can be marked as well, at a higher
+    /// cost.
     pub(super) fn new(mut ids: Vec<ObjectId>) -> Self {
         ids.sort_unstable();
         ids.dedup();
         ids.shrink_to_fit();
-        // Git counts the objects of a pack with as many bits.
+        // Git counts the objects of a pack with 32 bits.
         ids.truncate(u32::MAX as usize / 2);
         let mut first = [0; 257];
         let mut begin = 0;
@@ -67,7 +68,7 @@ impl Marks {
         Self { ids, first, others, kinds, names, orders, ranks, homes, count: 0 }
     }
 
-    /// The slot of an object, marked or not; `None` if it has none.
+    /// Returns the slot of an object, marked or not; `None` if it has no slot.
     fn slot_of(&self, id: &ObjectId) -> Option<usize> {
         let byte = usize::from(id.as_bytes()[0]);
         let (begin, end) = (self.first[byte] as usize, self.first[byte + 1] as usize);
@@ -77,12 +78,12 @@ impl Marks {
         }
     }
 
-    /// The slot of an object that is marked.
+    /// Returns the slot of an object if it is marked.
     pub(super) fn find(&self, id: &ObjectId) -> Option<Slot> {
         self.slot_of(id).filter(|slot| self.kinds[*slot] != UNMARKED).map(|slot| Slot(narrow(slot)))
     }
 
-    /// The slot of an object, marked or not.
+    /// Returns the slot of an object, marked or not.
     pub(super) fn any_slot(&self, id: &ObjectId) -> Option<Slot> {
         self.slot_of(id).map(|slot| Slot(narrow(slot)))
     }
@@ -91,12 +92,12 @@ impl Marks {
         self.find(id).is_some()
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.kinds.len()
     }
 
-    /// Marks an object. One that was marked before keeps its mark.
+    /// Marks an object. An object that is already marked keeps its mark.
     pub(super) fn insert(&mut self, id: ObjectId, kind: ObjectKind, name: u32, rank: Rank) {
         let slot = self.slot_of(&id).unwrap_or_else(|| {
             let slot = self.kinds.len();
@@ -123,7 +124,7 @@ impl Marks {
         kind.expect("the slot of an object that is marked")
     }
 
-    /// The order in which objects are compared with each other: versions of one file stand together, the newest first.
+    /// Sort key that puts the versions of one file next to each other, the newest first.
     pub(super) fn likeness(&self, slot: Slot) -> (u8, u32, u32) {
         let at = slot.index();
         (self.kinds[at], self.names[at], self.orders[at])
@@ -142,20 +143,20 @@ impl Marks {
         self.homes[slot.index()] = home;
     }
 
-    /// The objects that are marked.
+    /// Returns the marked objects.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ObjectId, Slot)> {
         let listed = self.ids.iter().zip(0..).map(|(id, slot)| (*id, Slot(slot)));
         let others = self.others.iter().map(|(id, slot)| (*id, Slot(*slot)));
         listed.chain(others).filter(|(_, slot)| self.kinds[slot.index()] != UNMARKED)
     }
 
-    /// Takes the marks away from objects that go before `first_kept`.
+    /// Removes the marks of objects with a rank below `first_kept`.
     pub(super) fn unmark_before(&mut self, first_kept: Rank) {
         let going = self.kinds.iter_mut().zip(&self.ranks).filter(|(_, rank)| **rank < first_kept);
         going.for_each(|(kind, _)| *kind = UNMARKED);
     }
 
-    /// Takes all marks away. The slots stay.
+    /// Removes all marks. The slots stay.
     pub(super) fn clear(&mut self) {
         self.kinds.fill(UNMARKED);
         self.ranks.clear();
@@ -164,7 +165,7 @@ impl Marks {
     }
 }
 
-/// A place in a list of packs, of entries or of slots. Git counts the entries of a pack with as many bits.
+/// Narrows an index of a pack, an entry or a slot. Git counts the entries of a pack with 32 bits, too.
 pub(super) fn narrow(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(NO_HOME - 1)
 }

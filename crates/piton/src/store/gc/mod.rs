@@ -1,16 +1,16 @@
-//! Giving back the space that nothing refers to, while others take checkpoints.
+//! Garbage collection: freeing the space of unreachable objects while other processes take checkpoints.
 //!
-//! They hold between any two system calls:
+//! Invariants, which hold between any two system calls:
 //!
-//! - G2. An object that can be reached stands in at least one place that readers see: what replaces packs is published
-//!   and synced before they are unlinked.
-//! - G3. Packs are unlinked under `store` exclusive only, after the names were read once more and whatever they lead to
-//!   by then was rescued. A take that found an object under `store` shared therefore keeps it.
+//! - G2. A reachable object has at least one copy that readers see: the pack that replaces others is published and
+//!   synced before they are unlinked.
+//! - G3. Packs are unlinked only under `store` exclusive, after the names were read again and every object that is
+//!   reachable from them by then was rescued. A take that found an object under `store` shared therefore keeps it.
 //! - G4. The extra space is that of one pack: packs are rewritten one after the other, or small ones together. Under a
-//!   limit, packs are merged only to such a size that this fits in the part of it that is the collection's (`size`), and
-//!   what does not fit waits, unless room must be made.
+//!   size limit, packs are merged only up to a size that fits in the part of the limit that is reserved for collections
+//!   (`size`). A group that does not fit waits, unless the collection must make room.
 //!
-//! Killed at any point, a collection leaves duplicates or temporary files, and the next one finds them.
+//! A collection that is killed at any point leaves duplicates or temporary files, which the next one finds.
 
 mod plan;
 mod write;
@@ -38,21 +38,22 @@ pub(crate) use plan::Aim;
 use plan::{Bounds, Group, PACK_EXTRA_BYTES, PackState};
 use write::{Moving, Places, entry_at};
 
-/// Stock git does not know our locks: what it wrote so recently may be about to be named.
+/// Age up to which unreachable files of stock git are kept: stock git does not take piton's locks, so a ref may be
+/// about to point to objects that it wrote this recently.
 const YOUNG_SECS: i128 = 60 * 60;
-/// How often the exclusive lock is tried for. Takes go first.
+/// Number of attempts to get the exclusive lock. Takes have priority.
 const TRIES_MAX: u32 = 40;
-/// Everything that belongs to a pack. The idx goes first: without it nobody looks at the rest.
+/// Extensions of all files that belong to a pack. The idx is removed first: without it, readers ignore the others.
 pub(super) const PACK_FILES: [&str; 7] = ["idx", "bitmap", "rev", "mtimes", "promisor", "keep", "pack"];
 
-/// How far long work on the store has come, for whoever watches it from another thread; and the way to stop it.
+/// Progress of a long operation on the store, readable from another thread, and a flag to cancel it.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Bytes that have to be looked at.
+    /// Number of bytes to process.
     pub total: AtomicU64,
-    /// Bytes that were.
+    /// Number of bytes processed so far.
     pub done: AtomicU64,
-    /// Set it, and the work ends soon. What was done stays done, and what was not is done next time.
+    /// Cancels the operation soon after it is set. Finished work is kept, and the next run does the rest.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -61,7 +62,7 @@ impl Watch {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Work of so many bytes begins. There may have been other work before it.
+    /// Resets the progress for an operation on this many bytes. One `Watch` may serve several operations in a row.
     pub(super) fn begin(&self, bytes: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.total.store(bytes, Ordering::Relaxed);
@@ -72,35 +73,36 @@ impl Watch {
     }
 }
 
-/// What a collection came to.
+/// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Collected {
-    /// What came free on the disk.
+    /// Number of bytes by which the store shrank on disk.
     pub bytes_freed: u64,
-    /// True if others were at work all the time, so that something is left for the next one.
+    /// True if work is left for the next collection, because other processes used the store the whole time, or because
+    /// it was cancelled or lacked space.
     pub left_some: bool,
 }
 
-/// One collection.
+/// A garbage collection in progress.
 pub(super) struct Collection<'a> {
     pub(super) store: &'a Store,
     pub(super) held: &'a GcLock,
-    /// What must stay.
+    /// The reachable objects, which must be kept.
     pub(super) reach: Reach,
     pub(super) now: Moment,
     pub(super) watch: &'a Watch,
-    /// How large the store may be, with what the collection writes.
+    /// Size limit of the store, including the packs that the collection writes.
     pub(super) bytes_max: u64,
-    /// True if it goes on where others wait.
+    /// True if the collection continues even while takes wait for room.
     pub(super) is_urgent: bool,
-    /// True if what stock git wrote a moment ago may go, too.
+    /// True if unreachable files that stock git wrote within the last hour are removed, too.
     pub(super) even_young: bool,
-    /// The packs by which it was planned and that it has not unlinked itself.
+    /// The packs that the plan is based on, without those that the collection itself has unlinked.
     pub(super) relied: HashSet<PathBuf>,
 }
 
 impl Store {
-    /// Everything that can be reached now.
+    /// Marks every object that is reachable at this moment.
     pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
         let roots = self.roots()?;
         let mut reach = Reach::new(self.ids()?, roots.ends.clone());
@@ -108,7 +110,8 @@ impl Store {
         Ok(reach)
     }
 
-    /// Gives back what nothing refers to, within the limit for the size of the store.
+    /// Frees the space of unreachable objects, within the size limit of the store. Fails with `Damaged` if a reachable
+    /// object is missing.
     pub(crate) fn collect(
         &self,
         held: &GcLock,
@@ -117,7 +120,7 @@ impl Store {
         now: Moment,
         watch: &Watch,
     ) -> Result<Collected> {
-        // Only a collection unlinks, and this is the one: what is there stays there.
+        // Only a collection unlinks objects, and the caller holds the lock for it, so no object disappears.
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
         drop(objects);
@@ -138,7 +141,8 @@ impl Store {
 }
 
 impl Store {
-    /// Removes every byte that nothing refers to, however much has to be written anew for it.
+    /// Removes every unreachable byte, no matter how much has to be rewritten for it. Fails with `Busy` if other
+    /// processes use the store the whole time.
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
         let bytes_max = u64::MAX;
@@ -181,7 +185,7 @@ impl Collection<'_> {
         self.watch.begin(groups.iter().map(bytes_of_group).sum());
         let mut no_space = None;
         for group in &groups {
-            // A group that could not be unlinked stands there twice: one at a time is enough.
+            // A group that could not be unlinked takes twice its space: one at a time is enough.
             if done.left_some || self.is_over() {
                 done.left_some = true;
                 break;
@@ -189,14 +193,14 @@ impl Collection<'_> {
             let before = self.watch.done.load(Ordering::Relaxed);
             match self.replace(&packs, group, &mut done) {
                 Ok(()) => {}
-                // The next one may need less.
+                // The next group may need less space.
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
                 Err(error) => return Err(error),
             }
-            // What did not have to be moved is done with, too.
+            // Bytes that did not have to be moved count as done, too.
             self.watch.done.store(before + bytes_of_group(group), Ordering::Relaxed);
         }
-        // Besides those that have a home, by their places in `loose`.
+        // Loose objects that were packed here, by index in `loose`, in addition to those that have a home.
         let mut packed = vec![false; loose.len()];
         if matches!(aim, Aim::All | Aim::Every) {
             match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
@@ -213,20 +217,21 @@ impl Collection<'_> {
         }
     }
 
-    /// Removes what killed ones left and counts the rest: nothing else of the collection's part may be in use. `false` where
-    /// others were at work all the time.
+    /// Removes leftovers of killed processes and recounts the size of the store, so that no space reserved for
+    /// collections is in use. Returns false if other processes used the store the whole time.
     fn settle(&self) -> Result<bool> {
         let Some(alone) = self.exclude()? else { return Ok(false) };
         self.store.remove_left_overs(self.now, self.even_young)?;
         self.store.recount(&alone).map(|_| true)
     }
 
-    /// Returns whether to end soon: somebody said so, or a take that needs room waits.
+    /// Returns true if the collection should end soon: it was cancelled, or a take waits for room.
     fn is_over(&self) -> bool {
         self.watch.is_stopped() || !self.is_urgent && self.store.somebody_waits()
     }
 
-    /// Notes in which pack each object that must stay is to be found: one that stock git keeps, else the newest.
+    /// Records the home of each reachable object, the pack whose copy is kept: a pack with a `.keep` file of the user,
+    /// otherwise the newest pack. Fails with `Damaged` if an object is neither packed nor loose.
     fn find_homes(&mut self, packs: &[Pack], loose: &[ObjectId]) -> Result<()> {
         let mut order: Vec<_> = (0..packs.len()).collect();
         order.sort_by_key(|at| !packs[*at].is_kept);
@@ -245,14 +250,14 @@ impl Collection<'_> {
         }
     }
 
-    /// Returns whether this pack's copy of the object is the one that stays. What was named only since the collection began has
-    /// no home yet: any copy stays then.
+    /// Returns true if this pack's copy of the object is kept. An object that became reachable after the collection
+    /// began has no home yet, so any copy of it is kept.
     fn stays(&self, pack: usize, id: &ObjectId) -> bool {
         let marks = &self.reach.marks;
         marks.find(id).is_some_and(|slot| [NO_HOME, narrow(pack)].contains(&marks.home(slot)))
     }
 
-    /// Returns whether an object that must stay was found in a pack when the collection began.
+    /// Returns true if the object is reachable and was found in a pack when the collection began.
     fn has_home(&self, id: &ObjectId) -> bool {
         let marks = &self.reach.marks;
         marks.find(id).is_some_and(|slot| marks.home(slot) != NO_HOME)
@@ -266,7 +271,8 @@ impl Collection<'_> {
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
         }
         if matches!(aim, Aim::All | Aim::Every) {
-            // A pack was written at one time, by one way: some entries speak for all.
+            // All entries of a pack were written by one process at one compression level, so a sample of at most 256 is
+            // enough.
             for entry in (0..pack.len()).step_by(pack.len() / 256 + 1) {
                 state.is_hasty |= pack.stored(entry)?.is_hasty();
             }
@@ -274,7 +280,7 @@ impl Collection<'_> {
         Ok(state)
     }
 
-    /// The entries of these packs that a test chooses, each object once.
+    /// Returns the entries of these packs that satisfy `is_meant`, each object once.
     fn places(&self, packs: &[Pack], of: &[usize], is_meant: impl Fn(usize, &ObjectId) -> bool) -> Places {
         let mut places = Places::default();
         let mut of = of.to_vec();
@@ -286,14 +292,14 @@ impl Collection<'_> {
         places
     }
 
-    /// Writes what replaces a group, and unlinks the group.
+    /// Writes the replacement of a group of packs, and unlinks the group.
     fn replace(&mut self, packs: &[Pack], group: &Group, done: &mut Collected) -> Result<()> {
         let places = self.places(packs, &group.packs, |pack, id| self.stays(pack, id));
         let mut new = PublishedPacks::default();
         if !places.is_empty() {
             let bytes = places.iter().map(|place| entry_at(packs, place).bytes()).sum::<u64>();
             let Some(published) = self.write(packs, &places, Vec::new(), bytes, group.tend)? else {
-                // What there is no room for may be the next one's turn.
+                // Without room for this group, the next one may still fit.
                 done.left_some |= self.is_over();
                 return Ok(());
             };
@@ -303,17 +309,18 @@ impl Collection<'_> {
             done.left_some = true;
             return Ok(());
         };
-        // Stock git sets the time of a pack whose objects it relies upon and does not write again, as yet unnamed.
+        // Stock git updates the mtime of a pack when it relies on an object in it that no ref points to yet.
         if group.packs.iter().any(|at| packs[*at].is_freshened()) {
             done.left_some = true;
             return Ok(());
         }
         let left: Vec<_> = group.packs.iter().copied().filter(|at| !new.names.contains(&packs[*at].name)).collect();
-        // What has a home in the group was moved, and what has another one stays there. The rest may be named since.
+        // Objects with a home in the group were moved, and those with another home stay there. The rest may have become
+        // reachable since.
         let is_named_since =
             |_, id: &ObjectId| self.reach.marks.contains(id) && !self.has_home(id) && !places.has_homeless(id);
         let behind = self.places(packs, &left, is_named_since);
-        // A pack is named by its contents: one that is rescued whole takes its own place.
+        // Packs are named by their contents: a pack that is rescued in full gets the same name.
         let rescued = self.rescue(packs, &behind)?;
         self.store.remove_overviews()?;
         for pack in left.into_iter().filter(|at| !rescued.names.contains(&packs[*at].name)) {
@@ -323,8 +330,8 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Writes a pack of these, about so many bytes, and makes it visible. `None` when it was stopped, or where there is no
-    /// room for it.
+    /// Writes these entries and loose objects, about `bytes` bytes, into a pack and publishes it. Returns `None` if it
+    /// was cancelled or there is no room.
     fn write(
         &self,
         packs: &[Pack],
@@ -337,7 +344,7 @@ impl Collection<'_> {
         if self.store.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
             return Ok(None);
         }
-        // Opened anew for each group: packs of the one before are gone.
+        // Reopened for each group: the packs of the previous group are gone.
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
         let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
@@ -349,10 +356,11 @@ impl Collection<'_> {
         Ok(new)
     }
 
-    /// Waits until nobody else reads or writes objects, and reads the names once more.
+    /// Takes the exclusive lock on objects and marks what is reachable by then. Returns `None` if the lock could not be
+    /// had or nothing may be unlinked.
     ///
-    /// Stock git knows none of these locks. While it collects, and where it has deleted packs that the plan relies upon,
-    /// nothing may be unlinked: the copy that is to stay may be the one that it deletes.
+    /// Stock git does not take these locks. While it collects, and after it has deleted packs that the plan relies on,
+    /// nothing may be unlinked: the copy that is to be kept may be the one that stock git deletes.
     fn alone(&mut self) -> Result<Option<Exclusive>> {
         let Some(alone) = self.exclude()? else { return Ok(None) };
         let there: HashSet<_> = self.store.pack_names()?.into_iter().collect();
@@ -380,7 +388,7 @@ impl Collection<'_> {
         Ok(None)
     }
 
-    /// Writes those of the entries anew that came to be named after the collection had begun.
+    /// Writes copies of entries that became reachable after the collection began.
     fn rescue(&self, packs: &[Pack], places: &Places) -> Result<PublishedPacks> {
         if places.is_empty() {
             return Ok(PublishedPacks::default());
@@ -393,7 +401,7 @@ impl Collection<'_> {
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
 
-    /// Objects in files of their own go into packs, one after the other.
+    /// Moves loose objects into packs, one pack after the other.
     fn pack_loose(
         &mut self,
         packs: &[Pack],
@@ -437,8 +445,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Removes objects in files of their own that are in a pack as well or that nothing refers to, and what killed
-    /// processes left.
+    /// Removes loose objects that are also packed or that are unreachable, and leftovers of killed processes.
     fn sweep(&mut self, loose: &[ObjectId], packed: &[bool], done: &mut Collected) -> Result<()> {
         let Some(alone) = self.alone()? else {
             done.left_some = true;
@@ -457,7 +464,8 @@ impl Collection<'_> {
         self.store.recount(&alone).map(drop)
     }
 
-    /// A history that nothing refers to any more needs no end. Stock git minds one that names a commit that is not there.
+    /// Removes the boundaries of histories that are unreachable. Stock git complains about a `shallow` entry whose
+    /// commit is missing.
     fn forget_dropped_boundaries(&self) -> Result<()> {
         let is_dropped = |id: &&ObjectId| !self.reach.marks.contains(id);
         let dropped: HashSet<_> = self.reach.boundary.iter().filter(is_dropped).copied().collect();
@@ -465,34 +473,34 @@ impl Collection<'_> {
     }
 }
 
-/// Returns whether a file was written so long ago that whoever did has ended.
+/// Returns true if a file was written more than an hour ago, so that its writer has ended.
 pub(super) fn is_old(path: &Path, now: Moment) -> bool {
     fsx::is_older(path, YOUNG_SECS, now)
 }
 
-/// Stock git makes its packs read-only; ours are their owner's to write.
+/// Returns true if the owner may write to the file. Stock git makes its packs read-only, piton does not.
 fn is_writable(path: &Path) -> bool {
     sys::stat_path(path).is_ok_and(|stat| stat.mode & 0o200 != 0)
 }
 
 impl Store {
-    /// Removes a pack. Readers that have it open keep it; those that come after see the others.
+    /// Removes a pack. Readers that have it open can still use it; later readers see the other packs.
     fn unlink_pack(&self, name: &Path) -> Result<()> {
         PACK_FILES.iter().try_for_each(|ending| fsx::remove_file(&name.with_added_extension(ending)))
     }
 
-    /// Removes what stock git made over several packs and over all commits: it would name what is about to go.
+    /// Removes stock git's multi-pack-index and commit-graph, which would name objects that are about to be removed.
     fn remove_overviews(&self) -> Result<()> {
         fsx::remove_beginning_with("multi-pack-index", &self.layout.packs())?;
         self.remove_commit_graph()
     }
 
-    /// Removes what stock git made over all commits, before a history is cut or commits go. Git can make it again.
+    /// Removes stock git's commit-graph, before a history is cut or commits are removed. Git can create it again.
     pub(super) fn remove_commit_graph(&self) -> Result<()> {
         fsx::remove_beginning_with("commit-graph", &self.layout.object_info())
     }
 
-    /// Objects in files of their own, sorted: what stock git wrote.
+    /// Returns the ids of all loose objects, sorted. Only stock git and Hermes write those.
     pub(super) fn loose_ids(&self) -> Result<Vec<ObjectId>> {
         let mut found = Vec::new();
         for first in fsx::names_in(&self.layout.objects())?.into_iter().filter(|name| name.len() == 2) {
@@ -507,13 +515,13 @@ impl Store {
         Ok(found)
     }
 
-    /// Returns whether there are more small packs than lookups should have to go through, or than space should be lost to.
+    /// Returns true if there are so many small packs that lookups get slow or space is wasted.
     pub(crate) fn has_many_packs(&self, bytes_max: Option<u64>) -> bool {
         let bounds = Bounds::new(bytes_max.unwrap_or(u64::MAX));
         bounds.has_many(self.count_small_packs(bounds))
     }
 
-    /// Returns whether nobody has come to merge them, so that a take that needs room finds some there.
+    /// Returns true if small packs have piled up unmerged, so that merging them frees space for a take.
     pub(super) fn has_too_many_packs(&self, bytes_max: u64) -> bool {
         let bounds = Bounds::new(bytes_max);
         bounds.has_too_many(self.count_small_packs(bounds))
@@ -522,11 +530,12 @@ impl Store {
     fn count_small_packs(&self, bounds: Bounds) -> usize {
         let is_small = |name: &&PathBuf| bounds.is_small(Self::bytes_of(&name.with_added_extension("pack")));
         let names = self.pack_names().unwrap_or_default();
-        // Every take asks: where there are few, nobody looks at them.
+        // Every take calls this: if there are few packs, their sizes are not read.
         if bounds.has_many(names.len()) { names.iter().filter(is_small).count() } else { 0 }
     }
 
-    /// Removes what belongs to nobody. Nobody of ours is at work: whatever is ours is abandoned.
+    /// Removes temporary files and incomplete packs. The caller holds the exclusive lock, so all such files of piton
+    /// are abandoned; those of stock git are removed once they are an hour old, or at once with `even_young`.
     pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
         self.own_keeps()?.iter().try_for_each(|keep| fsx::remove_file(keep))?;
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
@@ -534,7 +543,7 @@ impl Store {
             for name in fsx::names_in(&dir)? {
                 let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
                 let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
-                // Stock git's temporary names have more to them.
+                // Temporary names of stock git contain another underscore.
                 let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
                 let has_no_idx =
                     path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
@@ -547,7 +556,7 @@ impl Store {
         self.remove_stale_locks(now)
     }
 
-    /// What a file takes; 0 where there is none.
+    /// Returns the size of a file in bytes; 0 if it is missing.
     pub(super) fn bytes_of(path: &Path) -> u64 {
         sys::stat_path(path).map_or(0, |stat| stat.size)
     }

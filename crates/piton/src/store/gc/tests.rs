@@ -1,4 +1,4 @@
-//! What a collection keeps and gives back, from within.
+//! Unit tests of the garbage collection: the objects that are kept and the space that is freed.
 
 use super::*;
 use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings};
@@ -21,7 +21,7 @@ fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
     id
 }
 
-/// One that knows what `reach` knew.
+/// Returns a collection that starts from an earlier `reach`.
 fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
     Collection {
         store,
@@ -79,7 +79,7 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     assert_eq!(is_hasty(), (1, false, false));
 }
 
-/// Puts an object into a file of its own, as stock git does, written so many seconds ago.
+/// Writes a loose object, as stock git does, with an mtime `secs` seconds ago.
 fn put_loose(store: &Store, contents: &str, secs: u64) -> (ObjectId, PathBuf) {
     use std::io::Write as _;
     let id = crate::id::IdHasher::of(crate::id::ObjectKind::Blob, contents.as_bytes()).expect("an id");
@@ -104,7 +104,7 @@ fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not
     let (_, old) = put_loose(&store, "old", 60 * 60 + 1);
     let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
     let left = || [&twice, &path, &young, &old].map(|path| path.exists());
-    // They name what goes, and stock git makes them again.
+    // These name objects that are removed, and stock git creates them again.
     let overviews = [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
     overviews.iter().for_each(|path| std::fs::write(path, "").expect("a file"));
     store.collect(&held, Aim::Due, None, NOW, &watch).expect("a collection");
@@ -117,7 +117,7 @@ fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not
     assert_eq!(left(), [false; 4], "every byte goes that nothing refers to");
 }
 
-/// Takes that come after the names were read move the ends of histories away from under them.
+/// Takes that follow the reading of the refs move the ends of the histories.
 #[test]
 fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
     let temp = tempfile::tempdir().expect("a directory");
@@ -169,7 +169,7 @@ fn whoever_watches_hears_of_each_object_that_moves() {
         moving.write(&store.layout.pack_dirs(), tend).expect("a pack").expect("nobody stopped it");
         assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
     }
-    // All that there was to do is done, also the second time.
+    // The progress reaches its total, also in the second run.
     let held = store.lock_gc().expect("a lock");
     let watch = Watch::default();
     for contents in ["four", "five"] {
@@ -180,14 +180,14 @@ fn whoever_watches_hears_of_each_object_that_moves() {
     }
 }
 
-/// G3, at its worst: everything that a collection knows is out of date when it comes to unlinking. The pack of the
-/// newest checkpoint is dead to it, and so is the one whose contents a take has found again.
+/// G3, worst case: everything that a collection knows is stale by the time it unlinks. To it, the pack of the newest
+/// checkpoint is unreachable, and so is the pack whose contents a take has found again.
 #[test]
 fn what_was_named_after_a_collection_began_is_rescued() {
     for (aim, after) in [
         (Aim::All, &["new", "forgotten"][..]),
         (Aim::Every, &["new", "forgotten"]),
-        // The pack of one take alone: what is rescued is named as it was.
+        // The pack of a single take: the rescued pack has the same name.
         (Aim::All, &["new"]),
         (Aim::Due, &["new"]),
         (Aim::Free(1 << 40), &["new"]),

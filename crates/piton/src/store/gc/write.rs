@@ -1,7 +1,7 @@
-//! Writing the pack that takes the place of others.
+//! Writing the pack that replaces others.
 //!
-//! Entries are copied as they are. When a group is tended, versions of one file become deltas of each other: the newest
-//! stays whole, so that what is restored most is read fastest, and chains are short.
+//! Entries are copied as they are. With `tend`, versions of one file become deltas of each other: the newest is stored
+//! whole, so that the versions that are restored most are read fastest, and chains are short.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,33 +14,33 @@ use super::plan::PACK_EXTRA_BYTES;
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
 
-/// How many objects a new one is compared with.
+/// Number of objects that a new one is compared with.
 const WINDOW: usize = 12;
-/// What those may come to in memory.
+/// Memory limit of those objects.
 const WINDOW_BYTES_MAX: usize = 48 << 20;
-/// How many deltas must be applied for one object, at most. Git's own limit is 50.
+/// Maximum length of a delta chain. Git's own limit is 50.
 const DEPTH_MAX: u32 = 24;
-/// Smaller ones gain nothing, larger ones cost too much.
+/// Sizes of objects for which deltas are tried. Smaller ones gain nothing, larger ones cost too much.
 const DELTA_BYTES: std::ops::Range<usize> = 50..16 << 20;
 
-/// How long the chains of deltas are that hang on an object, by its index among the places.
+/// Length of the longest delta chain that depends on an object, by its index among the places.
 type Heights = HashMap<u32, u32>;
 
-/// An entry by its pack and its place there.
+/// Index of a pack and index of an entry in it.
 pub(super) type Place = (u32, u32);
 
-/// Entries that move, each object once.
+/// Entries to move, each object once.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// In the order of the packs, and of the entries in them.
+    /// Sorted by pack, and by position in the pack.
     sorted: Vec<Place>,
-    /// Those of objects without a home, which may stand in several packs.
+    /// Entries of objects without a home, which may be in several packs.
     homeless: HashMap<ObjectId, Place>,
 }
 
 impl Places {
-    /// Adds an entry, after those in packs before it and before it in the same pack. Of an object without a home the first
-    /// counts; one with a home is added once.
+    /// Adds an entry. Entries must be added in ascending order of their places. Of an object without a home only the
+    /// first entry is kept; an object with a home must be added once.
     pub(super) fn push(&mut self, place: Place, id: ObjectId, has_home: bool) {
         if has_home || !self.homeless.contains_key(&id) {
             self.sorted.push(place);
@@ -58,7 +58,7 @@ impl Places {
         self.sorted.iter().copied()
     }
 
-    /// Returns true if an object without a home is among them.
+    /// Returns true if this object is among the entries without a home.
     pub(super) fn has_homeless(&self, id: &ObjectId) -> bool {
         self.homeless.contains_key(id)
     }
@@ -72,59 +72,59 @@ impl Places {
     }
 }
 
-/// The entry at a place.
+/// Returns the entry at a place.
 pub(super) fn entry_at(packs: &[Pack], (pack, at): Place) -> PackEntry {
     packs[pack as usize].entry(at as usize)
 }
 
-/// What is to be written.
+/// Input for a new pack.
 pub(super) struct Moving<'a> {
     pub(super) packs: &'a [Pack],
     pub(super) objects: &'a Objects,
     pub(super) marks: &'a Marks,
-    /// The entries that move.
+    /// The entries to move.
     pub(super) places: &'a Places,
-    /// Objects that stand in files of their own, and what those take.
+    /// Loose objects to move, and the sizes of their files.
     pub(super) loose: Vec<(ObjectId, u64)>,
-    /// What was set aside for it: rather than grow beyond that, it gives up.
+    /// Size limit of the new pack, which is the reserved space. Writing stops rather than exceed it.
     pub(super) bytes_max: u64,
-    /// True to give up.
+    /// Returns true to cancel.
     pub(super) is_over: &'a dyn Fn() -> bool,
-    /// Told of each object that has been written, with what it took where it was.
+    /// Called for each object that was written, with the size that it had in its old place.
     pub(super) moved: &'a dyn Fn(u64),
 }
 
-/// An object that is not there as a delta of another one that moves along.
+/// An object that is not stored as a delta of another object that moves.
 #[derive(Clone, Copy)]
 struct Free {
     slot: Slot,
     stands: Stands,
 }
 
-/// Where an object stands.
+/// Current location of an object.
 #[derive(Clone, Copy)]
 enum Stands {
-    /// By its index among the places.
+    /// Index among the places.
     InPack(u32),
-    /// In a file of its own, by its index among those.
+    /// Index among the loose objects.
     Loose(u32),
 }
 
 struct Candidate {
-    /// Where it stands in the new pack.
+    /// Offset in the new pack.
     offset: u64,
     kind: ObjectKind,
     base: Base,
     depth: u32,
 }
 
-/// The pack that is being written.
+/// The pack being written.
 struct Out {
     writer: PackWriter,
-    /// Where those stand that deltas move along with, by index.
+    /// Offsets of the entries that moving deltas are based on, by index.
     offsets: HashMap<u32, u64>,
     bases: Heights,
-    /// Where the last one stands.
+    /// Offset of the last entry.
     last: u64,
     deflater: Deflater,
     deflated: Vec<u8>,
@@ -142,7 +142,7 @@ impl Out {
         Ok(())
     }
 
-    /// Adds bytes that are not compressed yet.
+    /// Compresses bytes and adds them.
     fn put_plain(&mut self, id: ObjectId, stands: Stands, form: Form, bytes: &[u8]) -> Result<()> {
         self.deflate(bytes)?;
         let deflated = std::mem::take(&mut self.deflated);
@@ -159,7 +159,8 @@ impl Out {
 }
 
 impl Moving<'_> {
-    /// Writes all of it into one pack, synced and not yet visible. `None` when it was stopped, or got too large.
+    /// Writes all objects into one pack, synced and not yet visible. Returns `None` if it was cancelled or grew too
+    /// large.
     pub(super) fn write(&self, dirs: &super::super::pack::PackDirs, tend: bool) -> Result<Option<SealedPack>> {
         let (mut free, bound, bases) = self.sort_out()?;
         let mut out = Out {
@@ -205,17 +206,18 @@ impl Moving<'_> {
         if self.is_too_large(&out) { Ok(None) } else { out.writer.seal().map(Some) }
     }
 
-    /// What was a delta of something that does not move along is written as a whole, and takes more than it did.
+    /// Returns true if the pack exceeds its size limit. It can, because a delta whose base does not move is written
+    /// whole.
     fn is_too_large(&self, out: &Out) -> bool {
         out.writer.bytes_with_idx() + PACK_EXTRA_BYTES > self.bytes_max
     }
 
-    /// Those that stand by themselves, those that are deltas of others that move along, and how long the chains are that
-    /// hang on each.
+    /// Returns the objects that are not deltas of moving objects, the deltas that are, and the length of the delta
+    /// chains that depend on each entry.
     fn sort_out(&self) -> Result<(Vec<Free>, Vec<u32>, Heights)> {
         let (mut free, mut bound) = (Vec::with_capacity(self.places.sorted.len() + self.loose.len()), Vec::new());
         let mut heights = Heights::new();
-        // A delta comes after its base, so that going backwards each height is complete when it is passed on.
+        // A delta comes after its base, so in reverse order each height is final when it is passed on to the base.
         for index in (0..narrow(self.places.sorted.len())).rev() {
             match self.base_of(index)? {
                 Some(base) => {
@@ -258,7 +260,7 @@ impl Moving<'_> {
         self.packs[pack as usize].stored(at as usize)
     }
 
-    /// The index of the base of an entry, if it is a delta and the base moves along, from this pack or from another.
+    /// Returns the index of the base of an entry, if it is a delta and its base moves, from this pack or from another.
     fn base_of(&self, index: u32) -> Result<Option<u32>> {
         let StoredForm::Delta(base) = self.stored_at(index)?.form else { return Ok(None) };
         let (pack, _) = self.places.at(index);
@@ -266,7 +268,7 @@ impl Moving<'_> {
         Ok(self.places.index(beside).or_else(|| self.index_of(&entry_at(self.packs, beside).id)))
     }
 
-    /// The index of an object among the places, wherever it stands.
+    /// Returns the index of an object among the places, in any pack.
     fn index_of(&self, id: &ObjectId) -> Option<u32> {
         if let Some(place) = self.places.homeless.get(id) {
             return self.places.index(*place);
@@ -276,13 +278,14 @@ impl Moving<'_> {
         self.places.index((home, narrow(at)))
     }
 
-    /// The bytes of an object, and its kind.
+    /// Reads an object into `out.buffer` and returns its kind. Fails with `Damaged` if it is missing.
     fn read(&self, id: ObjectId, out: &mut Out) -> Result<ObjectKind> {
         let found = self.objects.read_any(id, &mut out.buffer)?;
         found.ok_or_else(|| Error::damaged(format!("read the object {id}"), "it is not in the store"))
     }
 
-    /// Copies an object as it is, if it stands there as a whole.
+    /// Copies an entry unchanged, if it is stored whole. Returns false otherwise, or if it was compressed at the
+    /// fastest level and `even_if_hasty` is false.
     fn put_copy(&self, one: &Free, out: &mut Out, even_if_hasty: bool) -> Result<bool> {
         let Stands::InPack(index) = one.stands else { return Ok(false) };
         let stored = self.stored_at(index)?;
@@ -295,8 +298,8 @@ impl Moving<'_> {
         }
     }
 
-    /// Writes a file that is too large to be held in memory, as it stands or as it is read. False for all others, and for
-    /// those that stock git stored as deltas.
+    /// Writes a blob that is too large for memory: a packed one is checked and copied, a loose one is streamed. Returns
+    /// false for all other objects and for blobs that stock git stored as deltas.
     fn put_large(&self, one: &Free, out: &mut Out) -> Result<bool> {
         if self.marks.kind(one.slot) != ObjectKind::Blob {
             return Ok(false);
@@ -342,7 +345,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Writes an object as a delta of one that was written before, where that is smaller.
+    /// Writes an object as a delta of one that was written before, if that is smaller, and adds it to the window.
     fn put_tended(&self, one: &Free, height: u32, window: &mut VecDeque<Candidate>, out: &mut Out) -> Result<()> {
         if self.put_large(one, out)? {
             return Ok(());
@@ -361,7 +364,7 @@ impl Moving<'_> {
         let mut depth = 0;
         let mut is_written = false;
         if let Some((delta, base, base_depth)) = best {
-            // A delta that is not small by itself must beat the whole after compression.
+            // A delta that is not small in itself must be smaller than the whole object after compression.
             let is_smaller = delta.len() < bytes.len() / 4 || out.deflate(&delta)? < out.deflate(&bytes)?;
             if is_smaller {
                 out.put_plain(id, stands, Form::Delta(base), &delta)?;
@@ -382,7 +385,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Copies a delta as it is, after its base.
+    /// Copies a delta unchanged, after its base.
     fn put_bound(&self, index: u32, out: &mut Out) -> Result<()> {
         let mut chain = vec![index];
         while let Some(index) = chain.last().copied() {
@@ -405,7 +408,8 @@ impl Moving<'_> {
     }
 }
 
-/// The smallest delta that the window has to offer: its bytes, where its base stands and how deep that one is.
+/// Returns the smallest delta against an object in the window: its bytes, the offset of its base and the depth of that
+/// base.
 fn best_delta(
     bytes: &[u8],
     kind: ObjectKind,
