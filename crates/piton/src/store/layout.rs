@@ -1,4 +1,4 @@
-//! Every path under the base. Nothing else joins a path to it.
+//! Every path under the base. No other module joins a path to it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,38 +6,39 @@ use super::pack::PackDirs;
 use crate::fsx;
 use crate::id::{ObjectId, ProjectId};
 
-/// Where everything is, given the base.
+/// Paths of a base and its store.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     base: PathBuf,
     store: PathBuf,
 }
 
-/// The name of the store's directory in the base.
+/// Name of the store's directory in the base.
 pub(super) const STORE: &str = "store";
-/// The time of the last automatic prune.
+/// File that holds the time of the last automatic prune.
 pub(super) const LAST_PRUNE: &str = ".last_prune";
-/// A store that is being removed.
+/// Directory of a store that is being removed.
 pub(super) const CLEARING: &str = ".clearing";
-/// What every archive of an older layout begins with.
+/// Prefix of the archives of an older layout.
 pub(super) const LEGACY_PREFIX: &str = "legacy-";
-/// The file that names a repository's directory in the older layout.
+/// File in a repository of the older layout that names the project's directory.
 pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 
-/// What the ref of every project begins with.
+/// Prefix of the refs of projects.
 pub(super) const PROJECT_REFS: &str = "refs/hermes/";
-/// The journal, in a base or in a directory that stands in for one. What it was before is beside it, with more to its name.
+/// File name of the journal, in a base or in a directory that replaces one. Rotated journals have this name with a
+/// suffix.
 pub(super) const JOURNAL: &str = "piton.log";
 
-/// The directory of what is kept beside the store.
+/// Directory of data that is kept beside the store.
 pub(super) const LOCAL: &str = "local";
 
-/// What every session record's name ends with.
+/// Suffix of session records.
 const SESSION_SUFFIX: &str = ".yaml";
-/// What stands between the id and the time in the name of one that was put aside.
+/// Separates the session id from the time in the name of a damaged session record.
 const DAMAGED_INFIX: &str = ".yaml.damaged-";
 
-/// The journal in a base.
+/// Returns the path of the journal in a base.
 pub(crate) fn journal(base: &Path) -> PathBuf {
     base.join(JOURNAL)
 }
@@ -56,12 +57,12 @@ impl Layout {
         &self.store
     }
 
-    /// Something in the base itself.
+    /// Returns the path of a file in the base itself.
     pub(crate) fn in_base(&self, name: impl AsRef<Path>) -> PathBuf {
         self.base.join(name)
     }
 
-    /// Returns whether files of piton's own in the base are called so, or begin so.
+    /// Returns true for a name that piton itself uses in the base, or that has one of its prefixes.
     pub(crate) fn is_own_name(name: &str) -> bool {
         name == STORE || [LEGACY_PREFIX, JOURNAL, fsx::TEMP_PREFIX].iter().any(|own| name.starts_with(own))
     }
@@ -70,18 +71,19 @@ impl Layout {
         self.in_base(format!("{id}{SESSION_SUFFIX}"))
     }
 
-    /// Whose record a file of this name is.
+    /// Returns the session id in the name of a session record.
     pub(crate) fn session_in(name: &str) -> Option<&str> {
         name.strip_suffix(SESSION_SUFFIX)
     }
 
-    /// The name for a file that is no record, and was put aside at that time. No reader of records takes it for one.
+    /// Returns the name for a damaged session record that was renamed at the time `stamp`. Readers of session records
+    /// ignore it.
     pub(crate) fn damaged_session_name(id: &str, stamp: &str, nth: u64) -> String {
         let nth = if nth > 1 { format!("-{nth}") } else { String::new() };
         format!("{id}{DAMAGED_INFIX}{stamp}{nth}")
     }
 
-    /// The time in such a name.
+    /// Returns the time in the name of a damaged session record.
     pub(crate) fn damaged_session_in(name: &str) -> Option<&str> {
         let (id, stamp) = name.rsplit_once(DAMAGED_INFIX)?;
         (!id.is_empty()).then_some(stamp)
@@ -115,13 +117,13 @@ impl Layout {
         self.store.join("objects/pack")
     }
 
-    /// Where packs go. They are written in the directory of the store itself: stock git's collection removes every file in
-    /// `objects/pack` whose name begins with `tmp_`, whether or not it is in use.
+    /// Returns the directories for packs. Packs are written in the directory of the store itself: stock git's
+    /// collection removes every file in `objects/pack` whose name begins with `tmp_`, even if it is in use.
     pub(super) fn pack_dirs(&self) -> PackDirs {
         PackDirs { packs: self.packs(), temporary: self.store.clone() }
     }
 
-    /// The file in which stock git's collection names its process, as long as it runs.
+    /// File that holds the process id of stock git's collection while it runs.
     pub(super) fn git_gc_pid(&self) -> PathBuf {
         self.store.join("gc.pid")
     }
@@ -146,12 +148,12 @@ impl Layout {
         format!("{PROJECT_REFS}{project}")
     }
 
-    /// Whose ref one of this name is.
+    /// Returns the project of a ref name.
     pub(super) fn project_in_ref(name: &str) -> Option<ProjectId> {
         name.strip_prefix(PROJECT_REFS).and_then(ProjectId::parse)
     }
 
-    /// The directory of the projects' refs.
+    /// Directory of the projects' refs.
     pub(super) fn references(&self) -> PathBuf {
         self.store.join("refs/hermes")
     }
@@ -164,7 +166,7 @@ impl Layout {
         self.store.join("indexes")
     }
 
-    /// The file of an object that is in no pack.
+    /// File of a loose object.
     pub(super) fn loose_object(&self, id: &ObjectId) -> PathBuf {
         let name = id.to_string();
         self.objects().join(&name[..2]).join(&name[2..])
@@ -194,32 +196,32 @@ impl Layout {
         self.intents().join(format!("{project}.json"))
     }
 
-    /// Checkpoints that ran out of time and are to be completed.
+    /// Directory of checkpoints that ran out of time and are to be completed.
     pub(super) fn unfinished(&self) -> PathBuf {
         self.base.join(LOCAL).join("unfinished")
     }
 
-    /// The request of a project's unfinished checkpoint.
+    /// Request of a project's unfinished checkpoint.
     pub(super) fn unfinished_request(&self, project: &ProjectId) -> PathBuf {
         self.unfinished().join(format!("{project}.json"))
     }
 
-    /// The index of the files that an unfinished checkpoint has read so far.
+    /// Index of the files that an unfinished checkpoint has read so far.
     pub(super) fn unfinished_index(&self, project: &ProjectId) -> PathBuf {
         self.unfinished().join(format!("{project}.index"))
     }
 
-    /// The ref that keeps these files from being collected.
+    /// Name of the ref that keeps those files from being collected.
     pub(super) fn unfinished_ref(project: &ProjectId) -> String {
         format!("refs/unfinished/{project}")
     }
 
-    /// Hooks that are at work, or were when they were killed.
+    /// Directory with a file for each hook that is running, or was running when it was killed.
     pub(super) fn begun(&self) -> PathBuf {
         self.base.join(LOCAL).join("begun")
     }
 
-    /// What a repair puts aside.
+    /// Directory of the files that repairs have replaced or removed.
     pub(super) fn repairs(&self) -> PathBuf {
         self.store.join("repairs")
     }
@@ -228,7 +230,7 @@ impl Layout {
         self.base.join(LAST_PRUNE)
     }
 
-    /// Where a store goes that is being removed.
+    /// Directory to which a store is renamed while it is being removed.
     pub(super) fn aside(&self) -> PathBuf {
         self.base.join(CLEARING)
     }
@@ -237,27 +239,28 @@ impl Layout {
         self.store.join("size")
     }
 
-    /// What is remembered of the turn that a session is in.
+    /// Directory of the notes about the current turn of each session.
     pub(super) fn turns(&self) -> PathBuf {
         self.store.join("turns")
     }
 
-    /// What a session is to be told at its next prompt.
+    /// Directory of the notices for the next prompt of each session.
     pub(super) fn notices(&self) -> PathBuf {
         self.store.join("notices")
     }
 
-    /// What an installer changed in the configuration of agents.
+    /// Directory in which an installer records its changes to the configuration of agents.
     pub(super) fn installs(&self) -> PathBuf {
         self.store.join("installs")
     }
 
-    /// What is kept beside the store. It has no `HEAD`: a directory with one would be taken for an old repository.
+    /// Directory of data that is kept beside the store. It has no `HEAD`: a directory with one would be taken for a
+    /// repository of the older layout.
     pub(super) fn local(&self) -> PathBuf {
         self.base.join(LOCAL)
     }
 
-    /// The ledgers of all projects.
+    /// Directory of the ledgers of all projects.
     pub(super) fn ledgers(&self) -> PathBuf {
         self.local().join("ledger")
     }
@@ -270,13 +273,13 @@ impl Layout {
         self.store.join("locks").join(name)
     }
 
-    /// Those of the directories below into which nobody writes without holding `store`.
+    /// Directories to which only holders of the `store` lock write.
     pub(super) fn with_temporaries_of_lockers(&self) -> [PathBuf; 6] {
         ["", "objects/pack", "indexes", "projects", "restores", "locks"].map(|dir| self.store.join(dir))
     }
 
-    /// The directories in which a process that is killed may leave temporary files that tell their age. Those among the locks
-    /// do not: they are as old as can be from the beginning.
+    /// Directories in which a killed process may leave temporary files whose mtime tells their age. Temporary files
+    /// among the locks are not included: their mtime is 1970 from the start.
     pub(super) fn with_temporaries(&self) -> [PathBuf; 10] {
         let [store, info, packs, indexes, projects, restores, turns, notices] =
             ["", "info", "objects/pack", "indexes", "projects", "restores", "turns", "notices"]
@@ -284,7 +287,7 @@ impl Layout {
         [store, info, packs, indexes, projects, restores, turns, notices, self.unfinished(), self.begun()]
     }
 
-    /// The directories of a store, parents first.
+    /// Directories of a store, parents first.
     pub(super) fn directories(&self) -> impl Iterator<Item = PathBuf> {
         const DIRECTORIES: [&str; 10] = [
             "objects",
@@ -301,7 +304,7 @@ impl Layout {
         DIRECTORIES.iter().map(|dir| self.store.join(dir))
     }
 
-    /// Those that are made when something is to be put into them.
+    /// Directories that are created on first use.
     pub(super) fn directories_made_later(&self) -> impl Iterator<Item = PathBuf> {
         ["restores", "turns", "notices", "installs", "repairs"].iter().map(|dir| self.store.join(dir))
     }

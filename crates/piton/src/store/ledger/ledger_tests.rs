@@ -1,4 +1,4 @@
-//! K1 to K4, and the rows that turns are shown at.
+//! Tests of K1 to K4, and of the checkpoints at which turns are shown.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -133,7 +133,7 @@ fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
     let kept = turns(&store);
     assert_eq!((kept[0].as_str(), kept.last().map(String::as_str)), ("first", Some("t399")));
     assert!(kept.len() > 50, "{}", kept.len());
-    // One state with very many prompts does not crowd out the others.
+    // One checkpoint with very many prompts does not displace the others.
     for n in 0..400 {
         store
             .append_turn(&project(), &long(format!("u{n}"), 9), || Some(HashSet::from([id(1), id(9)])))
@@ -142,7 +142,7 @@ fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
     assert_eq!(turns(&store)[0], "first");
 }
 
-/// A project with a file, and a manager that has begun a turn with these words.
+/// A project with one file, and a manager that plays turns in it.
 struct Played {
     store: Store,
     project: Project,
@@ -322,7 +322,7 @@ fn a_turn_that_another_hook_asked_for_is_no_prompt() {
     assert_eq!(played.headlines(), ["before the agent went on, as another hook asked", "prompt: typed"]);
     ask(&mut played, "typed again");
     played.manager.end_turn("s", None, NOW);
-    // The start of this one was not told of: the turn is the user's.
+    // No start was reported for this continuation: the turn is the user's.
     played.manager.end_continuation("s", NOW);
     assert_eq!(played.headlines(), ["prompt: typed again", "prompt: typed"]);
 }

@@ -1,4 +1,4 @@
-//! From the ledger to the checkpoints: the turns that began from each.
+//! Assigns the turns in the ledger to the checkpoints that they began from.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,13 @@ use super::TurnRecord;
 use crate::id::{CheckpointId, ObjectId};
 use crate::store::{Checkpoint, CheckpointKind, Origin};
 
-/// The reason of a checkpoint that was taken for a prompt, and what stands before the words of the prompt.
+/// Reason of a checkpoint that was taken for a prompt, and the prefix of the reason if the text of the prompt follows.
 const PROMPT: &str = "prompt";
 const PROMPT_PREFIX: &str = "prompt: ";
-/// The reason of a checkpoint that was taken where the agent went on by itself.
+/// Reason of a checkpoint that was taken when the agent continued by itself.
 const CONTINUED: &str = "before the agent went on, as another hook asked";
 
-/// Gives each of a project's checkpoints, newest first, the turns that began from it, newest first.
+/// Adds to each of a project's checkpoints, newest first, the turns that began from it, newest first.
 pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
     let places = if turns.is_empty() { Places::default() } else { Places::of(checkpoints) };
     for turn in turns.into_iter().rev() {
@@ -20,7 +20,7 @@ pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
         if !turn.continued {
             checkpoints[at].turns.push(turn);
         } else if checkpoints[at].facts.origin == turn.origin() {
-            // No prompt of the user, but the reason why there is a checkpoint.
+            // Not a prompt of the user, but the reason for the checkpoint.
             let reason = Some(CONTINUED.to_owned());
             checkpoints[at].turns.push(TurnRecord { prompted: false, prompt: None, reason, ..turn });
         }
@@ -34,11 +34,11 @@ pub(super) fn assign(checkpoints: &mut [Checkpoint], turns: Vec<TurnRecord>) {
     }
 }
 
-/// The places of checkpoints in a list, so that many turns find theirs in a long history without a search of all of it.
+/// Index of a list of checkpoints, so that many turns in a long history are assigned without a linear search for each.
 #[derive(Default)]
 struct Places {
     by_id: HashMap<CheckpointId, usize>,
-    /// In the order of the list.
+    /// Positions in the order of the list.
     by_tree: HashMap<ObjectId, Vec<usize>>,
 }
 
@@ -52,7 +52,8 @@ impl Places {
         places
     }
 
-    /// By id, by the id before a purge, and else by tree: another program may have rewritten the commits.
+    /// Finds the checkpoint of a turn by id, by the id before a purge, or by tree: another program may have rewritten
+    /// the commits.
     fn find(&self, checkpoints: &[Checkpoint], turn: &TurnRecord) -> Option<usize> {
         let mut by_id = [turn.before?].into_iter().chain(turn.formerly).filter_map(|id| self.by_id.get(&id));
         by_id.next().copied().or_else(|| {
@@ -63,7 +64,7 @@ impl Places {
     }
 }
 
-/// The turn that the commit itself names, as versions without a ledger wrote it.
+/// Returns the turn that the commit itself names, as written by versions without a ledger.
 fn own_turn(checkpoint: &Checkpoint) -> Option<TurnRecord> {
     let origin = (checkpoint.facts.kind == CheckpointKind::Auto).then_some(&checkpoint.facts.origin)?;
     let is_prompted = checkpoint.reason == PROMPT || checkpoint.reason.starts_with(PROMPT_PREFIX);
@@ -82,12 +83,12 @@ fn own_turn(checkpoint: &Checkpoint) -> Option<TurnRecord> {
 }
 
 impl TurnRecord {
-    /// The agent, the session and the turn.
+    /// Returns the agent, the session and the turn.
     pub fn origin(&self) -> Origin {
         Origin { agent: self.agent.clone(), session: Some(self.session.clone()), turn: Some(self.turn.clone()) }
     }
 
-    /// The turn in one line: the prompt's first line, or the reason of a turn without a prompt.
+    /// Returns the turn in one line: the prompt's first line, or the reason of a turn without a prompt.
     pub fn headline(&self) -> String {
         match (&self.prompt, &self.reason) {
             (Some(prompt), _) => format!("{PROMPT_PREFIX}{}", prompt.lines().next().unwrap_or_default()),
@@ -98,7 +99,7 @@ impl TurnRecord {
 }
 
 impl Checkpoint {
-    /// Returns why it was taken, and the newest prompt that began from it.
+    /// Returns the reason of the checkpoint, and the newest prompt that began from it.
     pub fn headline(&self) -> String {
         match (self.turns.first(), self.facts.kind) {
             (None, _) => self.reason.clone(),
@@ -107,17 +108,18 @@ impl Checkpoint {
         }
     }
 
-    /// The number of prompts that began from it before the newest turn.
+    /// Returns the number of prompts that began from this checkpoint, without the newest turn.
     pub fn earlier_prompts(&self) -> usize {
         self.turns.iter().skip(1).filter(|turn| turn.prompted).count()
     }
 
-    /// The agent, the session and the turn that began from it last.
+    /// Returns the agent, the session and the turn of the newest turn that began from this checkpoint.
     pub fn newest_origin(&self) -> Origin {
         self.turns.first().map_or_else(|| self.facts.origin.clone(), TurnRecord::origin)
     }
 
-    /// The newest turn that began from it, of `session` if that one has a turn here.
+    /// Returns the newest turn of `session` that began from this checkpoint, or the newest turn of any session if there
+    /// is none.
     pub fn turn_of(&self, session: Option<&str>) -> Option<&TurnRecord> {
         let own = session.and_then(|session| self.turns.iter().find(|turn| turn.session == session));
         own.or_else(|| self.turns.first())

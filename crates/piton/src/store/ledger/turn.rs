@@ -1,4 +1,4 @@
-//! One record of the ledger.
+//! A record of the ledger.
 
 use std::path::PathBuf;
 
@@ -8,83 +8,83 @@ use crate::id::{CheckpointId, ObjectId};
 use crate::relpath::{escape, unescape};
 use crate::time::Moment;
 
-/// A turn: one prompt and everything that the agent does for it. Keys of a later version are not read here: a rewrite of the
-/// ledger works on its lines.
+/// A turn: one prompt and everything that the agent does for it. Keys of later versions are not read here; they survive
+/// because a rewrite of the ledger works on its lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct TurnRecord {
-    /// The agent.
+    /// Name of the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The version of the agent, where it tells.
+    /// Version of the agent, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
     /// The agent's name for the session.
     pub session: String,
-    /// The agent's name for the turn, or the one that piton made for it.
+    /// The agent's name for the turn, or the name that piton made for it.
     pub turn: String,
-    /// The time at which the turn began.
+    /// Time at which the turn began.
     #[serde(with = "moment", skip_serializing_if = "Option::is_none")]
     pub time: Option<Moment>,
-    /// True if it began with a prompt that the agent told of.
+    /// True if the turn began with a prompt that the agent reported.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prompted: bool,
-    /// True if the agent itself made the prompt, of the words with which another program's hook asked it to go on.
+    /// True if the agent itself made the prompt, from the text with which another program's hook asked it to continue.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub continued: bool,
-    /// The words of the prompt, as far as they are stored.
+    /// Text of the prompt, as far as it is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The reason of the checkpoint, where that is not the prompt.
+    /// Reason of the checkpoint, if that is not the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The checkpoint from which it began. None of a turn that has no checkpoint.
+    /// Checkpoint from which the turn began. `None` if the turn has no checkpoint.
     #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
     pub before: Option<CheckpointId>,
-    /// The tree of that checkpoint: it still names the state if another program has rewritten the commit.
+    /// Tree of that checkpoint, which still identifies the state if another program has rewritten the commit.
     #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
     pub tree: Option<ObjectId>,
-    /// The id that the checkpoint had before a purge.
+    /// Id of the checkpoint before a purge.
     #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
     pub formerly: Option<CheckpointId>,
-    /// The reason why the turn has no checkpoint, as a word.
+    /// Reason why the turn has no checkpoint, as a keyword.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
-    /// The place of the turn in the agent's conversation.
+    /// Position of the turn in the agent's conversation.
     #[serde(flatten)]
     pub mark: RewindMark,
 }
 
 impl TurnRecord {
-    /// The line, with its end.
+    /// Returns the line of the ledger, with its newline.
     pub(super) fn encode(&self) -> String {
         serde_json::to_string(self).expect("plain data") + "\n"
     }
 
-    /// Returns whether both are about the same turn.
+    /// Returns true if both records describe the same turn.
     pub(super) fn is_same_turn(&self, other: &Self) -> bool {
         (&self.agent, &self.session, &self.turn) == (&other.agent, &other.session, &other.turn)
     }
 }
 
-/// Where a turn began in the conversation that the agent keeps: enough to cut the conversation there later.
+/// Position of a turn in the conversation that the agent keeps: enough to cut the conversation there later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RewindMark {
-    /// The file that holds the conversation.
+    /// File that holds the conversation.
     #[serde(with = "path", skip_serializing_if = "Option::is_none")]
     pub transcript: Option<PathBuf>,
-    /// The length of that file in bytes when the prompt came. None where there was no such file yet.
+    /// Length of that file in bytes at the time of the prompt. `None` if there was no such file yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transcript_bytes: Option<u64>,
     /// The agent's id of the prompt, the turn or the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The number of the prompt in the conversation, counted from 1.
+    /// Number of the prompt in the conversation, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ordinal: Option<u64>,
-    /// The time that the agent gave with the prompt, in its own form.
+    /// Time that the agent reported with the prompt, in its own format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stamp: Option<String>,
 }
