@@ -1,14 +1,14 @@
 //! The store: one bare git repository that all projects share. Touches nothing outside the base, and no user's files.
 //!
-//! They hold between any two system calls, and so after a crash at any point:
+//! Invariants, which hold between any two system calls, and so after a crash at any point:
 //!
 //! - S1. A ref names a commit whose tree and blobs are all present and synced.
 //! - S2. A commit is never rewritten: an id, once shown, keeps its meaning.
-//! - S3. Every file is the owner's alone.
-//! - S4. Whatever a killed process leaves behind stops nobody: locks die with their holder, and temporary files have
-//!   names that no reader looks at.
+//! - S3. Every file is accessible to its owner only.
+//! - S4. Leftovers of a killed process block no other process: locks are released when their holder dies, and temporary
+//!   files have names that readers ignore.
 //!
-//! Stock git may read and write the same store. Its own `*.lock` protocol is kept for refs.
+//! Stock git may read and write the same store. Refs are changed under git's own `*.lock` protocol.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -88,9 +88,9 @@ pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
 pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
 
-/// The largest index that is read: 10 million files.
+/// Size limit of an index that is read, enough for 10 million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;
-/// The largest exclude list that is read.
+/// Size limit of an exclude list that is read.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
 /// An open store.
@@ -114,18 +114,19 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in `base`, making it where there is none. A creation that was cut short is finished; an older
-    /// layout is moved aside.
+    /// Opens the store in `base`, and creates it if there is none. Finishes an interrupted creation, and moves the
+    /// repositories of an older layout into an archive.
     ///
-    /// Declines a base that belongs to another user, and a directory that holds other people's files: making a store
-    /// there is a mistake in a setting, and so is moving those files.
+    /// Fails with `NotOurs` if the base belongs to another user, or is a directory with foreign files: creating a store
+    /// there, and moving those files, would follow from a wrong setting.
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
         Ok(Self { layout, told: lock::Told::default() })
     }
 
-    /// Opens the store in `base`; `None` where there is none. Writes nothing.
+    /// Opens the store in `base`. Returns `None` if there is none. Fails with `Damaged` if parts of it are missing.
+    /// Writes nothing.
     pub fn open_existing(base: &Path) -> Result<Option<Self>> {
         if !base.is_absolute() || !fsx::is_dir(base)? {
             return Ok(None);
@@ -133,7 +134,7 @@ impl Store {
         let layout = Layout::new(fsx::canonical(base)?);
         let is_there = create::is_there(&layout)?;
         let store = Self { layout, told: lock::Told::default() };
-        // A store is made in an order in which projects come last.
+        // Projects are recorded only after a store is complete.
         if !is_there && !store.recorded_projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
                 .with_hint(DAMAGED_HINT));
@@ -141,7 +142,7 @@ impl Store {
         Ok(is_there.then_some(store))
     }
 
-    /// Opens a base, whether or not there is a store in it, for what lies beside the store. `None` where there is no base.
+    /// Opens a base, with or without a store in it, for the data beside the store. Returns `None` if there is no base.
     pub fn open_base(base: &Path) -> Result<Option<Self>> {
         if !base.is_absolute() || !fsx::is_dir(base)? {
             return Ok(None);
@@ -151,35 +152,38 @@ impl Store {
         Ok(Some(Self { layout, told: lock::Told::default() }))
     }
 
-    /// Makes what a store that only stock git has written lacks, so that it can be locked.
+    /// Creates the pieces that a store written only by stock git lacks, so that it can be locked.
     pub(crate) fn ensure_lockable(&self) -> Result<()> {
         create::ensure_lockable(&self.layout)
     }
 
-    /// The directory that holds everything.
+    /// Returns the directory that holds everything.
     pub fn base(&self) -> &Path {
         self.layout.base()
     }
 
-    /// The repository itself, for stock git.
+    /// Returns the bare repository, for stock git.
     pub fn git_dir(&self) -> &Path {
         self.layout.store()
     }
 
-    /// Where an installer keeps what it changed in the configuration of agents. Made by whoever writes to it.
+    /// Returns the directory in which an installer records its changes to the configuration of agents. The installer
+    /// creates it.
     pub fn installs_dir(&self) -> PathBuf {
         self.layout.installs()
     }
 
-    /// The exclude list as it stands in the store, in gitignore syntax.
+    /// Returns the exclude list of the store in gitignore syntax, or the default list if there is none or it is git's
+    /// template.
     pub(crate) fn exclude_list(&self) -> Result<Vec<u8>> {
         let list = fsx::read_small(&self.layout.exclude(), EXCLUDE_BYTES_MAX)?;
         let list = list.filter(|list| !create::is_template_of_git(list));
         Ok(list.unwrap_or_else(|| create::exclude_list().into_bytes()))
     }
 
-    /// The bytes of a project's index. None where there is none or it cannot be read: it can be made again.
-    /// With `is_unfinished`, the bytes of the one that goes with the progress in the project's record.
+    /// Returns the bytes of a project's index. Returns `None` if it is missing or unreadable, since it can be created
+    /// again.
+    /// With `is_unfinished`, returns the index that belongs to the progress in the project's record.
     pub(crate) fn read_index(
         &self,
         project: &ProjectId,
@@ -189,18 +193,18 @@ impl Store {
         fsx::read_large(&path, INDEX_BYTES_MAX).ok().flatten()
     }
 
-    /// What a project's index takes on the disk.
+    /// Returns the size of a project's index on disk.
     pub(crate) fn index_bytes(&self, project: &ProjectId) -> u64 {
         Self::bytes_of(&self.layout.index(project))
     }
 
-    /// Where a project's index is kept, for whoever writes it piece by piece.
+    /// Returns the path of a project's index, for writing it in pieces.
     pub(crate) fn index_path(&self, project: &ProjectId) -> PathBuf {
         self.layout.index(project)
     }
 }
 
-/// What the tests of its parts begin with.
+/// Fixtures for the unit tests of the store.
 #[cfg(test)]
 mod kit {
     use super::Store;

@@ -1,4 +1,4 @@
-//! Objects: reading those that are there, and collecting the new ones of one checkpoint.
+//! Reading the objects of a store, and collecting the new objects of one checkpoint.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -15,13 +15,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
 
-/// The largest object that is read into memory. A pack that claims more is damaged or hostile.
+/// Size limit of an object that is read into memory. A pack that claims more is corrupt or hostile.
 const OBJECT_BYTES_MAX: usize = 4 << 30;
 
-/// What to do about a damaged object.
+/// Hint for errors about a corrupt object.
 pub(crate) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` repairs it";
 
-/// The objects of a store, as they were when it was locked.
+/// The objects of a store, as listed when it was locked.
 pub(crate) struct Objects {
     of: Store,
     store: Arc<gix_odb::Store>,
@@ -30,7 +30,7 @@ pub(crate) struct Objects {
 }
 
 impl Store {
-    /// The objects that are there now. What is found stays there as long as the lock is held.
+    /// Returns the objects that exist at this moment. An object that is found stays as long as the lock is held.
     pub(crate) fn objects(&self, _held: &StoreLock) -> Result<Objects> {
         self.refuse_alternates()?;
         let options = gix_odb::store::init::Options {
@@ -45,7 +45,8 @@ impl Store {
         Ok(Objects::new(self.clone(), Arc::new(store), has_loose))
     }
 
-    /// Stock git lets a repository lean on another. A checkpoint must not: it would be gone with the other one.
+    /// Fails with `NotOurs` if the store uses the objects of another repository through `alternates`: checkpoints would
+    /// be lost together with that repository.
     fn refuse_alternates(&self) -> Result<()> {
         let path = self.layout.alternates();
         match fsx::look_at(&path)? {
@@ -58,7 +59,7 @@ impl Store {
         }
     }
 
-    /// Begins a collection of new objects. A dry one names them, and keeps nothing.
+    /// Starts collecting new objects. With `is_dry`, they are hashed and not stored.
     pub(crate) fn new_objects(&self, objects: &Objects, is_dry: bool) -> NewObjects {
         NewObjects {
             is_dry,
@@ -82,7 +83,7 @@ impl Objects {
     fn new(of: Store, store: Arc<gix_odb::Store>, has_loose: bool) -> Self {
         let loose = has_loose.then(|| gix_odb::loose::Store::at(store.path(), Kind::Sha1));
         let mut handle = store.to_cache_arc();
-        // Looking for an object that is not there must not list the packs again: that is how every new file looks.
+        // A lookup of a missing object must not list the packs again: every new file is such a lookup.
         handle.refresh_never();
         Self { of, store, loose, handle }
     }
@@ -91,23 +92,23 @@ impl Objects {
         &self.handle
     }
 
-    /// A handle that lists the packs again where an object is not found.
+    /// Returns a handle that lists the packs again if an object is not found.
     pub(super) fn fresh_handle(&self) -> gix_odb::HandleArc {
         self.store.to_cache_arc()
     }
 
-    /// The directory that all of them are in.
+    /// Returns the `objects` directory.
     pub(super) fn dir(&self) -> &std::path::Path {
         self.store.path()
     }
 
-    /// What other threads need to read the same objects.
+    /// Returns a handle with which other threads can open the same objects.
     pub(crate) fn shared(&self) -> SharedObjects {
         SharedObjects(self.of.clone(), Arc::clone(&self.store), self.loose.is_some())
     }
 
-    /// Returns whether an object is there, so that it need not be written again. A pack was synced before anybody could see it;
-    /// a file of its own was not, and may be empty after a power cut: that one is read first.
+    /// Returns true if an object exists and need not be written again. A packed object was synced before it became
+    /// visible. A loose object was not, and may be empty after a power failure, so it is read first.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
         match &self.loose {
             Some(loose) if loose.contains(&gix_id(id)) => self.is_whole_loose(id),
@@ -115,8 +116,8 @@ impl Objects {
         }
     }
 
-    /// Returns true if an object of these bytes is there and can be read. One that is damaged is not: it must be written
-    /// again.
+    /// Returns true if an object with these bytes exists and can be read. A corrupt one does not count, so that it is
+    /// written again.
     pub(crate) fn holds(&self, id: ObjectId, bytes: &[u8]) -> bool {
         if !self.handle.exists(&gix_id(id)) {
             return false;
@@ -130,8 +131,8 @@ impl Objects {
         self.handle.exists(&gix_id(id)) && self.stream_blob(id, &mut |_| true).is_ok()
     }
 
-    /// Looks an object up. Stock git's collection may have moved it to another pack since the packs were listed: if it is
-    /// not found, they are listed again. One that is damaged may have been written again: then every copy is tried.
+    /// Looks an object up. If it is not found, the packs are listed again: stock git's collection may have moved it to
+    /// another pack since. If it is corrupt, every copy is tried: it may have been written again.
     fn find(&self, id: ObjectId, buffer: &mut Vec<u8>) -> std::result::Result<Option<gix_object::Kind>, String> {
         if let Ok(Some(found)) = self.handle.try_find(&gix_id(id), buffer) {
             return Ok(Some(found.kind));
@@ -150,8 +151,9 @@ impl Objects {
         Some(gix_kind(kind))
     }
 
-    /// The bytes of an object, which must be there and of this kind. Trees and commits, by which everything else is
-    /// found, are checked against their name; whoever hands contents to a user checks those.
+    /// Returns the bytes of an object. Fails with `Damaged` if it is missing, corrupt or of another kind. Trees and
+    /// commits, through which everything else is found, are checked against their id; blobs are not, the caller that
+    /// hands their contents to a user does so.
     pub(crate) fn read(&self, id: ObjectId, kind: ObjectKind) -> Result<Vec<u8>> {
         let what = || format!("read the object {id}");
         let mut buffer = Vec::new();
@@ -173,8 +175,8 @@ impl Objects {
 }
 
 impl Objects {
-    /// The bytes of an object of whatever kind, into `buffer`; `None` where it is not there. What does not fit its name
-    /// is damaged.
+    /// Reads an object of any kind into `buffer`. Returns `None` if it is missing, and fails with `Damaged` if it does
+    /// not match its id.
     pub(super) fn read_any(&self, id: ObjectId, buffer: &mut Vec<u8>) -> Result<Option<ObjectKind>> {
         let what = || format!("read the object {id}");
         let Some(found) = self.find(id, buffer).map_err(|error| Error::damaged(what(), error))? else {
@@ -188,7 +190,7 @@ impl Objects {
     }
 }
 
-/// Objects that any thread can open.
+/// A handle to the objects of a store that any thread can open.
 pub(crate) struct SharedObjects(Store, Arc<gix_odb::Store>, bool);
 
 impl SharedObjects {
@@ -215,8 +217,8 @@ fn our_kind(kind: gix_object::Kind) -> ObjectKind {
     }
 }
 
-/// The new objects of one checkpoint, from many threads, without those that the store has. Nothing of them is to be
-/// seen before [`Self::publish`]; dropped, they leave nothing.
+/// The new objects of one checkpoint, added by many threads, without those that the store has. They are invisible
+/// before [`Self::publish`]; dropping this leaves no files behind.
 pub(crate) struct NewObjects {
     is_dry: bool,
     dirs: PackDirs,
@@ -226,43 +228,43 @@ pub(crate) struct NewObjects {
 
 struct Gathered {
     seen: HashSet<ObjectId>,
-    /// Those that were in the store and were not written again.
+    /// Objects that were found in the store and not written again.
     relied: HashSet<ObjectId>,
-    /// Made with the first new object: a checkpoint of nothing new writes nothing.
+    /// Created with the first new object: a checkpoint without new objects writes no pack.
     pack: Option<PackWriter>,
-    /// Those that have reached their size.
+    /// Packs that have reached their size limit, and those of single large blobs.
     full: Vec<SealedPack>,
 }
 
 impl NewObjects {
-    /// A way to add objects from one thread.
+    /// Returns a writer that adds objects from one thread.
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer { to: self, known: self.known.objects(), deflater: Deflater::new(LEVEL_FAST), deflated: Vec::new() }
     }
 
-    /// Notes that an object was found in the store and is not written again.
+    /// Records that an object was found in the store and is not written again.
     pub(crate) fn rely_on(&self, id: ObjectId) {
         self.lock().relied.insert(id);
     }
 
-    /// Returns true if nothing was added that the store did not have.
+    /// Returns true if every added object was already in the store.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().seen.is_empty() && self.lock().full.is_empty()
     }
 
-    /// Drops what was added, and returns the objects that were found in the store instead.
+    /// Discards the added objects, and returns those that were found in the store instead.
     pub(crate) fn into_relied(self) -> HashSet<ObjectId> {
         self.gathered.into_inner().expect("no thread panicked while it held the pack").relied
     }
 
-    /// How much all that was added will take on the disk.
+    /// Returns the number of bytes that the added objects will take on disk.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let gathered = self.lock();
         let open = gathered.pack.as_ref().map(PackWriter::bytes_with_idx);
         open.into_iter().chain(gathered.full.iter().map(SealedPack::bytes_with_idx)).sum()
     }
 
-    /// How much of it is there already, in temporary files.
+    /// Returns the number of those bytes that are already written to temporary files.
     pub(crate) fn bytes_written(&self) -> u64 {
         let gathered = self.lock();
         let open = gathered.pack.as_ref().map(PackWriter::bytes_written);
@@ -270,10 +272,11 @@ impl NewObjects {
         open.into_iter().chain(sealed).sum()
     }
 
-    /// Makes all that was added visible and durable; and what was found, too: a process that was killed may have put
-    /// it in place without the sync that belongs to it.
+    /// Makes the added objects visible and durable. The pack directory is synced even without new objects, for the sake
+    /// of objects that were found: a killed process may have published them without that sync.
     ///
-    /// The packs stay as long as the result is held; once a ref leads to what is in them, it may go.
+    /// The packs are protected from stock git's collection as long as the result is held. Drop it once a ref points to
+    /// their objects.
     pub(crate) fn publish(self) -> Result<Published> {
         let gathered = self.gathered.into_inner().expect("no thread panicked while it held the pack");
         let mut sealed = gathered.full;
@@ -282,7 +285,7 @@ impl NewObjects {
         Ok(Published { relied: gathered.relied, packs })
     }
 
-    /// Puts a pack that has reached its size away. Completing it takes a while, in which the other threads go on.
+    /// Seals a pack that has reached its size limit. Sealing takes a while, during which the other threads continue.
     fn seal_if_full(&self) -> Result<()> {
         let full = self.lock().pack.take_if(|pack| pack.is_full());
         if let Some(full) = full {
@@ -297,7 +300,7 @@ impl NewObjects {
     }
 }
 
-/// Objects that were published, and those that were found and relied upon instead of being written.
+/// Published objects, and objects that were found in the store instead of being written.
 #[must_use = "the packs are not protected from stock git's collection once this is dropped"]
 pub(crate) struct Published {
     pub(super) relied: HashSet<ObjectId>,
@@ -313,7 +316,7 @@ impl Gathered {
     }
 }
 
-/// One thread's way into [`NewObjects`].
+/// Adds objects to [`NewObjects`] from one thread.
 pub(crate) struct Writer<'a> {
     to: &'a NewObjects,
     known: Objects,
@@ -322,7 +325,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Adds an object that is all in memory, unless it is there already. Its id either way.
+    /// Adds an object that is in memory, unless the store has it. Returns its id either way.
     pub(crate) fn add(&mut self, kind: ObjectKind, bytes: &[u8]) -> Result<std::result::Result<ObjectId, Collision>> {
         let Ok(id) = IdHasher::of(kind, bytes) else {
             return Ok(Err(Collision));
@@ -339,13 +342,13 @@ impl Writer<'_> {
         Ok(Ok(id))
     }
 
-    /// Returns whether the object is in the store or among the new ones.
+    /// Returns true if the object is in the store or among the new ones.
     pub(crate) fn has(&self, id: ObjectId) -> bool {
         self.to.is_dry || self.relies_on(id, None) || self.to.lock().seen.contains(&id)
     }
 
-    /// Returns true if the object is in the store, and notes that it was not written again: it may be one that no ref
-    /// leads to yet.
+    /// Returns true if the object is in the store, and records that it was not written again: it may be unreachable
+    /// until the ref moves.
     fn relies_on(&self, id: ObjectId, bytes: Option<&[u8]>) -> bool {
         let is_there = match bytes {
             Some(bytes) => self.known.holds(id, bytes),
@@ -357,10 +360,10 @@ impl Writer<'_> {
         is_there
     }
 
-    /// Adds a file that is too large for memory while it is read. `None` where fewer than `size` bytes were to be had, or
-    /// where `is_unmoved` says so after the last of them; nothing was added then.
+    /// Adds a file that is too large for memory while it is read. Returns `None`, and adds nothing, if `read` does not
+    /// give exactly `size` bytes or if `is_unmoved` returns false after the last of them.
     ///
-    /// It gets a pack of its own, so that no other thread waits for it.
+    /// The file gets its own pack, so that no other thread waits for it.
     pub(crate) fn add_stream(
         &mut self,
         size: u64,

@@ -1,10 +1,10 @@
-//! Writing packs: git's format, a pack and its idx.
+//! Writing packs in git's format: a pack and its idx.
 //!
-//! A pack is invisible until its idx is in place, and both are synced before: that is the first half of invariant S1.
-//! What is not published is removed, or has a name that no reader looks at.
+//! A pack is invisible until its idx is in place, and both are synced before: that is the first half of invariant S1. A
+//! pack that is not published is removed, or has a name that readers ignore.
 //!
-//! Stock git's collection deletes every pack whose objects no ref leads to, except those with a `.keep` file. A pack is
-//! therefore published under one, which is held until the ref has moved (see [`PublishedPacks`]).
+//! Stock git's collection deletes every pack without reachable objects, except those with a `.keep` file. A pack is
+//! therefore published under a `.keep` file, which is held until the ref has moved (see [`PublishedPacks`]).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -23,53 +23,53 @@ use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{Checksum, Collision, ID_BYTES, IdHasher, ObjectId, ObjectKind};
 
-/// The fastest level: what is stored now may be dropped tomorrow, and maintenance packs the rest better.
+/// Compression level of takes, the fastest: new data may be dropped soon, and maintenance recompresses the rest.
 pub(super) const LEVEL_FAST: u32 = 1;
-/// For what maintenance writes: git's own default.
+/// Compression level of maintenance, which is git's default.
 pub(super) const LEVEL_SMALL: u32 = 6;
-/// No pack grows beyond this, single large objects apart. A collection rewrites one after the other, and needs room for
-/// one of them.
+/// Size at which a pack is full; only its last object exceeds it. A collection rewrites one pack after the other, and
+/// needs room for one of them.
 pub(super) const PACK_BYTES_MAX: u64 = 64 << 20;
-/// So much of a large file is in memory at a time.
+/// Number of bytes of a large file that are read at a time.
 const STREAM_BYTES: usize = 1 << 18;
-/// So many such pieces wait to be compressed, at most.
+/// Maximum number of such pieces that wait to be compressed.
 const PIECES_AHEAD: usize = 8;
 const SIGNATURE: &[u8; 4] = b"PACK";
 pub(super) const HEADER_BYTES: usize = 12;
-/// What one object costs in an idx: its id, its checksum, its offset.
+/// Size of one object in an idx: its id, its checksum, its offset.
 pub(super) const IDX_ENTRY_BYTES: u64 = ID_BYTES as u64 + 8;
-/// What every idx costs: signature, fan-out, two checksums.
+/// Size of an empty idx: signature, fan-out, two checksums.
 const IDX_FIXED_BYTES: u64 = 8 + 256 * 4 + 2 * ID_BYTES as u64;
 const IDX_SIGNATURE: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
-/// Offsets from here on stand in a table of their own.
+/// First offset that is stored in the idx's table of 64-bit offsets.
 const LARGE_OFFSET: u64 = 1 << 31;
 
-/// What an idx says of one object.
+/// An object in an idx.
 pub(super) struct IdxEntry {
     pub(super) id: ObjectId,
     pub(super) crc: u32,
     pub(super) offset: u64,
 }
 
-/// The directory that packs are published in, and the one that they are written in. Both are on one file system.
+/// The directory in which packs are published, and the one in which they are written. Both are on one file system.
 #[derive(Debug, Clone)]
 pub(super) struct PackDirs {
     pub(super) packs: PathBuf,
     pub(super) temporary: PathBuf,
 }
 
-/// A pack that is being written. Dropped, it leaves nothing.
+/// A pack being written. Dropping it removes its file.
 pub(super) struct PackWriter {
     dirs: PackDirs,
     path: TempPath,
     out: BufWriter<File>,
     offset: u64,
     entries: Vec<IdxEntry>,
-    /// The checksum so far, where the number of objects was known from the beginning.
+    /// Running checksum of the pack, if the number of objects is known from the start.
     sum: Option<Checksum>,
 }
 
-/// A pack and its idx, complete and synced, under names that no reader looks at. Dropped, it leaves nothing.
+/// A pack and its idx, complete and synced, under names that readers ignore. Dropping it removes both files.
 pub(super) struct SealedPack {
     name: PathBuf,
     pack: TempPath,
@@ -77,17 +77,17 @@ pub(super) struct SealedPack {
     bytes: u64,
 }
 
-/// How an entry stands in a pack.
+/// Representation of an entry in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// All of the object.
+    /// The whole object.
     Whole(ObjectKind),
-    /// The difference from the entry at this offset of the same pack.
+    /// A delta against the entry at this offset of the same pack.
     Delta(u64),
 }
 
 impl PackWriter {
-    /// Makes room in memory for so many entries, and no more.
+    /// Reserves memory for exactly this many more entries.
     pub(super) fn reserve(&mut self, entries: usize) {
         self.entries.reserve_exact(entries);
     }
@@ -95,19 +95,19 @@ impl PackWriter {
     pub(super) fn begin(dirs: &PackDirs) -> Result<Self> {
         let (file, path) = fsx::temp_file(&dirs.temporary)?.into_parts();
         let mut out = BufWriter::with_capacity(1 << 20, file);
-        // The number of objects comes last: it is not known before.
+        // Placeholder for the header: the number of objects is known only at the end.
         out.write_all(&[0; HEADER_BYTES]).map_err(|error| Error::io("write", &path, error))?;
         Ok(Self { dirs: dirs.clone(), path, out, offset: HEADER_BYTES as u64, entries: Vec::new(), sum: None })
     }
 
-    /// Begins a pack of one large object, which need not be read once more for the checksum of the pack.
+    /// Begins a pack of one large object, which need not be read again for the checksum of the pack.
     pub(super) fn begin_single(dirs: &PackDirs) -> Result<Self> {
         let mut sum = Checksum::new();
         sum.update(&pack_header(1));
         Ok(Self { sum: Some(sum), ..Self::begin(dirs)? })
     }
 
-    /// Adds one entry whose bytes, `size` of them, were compressed elsewhere. The offset that it got.
+    /// Adds an entry of `size` bytes that the caller has compressed. Returns its offset.
     pub(super) fn add(&mut self, id: ObjectId, form: Form, size: u64, deflated: &[u8]) -> Result<u64> {
         self.sum = None;
         let offset = self.offset;
@@ -121,22 +121,22 @@ impl PackWriter {
         Ok(offset)
     }
 
-    /// Where the next entry will stand.
+    /// Returns the offset of the next entry.
     pub(super) fn bytes_so_far(&self) -> u64 {
         self.offset
     }
 
-    /// How large the pack is so far, with all that will follow.
+    /// Returns the size that the pack would have if it were sealed at this point.
     pub(super) fn bytes(&self) -> u64 {
         self.offset + ID_BYTES as u64
     }
 
-    /// How much the pack and its idx will take.
+    /// Returns the size that the pack and its idx would have if they were sealed at this point.
     pub(super) fn bytes_with_idx(&self) -> u64 {
         self.bytes() + IDX_FIXED_BYTES + IDX_ENTRY_BYTES * self.entries.len() as u64
     }
 
-    /// How much of it is on the disk.
+    /// Returns the number of bytes of the pack that are already on disk.
     pub(super) fn bytes_written(&self) -> u64 {
         self.out.get_ref().metadata().map_or(0, |found| found.len())
     }
@@ -145,8 +145,8 @@ impl PackWriter {
         self.bytes() >= PACK_BYTES_MAX
     }
 
-    /// Adds one blob of `size` bytes while it is read, and returns its id. `None` where `read` fails or ends early: the pack
-    /// is as before then.
+    /// Adds a blob of `size` bytes while it is read, and returns its id. Returns `None`, and leaves the pack unchanged,
+    /// if `read` fails or does not give exactly `size` bytes.
     pub(super) fn add_stream(
         &mut self,
         size: u64,
@@ -168,7 +168,7 @@ impl PackWriter {
         }
     }
 
-    /// Adds a whole object whose compressed bytes, `bytes` of them, come from another pack piece by piece.
+    /// Adds a whole object whose compressed data, `bytes` bytes long, is copied in pieces from another pack.
     pub(super) fn add_copied(
         &mut self,
         id: ObjectId,
@@ -224,7 +224,8 @@ impl PackWriter {
         Ok(SealedPack { name, bytes: self.bytes_with_idx(), pack: self.path, idx })
     }
 
-    /// Fills in the header, and reads the pack once more for the checksum that must follow it, unless that is known.
+    /// Writes the header and the trailing checksum, and syncs the pack. Reads the pack again to compute the checksum,
+    /// unless it is known.
     fn finish_pack(&mut self) -> io::Result<[u8; ID_BYTES]> {
         let count = u32::try_from(self.entries.len()).map_err(|_| io::Error::other("too many objects for one pack"))?;
         self.out.flush()?;
@@ -256,17 +257,17 @@ impl PackWriter {
 }
 
 impl SealedPack {
-    /// The name that both files will have, without an ending. It is made from what they hold.
+    /// Returns the name that both files will have, without an extension. It is made from the checksum of the pack.
     pub(super) fn name(&self) -> &Path {
         &self.name
     }
 
-    /// How much the pack and its idx take.
+    /// Returns the size of the pack and its idx.
     pub(super) fn bytes_with_idx(&self) -> u64 {
         self.bytes
     }
 
-    /// Makes the packs visible, in this order: `.keep` files, packs, idxs, directory.
+    /// Makes the packs visible, in this order: `.keep` files, packs, idxs, directory sync.
     pub(super) fn publish(all: Vec<Self>, dir: &Path) -> Result<PublishedPacks> {
         let mut published = PublishedPacks::default();
         let mut idxs = Vec::new();
@@ -284,8 +285,8 @@ impl SealedPack {
     }
 }
 
-/// Writes the idx of a pack that is in place, from what was found in the pack: ids, checksums of the entries, offsets. On
-/// return it outlives a power cut.
+/// Writes the idx of a pack that is in place, from the ids, checksums and offsets of its entries. On return the idx is
+/// durable.
 pub(super) fn write_idx_of(
     dirs: &PackDirs,
     name: &Path,
@@ -297,7 +298,7 @@ pub(super) fn write_idx_of(
     fsx::sync_dir(&dirs.packs)
 }
 
-/// An idx of these entries, complete and synced, under a name that no reader looks at.
+/// Writes an idx of these entries under a temporary name, complete and synced.
 fn synced_idx(dir: &Path, entries: &mut [IdxEntry], pack: [u8; ID_BYTES]) -> Result<TempPath> {
     entries.sort_by_key(|entry| entry.id);
     let mut idx = fsx::temp_file(dir)?;
@@ -328,7 +329,7 @@ fn entry_header(form: Form, offset: u64, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes an idx of entries that are sorted by id.
+/// Writes an idx. The entries must be sorted by id.
 pub(super) fn write_idx(entries: &[IdxEntry], pack: [u8; ID_BYTES], out: &mut impl Write) -> io::Result<()> {
     let mut checksum = Checksum::new();
     let mut put = |bytes: &[u8]| {
@@ -366,7 +367,7 @@ pub(super) fn write_idx(entries: &[IdxEntry], pack: [u8; ID_BYTES], out: &mut im
     out.flush()
 }
 
-/// Compresses whole buffers, one after the other, with the same state.
+/// Compresses whole buffers, one after the other, reusing the same state.
 pub(super) struct Deflater {
     state: Compress,
 }
@@ -376,7 +377,7 @@ impl Deflater {
         Self { state: Compress::new(Compression::new(level), true) }
     }
 
-    /// Replaces what `out` holds by `bytes`, compressed.
+    /// Replaces the contents of `out` with the compressed `bytes`.
     pub(super) fn deflate(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         self.state.reset();
         out.clear();
@@ -391,11 +392,11 @@ impl Deflater {
     }
 }
 
-/// The id that a blob has, once it was known to be one or the other.
+/// Id of a streamed blob, or a hash collision. `None` if it could not be read with the expected size.
 type StreamedId = Option<std::result::Result<ObjectId, Collision>>;
 
-/// Calls `each` with what `read` gives, and returns the id of the blob. `None` where there are not exactly `size` bytes: the
-/// file is at fault, not the pack.
+/// Calls `each` with the data from `read`, and returns the id of the blob. Returns `None` if reading fails or does not
+/// give exactly `size` bytes: the fault is the file's, not the pack's.
 fn read_stream(
     size: u64,
     read: &mut dyn Read,
@@ -420,18 +421,18 @@ fn read_stream(
     Ok((left == 0).then(|| hasher.finish()))
 }
 
-/// The id of a blob, without keeping it.
+/// Returns the id of a blob without storing it.
 pub(super) fn hash_stream(size: u64, read: &mut dyn Read) -> StreamedId {
     read_stream(size, read, |_| Ok(())).unwrap_or(None)
 }
 
-/// Compresses a blob while it is read. Another thread does that: it takes longer than all the rest.
+/// Compresses a blob while it is read. Another thread compresses, since that takes longer than everything else.
 fn deflate_stream(size: u64, read: &mut dyn Read, out: &mut (impl Write + Send)) -> io::Result<StreamedId> {
     let encoder = Mutex::new(flate2::write::ZlibEncoder::new(out, Compression::new(LEVEL_FAST)));
     let deflate = |piece: &[u8]| encoder.lock().expect("no thread panics with it").write_all(piece);
     let id = thread::scope(|scope| {
         let (sender, pieces) = mpsc::sync_channel::<Vec<u8>>(PIECES_AHEAD);
-        // Where no thread is to be had, the receiver is gone, and each piece comes back.
+        // If no thread could be spawned, the receiver is dropped and each send returns its piece.
         let deflating =
             thread::Builder::new().spawn_scoped(scope, move || pieces.iter().try_for_each(|piece| deflate(&piece)));
         let id = read_stream(size, read, |bytes| match sender.send(bytes.to_vec()) {
@@ -480,7 +481,7 @@ mod tests {
         PackDirs { packs: dir.to_owned(), temporary: dir.to_owned() }
     }
 
-    /// Nobody writes packs of 2 GiB in a test, but a single large file makes one.
+    /// Tests write no packs of 2 GiB, but a single large file makes one.
     #[test]
     fn offsets_beyond_two_gigabytes_stand_in_a_table_of_their_own() {
         let offsets = [12, LARGE_OFFSET - 1, LARGE_OFFSET, 1 << 40, 13, LARGE_OFFSET + 1];
@@ -515,7 +516,7 @@ mod tests {
         assert_eq!(sealed.bytes_with_idx(), all);
     }
 
-    /// Gives what it holds, piece by piece, faults included.
+    /// A reader that returns its pieces and errors one by one.
     struct Fitful(std::collections::VecDeque<io::Result<&'static [u8]>>);
 
     impl Read for Fitful {
@@ -525,7 +526,7 @@ mod tests {
         }
     }
 
-    /// A file may change, or go away, while it is read.
+    /// A file may change or disappear while it is read.
     #[test]
     fn a_stream_that_is_not_what_it_was_leaves_the_pack_as_before() {
         let dir = tempfile::tempdir().expect("a directory");

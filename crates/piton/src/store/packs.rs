@@ -1,4 +1,4 @@
-//! Reading packs entry by entry, as they stand: for whoever moves, counts or checks them.
+//! Reading packs entry by entry, in their stored form, to move, count or check them.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use crate::fsx;
 use crate::id::{ObjectId, ObjectKind};
 use crate::sys;
 
-/// How often the packs are listed again because stock git's collection deleted some of them.
+/// Maximum number of times that the packs are listed again because stock git's collection deleted some of them.
 const PACK_CHANGES_MAX: u32 = 16;
 
 /// A pack and its idx.
 pub(super) struct Pack {
-    /// The name of both files without their ending.
+    /// Path of both files without their extension.
     pub(super) name: PathBuf,
-    /// The places of the entries in the idx, in the order of the pack.
+    /// Indexes of the entries in the idx, in pack order.
     order: Vec<u32>,
-    /// What both files take.
+    /// Size of both files.
     pub(super) bytes: u64,
-    /// When it was put in place.
+    /// Modification time of the pack file.
     pub(super) mtime_nanos: i128,
-    /// Stock git was told to leave it alone.
+    /// True if the user has told git to keep the pack.
     pub(super) is_kept: bool,
     idx: pack::index::File,
     data: pack::data::File,
 }
 
-/// Where an object stands in its pack.
+/// Position of an object in its pack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PackEntry {
     pub(super) id: ObjectId,
@@ -43,35 +43,35 @@ pub(super) struct PackEntry {
 }
 
 impl PackEntry {
-    /// What the object costs, in the pack and in the idx.
+    /// Returns the size of the object in the pack and in the idx.
     pub(super) fn bytes(&self) -> u64 {
         self.end - self.start + IDX_ENTRY_BYTES
     }
 }
 
-/// How an entry begins, and the compressed bytes that follow.
+/// The parsed header of an entry, and the compressed data that follows.
 pub(super) struct Stored<'a> {
     pub(super) form: StoredForm,
-    /// The length of what was compressed: the object, or the difference.
+    /// Uncompressed size of the object or the delta.
     pub(super) size: u64,
     pub(super) deflated: &'a [u8],
 }
 
 pub(super) enum StoredForm {
     Whole(ObjectKind),
-    /// The place of the base among the entries.
+    /// Index of the base among the entries, in pack order.
     Delta(usize),
 }
 
 impl Stored<'_> {
-    /// Returns whether it was compressed in haste. Zlib notes that in its second byte.
+    /// Returns true if the data was compressed at the fastest level, which zlib records in its second byte.
     pub(super) fn is_hasty(&self) -> bool {
         self.deflated.get(1).is_some_and(|flags| flags >> 6 == 0)
     }
 }
 
 impl Store {
-    /// The names of the packs that readers see, without their ending.
+    /// Returns the paths of the packs that readers see, without their extension.
     pub(super) fn pack_names(&self) -> Result<Vec<PathBuf>> {
         let dir = self.layout.packs();
         let names = fsx::names_in(&dir)?.into_iter().map(|name| dir.join(name));
@@ -82,15 +82,15 @@ impl Store {
         Ok(names.filter(is_pack).map(|path| path.with_extension("")).collect())
     }
 
-    /// The `.keep` files that piton made, under which packs are published.
+    /// Returns the `.keep` files that piton made, under which packs are published.
     pub(super) fn own_keeps(&self) -> Result<Vec<PathBuf>> {
         let dir = self.layout.packs();
         let keeps = fsx::names_in(&dir)?.into_iter().map(|name| dir.join(name));
         Ok(keeps.filter(|path| path.extension().is_some_and(|end| end == "keep") && is_own_keep(path)).collect())
     }
 
-    /// Every object that is there, in packs or in files of their own; one with several copies several times. A pack that
-    /// cannot be read is passed over.
+    /// Returns the ids of all objects, packed and loose; an object with several copies is listed several times. Skips
+    /// packs whose idx cannot be read.
     pub(super) fn ids(&self) -> Result<Vec<ObjectId>> {
         let open = |name: &PathBuf| pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1).ok();
         let idxs: Vec<_> = self.pack_names()?.iter().filter_map(open).collect();
@@ -102,7 +102,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// All packs, the newest first.
+    /// Returns all packs, the newest first.
     pub(super) fn packs(&self) -> Result<Vec<Pack>> {
         let mut changes = 0;
         loop {
@@ -112,7 +112,8 @@ impl Store {
                     packs.sort_by_key(|pack| std::cmp::Reverse(pack.mtime_nanos));
                     return Ok(packs);
                 }
-                // Stock git's collection deleted one meanwhile, and what was needed in it is in another.
+                // Stock git's collection deleted a pack meanwhile, after it had moved the reachable objects to another
+                // one.
                 Err(_) if changes < PACK_CHANGES_MAX && self.pack_names()? != names => changes += 1,
                 Err(error) => return Err(error),
             }
@@ -120,7 +121,7 @@ impl Store {
     }
 }
 
-/// Returns true if a user told git to keep the pack. What cannot be looked at may be there.
+/// Returns true if a user told git to keep the pack, or if that cannot be determined.
 fn is_kept(name: &Path) -> bool {
     let keep = name.with_added_extension("keep");
     fsx::is_there(&keep).unwrap_or(true) && !is_own_keep(&keep)
@@ -161,19 +162,19 @@ impl Pack {
         Ok(pack)
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// The entry at this place in the order of the pack.
+    /// Returns the entry at this index in pack order.
     pub(super) fn entry(&self, at: usize) -> PackEntry {
         let id = ObjectId::read(self.idx.oid_at_index(self.order[at]).as_bytes()).expect("an idx of ids of 20 bytes");
         let end = if at + 1 < self.order.len() { self.start(at + 1) } else { self.data.pack_end() as u64 };
         PackEntry { id, start: self.start(at), end }
     }
 
-    /// All entries, in the order of the pack.
+    /// Returns all entries in pack order.
     pub(super) fn entries(&self) -> impl Iterator<Item = PackEntry> {
         (0..self.len()).map(|at| self.entry(at))
     }
@@ -182,18 +183,18 @@ impl Pack {
         self.idx.pack_offset_at_index(self.order[at])
     }
 
-    /// The place of the entry that begins there.
+    /// Returns the index of the entry that begins at this offset.
     fn place_at(&self, start: u64) -> Option<usize> {
         self.order.binary_search_by_key(&start, |at| self.idx.pack_offset_at_index(*at)).ok()
     }
 
-    /// The place of an object in the order of the pack.
+    /// Returns the index of an object in pack order.
     pub(super) fn place_of(&self, id: &ObjectId) -> Option<usize> {
         let at = self.idx.lookup(gix_id(*id))?;
         self.place_at(self.idx.pack_offset_at_index(at))
     }
 
-    /// Returns true if the pack got another time since it was opened.
+    /// Returns true if the mtime of the pack has changed since it was opened.
     pub(super) fn is_freshened(&self) -> bool {
         let path = self.name.with_added_extension("pack");
         sys::stat_path(&path).is_ok_and(|stat| stat.mtime.as_nanos() != self.mtime_nanos)
@@ -204,7 +205,8 @@ impl Pack {
             .with_hint("`piton repair` saves what is whole in it")
     }
 
-    /// How the entry at this place is stored.
+    /// Returns the entry at this index in its stored form. Fails with `Damaged` if its header is corrupt or its base is
+    /// not in the pack.
     pub(super) fn stored(&self, at: usize) -> Result<Stored<'_>> {
         let entry = &self.entry(at);
         let bytes = self.data.entry_slice(entry.start..entry.end);
