@@ -1,7 +1,6 @@
-//! What the store knows of each project besides its checkpoints: `projects/<project>.json`.
+//! Project records: everything that the store knows of a project besides its checkpoints, in `projects/<project>.json`.
 //!
-//! Everything in a record can be made again, so it is replaced atomically but not synced. Keys that are not ours
-//! survive a rewrite.
+//! All of a record can be created again, so it is replaced atomically but not synced. Unknown keys survive a rewrite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -19,27 +18,28 @@ use crate::relpath;
 use crate::time::Moment;
 
 const RECORD_BYTES_MAX: u64 = 1 << 20;
-/// How many sessions a project remembers the turn of. The oldest are forgotten first.
+/// Number of sessions whose last turn a project remembers. The oldest are forgotten first.
 const SESSIONS_MAX: usize = 64;
 
-/// One project's record, with every key that it had on disk.
+/// The record of one project, with every key that it has on disk.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ProjectRecord {
     keys: Map<String, Value>,
-    /// There is one, and it could not be read: what it says must not be replaced by what little is known without it.
+    /// True if a record exists and could not be read: it must not be overwritten with the little that is known without
+    /// it.
     is_unread: bool,
 }
 
 impl ProjectRecord {
-    /// Returns whether there is one that could not be read.
+    /// Returns true if a record exists that could not be read.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread
     }
 
-    /// Notes that the project was used, and where it is. The device of the directory around it tells later whether a
+    /// Records that the project was used, and its directory. The device of the parent directory shows later whether a
     /// missing directory was deleted or is on a disk that is not mounted.
     pub(crate) fn touch(&mut self, dir: &Path, now: Moment) {
-        // A clock that was set back makes nothing older: what is old may be pruned.
+        // A clock that was set back does not make the project older: old projects may be pruned.
         let last = now.as_secs_f64().max(self.last_touch().unwrap_or(f64::MIN));
         let set = &mut self.keys;
         let now = Value::from(now.as_secs_f64());
@@ -50,7 +50,8 @@ impl ProjectRecord {
         set.entry("created_at").or_insert_with(|| now.clone());
         set.insert("last_touch".to_owned(), last.into());
         if let Some(around) = dir.parent().and_then(|parent| parent.metadata().ok()) {
-            // Where a disk is mounted right here, the place may vanish with it: then no device is the right one.
+            // If a disk is mounted at this very directory, the directory may disappear with it: then no device of the
+            // parent matches.
             let device = dir.metadata().map_or(around.dev(), |own| own.dev());
             set.insert("parent_device".to_owned(), device.into());
             set.insert("workdir_parent_dev".to_owned(), around.dev().into());
@@ -58,13 +59,13 @@ impl ProjectRecord {
         }
     }
 
-    /// The record of a project of which nothing is known but its checkpoints.
+    /// Returns a record for a project of which only the checkpoints are known.
     pub(crate) fn with_times(first: Moment, last: Moment) -> Self {
         let times = [("created_at", first), ("last_touch", last)];
         times.into_iter().map(|(key, time)| (key.to_owned(), time.as_secs_f64().into())).collect::<Map<_, _>>().into()
     }
 
-    /// Where the project is. A record that somebody else wrote may name anything.
+    /// Returns the directory of the project. A record that another program wrote may name any directory.
     pub(crate) fn dir(&self) -> Option<PathBuf> {
         let text = |key: &str| self.keys.get(key).and_then(Value::as_str);
         let bytes = match text("workdir_bytes") {
@@ -74,51 +75,51 @@ impl ProjectRecord {
         Some(PathBuf::from(OsString::from_vec(bytes))).filter(|dir| dir.is_absolute())
     }
 
-    /// The device that the directory around it must be on for a missing directory to be a deleted one.
+    /// Returns the device on which the parent directory must be for a missing project directory to count as deleted.
     pub(crate) fn parent_device(&self) -> Option<u64> {
         self.keys.get("parent_device")?.as_u64()
     }
 
-    /// The device and inode of the directory around the project, as Hermes notes them, too.
+    /// Returns the device and inode of the parent directory, which Hermes records as well.
     pub(crate) fn parent_identity(&self) -> Option<(u64, u64)> {
         let number = |key: &str| self.keys.get(key)?.as_u64();
         Some((number("workdir_parent_dev")?, number("workdir_parent_ino")?))
     }
 
-    /// Returns true if Hermes wrote the record and piton never has.
+    /// Returns true if only Hermes has written the record, never piton.
     pub(crate) fn is_of_hermes_alone(&self) -> bool {
         !self.keys.is_empty() && !self.keys.contains_key("parent_device")
     }
 
-    /// When it was first seen, in seconds since 1970 began.
+    /// Returns the time at which the project was first seen, in seconds since 1970.
     pub(crate) fn created_at(&self) -> Option<f64> {
         self.keys.get("created_at")?.as_f64()
     }
 
-    /// When it was last used.
+    /// Returns the time at which the project was last used, in seconds since 1970.
     pub(crate) fn last_touch(&self) -> Option<f64> {
         self.keys.get("last_touch")?.as_f64()
     }
 
-    /// The index that goes with this record and the rules that its scan went by. An index with another checksum was
-    /// written by somebody else, and says nothing about the rules.
+    /// Returns the checksum of the index that belongs to this record, and the rules of the scan that made it. An index
+    /// with another checksum was written by another program, and says nothing about the rules.
     pub(crate) fn index_and_rules(&self) -> Option<(&str, &str)> {
         Some((self.keys.get("index")?.as_str()?, self.keys.get("rules")?.as_str()?))
     }
 
-    /// As if no take of the project had come to its end.
+    /// Makes the record look as if no take of the project had ever finished.
     pub(crate) fn unset_index(&mut self) {
         self.keys.shift_remove("index");
     }
 
-    /// What that scan noted of rules that are not in the index.
+    /// Returns the rules that this scan found outside the index.
     pub(crate) fn hidden_rules(&self) -> BTreeMap<String, String> {
         let noted = self.keys.get("hidden_rules").and_then(Value::as_object);
         let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
         noted.into_iter().flatten().filter_map(text).collect()
     }
 
-    /// The CRC-32 of that index.
+    /// Returns the CRC-32 of that index.
     pub(crate) fn index_crc(&self) -> Option<u32> {
         self.keys.get("index_crc")?.as_u64()?.try_into().ok()
     }
@@ -127,7 +128,7 @@ impl ProjectRecord {
         self.keys.insert("index_crc".to_owned(), crc.into());
     }
 
-    /// Which run of the machine that index was written in, and when, in seconds.
+    /// Returns the boot id of the machine when that index was written, and the time in seconds.
     pub(crate) fn index_boot(&self) -> Option<(&str, i64)> {
         Some((self.keys.get("index_boot")?.as_str()?, self.keys.get("index_time")?.as_i64()?))
     }
@@ -145,8 +146,8 @@ impl ProjectRecord {
         self.keys.shift_remove("index_behind");
     }
 
-    /// What that index is behind with, where it was not written anew for the checkpoint of this tree: the paths of which the
-    /// tree says something else.
+    /// Returns the paths for which the tree differs from that index, if the index was not rewritten for the checkpoint
+    /// of this tree.
     pub(crate) fn index_behind(&self, tree: ObjectId) -> Option<BTreeSet<Vec<u8>>> {
         let noted = self.keys.get("index_behind")?;
         let is = |key: &str, text: &str| noted.get(key).and_then(Value::as_str) == Some(text);
@@ -170,12 +171,13 @@ impl ProjectRecord {
         self.keys.get("index_held").and_then(Value::as_str) == Some(&newest.to_string())
     }
 
-    /// Notes that every object of this checkpoint is in the store.
+    /// Records that every object of this checkpoint is in the store.
     pub(crate) fn set_index_held(&mut self, newest: ObjectId) {
         self.keys.insert("index_held".to_owned(), newest.to_string().into());
     }
 
-    /// The progress of an unfinished checkpoint, as a record of its own; `None` where a checkpoint was taken since.
+    /// Returns the progress of an unfinished checkpoint, as a record of its own; `None` if there is none, or if a
+    /// checkpoint was taken since.
     pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<Self> {
         let noted = self.keys.get("unfinished")?.as_object()?;
         let parent = noted.get("parent").and_then(Value::as_str).map(str::to_owned);
@@ -186,7 +188,8 @@ impl ProjectRecord {
         self.keys.contains_key("unfinished")
     }
 
-    /// Notes the progress of an unfinished checkpoint after `newest`. Returns whether there was any before, if it is cleared.
+    /// Records the progress of an unfinished checkpoint after `newest`, or clears it. Returns true if there was any
+    /// before.
     pub(crate) fn set_progress(&mut self, progress: Option<Self>, newest: Option<ObjectId>) -> bool {
         let Some(Self { mut keys, .. }) = progress else {
             return self.keys.shift_remove("unfinished").is_some();
@@ -195,8 +198,8 @@ impl ProjectRecord {
         self.keys.insert("unfinished".to_owned(), keys.into()).is_some()
     }
 
-    /// When the entries of the index were last read, in seconds: when it was written, or when the files that had changed
-    /// shortly before that were read again. `None` where there is no index.
+    /// Returns the time in seconds at which the entries of the index were last read: when it was written, or when the
+    /// files that had changed shortly before that were read again. Returns `None` if there is no index.
     pub(crate) fn index_read_secs(&self) -> Option<i64> {
         let (_, written) = self.index_boot()?;
         let noted = self.keys.get("index_reread");
@@ -205,7 +208,7 @@ impl ProjectRecord {
         Some(written.max(reread.unwrap_or(written)))
     }
 
-    /// Notes that the young entries of the index were read again, and found as they were.
+    /// Records that the recent entries of the index were read again and had not changed.
     pub(crate) fn set_index_reread(&mut self, now: Moment) {
         let noted = serde_json::json!({"index": self.index_sum(), "time": now.secs});
         self.keys.insert("index_reread".to_owned(), noted);
@@ -215,17 +218,17 @@ impl ProjectRecord {
         self.index_and_rules().map_or("", |(sum, _)| sum)
     }
 
-    /// Returns whether this turn of this session has had its checkpoint.
+    /// Returns true if this turn of this session already has its checkpoint.
     pub(crate) fn has_turn(&self, session: &str, turn: &str) -> bool {
         self.keys.get("turns").and_then(|turns| turns.get(session)).and_then(Value::as_str) == Some(turn)
     }
 
-    /// Returns whether this session has ever had one here.
+    /// Returns true if this session has ever had a checkpoint here.
     pub(crate) fn knows_session(&self, session: &str) -> bool {
         self.keys.get("turns").is_some_and(|turns| turns.get(session).is_some())
     }
 
-    /// Notes that it has.
+    /// Records that this turn of this session has its checkpoint.
     pub(crate) fn set_turn(&mut self, session: &str, turn: &str) {
         let turns = self.keys.entry("turns").or_insert_with(|| Map::new().into());
         if !turns.is_object() {
@@ -248,36 +251,38 @@ impl From<Map<String, Value>> for ProjectRecord {
 }
 
 impl Store {
-    /// Every project that has a record, in whatever state.
+    /// Returns every project that has a record, valid or not.
     pub(crate) fn recorded_projects(&self) -> Result<Vec<ProjectId>> {
         projects_by_file(&self.layout.projects())
     }
 
-    /// The projects on record that have no ref, and whether each has lost it: a take of it came to its end, and nobody has
-    /// forgotten it since. Otherwise a first take was killed before its end, or the project is being forgotten.
+    /// Returns the projects that have a record and no ref. The value is true if the ref was lost: a take of the project
+    /// finished, and the project has not been forgotten since. Otherwise its first take was killed, or the project is
+    /// being forgotten.
     pub(super) fn without_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<BTreeMap<ProjectId, bool>> {
         let is_over = |project: &ProjectId| self.record(project).index_and_rules().is_some();
         let bare = self.recorded_projects()?.into_iter().filter(|project| !has_ref(project));
         let mut bare: BTreeMap<_, _> = bare.map(|project| (project.clone(), is_over(&project))).collect();
-        // A take may have made the ref since. It notes the index after that; whoever forgets a project does so before it
-        // drops the ref: what has lost its ref has the index on record before and after a look at it.
+        // A take may have created the ref meanwhile. A take records the index after it has set the ref, and forgetting
+        // a project removes the index from the record before it deletes the ref. So if the ref was lost, the record
+        // holds an index both before and after this check.
         bare.retain(|project, _| !matches!(self.newest(project), Ok(Some(_))));
         bare.iter_mut().for_each(|(project, was_over)| *was_over &= is_over(project));
         Ok(bare)
     }
 
-    /// Every project whose restore was cut short.
+    /// Returns every project with an interrupted restore.
     pub(super) fn projects_with_intent(&self) -> Result<Vec<ProjectId>> {
         projects_by_file(&self.layout.intents())
     }
 
-    /// The record of a project. One that is missing or damaged is empty: all of it can be made again. One that cannot be
-    /// read right now is empty, too, and is not replaced.
+    /// Returns the record of a project. A missing or corrupt record is empty, since all of it can be created again. A
+    /// record that cannot be read because of an I/O error is empty, too, and is not overwritten.
     pub(crate) fn record(&self, project: &ProjectId) -> ProjectRecord {
         self.read_record(project).unwrap_or_else(|_| ProjectRecord { is_unread: true, ..ProjectRecord::default() })
     }
 
-    /// The same for whoever must not go on without it.
+    /// Like [`Self::record`], but fails if the record cannot be read because of an I/O error.
     pub(crate) fn read_record(&self, project: &ProjectId) -> Result<ProjectRecord> {
         let bytes = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
             Err(error) if error.kind() == ErrorKind::Damaged => None,
@@ -287,17 +292,17 @@ impl Store {
         Ok(ProjectRecord { keys, is_unread: false })
     }
 
-    /// Where a project is, as far as the store knows.
+    /// Returns the directory of a project, if the store knows it.
     pub fn dir_of(&self, project: &ProjectId) -> Option<PathBuf> {
         self.record(project).dir()
     }
 
-    /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: an attempt that
-    /// was refused may have left one. A record that cannot be looked at counts.
+    /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: a refused
+    /// attempt may have left one. If the record cannot be read, returns true.
     pub fn knows(&self, project: &ProjectId) -> bool {
         let is_recorded =
             fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()));
-        // The name of a checkpoint that was taken may be lost. Then the record still says that there was one.
+        // The ref of a project with checkpoints may be lost. Then the record still shows that there was one.
         let had_checkpoint = || {
             let record = self.record(project);
             record.is_unread() || record.index_and_rules().is_some()
@@ -305,9 +310,9 @@ impl Store {
         is_recorded && (self.has_checkpoint(project) || had_checkpoint())
     }
 
-    /// Returns true if the project has a checkpoint. One whose ref cannot be read counts.
+    /// Returns true if the project has a checkpoint, or if its ref cannot be read.
     pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
-        // Whatever is in a ref that is there, it counts: most calls end with a look at the file.
+        // An existing ref file counts whatever it holds, so most calls end with one stat.
         let is_there = |found: Option<std::fs::Metadata>| found.is_some_and(|found| found.is_file());
         fsx::look_at(&self.layout.reference(project)).is_ok_and(is_there) || !matches!(self.newest(project), Ok(None))
     }
@@ -321,15 +326,15 @@ impl Store {
         fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
     }
 
-    /// Every project that has a record or a checkpoint.
+    /// Returns every project that has a record or a checkpoint.
     pub fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
         let mut known: BTreeSet<_> = self.recorded_projects()?.into_iter().collect();
         known.extend(self.newest_of_all()?.into_keys());
         Ok(known)
     }
 
-    /// Forgets a project and all its checkpoints; `false` where it was used since `last_touch`, or where a restore of it
-    /// waits to be finished in a directory that is still there.
+    /// Forgets a project and all its checkpoints. Returns false, and keeps it, if it was used since `last_touch`, if
+    /// its record cannot be read, or if it has an interrupted restore and its directory still exists.
     pub(crate) fn forget_project(
         &self,
         id: &ProjectId,
@@ -347,7 +352,8 @@ impl Store {
         if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
             return Ok(false);
         }
-        // A record with an index and without a ref has lost it; whoever is killed here has not.
+        // A record with an index and without a ref means a lost ref; a process that is killed from here on must not
+        // look like that.
         if record.index_and_rules().is_some() {
             record.unset_index();
             self.save_record(&locked, id, &record)?;

@@ -1,8 +1,9 @@
-//! What is remembered of agents' sessions from one process to the next: `turns/<session>`, and what a session is to be
-//! told at its next prompt: `notices/<session>`.
+//! State of agents' sessions that is kept between processes: notes about the current turn in `turns/<session>`, and
+//! notices for the next prompt in `notices/<session>`.
 //!
-//! `<session>` is made from the agent's name and its own name for the session. Everything here is a help: what is lost
-//! costs a spare checkpoint or a word to the agent. So files are replaced atomically but not synced, and old ones go.
+//! `<session>` is a hash of the agent's name and its own name for the session. Everything here is best effort: a lost
+//! file costs a spare checkpoint or a message to the agent. So files are replaced atomically but not synced, and old
+//! ones are removed.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,10 +20,10 @@ use crate::sys;
 use crate::time::Moment;
 
 const NOTE_BYTES_MAX: u64 = 1 << 20;
-/// How many names a notice holds; the rest is a number.
+/// Number of file names in a notice; the rest is only counted.
 const NOTICE_NAMES_MAX: usize = 50;
 
-/// Who is at work, as the agent itself names it.
+/// A session, as the agent itself names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
     pub(crate) agent: String,
@@ -40,36 +41,36 @@ impl SessionKey {
     }
 }
 
-/// What is remembered of a session.
+/// State of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TurnNote {
-    /// The turn that it is in; none before the first prompt.
+    /// Current turn; `None` before the first prompt.
     pub(crate) turn: Option<String>,
-    /// Another name of that turn, under which the agent went on by itself.
+    /// Another name of that turn, under which the agent continued by itself.
     pub(crate) also: Option<String>,
-    /// The directory in which it began.
+    /// Directory in which the session began.
     pub(crate) root: Option<PathBuf>,
-    /// The session that it works for, if it is a subagent's.
+    /// Session of the parent agent, if this one is a subagent's.
     pub(crate) parent: Option<String>,
-    /// How often this turn ran out of time.
+    /// Number of timeouts in this turn.
     pub(crate) misses: u64,
-    /// Projects without any checkpoint whose attempt in this turn failed or was refused: it is not made again.
+    /// Projects without any checkpoint whose attempt in this turn failed or was refused: it is not repeated.
     pub(crate) refused: Vec<ProjectId>,
     /// The last prompt that was answered without the agent, and the answer.
     pub(crate) answered: Option<(String, String)>,
-    /// When the turn began, in seconds; where nobody tells of prompts, when it was last at work.
+    /// Time in seconds at which the turn began; if the agent reports no prompts, the time of its last activity.
     pub(crate) time_secs: i64,
-    /// True if the turn began without a prompt that anybody told of.
+    /// True if the turn began without a reported prompt.
     pub(crate) is_unprompted: bool,
-    /// True if the turn goes on: the agent will tell of its end and has not done so.
+    /// True if the turn is in progress: the agent will report its end and has not done so.
     pub(crate) is_open: bool,
-    /// The second at which the session began or was taken up again.
+    /// Time in seconds at which the session began or was resumed.
     pub(crate) started_secs: Option<i64>,
-    /// The second at which the agent said that the session is over.
+    /// Time in seconds at which the agent reported the end of the session.
     pub(crate) ended_secs: Option<i64>,
-    /// The version of the agent, once it is known.
+    /// Version of the agent, if it is known.
     pub(crate) version: Option<String>,
-    /// The second of the last event. It is the time of the file, so that an event need not rewrite the note.
+    /// Time in seconds of the last event. It is the mtime of the file, so that an event need not rewrite the note.
     pub(crate) seen_secs: i64,
 }
 
@@ -113,21 +114,21 @@ impl TurnNote {
     }
 }
 
-/// Files that a restore changed behind an agent's back.
+/// Files that a restore changed without the agent's knowledge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// The project, and what it was restored to, in words.
+    /// The project and the state that it was restored to, as text.
     pub headline: String,
-    /// Files that have other contents now.
+    /// Files with new contents.
     pub written: Vec<String>,
-    /// Files that are gone.
+    /// Files that were removed.
     pub removed: Vec<String>,
-    /// How many more there are.
+    /// Number of further files.
     pub more: u64,
 }
 
 impl Notice {
-    /// What was told before comes first, the newer headline counts.
+    /// Merges this notice with an earlier one. The earlier files come first, and the headline is this one's.
     fn after(self, earlier: Option<Self>) -> Self {
         let Some(earlier) = earlier else {
             return self.cut();
@@ -166,7 +167,7 @@ impl Notice {
 }
 
 impl Store {
-    /// What is remembered of a session.
+    /// Returns the note of a session.
     pub(crate) fn turn_note(&self, key: &SessionKey) -> Option<TurnNote> {
         read_note(&self.layout.turns().join(key.file_name())).map(|(_, note)| note)
     }
@@ -179,14 +180,14 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that a session was heard of.
+    /// Records the time of an event of a session.
     pub(crate) fn touch_turn_note(&self, key: &SessionKey, now: Moment) {
-        // A help: the session may pass for one that is not at work a little early.
+        // Best effort: on failure the session may seem idle a little early.
         let _ = sys::set_mtime(&self.layout.turns().join(key.file_name()), now.secs);
     }
 
-    /// The note of a session; where there is none, this one. Of many processes that ask at the same moment, all get the
-    /// same.
+    /// Returns the note of a session, and saves `note` if there is none. Of many concurrent callers, all get the same
+    /// note.
     pub(crate) fn first_turn_note(&self, key: &SessionKey, note: TurnNote) -> Result<TurnNote> {
         fsx::ensure_dir(&self.layout.turns())?;
         let path = self.layout.turns().join(key.file_name());
@@ -194,7 +195,7 @@ impl Store {
         Ok(if is_first { note } else { self.turn_note(key).unwrap_or(note) })
     }
 
-    /// The sessions that had a turn in this project since then.
+    /// Returns the sessions that had a turn in this project since this time.
     pub(crate) fn sessions_since(&self, project: &ProjectId, secs: i64) -> Vec<SessionKey> {
         let record: ProjectRecord = self.record(project);
         self.turn_notes()
@@ -204,13 +205,13 @@ impl Store {
             .collect()
     }
 
-    /// What is remembered of every session.
+    /// Returns the notes of all sessions.
     pub(crate) fn turn_notes(&self) -> Vec<(SessionKey, TurnNote)> {
         let names = fsx::names_in(&self.layout.turns()).unwrap_or_default();
         names.iter().filter_map(|name| read_note(&self.layout.turns().join(name))).collect()
     }
 
-    /// Leaves word for a session.
+    /// Leaves a notice for a session, merged with one that is already there.
     pub(crate) fn leave_notice(&self, key: &SessionKey, notice: Notice) -> Result<()> {
         fsx::ensure_dir(&self.layout.notices())?;
         let path = self.layout.notices().join(key.file_name());
@@ -221,10 +222,10 @@ impl Store {
         fsx::replace(&path, value.to_string().as_bytes(), Durability::Rebuildable)
     }
 
-    /// Takes the word that was left for a session. Of many that ask, one gets it.
+    /// Takes the notice for a session. Of many concurrent callers, one gets it.
     pub(crate) fn take_notice(&self, key: &SessionKey) -> Option<Notice> {
         let path = self.layout.notices().join(key.file_name());
-        // Nearly always there is none, and then nothing is written.
+        // There is nearly always none, and then nothing is written.
         path.symlink_metadata().ok()?;
         let mine = fsx::temp_file(&self.layout.notices()).ok()?.into_temp_path();
         std::fs::rename(&path, &mine).ok()?;
@@ -238,7 +239,8 @@ fn read_note(path: &Path) -> Option<(SessionKey, TurnNote)> {
     Some((key, TurnNote { seen_secs, ..note }))
 }
 
-/// A name for a turn of an agent that has none for it: when it began, and a number for those that begin at once.
+/// Returns a name for a turn that the agent does not name: the time at which it began, and a number that tells turns of
+/// the same moment apart.
 pub(crate) fn turn_name(now: Moment, number: u64) -> String {
     format!("{}.{:09}-{number}", now.stamp(), now.nanos)
 }
