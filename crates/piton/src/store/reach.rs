@@ -1,7 +1,7 @@
-//! What can be reached from the names in the store, and so must stay.
+//! Reachability: the objects that can be reached from the names in the store, and so must be kept.
 //!
-//! - G1. Whoever removes objects removes none that this finds. A name that cannot be read, or that is gone while what it
-//!   led to is there, stops the removal: that would be taken for dead.
+//! - G1. An object that is found here is never removed. A name that cannot be read, or that is gone while its objects
+//!   exist, stops the removal: those objects would be taken for unreachable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -15,31 +15,32 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 
-/// Names, packed refs and logs of a hundred thousand projects.
+/// Size limit of a file of names, packed refs or logs, enough for a hundred thousand projects.
 const NAMES_BYTES_MAX: u64 = 256 << 20;
 const REF_DEPTH_MAX: usize = 32;
-/// Where stock git notes commits besides `HEAD` and the refs.
+/// Files in which stock git names commits besides `HEAD` and the refs.
 const OTHER_HEADS: [&str; 3] = ["ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"];
 
-/// How often the refs are read again because stock git packed some of them meanwhile.
+/// Maximum number of times that the refs are read again because stock git packed some of them meanwhile.
 const PACKED_REFS_CHANGES_MAX: u32 = 100;
 
 /// Everything that names an object.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Roots {
-    /// Where histories end. Read before the names: a take moves its ref first and cuts afterwards, so that an end which is
-    /// newer than the name would lie outside the history, and the walk would run past the real one.
+    /// Commits at which histories end. Read before the names: a take moves its ref first and cuts afterwards, so an end
+    /// that is newer than the name would be outside the history, and the walk would run past the real end.
     pub(super) ends: HashSet<CheckpointId>,
-    /// The newest checkpoints.
+    /// Newest checkpoint of each project.
     pub(super) projects: BTreeMap<ProjectId, CheckpointId>,
-    /// What else is named: by refs of other people, a restore that was cut short.
+    /// Objects that anything else names: refs that do not belong to a project, `HEAD` and similar files, interrupted
+    /// restores.
     pub(super) others: Vec<ObjectId>,
-    /// What stock git's logs name. It may be gone: git itself lets go of it after a while.
+    /// Objects that stock git's reflogs name. They may be missing, since git itself expires them.
     pub(super) logged: Vec<ObjectId>,
 }
 
 impl Store {
-    /// The newest checkpoint of every project.
+    /// Returns the newest checkpoint of every project.
     pub(crate) fn newest_of_all(&self) -> Result<BTreeMap<ProjectId, CheckpointId>> {
         Ok(self.roots()?.projects)
     }
@@ -63,8 +64,8 @@ impl Store {
         Ok(roots)
     }
 
-    /// Fails where a project, of those without a ref, has checkpoints all the same: they would be taken for none, and for
-    /// dead.
+    /// Fails with `Damaged` if a project has lost its ref while its checkpoints still exist: the project would seem to
+    /// have none, and they would be taken for unreachable.
     pub(crate) fn refuse_lost_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<()> {
         let mut lost = self.without_ref(has_ref)?;
         lost.retain(|_, has_lost_it| *has_lost_it);
@@ -83,7 +84,7 @@ impl Store {
         }
     }
 
-    /// What the files of stock git beside the refs name, each with its file.
+    /// Returns the objects that `HEAD` and similar files of stock git name, each with the file.
     pub(super) fn named_by_heads(&self) -> Result<Vec<(PathBuf, ObjectId)>> {
         let mut named = Vec::new();
         for path in [self.layout.head()].into_iter().chain(OTHER_HEADS.map(|name| self.layout.store().join(name))) {
@@ -94,7 +95,8 @@ impl Store {
         Ok(named)
     }
 
-    /// What the logs of refs name, those of our own refs apart: what is dropped there is dropped for good.
+    /// Returns the objects that reflogs name, except those of piton's own refs: checkpoints that are dropped there must
+    /// not be kept.
     fn logged(&self) -> Result<Vec<ObjectId>> {
         let (mut logged, own) = (Vec::new(), format!("logs/{PROJECT_REFS}"));
         for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with(&own)) {
@@ -107,7 +109,8 @@ impl Store {
         Ok(logged)
     }
 
-    /// The files below a directory of the store, by their names in it.
+    /// Returns the files below a directory of the store, by their paths in the store. Fails with `NotOurs` if a name is
+    /// not UTF-8 or is too deep.
     fn files_below(&self, dir: &str) -> Result<Vec<String>> {
         let mut files = Vec::new();
         let mut open = vec![(dir.to_owned(), 0)];
@@ -128,7 +131,8 @@ impl Store {
         Ok(files)
     }
 
-    /// Every ref by its name. Those in files of their own come before the packed ones.
+    /// Returns every ref by its name. A loose ref takes precedence over a packed one. Fails with `Damaged` if a file in
+    /// `refs` is not a valid ref.
     pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
         let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_beside_git(|| self.whole_packed_refs())?;
         match garbage.into_iter().next() {
@@ -141,14 +145,15 @@ impl Store {
         }
     }
 
-    /// Every ref, and what stands in the place of one and is none.
+    /// Returns every ref, and the files in `refs` that are not valid refs.
     pub(super) fn refs_as_they_stand(&self) -> Result<RefsAsTheyStand> {
         let packed = || Ok(fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default());
         self.refs_beside_git(packed)
     }
 
-    /// Every ref, while stock git may be moving some from files of their own to the packed ones. It replaces `packed-refs`
-    /// before it removes those files, so that a ref is overlooked only if `packed-refs` changed meanwhile.
+    /// Returns every ref, while stock git may be moving loose refs to `packed-refs`. It replaces `packed-refs` before
+    /// it removes the loose files, so a ref is missed only if `packed-refs` changed meanwhile. Fails with `Busy` if it
+    /// keeps changing.
     fn refs_beside_git(&self, packed_refs: impl Fn() -> Result<Vec<u8>>) -> Result<RefsAsTheyStand> {
         let mut packed = packed_refs()?;
         for _ in 0..PACKED_REFS_CHANGES_MAX {
@@ -162,7 +167,7 @@ impl Store {
         Err(Error::new(ErrorKind::Busy, "read the refs").because("another program changes them all the time"))
     }
 
-    /// The same with these packed refs.
+    /// Like [`Self::refs_beside_git`], with the given contents of `packed-refs`.
     fn refs_with(&self, packed_refs: &[u8]) -> Result<RefsAsTheyStand> {
         let mut packed = BTreeMap::new();
         for line in packed_refs.split(|byte| *byte == b'\n') {
@@ -189,39 +194,39 @@ impl Store {
     }
 }
 
-/// Refs, in whatever state.
+/// All refs, valid or not.
 pub(super) struct RefsAsTheyStand {
-    /// Those that name an object.
+    /// Refs that name an object.
     pub(super) refs: BTreeMap<String, ObjectId>,
-    /// Those among the packed ones, which a file of its own may have overruled.
+    /// Refs in `packed-refs`, which a loose ref may override.
     pub(super) packed: BTreeMap<String, ObjectId>,
-    /// Files that name none.
+    /// Files in `refs` that do not name an object.
     pub(super) garbage: BTreeSet<String>,
 }
 
-/// Finds what can be reached, from one name after the other. What was found first stays as it was found.
+/// Marks reachable objects, starting from one name after the other. An object keeps its first mark.
 pub(super) struct Reach {
     pub(super) marks: Marks,
-    /// Where histories end.
+    /// Commits at which histories end.
     pub(super) boundary: HashSet<CheckpointId>,
-    /// What is named and not there, or not whole.
+    /// Objects that are referenced and missing or corrupt.
     pub(super) missing: Vec<ObjectId>,
     buffer: Vec<u8>,
 }
 
 impl Reach {
-    /// Nothing is found yet. `ids` are the objects that are there; others may be found all the same.
+    /// Returns a `Reach` without marks. `ids` are the existing objects; others can be marked, too.
     pub(super) fn new(ids: Vec<ObjectId>, boundary: HashSet<CheckpointId>) -> Self {
         Self { marks: Marks::new(ids), boundary, missing: Vec::new(), buffer: Vec::new() }
     }
 
-    /// Marks everything that can be reached from what is named.
+    /// Marks every object that is reachable from the roots.
     pub(super) fn all_roots(&mut self, objects: &Objects, roots: &Roots) {
         roots.projects.values().for_each(|id| self.all_from(objects, *id, NEVER));
         self.other_roots(objects, roots);
     }
 
-    /// The same without the projects.
+    /// Like [`Self::all_roots`], without the projects. Missing objects that only reflogs name are ignored.
     pub(super) fn other_roots(&mut self, objects: &Objects, roots: &Roots) {
         roots.others.iter().for_each(|id| self.all_from(objects, *id, NEVER));
         let missing = self.missing.len();
@@ -229,19 +234,19 @@ impl Reach {
         self.missing.truncate(missing);
     }
 
-    /// Marks one commit and all that its tree holds, but not those before it.
+    /// Marks a commit and everything in its tree, but not its parents.
     pub(super) fn commit_alone(&mut self, objects: &Objects, id: ObjectId, rank: Rank) {
         self.walk(objects, id, rank, false);
     }
 
-    /// Marks an object and all that can be reached from it.
+    /// Marks an object and everything that is reachable from it.
     pub(super) fn all_from(&mut self, objects: &Objects, id: ObjectId, rank: Rank) {
         self.walk(objects, id, rank, true);
     }
 
     fn walk(&mut self, objects: &Objects, id: ObjectId, rank: Rank, with_parents: bool) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        // No recursion: a tree may be deeper than a stack.
+        // Iterative, since a tree may be deeper than the stack allows.
         let mut open = vec![(id, None, 0)];
         while let Some((id, kind, name)) = open.pop() {
             if self.marks.contains(&id) {
@@ -280,7 +285,7 @@ impl Reach {
         self.buffer = buffer;
     }
 
-    /// Declines where something that is named is not there.
+    /// Fails with `Damaged` if a referenced object is missing or corrupt.
     pub(super) fn check_whole(&self) -> Result<()> {
         match self.missing.first() {
             None => Ok(()),
@@ -289,12 +294,13 @@ impl Reach {
     }
 }
 
-/// Nothing is given back from a store that is not whole: what a lost object led to would be taken for dead.
+/// Returns the error for a store with missing objects. Nothing is freed in such a store: objects that are reachable
+/// only through a missing one would be taken for unreachable.
 pub(super) fn not_whole(why: String) -> Error {
     Error::damaged("tell what is still needed", why).with_hint(DAMAGED_HINT)
 }
 
-/// Git's way to bring files together whose contents may be alike: the last characters of a path count most.
+/// Git's name hash, which groups files with similar contents: the last characters of a path count most.
 fn similar_name(dir: u32, name: &[u8]) -> u32 {
     let characters = std::iter::once(&b'/').chain(name).filter(|byte| !byte.is_ascii_whitespace());
     characters.fold(dir, |hash, byte| (hash >> 2).wrapping_add(u32::from(*byte) << 24))
@@ -314,7 +320,7 @@ mod tests {
         fs::create_dir_all(path.parent().expect("a directory")).and_then(|()| fs::write(path, text)).expect("a file");
     }
 
-    /// G1: whoever passes over a name takes what it leads to for dead.
+    /// G1: objects behind a skipped name would be taken for unreachable.
     #[test]
     fn a_name_that_cannot_be_read_stops_whoever_wants_to_know_them_all() {
         for (name, text, is_read) in [

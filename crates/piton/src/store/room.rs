@@ -1,8 +1,9 @@
-//! Making room: the oldest checkpoints go, project by project in turn, exactly as many as it takes.
+//! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed.
 //!
-//! - G5. The newest checkpoint of a project never goes, nor any while a restore of the project waits to be finished.
-//! - G6. No checkpoint goes that need not: what each alone holds is known before the first is dropped, and dead entries and
-//!   left-over files go first, after loose objects were packed.
+//! - G5. The newest checkpoint of a project is never dropped, nor any checkpoint of a project with an interrupted
+//!   restore.
+//! - G6. No checkpoint is dropped without need: the space that each one holds alone is known before the first is
+//!   dropped, and unreachable entries and leftover files are removed first, after loose objects were packed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,33 +17,34 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
-/// What comes free is known but for a few bytes (blocks, deltas that lose their base): the rest is made up for in a second
-/// round.
+/// Maximum number of rounds. The freed space is known except for a few bytes (blocks, deltas that lose their base), for
+/// which a second round makes up.
 const ROUNDS_MAX: u32 = 8;
 
-/// What came of making room.
+/// Result of making room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoomMade {
-    /// There is room now, after that many checkpoints were dropped.
+    /// There is enough room, after this many checkpoints were dropped.
     Enough { dropped: u64 },
-    /// There is none to be made: the newest checkpoints alone take too much. Rounds before may
-    /// have dropped some.
+    /// Not enough room can be made: the newest checkpoints alone take too much. Earlier rounds may have dropped
+    /// checkpoints.
     Impossible { dropped: u64 },
-    /// Whoever wanted it wants it no more.
+    /// Cancelled by the caller.
     Stopped { dropped: u64 },
 }
 
 /// The checkpoints of all projects, newest first.
 type Histories = BTreeMap<ProjectId, Vec<Checkpoint>>;
 
-/// One checkpoint that may go.
+/// A checkpoint that may be dropped.
 struct Droppable<'a> {
     project: &'a ProjectId,
     id: CheckpointId,
 }
 
 impl Store {
-    /// Makes the store small enough for `bytes` more within `bytes_max`.
+    /// Shrinks the store until `bytes` more bytes fit within `bytes_max`. Fails with `Busy` if other processes keep
+    /// writing to it.
     pub(crate) fn make_room(
         &self,
         held: &GcLock,
@@ -66,7 +68,7 @@ impl Store {
             .run(aim)
         };
         let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
-        // Room for collections stays where it can. No checkpoint is refused for it.
+        // Space for collections is left free if possible, but no checkpoint is refused for it.
         let mut limit = bytes_max_of_takes(bytes_max);
         for _ in 0..ROUNDS_MAX {
             if watch.is_stopped() {
@@ -81,7 +83,7 @@ impl Store {
                 collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::Merge)?;
                 continue;
             }
-            // Objects in files of their own, as Hermes leaves them, take more than in a pack.
+            // Loose objects, as Hermes leaves them, take more space than packed ones.
             if !has_packed && !self.loose_ids()?.is_empty() {
                 has_packed = true;
                 collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::All)?;
@@ -113,8 +115,8 @@ impl Store {
             .with_hint("try again"))
     }
 
-    /// What the oldest checkpoints would have to go for, if the store were to shrink to `bytes_max`: how many of each
-    /// project. `None` where that is not to be had.
+    /// Returns the number of checkpoints of each project that would be dropped to shrink the store to `bytes_max`.
+    /// Returns `None` if it cannot shrink that far.
     pub(crate) fn would_drop(&self, bytes_max: u64, now: Moment) -> Result<Option<BTreeMap<ProjectId, usize>>> {
         let size = self.count_bytes()?;
         if size <= bytes_max_of_takes(bytes_max) {
@@ -132,8 +134,8 @@ impl Store {
         Ok(count.map(|count| counted(&order[..count])))
     }
 
-    /// What comes free with each checkpoint that is dropped. What stock git is about to name is not counted: it neither goes
-    /// nor has to.
+    /// Computes the space that each dropped checkpoint frees. Recent unreachable loose objects, to which stock git may
+    /// be about to point a ref, are not counted: they are not removed.
     fn gains<'a>(&self, reach: &'a Reach, droppable: usize, now: Moment) -> Result<Gains<'a>> {
         let mut gains = Gains::new(reach, droppable);
         for pack in self.packs()? {
@@ -148,8 +150,8 @@ impl Store {
         Ok(gains)
     }
 
-    /// Removes what killed processes left, and counts the rest. Where others are at work and go on for long these may be
-    /// their files, and what they are about to write is missed.
+    /// Removes leftovers of killed processes, and counts the size of the store. If other processes use the store for
+    /// too long, only counts: the temporary files may be theirs, and data that they are about to write is missed.
     fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<u64> {
         match self.exclude_patiently(held)? {
             Some(alone) => self.remove_left_overs(now, false).and_then(|()| self.recount(&alone)),
@@ -157,7 +159,7 @@ impl Store {
         }
     }
 
-    /// All that may go, in the order in which it goes: the oldest of each project, then the next of each.
+    /// Returns the checkpoints that may be dropped, in order: the oldest of each project, then the next of each.
     fn drop_order<'a>(&self, histories: &'a Histories) -> Result<Vec<Droppable<'a>>> {
         let mut order = Vec::new();
         for (project, history) in histories {
@@ -172,14 +174,14 @@ impl Store {
         Ok(order.into_iter().map(|(_, _, one)| one).collect())
     }
 
-    /// Marks everything with the number of the checkpoint with which it goes.
+    /// Marks every object with the rank of the checkpoint with which it becomes unreachable.
     fn rank(&self, objects: &Objects, roots: &Roots, histories: &Histories, order: &[Droppable<'_>]) -> Result<Reach> {
         let mut reach = Reach::new(self.ids()?, roots.ends.clone());
         reach.other_roots(objects, roots);
         let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
         let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
         kept.for_each(|one| reach.commit_alone(objects, one.id, NEVER));
-        // What is dropped last comes first: an object goes with the last that holds it.
+        // In reverse order, since an object becomes unreachable with the last checkpoint that holds it.
         for one in order.iter().rev() {
             reach.commit_alone(objects, one.id, ranks[&one.id]);
         }
@@ -187,7 +189,7 @@ impl Store {
         Ok(reach)
     }
 
-    /// Drops them; `false` where a restore has begun meanwhile that may need one.
+    /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
     fn drop_all(&self, histories: &Histories, dropped: &[Droppable<'_>], now: Moment) -> Result<bool> {
         for (project, count) in counted(dropped) {
             let held = self.share()?;
@@ -220,12 +222,12 @@ fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
     counts
 }
 
-/// What comes free with each checkpoint that is dropped, in the order in which they go.
+/// Space that is freed by each dropped checkpoint, in the order in which they are dropped.
 struct Gains<'a> {
     reach: &'a Reach,
     freed: Vec<u64>,
     free_anyway: u64,
-    /// By slot: true if a copy of the object was counted. Any other comes free anyway.
+    /// By slot: true if a copy of the object was counted. Any further copy is freed anyway.
     is_counted: Vec<bool>,
 }
 
@@ -245,7 +247,8 @@ impl<'a> Gains<'a> {
         }
     }
 
-    /// Returns how many of the checkpoints must go for `lacking` bytes to come free. What nothing refers to comes free anyway.
+    /// Returns the number of checkpoints that must be dropped to free `lacking` bytes; `None` if all of them free less.
+    /// The space of unreachable objects is freed anyway.
     fn how_many(&self, lacking: u64) -> Option<usize> {
         let mut sum = self.free_anyway;
         let mut count = 0;
@@ -264,7 +267,7 @@ mod tests {
     use super::*;
     use crate::id::ObjectKind;
 
-    /// M2: exactly as many as it takes.
+    /// M2: exactly as many as needed.
     #[test]
     fn no_more_go_than_must_and_what_is_dead_goes_first() {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
@@ -272,7 +275,7 @@ mod tests {
         for (number, rank) in [(1, 0), (2, 1), (3, NEVER)] {
             reach.marks.insert(id(number), ObjectKind::Blob, 0, rank);
         }
-        // Nothing refers to the fourth, and the first stands there twice.
+        // The fourth object is unreachable, and the first has two copies.
         let mut gains = Gains::new(&reach, 2);
         for (id, bytes) in [(id(1), 10), (id(2), 20), (id(3), 40), (id(4), 5), (id(1), 7)] {
             gains.add(&id, bytes);

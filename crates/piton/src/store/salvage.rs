@@ -1,8 +1,8 @@
-//! Going on with a project whose newest checkpoint another program deleted.
+//! Continuing with a project whose newest checkpoint was deleted by another program.
 //!
-//! Two collections of stock git beside each other can do that: one deletes commits that no ref leads to yet, and the other
-//! program makes the ref lead there a moment later. Only an object that is in no place is gone: one that is damaged, or may
-//! be in a pack that cannot be read, is left to a repair, which may bring it back.
+//! Two concurrent collections by stock git can cause that: one deletes commits that are still unreachable, and the
+//! other program points the ref to them a moment later. Only an object without any copy is gone: one that is corrupt,
+//! or may be in an unreadable pack, is left to a repair, which may recover it.
 
 use std::time::Duration;
 
@@ -15,15 +15,16 @@ use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ProjectId};
 use crate::time::Moment;
 
-/// Stock git puts a pack in place before its idx: such a pair is looked at again so often, with pauses.
+/// Maximum number of times that the packs are listed again, with pauses, because stock git puts a pack in place before
+/// its idx.
 const LOOKS_MAX: u32 = 20;
 const LOOK_PAUSE_MS: u64 = 10;
 
 impl Store {
-    /// Makes the ref of a project lead to the newest checkpoint that is left, if the one that it names is gone. Returns the
-    /// lost id; `None` if the newest checkpoint is there, or there never was one.
+    /// Points the ref of a project to the newest remaining checkpoint, if the one that it names is gone. Returns the
+    /// lost id; `None` if the newest checkpoint exists, or there never was one.
     ///
-    /// The old value of the ref is kept in `repairs/`. Fails with `Damaged` if a repair may bring the checkpoint back.
+    /// The old value of the ref is kept in `repairs/`. Fails with `Damaged` if a repair may recover the checkpoint.
     pub(crate) fn salvage_newest(
         &self,
         locked: &ProjectLock,
@@ -42,7 +43,7 @@ impl Store {
         }
         match copies.read(&mut copies.decoder(), newest) {
             Found::Missing => {}
-            // Moved to another pack meanwhile, or damaged.
+            // Moved to another pack meanwhile, or an intact copy exists beside a corrupt one.
             Found::Whole(_) => return Ok(None),
             Found::Damaged(why) => {
                 let what = format!("read the object {newest}");
@@ -59,15 +60,15 @@ impl Store {
             self.cut_before(locked, project, *cut, now)?;
         }
         self.forget_lineage(project);
-        // A collection of stock git's that is under way may delete what no ref led to until now: nothing of it is relied upon
-        // without being looked for.
+        // A running collection by stock git may delete objects that were unreachable so far. Without the index, the
+        // next take looks up every object that it relies on.
         fsx::remove_file(&self.layout.index(project))?;
         self.retreat(locked, project, newest, plan.tip, now)?;
         Ok(Some(newest))
     }
 
-    /// Every copy of every object, where each pack has its idx. Fails with `Damaged` otherwise: what is not found may be in
-    /// a pack that a repair can read again.
+    /// Returns every copy of every object, if each pack has a valid idx. Fails with `Damaged` otherwise: a missing
+    /// object may be in a pack that a repair can read.
     fn complete_copies(&self) -> Result<Copies> {
         let mut why = String::new();
         for _ in 0..LOOKS_MAX {
@@ -82,7 +83,7 @@ impl Store {
         Err(Error::damaged("find the newest checkpoint", why).with_hint(DAMAGED_HINT))
     }
 
-    /// Keeps the value of a project's ref that is about to be replaced.
+    /// Saves the value of a project's ref, which is about to be replaced, in `repairs/`.
     fn keep_name(&self, project: &ProjectId, value: CheckpointId, now: Moment) -> Result<()> {
         let stamp = now.stamp();
         let names = (1..).map(|turn| if turn == 1 { stamp.clone() } else { format!("{stamp}-{turn}") });
@@ -93,7 +94,7 @@ impl Store {
         fsx::sync_dir(&dir)
     }
 
-    /// Returns true if a checkpoint can be read now.
+    /// Returns true if a checkpoint can be read at this moment, false if it is missing or corrupt.
     pub(crate) fn is_readable(&self, id: CheckpointId) -> Result<bool> {
         match self.objects(&StoreLock::none())?.checkpoint(id) {
             Ok(_) => Ok(true),

@@ -1,11 +1,12 @@
-//! Mending the store, as far as that can be done without the users' files.
+//! Repairing the store, as far as that is possible without the users' files.
 //!
-//! - V3. Nothing is destroyed: what is replaced or taken out goes to `repairs/<time>/` first, and what is whole in it has
-//!   been published and synced before.
-//! - V4. No checkpoint is rewritten. A history that has a hole ends above it; what is whole below gets a name of its own.
-//! - V5. Killed at any point, it leaves a store in which another repair finds the same or less to do.
+//! - V3. Nothing is destroyed: files that are replaced or removed go to `repairs/<time>/` first, and the intact objects
+//!   in them have been published and synced before.
+//! - V4. No checkpoint is rewritten. A history with a missing checkpoint ends above it; the intact checkpoints below it
+//!   get a ref of their own.
+//! - V5. A repair that is killed at any point leaves a store in which another repair finds the same or less to do.
 //!
-//! All of it happens while nobody else reads or writes objects.
+//! No other process reads or writes objects during a repair.
 
 mod names;
 mod packs;
@@ -28,47 +29,48 @@ use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
-/// What was done, or would be.
+/// A step of a repair, done or planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairStep {
-    /// In one word: `kept_names`, `rebuilt_idx`, ...
+    /// Keyword of the step: `kept_names`, `rebuilt_idx`, ...
     pub what: &'static str,
-    /// To which file or ref.
+    /// File, ref or checkpoint that the step changes.
     pub about: String,
-    /// And why, or how.
+    /// Reason or details of the step.
     pub detail: String,
 }
 
-/// Something that is gone for good.
+/// Data that is permanently lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
-    /// Whose.
+    /// Project that lost it, if known.
     pub project: Option<ProjectId>,
-    /// Of which checkpoint.
+    /// Checkpoint that lost it, if known.
     pub checkpoint: Option<CheckpointId>,
-    /// Which path lost its contents; none where the checkpoint as such is lost.
+    /// Path whose contents are lost; `None` if the checkpoint itself is lost.
     pub path: Option<Vec<u8>>,
-    /// In words.
+    /// Description of the loss.
     pub what: String,
 }
 
-/// A repair under way. Nobody else reads or writes objects while it is held.
+/// A repair in progress. No other process reads or writes objects while it is held.
 pub(crate) struct Mending<'a> {
     store: &'a Store,
     is_dry: bool,
     now: Moment,
-    /// Where everything goes that is taken out.
+    /// Directory to which files are moved that the repair replaces or removes.
     aside: PathBuf,
     pub(crate) steps: Vec<RepairStep>,
     pub(crate) moved: Vec<PathBuf>,
     pub(crate) lost: Vec<Loss>,
-    /// Packs whose objects no ref may lead to before the repair has ended.
+    /// Packs that stay protected from stock git's collection until the repair ends, since no ref may point to their
+    /// objects before.
     published: Vec<PublishedPacks>,
     alone: Exclusive,
     _held: GcLock,
 }
 
-/// What a repair goes by.
+/// Result of the check that a repair is based on.
 pub(crate) struct Diagnosis {
     pub(crate) report: VerifyReport,
     copies: Copies,
@@ -76,7 +78,8 @@ pub(crate) struct Diagnosis {
 }
 
 impl Store {
-    /// Opens what is left of a store in `base`, for a check or a repair: it need not have all its pieces.
+    /// Opens the remains of a store in `base`, for a check or a repair: pieces of it may be missing. Returns `None`
+    /// unless the directory can be a store and has an `objects` directory or a project record.
     pub fn open_damaged(base: &Path) -> Result<Option<Self>> {
         if !base.is_absolute() || !fsx::is_dir(base)? {
             return Ok(None);
@@ -88,7 +91,8 @@ impl Store {
         Ok((is_ours && (has_objects || !store.recorded_projects()?.is_empty())).then_some(store))
     }
 
-    /// Begins a repair, as soon as nobody else is at work. A dry one changes nothing.
+    /// Begins a repair once no other process uses the store. Fails with `Busy` if others use it the whole time. With
+    /// `is_dry`, nothing is changed.
     pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, watch: &Watch) -> Result<Mending<'_>> {
         fsx::ensure_dir(self.layout.lock("").as_path())?;
         let held = self.lock_gc_until(Some(&watch.stop))?;
@@ -120,12 +124,12 @@ impl Mending<'_> {
         self.steps.push(RepairStep { what, about: about.into(), detail: detail.into() });
     }
 
-    /// A path as people know it: below the base.
+    /// Returns a path for display, relative to the base.
     fn shown(&self, path: &Path) -> String {
         path.strip_prefix(self.store.base()).unwrap_or(path).display().to_string()
     }
 
-    /// Reads everything.
+    /// Reads and checks everything. Fails with `Stopped` if it is cancelled.
     pub(crate) fn diagnose(&self, watch: &Watch) -> Result<Diagnosis> {
         let (report, copies, checked) = self.store.inspect(ReadData::All, watch)?;
         if report.was_stopped {
@@ -134,17 +138,17 @@ impl Mending<'_> {
         Ok(Diagnosis { report, copies, checked })
     }
 
-    /// Holds on to objects until the refs lead to them.
+    /// Keeps the packs protected until refs point to their objects.
     pub(crate) fn hold(&mut self, published: Published) {
         self.published.push(published.packs);
     }
 
-    /// The objects that are there now.
+    /// Returns the objects that exist at this moment.
     pub(crate) fn objects(&self) -> Result<Objects> {
         self.store.objects(&StoreLock::none())
     }
 
-    /// Copies everything that names objects, before any of it is changed.
+    /// Copies the refs, `packed-refs` and `shallow`, before any of them is changed.
     pub(crate) fn keep_names(&mut self) -> Result<()> {
         self.say("kept_names", self.shown(&self.aside), "copies of refs, packed-refs and shallow");
         if self.is_dry {
@@ -172,7 +176,7 @@ impl Mending<'_> {
         dirs.iter().try_for_each(|dir| fsx::sync_dir(dir))
     }
 
-    /// Moves a file aside. One that is not there is fine.
+    /// Moves a file to the directory of this repair. A missing file is fine.
     fn put_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()).map(Path::to_owned) else { return Ok(()) };
         if !fsx::is_there(path)? {
@@ -193,14 +197,15 @@ impl Mending<'_> {
         fsx::sync_dir(path.parent().expect("below the store"))
     }
 
-    /// Moves aside what stock git derived, and the list that would still name it: git warns of such a list each time.
+    /// Moves a file that stock git derived, and the list that would still name it: git warns about such a list each
+    /// time.
     fn put_derived_aside(&mut self, path: &Path) -> Result<()> {
         self.put_aside(path)?;
         let mut lists = ["commit-graph-chain", "multi-pack-index-chain"].iter();
         lists.try_for_each(|list| self.put_aside(&path.with_file_name(list)))
     }
 
-    /// Copies a file that is about to be replaced. One that is not there is fine.
+    /// Copies a file that is about to be replaced to the directory of this repair. A missing file is fine.
     fn copy_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()) else { return Ok(()) };
         let to = self.aside.join(below);
@@ -215,7 +220,7 @@ impl Mending<'_> {
         fsx::sync_dir(dir)
     }
 
-    /// Small files that make no sense: moved aside, and made again where that can be done.
+    /// Moves invalid small files to the directory of this repair, and creates them again if possible.
     pub(crate) fn mend_files(&mut self, report: &VerifyReport) -> Result<()> {
         for finding in &report.findings {
             let Some(path) = finding.path.as_ref().map(|path| self.store.base().join(path)) else { continue };
@@ -235,17 +240,18 @@ impl Mending<'_> {
         self.fill_in()
     }
 
-    /// Makes what was put aside and must be there.
+    /// Creates the required pieces that were moved.
     fn fill_in(&self) -> Result<()> {
         if self.is_dry { Ok(()) } else { create::fill_in(&self.store.layout) }
     }
 
-    /// What there is after what was done so far; `None` for a dry run, which did nothing.
+    /// Lists the copies again after the steps so far. Returns `None` in a dry run, which has changed nothing.
     fn fresh_copies(&self) -> Result<Option<Copies>> {
         if self.is_dry { Ok(None) } else { self.store.copies().map(Some) }
     }
 
-    /// A note of a restore that says nothing. One that names what is lost is looked at when it is known what is lost.
+    /// Moves an invalid note of a restore. A note that names a lost object is handled once it is known which objects
+    /// are lost.
     fn mend_intent(&mut self, finding: &Finding, path: &Path) -> Result<()> {
         if finding.id.is_some() {
             return Ok(());
@@ -256,7 +262,7 @@ impl Mending<'_> {
         Ok(())
     }
 
-    /// Records that make no sense are made again, as far as the checkpoints know.
+    /// Replaces invalid project records with what the checkpoints tell.
     pub(crate) fn mend_records(&mut self, report: &VerifyReport) -> Result<()> {
         let broken = report.findings.iter().filter(|finding| finding.kind == FindingKind::Record);
         for project in broken.filter_map(|finding| finding.project.clone()) {
@@ -279,23 +285,24 @@ impl Mending<'_> {
         Ok(())
     }
 
-    /// The projects whose directories may be looked at for what is lost.
+    /// Returns the projects whose directories may be searched for lost contents.
     pub(crate) fn places_to_look(&self) -> Result<Vec<(ProjectId, PathBuf)>> {
         let mut places = Vec::new();
         for project in self.store.recorded_projects()? {
             let dir = self.store.read_record(&project)?.dir().filter(|dir| ProjectId::of(dir) == project);
-            // One that cannot be looked at is named, where it is looked into.
+            // A directory that cannot be accessed is reported when it is searched.
             places.extend(dir.filter(|dir| fsx::is_there(dir).unwrap_or(true)).map(|dir| (project, dir)));
         }
         Ok(places)
     }
 
-    /// What was found out about a project's files is not to be relied on: contents that it speaks of may be lost.
+    /// Removes a project's index, which must not be relied on: contents that it lists may be lost.
     pub(crate) fn forget_index(&mut self, project: &ProjectId) -> Result<()> {
         if self.is_dry { Ok(()) } else { fsx::remove_file(&self.store.layout.index(project)) }
     }
 
-    /// What is named by anything and not whole. All checkpoints count, in case their names are what is lost.
+    /// Returns the objects that are referenced and missing or corrupt. If refs are damaged or missing, the objects of
+    /// all commits are included.
     pub(crate) fn missing(&self, diagnosis: &Diagnosis) -> Result<BTreeSet<ObjectId>> {
         let fresh = self.fresh_copies()?;
         let copies = fresh.as_ref().unwrap_or(&diagnosis.copies);
@@ -314,12 +321,12 @@ impl Mending<'_> {
         Ok(whole.bad.into_keys().collect())
     }
 
-    /// Returns whether the store is whole now. Whoever wanted to stop is too late, and must not get half an answer.
+    /// Checks the whole store after the repair. It cannot be cancelled: the report must be complete.
     pub(crate) fn is_whole(&self) -> Result<VerifyReport> {
         self.store.look_over(ReadData::All, &Watch::default())
     }
 
-    /// Counts anew what the store takes.
+    /// Recounts the size of the store.
     pub(crate) fn finish(self) -> Result<()> {
         if self.is_dry { Ok(()) } else { self.store.recount(&self.alone).map(drop) }
     }

@@ -1,4 +1,4 @@
-//! Refs and the ends of histories: which of them must change, as a plan, and changing them.
+//! Repairing refs and the ends of histories: planning the changes, and making them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -14,44 +14,45 @@ use crate::error::Result;
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 
-/// Where checkpoints go that are whole and below a hole.
+/// Prefix of the refs for intact checkpoints below a missing one.
 const RECOVERED: &str = "refs/recovered";
 
-/// What is lost, where a checkpoint is lost as such.
+/// Description of a loss if the checkpoint itself is lost.
 const CHECKPOINT: &str = "the checkpoint";
 
-/// What becomes of the names.
+/// Planned changes of refs and of the ends of histories.
 #[derive(Debug, Default)]
 struct Plan {
-    /// Refs that lead elsewhere now, with why.
+    /// Refs that get a new target, with the reason.
     moved: BTreeMap<String, (ObjectId, String)>,
     removed: BTreeMap<String, String>,
-    /// New refs, for what would not be found any more.
+    /// New refs for checkpoints that would become unreachable.
     recovered: BTreeMap<String, ObjectId>,
     /// New ends of histories.
     cuts: BTreeSet<CheckpointId>,
-    /// Ends that are not there.
+    /// Ends of histories whose commits are missing.
     gone: BTreeSet<CheckpointId>,
     lost: BTreeSet<Loss>,
 }
 
-/// What the plan is made from.
+/// State of the planning.
 struct Planner<'a> {
     whole: Wholeness<'a>,
-    /// Every commit that can be read.
+    /// Every readable commit.
     commits: HashMap<CheckpointId, Commit>,
     boundary: HashSet<CheckpointId>,
-    /// What was dropped on purpose, and is not collected yet.
+    /// Commits that were dropped on purpose and not collected yet.
     dropped: HashSet<CheckpointId>,
-    /// True if ends of histories were lost, so that a history that goes nowhere was cut and has lost nothing.
+    /// True if ends of histories were lost, so that a history whose parents are all missing may have been cut there and
+    /// has lost nothing.
     lost_ends: bool,
-    /// What is found from a name.
+    /// Commits that are reachable from a ref.
     kept: HashSet<CheckpointId>,
     plan: Plan,
 }
 
 impl Mending<'_> {
-    /// Makes every name lead to what is whole. `promised` are objects that a dry run believes to come back.
+    /// Makes every ref point to an intact object. `promised` are objects that a dry run expects to be recovered.
     pub(crate) fn mend_names(
         &mut self,
         diagnosis: &Diagnosis,
@@ -62,7 +63,8 @@ impl Mending<'_> {
         let copies = fresh.as_ref().unwrap_or(&diagnosis.copies);
         let mut plan = self.plan_names(copies, diagnosis, promised.clone())?;
         copies.refuse_unread()?;
-        // What came before a checkpoint that cannot be read is not known, but which others cannot be read is.
+        // The ancestors of an unreadable checkpoint are unknown, but the other unreadable commits in damaged packs are
+        // known.
         if plan.lost.iter().any(|loss| loss.what == CHECKPOINT) {
             let unread = wrecks.iter().flat_map(|wreck| wreck.unread_commits(&diagnosis.copies));
             let named: HashSet<_> = plan.lost.iter().filter_map(|loss| loss.checkpoint).collect();
@@ -104,7 +106,7 @@ impl Mending<'_> {
         for finding in diagnosis.report.findings.iter().filter(|finding| finding.kind == FindingKind::RefMissing) {
             names.extend(finding.project.iter().map(|project| (Layout::ref_name(project), None)));
         }
-        // Whole ones first: what they lead to needs no other name.
+        // Intact refs first: commits that are reachable from them need no other ref.
         let mut broken = Vec::new();
         for (name, id) in names {
             let tip = id.and_then(|id| planner.sound_tip(&name, id));
@@ -122,12 +124,12 @@ impl Mending<'_> {
     fn change_names(&mut self, plan: &Plan, diagnosis: &Diagnosis) -> Result<()> {
         let store = self.store;
         let broken = |kind| diagnosis.report.findings.iter().any(|finding| finding.kind == kind);
-        // First what would not be found any more once the rest is done.
+        // First the refs for commits that would otherwise become unreachable.
         for (name, id) in &plan.recovered {
             store.mend_ref(&self.alone, name, Some(*id), self.now)?;
         }
         for (name, (id, _)) in &plan.moved {
-            // As in `salvage`: stock git may be deleting what no ref led to until now.
+            // As in `salvage`: stock git may be deleting objects that were unreachable so far.
             Layout::project_in_ref(name).map_or(Ok(()), |project| fsx::remove_file(&store.layout.index(&project)))?;
             store.mend_ref(&self.alone, name, Some(*id), self.now)?;
         }
@@ -147,7 +149,8 @@ impl Mending<'_> {
         Ok(())
     }
 
-    /// What else names objects and leads nowhere is put aside: as long as it is there, nothing can be collected.
+    /// Moves other files that name missing objects to the directory of this repair: nothing can be collected while they
+    /// exist.
     fn mend_other_names(&mut self, copies: &Copies, promised: HashSet<ObjectId>) -> Result<()> {
         let mut whole = Wholeness::new(copies, promised);
         let mut gone = BTreeMap::new();
@@ -177,7 +180,7 @@ impl Mending<'_> {
     }
 }
 
-/// The files in a directory and below it.
+/// Returns the files in a directory and below it.
 fn files_below(dir: PathBuf) -> Result<Vec<PathBuf>> {
     let (mut found, mut open) = (Vec::new(), vec![dir]);
     while let Some(dir) = open.pop() {
@@ -189,18 +192,18 @@ fn files_below(dir: PathBuf) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The ref of a project whose newest checkpoint is gone: its new value, and what else must change for that.
+/// Plan for the ref of a project whose newest checkpoint is gone: its new value and the changes that go with it.
 pub(in crate::store) struct RefPlan {
-    /// The newest checkpoint that is left, whole if there is such a one; `None` if none is left.
+    /// Newest remaining checkpoint, an intact one if there is any; `None` if none is left.
     pub(in crate::store) tip: Option<CheckpointId>,
-    /// New refs for whole checkpoints that the tip does not lead to.
+    /// New refs for intact checkpoints that are not reachable from the tip.
     pub(in crate::store) recovered: BTreeMap<String, CheckpointId>,
-    /// New ends of histories, above what is not whole.
+    /// New ends of histories, above commits that are not intact.
     pub(in crate::store) cuts: BTreeSet<CheckpointId>,
 }
 
 impl RefPlan {
-    /// Plans for the ref of one project that names `gone`. Changes nothing.
+    /// Plans the new value of a project's ref, which names the missing commit `gone`. Changes nothing.
     pub(in crate::store) fn new(
         store: &Store,
         copies: &Copies,
@@ -247,7 +250,7 @@ impl<'a> Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Those commits and all before them that can be found.
+    /// Returns these commits and all their ancestors, as far as they are readable.
     fn ancestry(&self, from: Vec<CheckpointId>) -> HashSet<CheckpointId> {
         let mut found = HashSet::new();
         let mut open = from;
@@ -259,7 +262,7 @@ impl Planner<'_> {
         found
     }
 
-    /// The same, down to where histories end.
+    /// Like [`Self::ancestry`], but stops at the ends of histories.
     fn history(&self, from: CheckpointId) -> HashSet<CheckpointId> {
         let mut found = HashSet::new();
         let mut open = vec![from];
@@ -273,7 +276,8 @@ impl Planner<'_> {
         found
     }
 
-    /// What a ref leads to, if that is whole and the right thing to lead to. Something other than a commit is its own end.
+    /// Returns the object that a ref points to, if it is intact and of the kind and the project that belong to this
+    /// ref. A tag is resolved to its commit.
     fn sound_tip(&mut self, name: &str, id: ObjectId) -> Option<ObjectId> {
         let (is_whole, tip) = self.whole.any(id);
         let is_ours = name.starts_with(PROJECT_REFS);
@@ -286,7 +290,8 @@ impl Planner<'_> {
         (is_whole && is_right).then(|| tip.map_or(id, |tip| tip.id))
     }
 
-    /// Keeps all that is whole from here on, and cuts above what is not; whether it had to.
+    /// Keeps all intact commits from `tip` on, and cuts the history above those that are not. Returns true if that
+    /// loses checkpoints.
     fn keep(&mut self, name: &str, tip: ObjectId) -> bool {
         let mut was_cut = false;
         let mut open = vec![tip];
@@ -302,7 +307,7 @@ impl Planner<'_> {
             }
             self.plan.cuts.insert(id);
             let is_gone = |parent: &ObjectId| !self.commits.contains_key(parent) && !self.plan.gone.contains(parent);
-            // Ends of histories were lost, and here one just stops: this was such an end.
+            // Ends of histories were lost, and all parents are missing here: this was such an end.
             if !(self.lost_ends && commit.parents.iter().all(is_gone)) {
                 was_cut = true;
                 commit.parents.iter().for_each(|parent| self.lose(name, *parent));
@@ -311,13 +316,13 @@ impl Planner<'_> {
         was_cut
     }
 
-    /// Notes what a checkpoint that is not whole has lost.
+    /// Records the losses of a checkpoint that is not intact.
     fn lose(&mut self, name: &str, id: CheckpointId) {
         let project = Layout::project_in_ref(name);
         let loss =
             |path, what: &str| Loss { project: project.clone(), checkpoint: Some(id), path, what: what.to_owned() };
         match self.commits.get(&id) {
-            // Something else that is there.
+            // Another intact object that is not a commit.
             None if self.whole.any(id).0 => {}
             None => drop(self.plan.lost.insert(loss(None, CHECKPOINT))),
             Some(commit) if commit.is_whole => {}
@@ -335,8 +340,8 @@ impl Planner<'_> {
         }
     }
 
-    /// All that may have been checkpoints of this ref: what it and its packed form lead to, and what says that it is of
-    /// this project.
+    /// Returns all possible checkpoints of this ref: the history of `from`, and every commit that names its project.
+    /// Commits of other projects and those dropped on purpose are left out.
     fn candidates(&self, name: &str, from: &[ObjectId]) -> HashSet<CheckpointId> {
         let project = Layout::project_in_ref(name);
         let is_others = |id: &CheckpointId| {
@@ -352,7 +357,7 @@ impl Planner<'_> {
         found
     }
 
-    /// Those that none of the others leads to, the newest first.
+    /// Returns the commits that are not ancestors of others in the set, the newest first.
     fn heads(&self, among: &HashSet<CheckpointId>) -> Vec<CheckpointId> {
         let parents = among.iter().filter_map(|id| self.commits.get(id)).flat_map(|commit| &commit.parents);
         let below = self.ancestry(parents.copied().collect());
@@ -361,7 +366,8 @@ impl Planner<'_> {
         heads
     }
 
-    /// Finds the newest whole checkpoint for a ref that leads to none. The new tip, unless there is none.
+    /// Plans the newest intact checkpoint as the target of a ref that does not point to one. Returns the new tip, or
+    /// `None` if the ref must be removed.
     fn replace(&mut self, name: &str, old: Option<ObjectId>, packed: Option<&ObjectId>) -> Option<CheckpointId> {
         let from: Vec<_> = old.into_iter().chain(packed.copied()).collect();
         let mut candidates = self.candidates(name, &from);
@@ -389,7 +395,7 @@ impl Planner<'_> {
         tip
     }
 
-    /// Names what is whole below a hole.
+    /// Plans refs for the intact checkpoints below a missing one.
     fn recover(&mut self, name: &str, old: Option<ObjectId>, tip: CheckpointId) {
         let from: Vec<_> = old.into_iter().chain([tip]).collect();
         let candidates = self.candidates(name, &from);
