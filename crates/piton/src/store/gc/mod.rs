@@ -78,8 +78,8 @@ impl Watch {
 pub(crate) struct Collected {
     /// Number of bytes by which the store shrank on disk.
     pub bytes_freed: u64,
-    /// True if work is left for the next collection, because other processes used the store the whole time, or because
-    /// it was cancelled or lacked space.
+    /// True if work is left for the next collection, for example because other processes used the store the whole time,
+    /// or because it was cancelled or lacked space.
     pub left_some: bool,
 }
 
@@ -534,8 +534,9 @@ impl Store {
         if bounds.has_many(names.len()) { names.iter().filter(is_small).count() } else { 0 }
     }
 
-    /// Removes temporary files and incomplete packs. The caller holds the exclusive lock, so all such files of piton
-    /// are abandoned; those of stock git are removed once they are an hour old, or at once with `even_young`.
+    /// Removes piton's `.keep` files, temporary files, packs without an idx, and stale lock files. The caller holds the
+    /// exclusive lock, so all such files of piton are abandoned; temporary files and packs of stock git are removed
+    /// once they are an hour old, or at once with `even_young`.
     pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
         self.own_keeps()?.iter().try_for_each(|keep| fsx::remove_file(keep))?;
         let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
