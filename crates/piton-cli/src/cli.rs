@@ -1,4 +1,5 @@
-//! The arguments. Those of a command stand with the command.
+//! Global command-line arguments and the list of commands. The arguments of a command are defined in the command's
+//! module.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -100,15 +101,16 @@ pub(crate) enum Command {
 impl Cli {
     /// Parses the arguments of this process.
     ///
-    /// To describe all commands with all their options takes longer than a hook that has nothing to do. So the commands that
-    /// stand in an agent's way are tried alone first. That parser accepts nothing that the whole one does not, and gives
-    /// the same for it; help, and whatever it does not accept, is left to the whole one.
+    /// Building the clap description of all commands takes longer than a hook that has nothing to do. The commands that
+    /// agents call (`hook` and `take`) are therefore tried alone first. That parser accepts nothing that the full one
+    /// rejects, and gives the same result; help and everything that it does not accept are left to the full parser.
     pub(crate) fn parse_quickly() -> Result<Self, clap::Error> {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         Self::parse_alone(&arguments).map_or_else(|| Self::try_parse_from(arguments), Ok)
     }
 
-    /// The arguments of a command that can be parsed alone; `None` for all others, for wrong ones, and for help.
+    /// Parses the arguments of a command that can be parsed alone. Returns `None` for all other commands, for invalid
+    /// arguments and for help.
     fn parse_alone(arguments: &[OsString]) -> Option<Self> {
         let augment = |name: &str| match name {
             "hook" => Some(cmd::hook::Hook::augment_args(clap::Command::new("hook"))),

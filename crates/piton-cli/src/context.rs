@@ -1,4 +1,4 @@
-//! Where a command runs: the directory, the base, the settings, the time. The only place that asks the environment.
+//! The environment of a command: directory, base, settings and time. No other module reads environment variables.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -15,23 +15,23 @@ use crate::fit::counted;
 use crate::install::files;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
-/// Warnings that are older are past.
+/// Maximum age of a warning that is shown.
 const WARNED_SECS: i64 = 24 * 60 * 60;
-/// How many events are looked through for them, and how many are shown.
+/// Maximum number of journal events searched for warnings.
 const EVENTS_MAX: usize = 200;
 const WARNINGS_MAX: usize = 5;
 
-/// What every command starts from.
+/// Input that all commands share.
 pub(crate) struct Context {
     pub(crate) dir: PathBuf,
     pub(crate) base: PathBuf,
     pub(crate) settings: Settings,
-    /// The configuration file, whether it is there or not.
+    /// Path of the configuration file. The file may be missing.
     pub(crate) config: Option<PathBuf>,
     pub(crate) home: Option<PathBuf>,
-    /// Which values were not used: where they stand, and of which setting.
+    /// Invalid values that were not used, as pairs of source and setting.
     refused: Vec<(String, String)>,
-    /// Who is told that another process is waited for.
+    /// Callback for the wait for another process.
     told: Option<fn(&Waiting)>,
 }
 
@@ -41,8 +41,8 @@ impl Context {
         Ok(Self { told: told(output), ..context })
     }
 
-    /// Like [`Context::new`], for commands that look at checkpoints or restore them: a mistake in the configuration is a
-    /// warning. Others edit that file, too, and what was saved must be within reach whatever they do to it.
+    /// Like [`Context::new`], for commands that show or restore checkpoints: an invalid configuration is only a
+    /// warning. Other programs edit that file, too, and checkpoints must be reachable whatever they write to it.
     pub(crate) fn forgiving(global: &Global, output: &Output) -> anyhow::Result<Self> {
         let context = Self::with(global, |config| {
             let (settings, problems, unread) = read_settings(global, config);
@@ -61,7 +61,7 @@ impl Context {
         Ok(Self { told: told(output), ..context })
     }
 
-    /// The same for whoever looks for problems: what is wrong with the configuration is among them.
+    /// Like [`Context::new`], for commands that look for problems: those of the configuration are added to `problems`.
     pub(crate) fn lenient(global: &Global, output: &Output, problems: &mut Vec<StatusProblem>) -> anyhow::Result<Self> {
         let mut refused = Vec::new();
         let context = Self::with(global, |config| {
@@ -82,12 +82,13 @@ impl Context {
         Ok(Self { refused, told: told(output), ..context })
     }
 
-    /// Returns whether what stands there about a setting is not used, since it makes no sense.
+    /// Returns true if the value that `source` gives for a setting is invalid and therefore not used.
     pub(crate) fn is_refused(&self, source: &str, key: &str) -> bool {
         self.refused.iter().any(|(from, about)| from == source && (about == key || about == "checkpoints"))
     }
 
-    /// The same for whoever prunes while nobody is there to ask: a value that makes no sense lets nothing go.
+    /// Like [`Context::new`], for pruning in the background: an invalid value removes nothing. It switches the rule off
+    /// or lifts its limit, and is added to `problems`.
     pub(crate) fn careful(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
         Self::with(global, |config| {
             let (mut settings, found, unread) = read_settings(global, config);
@@ -101,7 +102,7 @@ impl Context {
                 ("retention_days", &mut settings.retention_days),
                 ("max_total_size_mb", &mut settings.max_total_size_mb),
             ] {
-                // 0 is no limit.
+                // 0 means no limit.
                 *limit = if is_wrong(key) { 0 } else { *limit };
             }
             problems.extend(in_words(&found, config, unread));
@@ -131,35 +132,35 @@ impl Context {
         Ok(Self { base: dir.join(base), dir, settings, config, home, refused: Vec::new(), told: None })
     }
 
-    /// The directory that a variable of the environment names.
+    /// Returns the absolute path in an environment variable. Relative paths are ignored.
     pub(crate) fn variable(name: &str) -> Option<PathBuf> {
         env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
-    /// The text of a variable of the environment.
+    /// Returns the text of an environment variable, unless it is empty.
     pub(crate) fn text(name: &str) -> Option<String> {
         env::var(name).ok().filter(|text| !text.is_empty())
     }
 
-    /// Returns whether a variable of the environment is set.
+    /// Returns true if an environment variable is set.
     pub(crate) fn is_set(name: &str) -> bool {
         env::var_os(name).is_some()
     }
 
-    /// Returns whether a variable of the environment says yes.
+    /// Returns true if an environment variable is `1`, `true`, `yes` or `on`, in any case.
     pub(crate) fn flag(name: &str) -> bool {
         let value = env::var(name).unwrap_or_default().to_ascii_lowercase();
         matches!(value.as_str(), "1" | "true" | "yes" | "on")
     }
 
-    /// Where a program is found on the search path.
+    /// Returns the path of a program on the search path.
     pub(crate) fn on_search_path(program: impl AsRef<Path>) -> Option<PathBuf> {
         let path = env::var_os("PATH")?;
         env::split_paths(&path).map(|dir| dir.join(program.as_ref())).find(|path| path.is_absolute() && path.is_file())
     }
 
-    /// The path by which this program can be called from anywhere, also after an update: as it was called, if that is
-    /// a name for the same file, since package managers put each version into a place of its own.
+    /// Returns the path by which this program can be called from anywhere, also after an update. That is the path by
+    /// which it was called, if it leads to the same file: package managers put each version into its own directory.
     pub(crate) fn program() -> anyhow::Result<PathBuf> {
         let real = env::current_exe().and_then(fs::canonicalize).context("cannot find the program file of piton")?;
         let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
@@ -171,32 +172,32 @@ impl Context {
         Ok(named.filter(|path| fs::canonicalize(path).is_ok_and(|target| target == real)).unwrap_or(real))
     }
 
-    /// The user's home directory.
+    /// Returns the user's home directory.
     pub(crate) fn home() -> Option<PathBuf> {
         env::home_dir().filter(|home| home.is_absolute())
     }
 
-    /// The time, and the local zone.
+    /// Returns the current time with the local time zone.
     pub(crate) fn now() -> Moment {
         moment_of(SystemTime::now())
     }
 
-    /// The store, made where there is none.
+    /// Opens the store, or creates it.
     pub(crate) fn store(&self, now: Moment) -> piton::Result<Store> {
         Store::open_or_create(&self.base, now).map(|store| self.telling(store))
     }
 
-    /// The store, if there is one.
+    /// Opens the store if it exists.
     pub(crate) fn existing_store(&self) -> piton::Result<Option<Store>> {
         Ok(Store::open_existing(&self.base)?.map(|store| self.telling(store)))
     }
 
-    /// The base, if there is one, for what lies in it besides a store.
+    /// Opens the base if it exists, for the files in it outside the store.
     pub(crate) fn base_without_store(&self) -> piton::Result<Option<Store>> {
         Store::open_base(&self.base)
     }
 
-    /// The store, where only one that is there makes sense.
+    /// Opens the store. Fails with `NotFound` if there is none.
     pub(crate) fn store_with_checkpoints(&self) -> piton::Result<Store> {
         self.existing_store()?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "find a checkpoint")
@@ -205,7 +206,7 @@ impl Context {
         })
     }
 
-    /// The store in whatever state it is.
+    /// Opens the store even if it is damaged. Fails with `NotFound` if there is none.
     pub(crate) fn store_as_it_is(&self) -> piton::Result<Store> {
         Store::open_damaged(&self.base)?.map(|store| self.telling(store)).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "find a store")
@@ -214,19 +215,20 @@ impl Context {
         })
     }
 
-    /// The store, if there is one, for whoever shows or removes what is left of it; and what is wrong with it.
+    /// Opens the store if it exists, for commands that show or remove the remains of a damaged one. Returns what is
+    /// wrong with it as the second value.
     pub(crate) fn store_or_its_rest(&self) -> piton::Result<(Option<Store>, Option<Error>)> {
         match self.existing_store() {
             Err(error) if error.kind() == ErrorKind::Damaged => match self.store_as_it_is() {
                 Ok(store) => Ok((Some(store), Some(error))),
-                // Nothing in it is known to be ours.
+                // Nothing in it is known to be piton's.
                 Err(_) => Err(error),
             },
             store => Ok((store?, None)),
         }
     }
 
-    /// Whoever sits before a terminal is told for whom they wait.
+    /// Sets the callback that tells a user at a terminal which process is waited for.
     fn telling(&self, store: Store) -> Store {
         match self.told {
             Some(tell) => store.telling_waits(tell),
@@ -234,17 +236,17 @@ impl Context {
         }
     }
 
-    /// What went wrong while nobody was looking.
+    /// Returns the journal, which records the problems of hooks and background work.
     pub(crate) fn journal(&self) -> Journal {
         journal(&self.base, self.home.as_deref())
     }
 
-    /// The project that the command means.
+    /// Returns the project around the command's directory.
     pub(crate) fn project(&self, store: Option<&Store>) -> piton::Result<Project> {
         Project::around(&self.dir, store, self.home.as_deref())
     }
 
-    /// What is wrong or not protected, as far as settings and the base tell.
+    /// Returns the problems and unprotected turns that are known from settings, base and journal.
     pub(crate) fn problems(&self) -> Vec<StatusProblem> {
         let mut problems = Vec::new();
         let mut note = |what: &str, hint: &str| {
@@ -286,7 +288,7 @@ impl Context {
             );
         }
         let since = Self::now().secs - WARNED_SECS;
-        // What the file says now is known; a mistake that was mended is none any more.
+        // The configuration file was read by this command, so earlier warnings about it may be outdated.
         let file = self.config.as_ref().map(|path| about_configuration(&path.display().to_string()));
         let is_judged = |event: &Event| file.as_ref().is_some_and(|file| event.what.contains(file));
         let warnings = journal.recent(EVENTS_MAX).into_iter().filter(|event| event.level == Level::Warning);
@@ -297,8 +299,8 @@ impl Context {
         problems
     }
 
-    /// Returns the turns that went on without a checkpoint and that the user has not acknowledged, newest first, each once.
-    /// Hooks that were killed are put on record before.
+    /// Returns the turns that went on without a checkpoint and that the user has not acknowledged, newest first, each
+    /// once. Records the hooks that were killed first.
     pub(crate) fn unprotected_turns(&self) -> Vec<Event> {
         if let Ok(Some(store)) = self.existing_store() {
             note_killed_hooks(&store, &self.journal());
@@ -309,7 +311,7 @@ impl Context {
         self.journal().unprotected_turns(since)
     }
 
-    /// Says so if a restore of the project was cut short.
+    /// Warns if a restore of the project was interrupted.
     pub(crate) fn warn_of_interrupted_restore(&self, store: &Store, project: &Project, output: &Output) {
         if let Ok(Some(intent)) = store.interrupted_restore(project.id()) {
             output.warn(&format!("a restore of this project to {} was cut short", intent.target.short()));
@@ -318,7 +320,7 @@ impl Context {
     }
 }
 
-/// A point in time in the local zone. One that no calendar has is the nearest that it has: a clock may say anything.
+/// Returns a time in the local time zone. A time outside the calendar's range is clamped: a clock may say anything.
 fn moment_of(time: SystemTime) -> Moment {
     let (after, before) = (time.duration_since(SystemTime::UNIX_EPOCH), SystemTime::UNIX_EPOCH.duration_since(time));
     let secs = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
@@ -331,7 +333,8 @@ fn moment_of(time: SystemTime) -> Moment {
     Moment { secs: at.as_second(), nanos, offset_secs: offset_secs(at) }
 }
 
-/// The directory that a shell says it is in, where the current one was deleted; and the error if nothing is known of it.
+/// Returns the directory in `PWD` if the current one was deleted, with the error to report if no project is known
+/// there. Fails if `PWD` does not help.
 fn deleted_dir(error: &std::io::Error) -> Result<(PathBuf, Option<Error>), Error> {
     let is_gone = error.kind() == std::io::ErrorKind::NotFound;
     let deleted = Error::new(ErrorKind::Io, "find the current directory")
@@ -368,24 +371,25 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
-/// What a path on the command line is relative to, as far as that can be told.
+/// Returns the directory that paths on the command line are relative to; empty if the current directory is unknown.
 fn start_dir(global: &Global) -> PathBuf {
     let here = env::current_dir().unwrap_or_default();
     global.dir.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir))
 }
 
-/// The journal of a base, and where it goes if the base does not take it.
+/// Returns the journal of a base, with the fallback directories for a base that cannot be written.
 pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
     let named = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = named.or_else(|| Some(home?.join(".local/state")));
     Journal::at(base).or_in(state.map(|dir| dir.join("piton"))).or_in_shared(&env::temp_dir())
 }
 
-/// What a hook starts from. Nobody is there to mend what is wrong: it is set down, and what is right is used.
+/// Environment of a hook. No user is there to fix an invalid setting: it is recorded as a problem, and the valid ones
+/// are used.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     pub(crate) home: Option<PathBuf>,
-    /// Empty where there is none.
+    /// Empty if the base is unknown.
     pub(crate) base: PathBuf,
     /// The configuration file, if the command line names one.
     pub(crate) config: Option<PathBuf>,
@@ -408,26 +412,28 @@ impl Surroundings {
         Self { home, base, config: config.filter(|_| global.config.is_some()), settings, problems, journal }
     }
 
-    /// Where a hook notes what it missed, when even reading the configuration may hang.
+    /// Returns the journal without reading the configuration, for a hook that has timed out: even reading that file may
+    /// hang.
     pub(crate) fn journal(global: &Global) -> Journal {
         let home = Context::home();
         let base = base(global, home.as_deref()).unwrap_or_default();
         journal(&start_dir(global).join(base), home.as_deref())
     }
 
-    /// How long a hook may take, before any file was opened: whatever the environment says comes before what is in files.
+    /// Returns the deadline that holds before any file is opened. The environment takes precedence over the
+    /// configuration file.
     pub(crate) fn deadline_ms() -> u64 {
         let named = env::var("PITON_DEADLINE_MS").ok().and_then(|text| text.trim().parse().ok());
         named.or_else(hermes_timeout_ms).unwrap_or(Settings::default().deadline_ms)
     }
 }
 
-/// What the journal says of a mistake there begins with.
+/// Returns the prefix of journal entries about an invalid configuration.
 fn about_configuration(source: &str) -> String {
     format!("the configuration {source}: ")
 }
 
-/// What is wrong with the settings, for the journal.
+/// Formats the problems of the settings for the journal.
 fn in_words(
     found: &[(String, SettingsProblem)],
     config: Option<&Path>,
@@ -438,7 +444,7 @@ fn in_words(
     found.chain(unread.map(move |error| about_configuration(&file()) + &error.to_string()))
 }
 
-/// A value that is wrong is an error here: a user is there to mend it.
+/// Returns the settings. An invalid value is an error here: a user is there to fix it.
 fn settings(global: &Global, config: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
     let (settings, problems, unread) = read_settings(global, config);
     for (source, problem) in problems {
@@ -450,7 +456,7 @@ fn settings(global: &Global, config: Option<&Path>, output: &Output) -> anyhow::
     unread.map_or(Ok(settings), |error| Err(error.into()))
 }
 
-/// What to do about a setting that is wrong.
+/// Returns the hint for an invalid setting.
 fn remedy(source: &str, problem: &SettingsProblem) -> String {
     let SettingsProblem { key, is_error, .. } = problem;
     match (is_error, key.as_str()) {
@@ -461,7 +467,7 @@ fn remedy(source: &str, problem: &SettingsProblem) -> String {
     }
 }
 
-/// The variable of the environment that goes before a setting.
+/// Returns the name of the environment variable that overrides a setting.
 pub(crate) fn variable(key: &str) -> String {
     format!("PITON_{}", key.to_ascii_uppercase())
 }
@@ -470,7 +476,7 @@ fn told(output: &Output) -> Option<fn(&Waiting)> {
     (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting))
 }
 
-/// The variable by which Hermes limits each of its git commands, in seconds and within the same bounds.
+/// Environment variable by which Hermes limits each of its git commands, in seconds and within the same bounds.
 const HERMES_TIMEOUT: &str = "HERMES_CHECKPOINT_TIMEOUT";
 
 fn hermes_timeout_ms() -> Option<u64> {
@@ -478,13 +484,13 @@ fn hermes_timeout_ms() -> Option<u64> {
     Some(secs.clamp(10, 60).unsigned_abs() * 1000)
 }
 
-/// File, then environment, then flags; what is wrong with them, by source; and why the file could not be read.
+/// Reads the settings from the file, then the environment, then the flags.
 fn read_settings(global: &Global, config: Option<&Path>) -> ReadSettings {
     read_settings_over(Settings::default(), global, config)
 }
 
-/// Like [`read_settings`], for a hook. That it is called means that it was installed, with checkpoints switched on: where
-/// the file cannot say so, they stay on. A mistake in it never switches the protection off.
+/// Like [`read_settings`], for a hook. A hook that is called was installed with checkpoints switched on: if the file
+/// cannot say so, they stay on. An invalid configuration never switches the protection off.
 fn read_settings_of_hook(global: &Global, config: Option<&Path>) -> ReadSettings {
     let read = read_settings(global, config);
     let hides_switch = |(_, problem): &(String, SettingsProblem)| {
@@ -496,13 +502,13 @@ fn read_settings_of_hook(global: &Global, config: Option<&Path>) -> ReadSettings
     read_settings_over(Settings { enabled: true, ..Settings::default() }, global, config)
 }
 
-/// The settings, what is wrong with them by source, and why the file could not be read.
+/// Settings, problems with their source, and the error if the file could not be read.
 type ReadSettings = (Settings, Vec<(String, SettingsProblem)>, Option<Error>);
 
 fn read_settings_over(mut settings: Settings, global: &Global, config: Option<&Path>) -> ReadSettings {
     let (mut problems, mut unread) = (Vec::new(), None);
     settings.deadline_ms = hermes_timeout_ms().unwrap_or(settings.deadline_ms);
-    // The usual way to say that there is none.
+    // `/dev/null` is the usual way to name no file.
     if let Some(path) = config.filter(|path| *path != Path::new("/dev/null")) {
         match files::read(path) {
             Ok(Some(text)) => {
@@ -537,7 +543,7 @@ mod tests {
     fn a_clock_beyond_the_calendar_is_shown_as_its_last_day() {
         let at = |secs: u64| moment_of(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
         assert_eq!(at(1_773_635_760).secs, 1_773_635_760);
-        // The year 10,000, and the last second that a file system can note.
+        // The year 10,000, and a time near the largest that a file system can store.
         for secs in [253_402_300_800, i64::MAX as u64 / 2] {
             assert!(at(secs).to_string().starts_with("9999-12-3"), "{}", at(secs));
         }

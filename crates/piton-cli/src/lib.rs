@@ -1,6 +1,7 @@
-//! The command `piton`. Thin: arguments become one call of the library, whose report is printed.
+//! The command `piton`. Each command turns its arguments into one call of the library and prints the report.
 //!
-//! A library only so that a fuzzer reaches what reads bytes from outside: `main` is all that there is to use.
+//! This is a library only so that fuzzers reach the code that reads bytes from outside. [`main`] is the only function
+//! to use.
 
 mod agents;
 mod cli;
@@ -38,7 +39,7 @@ pub fn main() -> ExitCode {
         Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
         Err(error) => return output::misused(&error),
     };
-    // Needs no directory that exists and no settings that are right.
+    // A hook must work even if the directory is missing or the settings are invalid.
     if let Some(Command::Hook(args)) = &cli.command {
         return cmd::hook::run(args, &cli.global);
     }
@@ -69,13 +70,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Returns true for the commands that look at checkpoints and bring files back.
+/// Returns true for the commands that show checkpoints and restore files.
 fn is_rescue(command: &Command) -> bool {
     use Command::{Diff, Redo, Restore, Rollback, Show, Undo};
     matches!(command, Rollback(_) | Restore(_) | Undo(_) | Redo(_) | Diff(_) | Show(_))
 }
 
-/// The commands that need a context.
+/// Runs a command that needs a context.
 fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow::Result<()> {
     match command {
         Command::Take(args) => cmd::take::run(args, context, output),

@@ -1,7 +1,7 @@
-//! From what an agent sends to what it means. Pure: nothing is looked up.
+//! Decodes the bytes that an agent sends into a typed event. Pure: reads no file and no environment.
 //!
-//! Who speaks is decided by what is sent: agents run the hooks that they find in the settings of others. The name on the
-//! command line only decides between those that send the same.
+//! The payload decides which agent sent it, because agents also run the hooks that they find in the settings of other
+//! agents. The name on the command line only decides between agents with the same payload.
 
 use std::path::PathBuf;
 
@@ -12,60 +12,60 @@ use super::salvage::Payload;
 use super::tools::{self, Change};
 use crate::agents::Agent;
 
-/// The event with which the plugin in Hermes passes on what was typed after `/piton`.
+/// Event with which the plugin in Hermes passes on the text typed after `/piton`.
 pub(crate) const HERMES_COMMAND: &str = "piton_command";
-/// The beginning of a prompt that Claude makes itself when a background task ends.
+/// Start of a prompt that Claude generates itself when a background task ends.
 const TASK_NOTIFICATION: &str = "<task-notification>";
 
-/// What an agent says.
+/// Event sent by an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HookEvent {
-    /// Who speaks.
+    /// Agent that sent the event.
     pub(crate) agent: Agent,
-    /// Its own name for the event.
+    /// The agent's name for the event.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) session: Option<String>,
-    /// Its own name for the turn; none where it has none, or where the name is not that of a prompt.
+    /// The agent's name for the turn. `None` if it sends none, or if the name is not that of a prompt.
     pub(crate) turn: Option<String>,
-    /// The session that this one works for.
+    /// Session that started this one as a subagent.
     pub(crate) parent: Option<String>,
-    /// Where it is.
+    /// The agent's current directory.
     pub(crate) cwd: Option<PathBuf>,
-    /// Where else it works.
+    /// Other directories that the agent works in.
     pub(crate) roots: Vec<PathBuf>,
-    /// What tells two calls for one prompt from two prompts.
+    /// Timestamp that distinguishes two calls for one prompt from two prompts.
     pub(crate) stamp: Option<String>,
-    /// The agent's version, where it tells.
+    /// The agent's version, if it sends one.
     pub(crate) version: Option<String>,
-    /// True at the end of a turn that the agent began by itself, with the words of another program's hook as the prompt.
+    /// True at the end of a turn that the agent began by itself, with the text of another program's hook as the prompt.
     pub(crate) is_continuation: bool,
-    /// Where the event stands in the agent's own record of the conversation.
+    /// Position of the event in the agent's transcript.
     pub(crate) mark: RewindMark,
 }
 
-/// What is about to happen.
+/// Meaning of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The user has said something.
+    /// The user sent a prompt.
     Prompt { text: String },
-    /// The agent goes on by itself with the turn that it is in, under a new name for it.
+    /// The agent continues its turn by itself, under a new name for it.
     Continuation,
     /// A tool is about to run.
     BeforeTool { tool: String, change: Change },
     /// A session begins or is resumed.
     SessionStart,
-    /// The agent is done with a prompt.
+    /// The agent has finished with a prompt.
     TurnEnd,
-    /// A session is over.
+    /// A session ended.
     SessionEnd,
-    /// Nothing of ours.
+    /// Not relevant to piton.
     Other,
-    /// Nobody knows.
+    /// The payload could not be understood.
     Unreadable,
 }
 
-/// Reads an event. `named` and `event_named` are what the command line says.
+/// Decodes an event. `named` and `event_named` come from the command line.
 pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> HookEvent {
     let Payload { fields, is_cut } = Payload::read(bytes);
     let agent = speaker(named, &fields);
@@ -94,7 +94,7 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         roots,
         mark: mark(agent, &fields),
         version: version(&fields).map(cut),
-        // Others send this, too, but no prompt event before it.
+        // Other agents send this, too, but without a prompt event before it.
         is_continuation: agent == Agent::Gemini && field(&fields, &["stop_hook_active"]) == true,
         stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent,
@@ -104,7 +104,7 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
 
 fn version(fields: &Map<String, Value>) -> Option<&str> {
     let own = ["agent_version", "cursor_version"].iter().find_map(|key| fields.get(*key)?.as_str());
-    // Of a session of opencode that was made just now.
+    // Sent by opencode for a new session.
     own.or_else(|| text(field(fields, &["event", "properties", "info"]), "version"))
 }
 
@@ -140,7 +140,8 @@ fn speaker(named: Agent, fields: &Map<String, Value>) -> Agent {
         | HERMES_COMMAND => Agent::Hermes,
         "chat.message" | "tool.execute.before" | "event:session.created" | "event:session.idle" => Agent::Opencode,
         "" if named != Agent::Plain && fields.get("event").is_some_and(Value::is_string) => Agent::Crush,
-        // Copilot sends the same as Claude to hooks that it finds in Claude's settings, but for the transcript.
+        // Copilot sends the same payload as Claude to hooks that it finds in Claude's settings, except for the
+        // transcript.
         "UserPromptSubmit" | "PreToolUse" | "SessionStart" | "Stop" | "SessionEnd"
             if named == Agent::Claude && has("timestamp") && !has("transcript_path") =>
         {
@@ -160,7 +161,7 @@ fn event_name(agent: Agent, fields: &Map<String, Value>) -> Option<String> {
     fields.get(key)?.as_str().map(str::to_owned)
 }
 
-/// What an event without a name must be, by what it brings.
+/// Guesses the name of an event from its other fields.
 fn guessed(fields: &Map<String, Value>) -> Option<&'static str> {
     let has = |key: &str| fields.contains_key(key);
     let is_over = has("toolResult") || has("tool_result") || has("tool_response");
@@ -172,7 +173,7 @@ fn guessed(fields: &Map<String, Value>) -> Option<&'static str> {
 }
 
 fn turn(agent: Agent, fields: &Map<String, Value>) -> Option<&str> {
-    // A subagent of Codex has turns of its own within that of the user's prompt.
+    // A subagent of Codex has its own turns within that of the user's prompt.
     if agent == Agent::Codex && fields.contains_key("agent_id") {
         return None;
     }
@@ -182,10 +183,10 @@ fn turn(agent: Agent, fields: &Map<String, Value>) -> Option<&str> {
     turn.or_else(|| text(field(fields, &["output", "message"]), "id")).filter(|turn| !turn.is_empty())
 }
 
-/// What a later cut of the conversation before this prompt needs.
+/// Returns the position needed to cut the conversation before this prompt later.
 fn mark(agent: Agent, fields: &Map<String, Value>) -> RewindMark {
     let transcript = fields.get("transcript_path").and_then(Value::as_str).map(PathBuf::from);
-    // A prompt of Hermes brings all messages so far, its own among them.
+    // A prompt of Hermes contains all messages so far, including its own.
     let messages = field(fields, &["extra", "conversation_history"]).as_array();
     let users = |messages: &Vec<Value>| messages.iter().filter(|message| message["role"] == "user").count() as u64;
     let stamp = fields.get("timestamp").and_then(|stamp| match stamp {
@@ -211,7 +212,7 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         | "chat.message"
         | "beforeSubmitPrompt"
         | "prompt" => match prompt(fields) {
-            // Qwen says so again after each tool, with nothing in it.
+            // Qwen sends the event again after each tool, with an empty prompt.
             text if agent == Agent::Qwen && text.is_empty() => Kind::Other,
             text if agent == Agent::Claude && text.trim_start().starts_with(TASK_NOTIFICATION) => Kind::Continuation,
             text => Kind::Prompt { text },
@@ -228,7 +229,7 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         "SessionStart" | "sessionStart" | "on_session_start" | "event:session.created" | "session_start" => {
             Kind::SessionStart
         }
-        // The end of a subagent's work is told by other names, or with its own id.
+        // The end of a subagent's work has other event names, or carries the subagent's id.
         "Stop" | "StopFailure" | "AfterAgent" | "agentStop" | "post_llm_call" | "event:session.idle" | "stop"
         | "turn_end" => Kind::TurnEnd,
         "SessionEnd" | "sessionEnd" | "on_session_finalize" | "event:session.deleted" | "session_end" => {
@@ -253,7 +254,7 @@ fn before_tool(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bo
     let tool = tool.or_else(|| text(field(fields, &["input"]), "tool"));
     let given = ["tool_input", "toolArgs"].iter().find_map(|key| fields.get(*key));
     let mut input = given.unwrap_or_else(|| field(fields, &["output", "args"])).clone();
-    // Arguments may come as text that is JSON.
+    // Arguments may be JSON in a string.
     if let Some(parsed) = input.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
         input = parsed;
     }
@@ -265,7 +266,7 @@ fn before_tool(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bo
         "beforeMCPExecution" => "mcp",
         _ => tool.unwrap_or("a tool"),
     };
-    // Nobody can tell what the missing part would have said.
+    // The part that was cut off may name any file.
     let change = if is_cut { Change::Files(Vec::new()) } else { tools::change(agent, tool, &input) };
     Kind::BeforeTool { tool: cut(tool), change }
 }

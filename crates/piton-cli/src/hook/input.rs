@@ -1,4 +1,4 @@
-//! Reading what the agent sends: all of it or enough of it, and never for ever.
+//! Reads the agent's event from stdin, with a limit on size and time.
 
 use std::io::{self, IsTerminal as _, Read};
 use std::sync::mpsc;
@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// As much as is kept. Longer input is an agent that writes a large file: what matters stands at its beginning.
+/// Maximum number of bytes kept. A longer event is an agent that writes a large file; the fields that matter are at its
+/// beginning.
 const KEPT_BYTES_MAX: usize = 16 << 20;
-/// Most events fit into the first piece. A long one is read in pieces as large as a pipe.
+/// Size of the first read: most events fit into it. Longer ones are read in pieces of the size of a pipe.
 const PIECE_BYTES_FIRST: usize = 4 << 10;
 const PIECE_BYTES_MAX: usize = 64 << 10;
-/// How long is waited for the end of it. An agent has it at hand and writes at once.
+/// Timeout for the end of the input. An agent has the event ready and writes it at once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is on stdin. Nothing, if a person sits there.
+/// Returns the bytes on stdin, or nothing if stdin is a terminal. Returns what has arrived once the timeout is over.
 pub(super) fn read() -> Vec<u8> {
     if io::stdin().is_terminal() {
         return Vec::new();
@@ -28,7 +29,7 @@ pub(super) fn read() -> Vec<u8> {
     };
     match thread::Builder::new().spawn(reader) {
         Ok(_) => {
-            // Either way it is over: at the end of the input, or of the patience.
+            // Both results mean the end: of the input, or of the timeout.
             let _ = is_done.recv_timeout(PATIENCE);
         }
         Err(_) => keep(&mut io::stdin().lock(), &kept),
@@ -36,7 +37,7 @@ pub(super) fn read() -> Vec<u8> {
     std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Reads to the end and keeps the beginning. An agent that could not finish writing would take that for a failure.
+/// Reads to the end and keeps the beginning. An agent that cannot write all of its input would report a failure.
 fn keep(from: &mut impl Read, kept: &Mutex<Vec<u8>>) {
     let mut piece = vec![0; PIECE_BYTES_FIRST];
     loop {

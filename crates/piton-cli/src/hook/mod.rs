@@ -1,12 +1,12 @@
-//! What an agent calls before it acts: an event on stdin, an answer on stdout.
+//! The hook that an agent calls before it acts: an event on stdin, an answer on stdout.
 //!
 //! bytes -> `decode` -> a typed event -> `run`: once per turn a checkpoint -> `answer` -> bytes.
 //!
 //! - H1. It fails open: whatever goes wrong, the exit code is 0, stderr stays empty and the answer is the one that lets
-//!   this agent go on. (`--fail-closed` is for those who would rather wait.)
-//! - H2. It fails towards protection: what cannot be understood may change files.
-//! - H3. It holds the agent up no longer than the deadline and a little more, whatever hangs.
-//! - H4. What needs no checkpoint costs no file: neither configuration nor store is opened.
+//!   this agent continue. (`--fail-closed` is for users who prefer that the agent stops.)
+//! - H2. It fails towards protection: an event that cannot be understood is treated as one that may change files.
+//! - H3. It delays the agent no longer than the deadline and a little more, whatever hangs.
+//! - H4. An event that needs no checkpoint opens no file: neither configuration nor store.
 
 mod answer;
 mod decode;

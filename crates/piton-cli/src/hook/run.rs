@@ -1,4 +1,4 @@
-//! What is done about an event: a checkpoint, a rollback, or nothing.
+//! Acts on an event: takes a checkpoint, runs a rollback, or does nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -23,29 +23,29 @@ use crate::output::plain;
 use crate::surface::Surface;
 use crate::upkeep;
 
-/// A longer deadline is no use: agents are told to wait 15 seconds, and stdin may have cost two of them.
+/// Maximum deadline. Agents are configured to wait 15 seconds, and reading stdin may have taken two of them.
 const DEADLINE_MS_MAX: u64 = 10_000;
-/// After the deadline a take stops by itself. Whatever has not stopped then is left behind.
+/// Time that a take has to stop by itself after the deadline. Work that still runs after that is abandoned.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long a record of what was missed may take, at the very end: two seconds with nothing said are better than a turn
-/// that nobody knows was unprotected.
+/// Timeout for recording a missed checkpoint, after everything else has timed out: a silent delay of two seconds is
+/// better than an unprotected turn that is not on record.
 const RECORD_PATIENCE: Duration = Duration::from_secs(2);
-/// The reason of a checkpoint that is taken for a prompt. Its words are in the ledger.
+/// Reason of a checkpoint that is taken for a prompt. The text of the prompt is in the ledger.
 const PROMPT: &str = "prompt";
-/// How many directories one call looks at.
+/// Maximum number of directories that one call protects.
 const DIRS_MAX: usize = 32;
 
-/// What the command line says.
+/// Arguments of the command line.
 pub(crate) struct Call<'a> {
     pub(crate) agent: Agent,
     pub(crate) event: Option<&'a str>,
     pub(crate) global: &'a Global,
     pub(crate) fail_closed: bool,
-    /// What is wrong with the command line. The agent cannot help it.
+    /// Error in the command line. It is recorded as a warning, since the agent cannot fix it.
     pub(crate) complaint: Option<String>,
 }
 
-/// What the agent gets.
+/// Output and exit code for the agent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reply {
     pub(crate) stdout: String,
@@ -53,27 +53,27 @@ pub(crate) struct Reply {
     pub(crate) code: u8,
 }
 
-/// What is to be done about an event.
+/// Action for an event.
 enum Doing {
-    /// A session begins: remember where.
+    /// A session starts: record its directory.
     Start,
-    /// A checkpoint before what a prompt leads to.
+    /// Take a checkpoint before the agent works on a prompt.
     Prompt(String),
-    /// The agent is done with a prompt: remember that.
+    /// The agent has finished with a prompt: record that.
     TurnEnd,
-    /// A session is over: remember that.
+    /// A session ended: record that.
     End,
-    /// A checkpoint before a tool that may change something here.
+    /// Take a checkpoint before a tool that may change files.
     Tool { reason: String, touched: Vec<PathBuf> },
-    /// The turn goes on under another name.
+    /// The turn continues under another name.
     Continue,
-    /// A rollback, in place of the model.
+    /// Run a rollback instead of passing the prompt to the model.
     Rollback(Vec<String>),
 }
 
-/// Reads what the agent says, does what is to be done and gives the answer. Never fails.
+/// Reads the event, acts on it and returns the answer. Never fails.
 pub(crate) fn respond(call: &Call<'_>) -> Reply {
-    // Some agents show the user what is on stderr, and some take it for a no.
+    // Some agents show stderr to the user, and some treat it as a refusal.
     std::panic::set_hook(Box::new(|_| {}));
     let bytes = catch_unwind(input::read).unwrap_or_default();
     let decoded = catch_unwind(AssertUnwindSafe(|| decode(call.agent, call.event, &bytes)));
@@ -82,7 +82,7 @@ pub(crate) fn respond(call: &Call<'_>) -> Reply {
     catch_unwind(AssertUnwindSafe(|| act(call, &event))).ok().flatten().unwrap_or(go_on)
 }
 
-/// What the agent gets, if it is more than to go on.
+/// Returns the reply, or `None` if it is just the one that lets the agent continue.
 fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
     let began = Instant::now();
     let left = |deadline_ms: u64| {
@@ -114,7 +114,7 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
     reply(event, is_strict, done.unwrap_or_else(|| came_late(call, event, Some(around))))
 }
 
-/// Where the agent is, what is to be done, and by which settings; `None` is nothing.
+/// Returns the agent's directory, the action and the hook's environment; `None` if there is nothing to do.
 fn prepare(event: &HookEvent, global: &Global) -> Option<(Option<PathBuf>, Doing, Surroundings)> {
     let here = place(event);
     let doing = catch_unwind(AssertUnwindSafe(|| doing(event, here.as_deref())));
@@ -132,12 +132,12 @@ fn reply(event: &HookEvent, is_strict: bool, done: Done) -> Option<Reply> {
     }
 }
 
-/// The directory in which the agent is.
+/// Returns the agent's current directory.
 fn place(event: &HookEvent) -> Option<PathBuf> {
     event.cwd.clone().filter(|cwd| cwd.is_dir()).or_else(|| std::env::current_dir().ok())
 }
 
-/// What is to be done; `None` is nothing. Opens no file.
+/// Returns the action for an event; `None` if there is nothing to do. Opens no file.
 fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
     match &event.kind {
         Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
@@ -170,12 +170,12 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
     }
 }
 
-/// The words of a rollback, if that is what the prompt is and the agent lets it be answered.
+/// Returns the arguments of a rollback, if the prompt is one and the agent lets a hook answer it.
 fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
     typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event, "").is_some())
 }
 
-/// Returns whether a checkpoint was called for, as far as the event alone tells.
+/// Returns true if the event alone calls for a checkpoint.
 fn asks_for_protection(event: &HookEvent) -> bool {
     match &event.kind {
         Kind::SessionStart | Kind::Continuation | Kind::TurnEnd | Kind::SessionEnd | Kind::Other => false,
@@ -189,25 +189,25 @@ fn unreadable() -> Doing {
     Doing::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
 }
 
-/// Everything that the work needs, in one piece: it may be left behind.
+/// Owned input of the work, so that its thread can be abandoned.
 struct Task {
     event: HookEvent,
     doing: Doing,
     here: Option<PathBuf>,
     around: Surroundings,
     complaint: Option<String>,
-    /// True if the agent is stopped where there is no protection.
+    /// True if a tool without a checkpoint is blocked (`--fail-closed`).
     is_strict: bool,
 }
 
-/// What came of it.
+/// Result of the work.
 struct Done {
     answer: Option<String>,
     /// The reason why the agent goes on without protection.
     missed: Option<String>,
 }
 
-/// The result of making sure of checkpoints.
+/// Result of ensuring the checkpoints.
 struct Protected {
     /// The reason why the agent goes on without protection.
     missed: Option<String>,
@@ -265,7 +265,7 @@ impl Task {
         typed::own_text_problem(self.event.agent, text)
     }
 
-    /// What the user is to be told, if the agent can: each thing once.
+    /// Returns the message for the user, if the agent can show one. Each fact is reported once.
     fn message(&self, manager: &Manager, unfinished: &[PathBuf], killed: usize) -> Option<String> {
         answer::with_message(&self.event, "", None)?;
         let late = unfinished.iter().find(|dir| manager.is_to_be_told(dir)).map(|dir| {
@@ -300,7 +300,8 @@ impl Task {
         }
     }
 
-    /// Notes the agent's version with the turn. At the first prompt of a session there may be nothing to read it from.
+    /// Records the agent's version with the turn. At the first prompt of a session there may be no file to read it from
+    /// yet.
     fn learn_version(&self, manager: &mut Manager) {
         let told = || self.event.version.clone();
         match self.doing {
@@ -324,9 +325,9 @@ impl Task {
         }
     }
 
-    /// Makes sure of a checkpoint where the session began, where it is, and of all that is touched.
+    /// Ensures a checkpoint of the session's directory, the current one and everything touched.
     fn protect(&self, manager: &Manager, reason: &str, touched: &[PathBuf]) -> Protected {
-        // Where the session began comes first: what lies within is then known to belong to it.
+        // The session's directory comes first: directories within it are then known to belong to its project.
         let all = manager.root().into_iter().chain(self.here.as_deref());
         let all = all.chain(self.event.roots.iter().chain(touched).map(PathBuf::as_path));
         let mut dirs: Vec<PathBuf> = Vec::new();
@@ -358,13 +359,13 @@ impl Task {
         if missed.is_some() || !self.is_strict {
             return Protected { missed, unfinished };
         }
-        // The turn may have had its try, and failed.
+        // An earlier attempt in this turn may have failed.
         let is_unprotected = ensured.iter().any(|one| one.checkpoint().is_none() && manager.is_unprotected(&one.dir));
         let missed = is_unprotected.then(|| "this turn has no checkpoint; `piton status` says why".to_owned());
         Protected { missed, unfinished }
     }
 
-    /// `problem` is what else the user is told.
+    /// Runs a rollback. `problem` is appended to its output as a warning.
     fn rollback(&self, manager: &Manager, words: &[String], problem: Option<&str>) -> Done {
         let root = self.event.session.as_ref().and_then(|session| manager.root_of(session));
         let Some(dir) = root.or_else(|| self.here.clone()) else {
@@ -374,7 +375,7 @@ impl Task {
             (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
         let place = Place { dir, base, config, session, surface: Surface::of(self.event.agent) };
         let run = || typed::run(&place, words);
-        // Two hooks for one prompt must not go back twice. Without a name for the prompt nobody can tell.
+        // Two hooks for one prompt must not roll back twice. Without a name for the prompt they cannot be told apart.
         let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
         let text = match &self.event.session {
             Some(session) if typed::changes_files(words) && names != [""; 2] => {
@@ -387,8 +388,8 @@ impl Task {
     }
 }
 
-/// The last thing before the answer: what was missed goes on record, as a turn without protection only if it was to be
-/// protected. The disk may be what hangs: it is not waited for.
+/// Records a timeout, at level `Unprotected` only if the event called for a checkpoint. Waits no longer than
+/// `RECORD_PATIENCE`, since the disk may be what hangs.
 fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -> Done {
     let why = "the hook did not come to an end: it took too long, or failed".to_owned();
     let noted = Event {
@@ -403,7 +404,7 @@ fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -
     let global = call.global.clone();
     within(RECORD_PATIENCE, move || {
         match around {
-            // Where nothing was to be protected, nothing was missed.
+            // With checkpoints switched off, nothing was missed.
             Some(around) => around.settings.enabled && around.journal.note(&noted),
             None => Surroundings::journal(&global).note(&noted),
         }
@@ -411,8 +412,8 @@ fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -
     Done { answer: None, missed: Some(why) }
 }
 
-/// Runs `work` on another thread, and leaves it behind when the time is up or it panics. Where no thread is to be had it
-/// runs on this one.
+/// Runs `work` on another thread, and abandons it on timeout. Returns `None` then, and if it panics. If no thread can
+/// be started, it runs on this one without a timeout.
 fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let work = Arc::new(Mutex::new(Some(work)));
     let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,7 +1,7 @@
-//! What a tool call touches: the files and directories that it names, never the directories around them.
+//! The paths that a tool call touches: the files and directories that it names, never their parent directories.
 //!
-//! A directory around a named one is not what the agent changes. Taken for a project, it would stand for everything in it
-//! from then on.
+//! The parent of a named directory is not what the agent changes. Once recorded as a project, it would cover everything
+//! in it from then on.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use piton::triggers::Verdict;
 
-/// How many names are looked through for those that an operand such as `../build-*` may mean.
+/// Maximum number of directory entries searched for those that an operand such as `../build-*` may match.
 const NAMES_MAX: usize = 1000;
 
-/// What a shell command touches: where it runs, and what it names.
+/// Returns the paths that a shell command touches: the directories it runs in and the paths that it names.
 pub(super) fn by(verdict: &Verdict) -> Vec<PathBuf> {
     let runs_in = verdict.dirs.iter().filter(|dir| !verdict.holders.contains(dir)).cloned();
     let links = verdict.paths.iter().filter(|path| path.is_symlink()).map(|link| beside(link));
@@ -25,7 +25,7 @@ pub(super) fn by(verdict: &Verdict) -> Vec<PathBuf> {
     runs_in.chain(one_per_dir(named)).collect()
 }
 
-/// The directories, and of the other paths one for each directory that holds some: a file that exists, if there is one.
+/// Returns the directories, and one of the other paths for each parent directory: an existing file if there is one.
 pub(super) fn one_per_dir(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     let mut touched = Vec::new();
     let mut others: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
@@ -50,14 +50,15 @@ pub(super) fn one_per_dir(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> 
     touched
 }
 
-/// Another name in the directory of a link: removing the link changes that directory, and not the one it leads to.
+/// Returns another name in the directory of a link: removing the link changes that directory, not the one it points to.
 fn beside(link: &Path) -> PathBuf {
     let mut name = link.file_name().map(OsString::from).unwrap_or_default();
     name.push("~");
     link.with_file_name(name)
 }
 
-/// What there is that begins so. A path with a slash at its end stands for everything in that directory.
+/// Returns the existing paths that start with `start`. A path that ends with a slash matches everything in that
+/// directory.
 fn beginning_with(start: &Path) -> Vec<PathBuf> {
     let is_dir = start.as_os_str().as_bytes().ends_with(b"/");
     let (dir, name) = match (start.parent(), start.file_name()) {
@@ -68,8 +69,8 @@ fn beginning_with(start: &Path) -> Vec<PathBuf> {
     names.filter(|entry| entry.file_name().as_bytes().starts_with(name)).map(|entry| entry.path()).collect()
 }
 
-/// Returns true for a directory that everybody may write to, as `/tmp`, and for what lies right in it and is not a
-/// directory. That belongs to no project, and taking all of it would cost more than it saves.
+/// Returns true for a sticky, world-writable directory such as `/tmp`, and for a path directly in one that is not a
+/// directory. Such files belong to no project, and a checkpoint of all of them would cost more than it saves.
 pub(super) fn is_in_shared_dir(path: &Path) -> bool {
     let dir = if path.is_dir() { Some(path) } else { path.parent() };
     let found = dir.and_then(|dir| fs::metadata(dir).ok());
