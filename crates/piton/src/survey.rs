@@ -1,5 +1,5 @@
-//! What a project holds right now, file by file, with the id of every content: the common ground of take, diff and
-//! restore. Reads the project, adds to a collection of new objects, and publishes nothing.
+//! The contents of a project, file by file, with the id of every content: the common input of take, diff and restore.
+//! Reads the project, adds to a collection of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -26,27 +26,28 @@ mod reading;
 
 use reading::{Reading, apply};
 
-/// How far files in directories that were not entered are counted.
+/// Maximum number of files counted in directories that were not entered.
 const COUNT_MAX: u64 = 1_000_000;
 
-/// What a survey goes by.
+/// Input of a survey.
 pub(crate) struct Ground<'a> {
     pub(crate) store: &'a Store,
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
     pub(crate) record: &'a ProjectRecord,
-    /// What an attempt that was stopped has read, as a record of its own. It stands in for the record.
+    /// Record of what a cancelled attempt has read. Used in place of `record`.
     pub(crate) unfinished: Option<ProjectRecord>,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
-    /// The time as of which files are surveyed, if that is past: what changed since is left out, and a survey that is
-    /// stopped returns what it has read.
+    /// Time as of which files are surveyed, if it is in the past: files that changed since are skipped, and a survey
+    /// that is cancelled returns what it has read.
     pub(crate) late: Option<Moment>,
     pub(crate) progress: &'a Progress,
 }
 
 impl<'a> Ground<'a> {
-    /// For a survey of the files as they are, which goes on from what an unfinished checkpoint has read.
+    /// Returns the input for a survey of the current files, which continues from what an unfinished checkpoint has
+    /// read.
     pub(crate) fn new(
         store: &'a Store,
         objects: &'a Objects,
@@ -61,60 +62,60 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// What was found.
+/// Result of a survey.
 pub(crate) struct Survey {
     pub(crate) manifest: Manifest,
-    /// The trees of the directories, by their place in the manifest; none for those without files.
+    /// Trees of the directories, by their position in the manifest; `None` for those without files.
     pub(crate) trees: Vec<Option<ObjectId>>,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) unprotected: bool,
-    /// The index of the project's own git, if it could not be read.
+    /// Index of the project's own git, if it could not be read.
     pub(crate) unread_index: Option<PathBuf>,
-    /// What the rules were, `.gitignore` files apart.
+    /// Hash of the rules, without `.gitignore` files.
     pub(crate) rules: ObjectId,
     pub(crate) scope: Box<Scope>,
     pub(crate) index: IndexAfter,
-    /// Of a late survey: something changed since its time.
+    /// Of a late survey: true if a file changed since its time.
     pub(crate) is_incomplete: bool,
-    /// Files that changed shortly before the index was written were read again.
+    /// True if files that changed shortly before the index was written were read again.
     pub(crate) reread_young: bool,
 }
 
-/// What a survey covers besides what the rules of the moment have in scope.
+/// Paths covered by a survey besides those in scope by the current rules.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Extra<'a> {
-    /// Files and directories that an earlier restore made out of scope.
+    /// Files and directories that an earlier restore created out of scope.
     pub(crate) outside: Option<&'a BTreeSet<Vec<u8>>>,
-    /// What is in scope by these rules.
+    /// Rules whose scope is covered as well.
     pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
-    /// With more bytes to read than that the survey ends as if there were too many files.
+    /// If more bytes than this have to be read, the survey ends as if there were too many files.
     pub(crate) bytes_max: Option<u64>,
 }
 
-/// What is to become of the index after a survey.
+/// State of the index after a survey.
 pub(crate) enum IndexAfter {
-    /// It says all that was found.
+    /// The index contains everything that was found.
     Current,
-    /// It is large, and says all that was found but for what is at these paths: it stays, and they are noted.
+    /// The index is large, and outdated at these paths only: it is kept, and the paths are recorded.
     Behind(BTreeSet<Vec<u8>>),
-    /// It is written anew.
+    /// The index has to be rewritten.
     Stale,
 }
 
-/// How a survey ended.
+/// End of a survey.
 pub(crate) enum SurveyEnd {
     Done(Survey),
     TooManyFiles,
-    /// Of a late survey, with what was read until then.
+    /// Cancelled. A late survey returns what it has read until then.
     Stopped(Option<Box<Survey>>),
 }
 
-/// Looks at everything in scope. New contents and trees go to `new_objects`.
+/// Surveys everything in scope. New contents and trees are added to `new_objects`.
 pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     survey_with(ground, Extra::default(), new_objects)
 }
 
-/// Like [`survey`], and looks at what `extra` names besides.
+/// Like [`survey`], but also covers the paths in `extra`.
 pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let Ground { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
@@ -186,12 +187,12 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     Ok(if is_stopped { SurveyEnd::Stopped(Some(Box::new(survey))) } else { SurveyEnd::Done(survey) })
 }
 
-/// From when on files count as changed shortly before the index was written.
+/// Returns the time from which on files count as changed shortly before the index was written.
 fn young_from(record: &ProjectRecord) -> i128 {
     record.index_read_secs().map_or(i128::MIN, young_from_nanos)
 }
 
-/// Scans the project with what is known from the index.
+/// Scans the project, using the state known from the index.
 fn look(
     ground: &Ground<'_>,
     extra: Extra<'_>,
@@ -226,26 +227,26 @@ fn scope_of(ground: &Ground<'_>, extra: Extra<'_>) -> Result<Scope> {
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
-    // An intent that cannot be read names no file: all of them are the user's then.
+    // An intent that cannot be read names no temporary file: all of them count as the user's then.
     let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
     let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
     let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
     Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })
 }
 
-/// Returns how many bytes have to be read.
+/// Returns the number of bytes to read.
 fn unknown_bytes(manifest: &Manifest) -> u64 {
     let files = manifest.dirs.iter().filter(|dir| !dir.same_files).flat_map(|dir| &dir.files);
     files.filter(|file| file.id.is_none()).map(|file| file.stat.size).sum()
 }
 
-/// What is known from the index.
+/// State known from the index.
 struct Known<'a> {
     cache: Option<Cache<'a>>,
-    /// What the index is behind with.
+    /// Paths at which the index is outdated.
     behind: BTreeSet<Vec<u8>>,
-    /// The objects that the index names are there for certain only if the newest checkpoint holds them. Otherwise (the
-    /// power failed before the index was on the disk, say) each has to be looked for.
+    /// True if the newest checkpoint holds the objects that the index names, so that they certainly exist. Otherwise
+    /// each has to be looked up, for example because the power failed before the index was on the disk.
     is_held: bool,
 }
 
@@ -262,7 +263,7 @@ impl<'a> Known<'a> {
         let behind = newest_tree.and_then(|tree| record.index_behind(tree));
         let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
         let is_held = behind.is_some() || cache.root_tree().is_some() && cache.root_tree() == newest_tree;
-        // Other programs' collections delete what their own checkpoints hold: those are looked at once.
+        // Garbage collection by other programs may delete what their own checkpoints hold: those are verified once.
         let is_checked = |newest: &Checkpoint| newest.facts.files.is_some() || record.is_index_held(newest.id);
         let is_held = is_held && newest.is_none_or(is_checked);
         let behind = behind.unwrap_or_default();
@@ -271,13 +272,14 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Returns whether the index is so large that it may stay behind, and stands for the present rules and the present run of the machine.
+/// Returns true if the index is so large that it may stay outdated, and was written with the current rules and since
+/// the last boot.
 fn may_be_behind(record: &ProjectRecord, index_bytes: usize, rules: ObjectId) -> bool {
     let has_rules = record.index_and_rules().is_some_and(|(_, noted)| noted == rules.to_string());
     index_bytes >= INDEX_BYTES_LARGE && has_rules && believed_before_nanos(record) == i128::MAX
 }
 
-/// Leaves the index as it is, if it is not behind by too much, together with what it was behind with `before`.
+/// Keeps the index if it is not outdated at too many paths, including those at which it was outdated `before`.
 fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>, index_bytes: usize) -> IndexAfter {
     let limits = Limits {
         paths: BEHIND_PATHS_MAX,
@@ -287,7 +289,7 @@ fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>
     manifest.unlike(cache, before, limits).map_or(IndexAfter::Stale, IndexAfter::Behind)
 }
 
-/// The base holds what piton keeps of projects, and is none.
+/// Fails with `Invalid` if the project is the base or within it.
 fn refuse_base(store: &Store, project: &Project) -> Result<()> {
     if !project.dir().starts_with(store.base()) {
         return Ok(());
@@ -298,21 +300,22 @@ fn refuse_base(store: &Store, project: &Project) -> Result<()> {
         .with_hint("choose another base with --base or PITON_BASE"))
 }
 
-/// To write an index of so many bytes takes longer than to read a few files once more.
+/// Writing an index of this size takes longer than reading a few files again.
 const INDEX_BYTES_LARGE: usize = 1 << 20;
 
-/// Up to so many files are read once more with each take rather than to write the index. How many bytes they and their
-/// names may have: reading the files takes a fraction of what writing the index takes.
+/// Up to this many files are read again with each take instead of writing the index. Their sizes and the length of
+/// their paths are limited, too, so that reading the files takes a fraction of the time for writing the index.
 const BEHIND_PATHS_MAX: usize = 32;
 const BEHIND_PATHS_BYTES_MAX: usize = 16 << 10;
 const BEHIND_INDEX_PER_FILES: usize = 16;
 
-/// After this long everything that was written to a file is on the disk. The kernel writes it back after half a minute,
-/// after ten where it saves power.
+/// Time after which everything that was written to a file is on the disk. The kernel writes it back after half a
+/// minute, or after ten minutes in a power-saving mode.
 const WRITTEN_BACK_SECS: i64 = 60 * 60;
 
-/// Up to when the index is to be believed. If the power failed, the time of a file may be on the disk without what was
-/// written to it then: the index knows the file as it was in memory, and the file system says that it has not changed.
+/// Returns the time up to which the index is trusted. After a power failure, the mtime of a file may be on the disk
+/// without the data written then: the index has the file as it was in memory, and the file system reports it as
+/// unchanged.
 fn believed_before_nanos(record: &ProjectRecord) -> i128 {
     match record.index_boot() {
         Some((boot, _)) if sys::boot_id().is_some_and(|now| now == boot) => i128::MAX,
@@ -331,13 +334,12 @@ fn forget_missing(manifest: &mut Manifest, objects: &Objects, new_objects: &NewO
     }
 }
 
-/// Returns how many files of a directory have to be read.
+/// Returns the number of files of a directory to read.
 fn unknown_files(dir: &DirNode) -> usize {
     if dir.same_files { 0 } else { dir.files.iter().filter(|file| file.id.is_none()).count() }
 }
 
-/// Makes the trees of all directories, from the innermost outwards. A directory in which nothing changed keeps the tree
-/// that it had.
+/// Builds the trees of all directories, innermost first. A directory in which nothing changed keeps its tree.
 fn build_trees(
     manifest: &Manifest,
     cache: Option<&Cache<'_>>,
@@ -390,7 +392,7 @@ fn encode_tree(manifest: &Manifest, at: usize, trees: &[Option<ObjectId>]) -> Ve
     bytes
 }
 
-/// What a file is in a tree.
+/// Returns the mode of a file in a tree.
 pub(crate) fn entry_mode(file: &FileNode) -> EntryMode {
     match file.stat.kind {
         Kind::Link => EntryMode::Link,
@@ -400,24 +402,23 @@ pub(crate) fn entry_mode(file: &FileNode) -> EntryMode {
 }
 
 impl Survey {
-    /// The tree of the whole project.
+    /// Returns the tree of the whole project.
     pub(crate) fn tree(&self) -> ObjectId {
         self.trees[0].expect("the project itself always has a tree")
     }
 
-    /// The contents and directories that it found.
+    /// Returns the ids of the contents and trees that were found.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ObjectId> {
         let files = self.manifest.dirs.iter().flat_map(|dir| &dir.files).filter_map(|file| file.id);
         files.chain(self.trees.iter().flatten().copied())
     }
 
-    /// Returns whether the index has to be written anew.
+    /// Returns true if the index has to be rewritten.
     pub(crate) fn writes_index(&self) -> bool {
         matches!(self.index, IndexAfter::Stale)
     }
 
-    /// What git has no field for: all but who and why.
-    /// The survey of a directory that was deleted: nothing is there. The index stays as it is.
+    /// Returns the survey of a deleted directory, which is empty. The index stays as it is.
     fn of_missing(scope: Scope, new_objects: &NewObjects) -> Result<Self> {
         let manifest = Manifest { dirs: vec![DirNode::default()] };
         let trees = build_trees(&manifest, None, new_objects)?;
@@ -437,7 +438,7 @@ impl Survey {
 
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
-        // A project has few of all modes that there are: only those are gone through.
+        // Only the few modes that occur in a project are visited, not all possible ones.
         let mut seen = Vec::new();
         let mut count = |class: usize, mode: u16, number: u32| {
             let counts = &mut counts[usize::from(mode)];
@@ -446,7 +447,7 @@ impl Survey {
             }
             counts[class] += number;
         };
-        // To ask each of a hundred thousand files takes longer than all the rest.
+        // Visiting each of a hundred thousand files would take longer than all the rest.
         let at_a_glance = |dir: &DirNode| dir.same_files && !dir.modes.is_mixed;
         for dir in self.manifest.dirs.iter().filter(|dir| at_a_glance(dir)) {
             (0..2).for_each(|class| count(class, dir.modes.modes[class], dir.modes.counts[class]));
@@ -488,8 +489,8 @@ impl Survey {
     }
 
     /// Calls `each` with the class (file, executable, directory), the path and the permission bits of everything that
-    /// has any, without the files of the directories that are left out. The project's own directory is the user's, not
-    /// the checkpoint's.
+    /// has any, except for the files of directories for which `leaves_out` returns true. The project's root directory
+    /// is not included: its permissions are the user's, not the checkpoint's.
     fn for_each_mode(
         &self,
         leaves_out: impl Fn(&DirNode) -> bool,

@@ -1,12 +1,12 @@
-//! Making files equal to a checkpoint again.
+//! Restores files to a checkpoint.
 //!
-//! - R1. No byte is overwritten or removed that is not in the safety checkpoint. Ignored, oversized and special files are
-//!   therefore never touched.
-//! - R2. The safety checkpoint is taken from the very scan that the plan was made from. What changed after that scan is
-//!   left alone, and reported.
-//! - R3. Everything that will be written was read from the store, and found whole, before anything is touched.
-//! - R4. A restore that is cut short is known to the next command, and can be finished or taken back.
-//! - R5. A restore can be undone, and so can that.
+//! - R1. No byte is overwritten or removed that is not in the safety checkpoint. Ignored, oversized and special files
+//!   are therefore never touched.
+//! - R2. The safety checkpoint is taken from the same scan that the plan was made from. Files that changed after that
+//!   scan are left alone and reported.
+//! - R3. Everything that will be written was read from the store and verified before anything is touched.
+//! - R4. The next command detects an interrupted restore, which can be continued or aborted.
+//! - R5. A restore can be undone, and an undo can be undone, too.
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::id::CheckpointId;
@@ -43,31 +43,31 @@ use outside::Made;
 use resolve::{Resolved, resolve};
 use rules::{Planned, Planning};
 
-/// What to restore.
+/// Target of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreTo<'a> {
-    /// The checkpoint of this number or id.
+    /// The checkpoint with this number or id.
     Named(&'a str),
-    /// What there was before the last restore.
+    /// The state before the last restore.
     Undo,
-    /// What there was before the last undo.
+    /// The state before the last undo.
     Redo,
-    /// What a restore that was cut short was to restore.
+    /// The target of an interrupted restore.
     Continue,
-    /// What there was before it.
+    /// The state before an interrupted restore.
     Abort,
 }
 
-/// How to restore.
+/// Options of a restore.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestoreOptions<'a> {
-    /// Only these paths, relative to the project; all, if there are none.
+    /// Restore only these paths, relative to the project. Empty for all.
     pub paths: &'a [Vec<u8>],
     /// Move files that no checkpoint covers aside, instead of leaving them in the way.
     pub moves_uncovered_aside: bool,
-    /// Take back what other sessions did since, too.
+    /// Also undo the work that other sessions have done since.
     pub across_sessions: bool,
-    /// The session that asks, where one does. Its own work may be taken back.
+    /// The session that asks, if there is one. Its own work may be undone.
     pub session: Option<&'a str>,
     /// Only make the plan. Writes nothing to the store and takes no lock that others would wait for.
     pub is_dry: bool,
@@ -116,7 +116,7 @@ pub struct Restore<'a> {
     others: Vec<OtherWork>,
     across_sessions: bool,
     moves_uncovered_aside: bool,
-    /// The safety checkpoint of the restore that is undone.
+    /// Safety checkpoint of the restore that is undone.
     safety: Option<Checkpoint>,
     settings: Settings,
     survey: Survey,
@@ -125,25 +125,25 @@ pub struct Restore<'a> {
     new_objects: Option<NewObjects>,
     objects: Objects,
     root: Dir,
-    /// The directory was deleted, and is made again once the intent is noted.
+    /// True if the directory was deleted. It is created again once the intent is written.
     is_missing: bool,
     locked: Option<ProjectLock>,
     _held: StoreLock,
 }
 
-/// What came of a restore.
+/// Outcome of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestoreOutcome {
-    /// The files are as they were then.
+    /// The files are as in the checkpoint.
     Restored,
-    /// Some are not: see what was left.
+    /// Some files differ: see [`RestoreReport::left`].
     Partly,
-    /// They were so already.
+    /// The files already were as in the checkpoint.
     NothingToDo,
 }
 
 impl RestoreOutcome {
-    /// The word for it in `--json`.
+    /// Returns the value used in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Restored => "restored",
@@ -153,58 +153,59 @@ impl RestoreOutcome {
     }
 }
 
-/// What a restore that changes ignore rules brings into scope.
+/// Effect of restored ignore rules on the scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesChanged {
     /// The `.gitignore` files that change.
     pub files: Vec<Vec<u8>>,
-    /// The files and directories that were ignored and are in scope by the restored rules. They were saved and restored
+    /// Files and directories that were ignored and are in scope by the restored rules. They were saved and restored
     /// with the rest, unless `is_cut_short`.
     pub rescoped: Vec<Vec<u8>>,
-    /// There was too much of it to be saved first. The same restore once more does the rest.
+    /// True if they were too large to be saved first. Running the same restore again handles them.
     pub is_cut_short: bool,
 }
 
-/// What a restore did.
+/// Report of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// What came of it.
+    /// Outcome of the restore.
     pub outcome: RestoreOutcome,
-    /// What was restored.
+    /// Checkpoint that was restored.
     pub target: Checkpoint,
-    /// Only these paths of it; all, if there are none.
+    /// Paths that were restored. Empty for all.
     pub paths: Vec<Vec<u8>>,
-    /// What there was before.
+    /// Checkpoint of the state before.
     pub safety: Option<CheckpointId>,
-    /// True if undo goes back to that. After an abort it does not: undo goes to where the abort went.
+    /// True if undo goes back to `safety`. It does not after an abort: undo goes to the target of the abort.
     pub can_undo: bool,
-    /// The files that were written.
+    /// Files that were written.
     pub written: Vec<Vec<u8>>,
-    /// The files that were removed.
+    /// Files that were removed.
     pub removed: Vec<Vec<u8>>,
-    /// How many files and directories got other permission bits.
+    /// Number of files and directories whose permission bits were changed.
     pub remoded: usize,
-    /// The directories that were made.
+    /// Directories that were created.
     pub made_dirs: Vec<Vec<u8>>,
-    /// The directories that were removed.
+    /// Directories that were removed.
     pub removed_dirs: Vec<Vec<u8>>,
-    /// What changed by ignore rules that were restored.
+    /// Effect of restored ignore rules.
     pub rules: RulesChanged,
-    /// The files that were moved aside, and the names that they got.
+    /// Files that were moved aside, with their new names.
     pub moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What differs from the checkpoint and stays as it is.
+    /// Files that differ from the checkpoint and were left as they are.
     pub left: Vec<Left>,
-    /// What became of the session's record. It follows the files where all of them went back, and the checkpoint has a
-    /// session.
+    /// Result for the session's record. The record is restored with the files if all of them were restored and the
+    /// checkpoint has a session.
     pub record: Option<Rewound>,
 }
 
-/// How often the safety checkpoint is tried, should another program's collections remove what it relies upon.
+/// Maximum number of attempts to take the safety checkpoint, should garbage collection by other programs remove objects
+/// that it relies on.
 const SAVES_MAX: u32 = 4;
 
 impl<'a> Restore<'a> {
-    /// Makes the plan of a restore. Fails, with nothing touched, where the target is not found or not whole, and where
-    /// the files as they are could not be saved first.
+    /// Makes the plan of a restore. Fails, with nothing touched, if the target is missing or corrupt, and if the
+    /// current files could not be saved first.
     pub fn prepare(
         store: &'a Store,
         project: &'a Project,
@@ -236,11 +237,11 @@ impl<'a> Restore<'a> {
             moves_aside: stamp.as_deref(),
             safety: safety.as_ref(),
             made: &made,
-            // What goes on or goes back has been checked before.
+            // To continue or to undo a restore, the paths were checked by that restore.
             checks_paths: verb == Some(RestoreVerb::Restore),
         };
         let Planned { plan, survey, rules } = planning.run()?;
-        // What is cut short has been agreed to.
+        // An interrupted restore has been agreed to.
         let others = if verb.is_none() {
             Vec::new()
         } else {
@@ -276,22 +277,22 @@ impl<'a> Restore<'a> {
         })
     }
 
-    /// What it will do.
+    /// Returns the plan.
     pub fn plan(&self) -> &RestorePlan {
         &self.plan
     }
 
-    /// What it will change by restoring ignore rules.
+    /// Returns the effect of the ignore rules that it will restore.
     pub fn rules(&self) -> &RulesChanged {
         &self.rules
     }
 
-    /// What it will restore.
+    /// Returns the checkpoint that it will restore.
     pub fn target(&self) -> &Checkpoint {
         &self.target
     }
 
-    /// What other sessions did since, and what it therefore takes back besides.
+    /// Returns the work of other sessions since the target, which the restore would undo as well.
     pub fn others(&self) -> &[OtherWork] {
         &self.others
     }
@@ -306,8 +307,8 @@ impl<'a> Restore<'a> {
             .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
     }
 
-    /// Takes the safety checkpoint: its id, and the session's record that it carries. Where another program's collection
-    /// removed contents that it relied upon, the files are read again.
+    /// Takes the safety checkpoint. Returns its id and the session's record that it carries. Reads the files again if
+    /// garbage collection by another program removed contents that it relied on.
     fn save_first(&mut self, locked: &ProjectLock) -> Result<(CheckpointId, Option<Vec<u8>>)> {
         for _ in 0..SAVES_MAX {
             if let Some(saved) = self.try_to_save(locked)? {
@@ -325,7 +326,7 @@ impl<'a> Restore<'a> {
             .with_hint("nothing was touched; try again"))
     }
 
-    /// Reads every file again, and covers the same as the survey that the plan was made from.
+    /// Reads every file again. Covers the same paths as the survey that the plan was made from.
     fn survey_again(&self, objects: &Objects, new_objects: &NewObjects) -> Result<Survey> {
         let (record, progress) = (ProjectRecord::default(), Progress::default());
         let newest = self.newest.as_ref();
@@ -345,7 +346,7 @@ impl<'a> Restore<'a> {
         Ok(planning.run()?.survey)
     }
 
-    /// Returns `None` if contents that it relied upon are gone.
+    /// Returns `None` if contents that the checkpoint relied on are missing.
     fn try_to_save(&mut self, locked: &ProjectLock) -> Result<Option<(CheckpointId, Option<Vec<u8>>)>> {
         let asides = self.plan.asides.iter().chain(&self.plan.backs).cloned().collect();
         let (paths, outside) = (self.paths.clone(), self.plan.outside.clone());
@@ -369,7 +370,7 @@ impl<'a> Restore<'a> {
             session_record: session_record.clone(),
             objects: &self.objects,
             keep_max: self.settings.max_snapshots,
-            // Nothing may go while a restore is about to need it. The next take makes up for it.
+            // No checkpoint may be dropped while a restore is about to need it. The next take enforces the limit.
             bytes_max: None,
             collecting: None,
             is_contended: false,
@@ -393,20 +394,20 @@ impl<'a> Restore<'a> {
         };
         record.touch(self.project.dir(), self.now);
         if record.set_progress(None, None) {
-            // What is left of it costs space, and the next take removes it.
+            // A failure is ignored: what is left only takes space, and the next take removes it.
             let _ = self.store.drop_unfinished(locked, self.project.id(), self.now);
         }
-        // The record can be made again.
+        // The record can be rebuilt.
         let _ = self.store.save_record(locked, self.project.id(), &record);
         Ok(Some(saved))
     }
 
-    /// Does it. Declines where it takes back another session's work and that was not agreed to.
+    /// Carries out the plan. Fails if that would undo another session's work without agreement.
     pub fn apply(self) -> Result<RestoreReport> {
         self.apply_watched(&Progress::default())
     }
 
-    /// The same for whoever watches how far it has come. It goes on to its end: half a restore helps nobody.
+    /// Like [`Restore::apply`], and reports its progress. It cannot be cancelled, because half a restore is of no use.
     pub fn apply_watched(mut self, progress: &Progress) -> Result<RestoreReport> {
         let Some(locked) = self.locked.take() else {
             return Err(Error::new(ErrorKind::Invalid, "apply the plan of a restore")
@@ -426,7 +427,7 @@ impl<'a> Restore<'a> {
         let contents = apply::read_all(&self.plan, &self.objects, progress)?;
         apply::check_saved(&self.plan, &self.objects, progress)?;
         let (saved, saved_record) = self.save_first(&locked)?;
-        // One that goes on or goes back keeps what the first try saved: that is what undo means.
+        // To continue or abort keeps the safety checkpoint of the first attempt: undo goes back to that one.
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
         let token = random_token();
@@ -436,20 +437,20 @@ impl<'a> Restore<'a> {
         self.store.note_intent(&locked, self.project.id(), &intent)?;
         if self.is_missing {
             self.root = self.project.make_dir_again().inspect_err(|_| {
-                // Nothing was touched, so there is nothing to finish or to take back.
+                // Nothing was touched, so there is nothing to continue or abort.
                 let _ = self.store.clear_intent(&locked, self.project.id());
             })?;
         }
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
-        // Before the intent goes: a restore that is cut short here does it when it is finished.
+        // Done before the intent is removed: a restore that is interrupted here does it when it is continued.
         let is_whole = done.left.is_empty() && intent.paths.is_empty();
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
-        // What is not on the disk for certain is not done: the intent stays, and the next command says so.
+        // A restore that is not safely on the disk is not done: the intent stays, and the next command reports it.
         let ended = match self.root.sync_file_system() {
             Ok(()) => self.store.clear_intent(&locked, self.project.id()).map_err(|error| error.to_string()),
             Err(error) => Err(plain_io(&error)),
         };
-        // Whatever became of the intent, what was done and what was left must be told.
+        // The report has to be returned whether or not the intent could be removed.
         done.left.extend(ended.err().map(|why| Left { path: Vec::new(), why: WhyLeft::Failed(why) }));
         let outcome = if done.left.is_empty() { RestoreOutcome::Restored } else { RestoreOutcome::Partly };
         Ok(RestoreReport {
@@ -485,7 +486,8 @@ fn lock(
     Ok((held, Some(locked)))
 }
 
-/// Opens the directory of a project, and returns whether it is missing. Fails if the disk that it was on is not there.
+/// Opens the directory of a project, and returns true if it is missing. Fails if the disk that it was on is not
+/// mounted.
 fn open_root(project: &Project, record: &ProjectRecord) -> Result<(Dir, bool)> {
     if let Some(root) = project.open_dir()? {
         return Ok((root, false));
@@ -513,13 +515,13 @@ fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<Checkpoint
     }
 }
 
-/// Brings the session's record back, too. That this fails is told, and no reason to call the files not restored.
+/// Restores the session's record, too. A failure is reported, and does not make the restore of the files a failure.
 fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Rewound> {
     let rewound = Sessions::in_base(store.base()).rewind(target, saved);
     Some(rewound.unwrap_or_else(|error| Rewound::Failed(error.to_string()))).filter(|done| *done != Rewound::NoSession)
 }
 
-/// Text that no name of a user's file holds by chance.
+/// Returns a random text that no file name of the user contains by chance.
 fn random_token() -> String {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
     let word = || RandomState::new().build_hasher().finish();

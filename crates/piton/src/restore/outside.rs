@@ -1,5 +1,5 @@
-//! What stands where no checkpoint looks: files out of scope that are in the way of a restore, those that one moved aside,
-//! and those that one made there.
+//! Files outside the scope of checkpoints: those that are in the way of a restore, those that one moved aside, and
+//! those that one created there.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::CString;
@@ -15,33 +15,33 @@ use crate::store::{Checkpoint, EntryMode, TreeEntry};
 use crate::sys::{self, Dir, Kind, Stat};
 use crate::worktree::{Foresight, Reader};
 
-/// Stands after the name of what is moved aside.
+/// Suffix of the name of a file that is moved aside.
 const ASIDE: &[u8] = b".uncovered-";
 
-/// Returns whether something that was called `own_name` got this name when it was moved aside.
+/// Returns true if a file named `own_name` got this name by being moved aside.
 pub(super) fn is_aside_name(name: &[u8], own_name: &[u8]) -> bool {
     name.strip_prefix(own_name).is_some_and(|rest| rest.starts_with(ASIDE))
 }
 
-/// What stands in the place of a wanted file.
+/// State of the path of a wanted file.
 enum Outside {
     Nothing,
-    /// The wanted contents, in a file of this kind.
+    /// A file or link with the wanted contents.
     Same(Stat),
     Differs,
 }
 
-/// What the restore after a checkpoint made out of scope.
+/// Files and directories that the restore after a checkpoint created out of scope.
 #[derive(Default)]
 pub(super) struct Made {
-    /// What is as that restore made it. A survey that looks at these finds them.
+    /// Those that are as that restore created them. A survey that is given these finds them.
     pub(super) as_made: BTreeSet<Vec<u8>>,
-    /// The files that changed since. No checkpoint may hold them.
+    /// Files that changed since. No checkpoint may hold them.
     pub(super) changed: Vec<Vec<u8>>,
 }
 
 impl Made {
-    /// Looks at what the restore after `target` made out of scope.
+    /// Inspects the paths that the restore after `target` created out of scope.
     pub(super) fn after(target: &Checkpoint, root: &Dir) -> Self {
         let mut made = Self::default();
         for (path, id) in target.facts.restoring.iter().flat_map(|restoring| &restoring.outside) {
@@ -65,7 +65,7 @@ fn stat(root: &Dir, path: &[u8]) -> io::Result<Stat> {
     root.open_dir(parent)?.stat_at(&CString::new(name)?)
 }
 
-/// The id of what a file or a link holds.
+/// Returns the id of the contents of a file or a link.
 fn id_of(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId> {
     if kind != Kind::Link {
         return Reader::new(root).id_of(path);
@@ -76,14 +76,14 @@ fn id_of(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId> {
 }
 
 impl Planner<'_> {
-    /// Returns whether the restore after the target made this out of scope, where nothing stood.
+    /// Returns true if the restore after the target created this path out of scope, where nothing existed.
     pub(super) fn was_made_outside(&self, path: &[u8]) -> bool {
         let mut asides = self.target.facts.restoring.iter().flat_map(|restoring| &restoring.asides);
         self.made.is_some_and(|made| made.as_made.contains(path)) && !asides.any(|(aside, _)| aside == path)
     }
 
-    /// Returns whether a wanted file is to be written where no file is known of because `why`: nothing is in its place, or
-    /// what is goes aside.
+    /// Returns true if a wanted file is to be written at a path that was skipped because of `why`: nothing is in its
+    /// place, or the file in its place is moved aside.
     pub(super) fn may_write_outside(
         &self,
         path: &[u8],
@@ -100,7 +100,7 @@ impl Planner<'_> {
             return true;
         }
         match self.look_outside(path, entry) {
-            // No checkpoint could say that it was not there before, and no undo would remove it.
+            // No checkpoint could record that it was missing before, and no undo would remove it.
             Outside::Nothing if is_dir_unread => return leave(draft),
             Outside::Nothing => return true,
             Outside::Same(now) if self.has_mode(path, &now, entry, draft) => {
@@ -118,7 +118,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans to give something a name that nothing else has or is going to have.
+    /// Plans to rename a path to a name that is not in use and will not be.
     pub(super) fn move_aside(&self, path: &[u8], stamp: &str, draft: &mut Draft<'_>) {
         if draft.plan.asides.iter().any(|(aside, _)| aside == path) {
             return;
@@ -138,17 +138,17 @@ impl Planner<'_> {
         draft.plan.asides.push((path.to_vec(), name));
     }
 
-    /// Returns whether a file out of scope has the permission bits that the checkpoint wants. A link has none.
+    /// Returns true if a file out of scope has the permission bits that the checkpoint wants. A link has none.
     fn has_mode(&self, path: &[u8], now: &Stat, entry: &TreeEntry, draft: &Draft<'_>) -> bool {
         entry.mode == EntryMode::Link || now.mode & 0o777 == self.wanted_mode(path, now, entry, draft)
     }
 
-    /// Returns whether a file that the checkpoint holds at `path` stands at `source`, with the permission bits that it had.
+    /// Returns true if a file that the checkpoint holds at `path` is at `source`, with the permission bits that it had.
     pub(super) fn is_at(&self, source: &[u8], path: &[u8], entry: &TreeEntry, draft: &Draft<'_>) -> bool {
         matches!(self.look_outside(source, entry), Outside::Same(now) if self.has_mode(path, &now, entry, draft))
     }
 
-    /// What stands in the place of a wanted file, where that is out of scope.
+    /// Inspects the path of a wanted file that is out of scope.
     fn look_outside(&self, path: &[u8], entry: &TreeEntry) -> Outside {
         let kind = match entry.mode {
             EntryMode::Link => Kind::Link,
@@ -161,12 +161,12 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans a wanted directory that is out of scope or in a place that is.
+    /// Plans a wanted directory that is out of scope or within a directory that is.
     pub(super) fn want_dir_outside(&self, path: &[u8], draft: &mut Draft<'_>) {
         let is_in_the_way = match self.stat(path) {
             Ok(stat) => stat.kind != Kind::Dir,
             Err(error) if sys::is_gone(&error) => false,
-            // One that cannot be looked at counts as one that is there.
+            // A path whose status cannot be read counts as existing.
             Err(_) => return,
         };
         match self.moves_aside {
@@ -186,7 +186,8 @@ impl Planner<'_> {
         id_of(self.root, path, kind)
     }
 
-    /// Returns whether a directory stands there that is out of scope. One that cannot be looked at counts.
+    /// Returns true if there is a directory out of scope at this path. A path whose status cannot be read counts as
+    /// one.
     pub(super) fn is_dir(&self, path: &[u8]) -> bool {
         match self.stat(path) {
             Ok(stat) => stat.kind == Kind::Dir,
@@ -194,7 +195,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes out of the plan what cannot be done because something stays in its place, and names it.
+    /// Removes from the plan what cannot be done because something stays in its place, and reports it.
     pub(super) fn foresee(&self, draft: &mut Draft<'_>) {
         let Draft { plan, blocked, .. } = draft;
         let makes_files = plan.writes.iter().any(|write| write.over.is_none());
@@ -226,7 +227,8 @@ impl Planner<'_> {
         plan.left.extend(left.into_iter().map(|path| Left { path, why: WhyLeft::InTheWay }));
     }
 
-    /// Finds what the plan makes where no later scan looks: the safety checkpoint names it, so that undo finds it.
+    /// Finds the paths that the plan creates where no later scan looks. The safety checkpoint lists them, so that undo
+    /// finds them.
     pub(super) fn find_outside(&self, plan: &mut RestorePlan) {
         let mut foresight = Foresight::new(&self.survey.scope, self.root, self.rules_after);
         let made = plan.writes.iter().filter(|write| write.over.is_none());

@@ -1,4 +1,4 @@
-//! The plan of a restore, made from one survey and one checkpoint, touching nothing.
+//! Makes the plan of a restore from one survey and one checkpoint. Changes nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,48 +14,50 @@ use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
 use crate::worktree::{DirNode, FileNode, RulesAfter, SeenFile};
 
-/// Makes a plan.
+/// Input of a plan.
 pub(crate) struct Planner<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) target: &'a Checkpoint,
     pub(crate) objects: &'a Objects,
     pub(crate) root: &'a Dir,
-    /// Only what is one of these or in it; everything, if there are none.
+    /// Restore only these paths and everything below them. Empty for all.
     pub(crate) paths: &'a [Vec<u8>],
-    /// Files that no checkpoint covers are moved aside instead of being left.
+    /// If set, files that no checkpoint covers are moved aside, with this text in their new names, instead of being
+    /// left.
     pub(crate) moves_aside: Option<&'a str>,
-    /// What undo will go back to, where that is taken already: what it could not read stays.
+    /// The checkpoint that undo will go back to, if it exists already: files that it could not read are left as they
+    /// are.
     pub(crate) safety: Option<&'a Checkpoint>,
-    /// What the restore after the target made out of scope.
+    /// Paths that the restore after the target created out of scope.
     pub(super) made: Option<&'a Made>,
-    /// The ignore rules as this restore leaves them, where it changes them.
+    /// The ignore rules after this restore, if it changes them.
     pub(super) rules_after: Option<&'a RulesAfter<'a>>,
 }
 
-/// What the planner knows of one directory on both sides.
+/// One directory on both sides.
 #[derive(Clone, Copy)]
 struct Pair<'a> {
     now: Option<&'a DirNode>,
     now_tree: Option<ObjectId>,
     want: Option<ObjectId>,
-    /// The reason why everything in it is out of scope, if it is.
+    /// Reason why everything in it is out of scope, if it is.
     outside: Option<SkipReason>,
 }
 
-/// A plan in the making.
+/// Plan under construction.
 pub(super) struct Draft<'a> {
     pub(super) plan: RestorePlan,
-    /// The directories that are still to be compared.
+    /// Directories still to be compared.
     open: Vec<(Vec<u8>, Pair<'a>)>,
     skipped: HashMap<&'a [u8], SkipReason>,
-    /// The directories that hold something out of scope, and so stay.
+    /// Directories that hold something out of scope, and so are kept.
     staying: HashSet<&'a [u8]>,
     modes: Modes<'a>,
-    /// The directories that the checkpoint knows without files in them, and those around them.
+    /// Directories that are empty in the checkpoint, and their parents.
     pub(super) kept_dirs: BTreeSet<&'a [u8]>,
-    /// What is handled by its contents or is not in the checkpoint, and needs no look at its mode.
+    /// Paths whose contents are handled or that are not in the checkpoint, so that their mode needs no comparison.
     pub(super) touched: HashSet<Vec<u8>>,
-    /// Where something stays that a wanted directory cannot replace.
+    /// Paths at which something stays that a wanted directory cannot replace.
     pub(super) blocked: HashSet<Vec<u8>>,
 }
 
@@ -64,7 +66,8 @@ impl Draft<'_> {
         self.plan.make_dirs.push((dir.to_vec(), self.dir_mode(dir)));
     }
 
-    /// Returns whether the checkpoint knows a directory without files in it, and nothing comes to its place.
+    /// Returns true if the directory is empty in the checkpoint, or a parent of such a one, and nothing is renamed back
+    /// to its place.
     fn keeps_dir(&self, dir: &[u8]) -> bool {
         self.kept_dirs.contains(dir) && !self.plan.makes_way(dir)
     }
@@ -75,14 +78,15 @@ impl Draft<'_> {
     }
 }
 
-/// The permission bits that a checkpoint wants.
+/// Permission bits in a checkpoint.
 struct Modes<'a> {
     facts: &'a Facts,
     special: HashMap<&'a [u8], u16>,
 }
 
 impl Modes<'_> {
-    /// Bits that give a file its owner's or group's rights are not given back: they were recorded, not approved.
+    /// Returns the permission bits of a path. Set-user-ID, set-group-ID and sticky bits are not restored: they were
+    /// recorded, not approved.
     fn of(&self, path: &[u8], usual: u16) -> u16 {
         self.special.get(path).copied().unwrap_or(usual) & 0o777
     }
@@ -94,7 +98,7 @@ impl Modes<'_> {
 }
 
 impl<'a> Planner<'a> {
-    /// A planner whose plan is not carried out.
+    /// Returns a planner whose plan will not be carried out.
     pub(crate) fn to_look_at(
         survey: &'a Survey,
         target: &'a Checkpoint,
@@ -118,10 +122,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Makes the plan without taking back the renames of what is in `stuck`.
+    /// Makes the plan without undoing the renames of the paths in `stuck`.
     fn plan_without(&self, stuck: &BTreeSet<Vec<u8>>) -> Result<RestorePlan> {
         let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
-        // What an earlier restore left behind goes first.
+        // Temporary files of an earlier restore are removed first.
         let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
         let mut draft = Draft {
             plan: RestorePlan::default(),
@@ -140,7 +144,7 @@ impl<'a> Planner<'a> {
             outside: None,
         };
         self.find_moves(stuck, &mut draft)?;
-        // No recursion: a tree may be deeper than a stack.
+        // No recursion: a tree may be deeper than the stack.
         draft.open.push((Vec::new(), pair));
         while let Some((dir, pair)) = draft.open.pop() {
             self.compare(&dir, pair, &mut draft)?;
@@ -168,22 +172,24 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
-    /// A checkpoint of stock git says nothing of permissions and empty directories: they stay as they are.
+    /// Returns true if the checkpoint records permissions and empty directories. Checkpoints of stock git do not:
+    /// permissions and directories then stay as they are.
     fn has_facts(&self) -> bool {
         self.target.facts.files.is_some()
     }
 
-    /// Returns whether a path is among those that are asked for.
+    /// Returns true if a path is among those to restore.
     pub(super) fn is_meant(&self, path: &[u8]) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|wanted| relpath::is_within(path, wanted))
     }
 
-    /// Returns whether something in a directory may be.
+    /// Returns true if a directory may contain a path to restore.
     fn leads_to_meant(&self, dir: &[u8]) -> bool {
         self.is_meant(dir) || self.paths.iter().any(|wanted| relpath::is_within(wanted, dir))
     }
 
-    /// Returns whether a directory holds nothing that stays when what is asked for goes: then it goes, too, as it came with it.
+    /// Returns true if everything in a directory is among the paths to restore. Once that is removed, so is the
+    /// directory, since it came with it.
     fn is_emptied(&self, dir: &[u8]) -> bool {
         let goes = |node: &DirNode| {
             let mut files = node.files.iter();
@@ -195,7 +201,7 @@ impl<'a> Planner<'a> {
 
     fn compare(&self, dir: &[u8], mut pair: Pair<'_>, draft: &mut Draft<'a>) -> Result<()> {
         if draft.plan.moves_from(dir) {
-            // What is there goes away as it is.
+            // The directory is moved away as it is.
             (pair.now, pair.now_tree) = (None, None);
         }
         let is_same = pair.want.is_some() && pair.want == pair.now_tree;
@@ -225,7 +231,7 @@ impl<'a> Planner<'a> {
             let path = relpath::join(dir, &entry.name);
             let (file, at) = (now_files.get(&*entry.name).copied(), now_dirs.get(&*entry.name).copied());
             if draft.plan.moves_to(&path) {
-                // It comes as it is; what took its place goes.
+                // It is renamed back as it is; whatever took its place is removed.
                 if let Some(file) = file {
                     self.remove(&path, file, draft);
                 } else if at.is_some() {
@@ -276,25 +282,25 @@ impl<'a> Planner<'a> {
         draft.open.push((path.to_vec(), Pair { now, now_tree, want, outside }));
     }
 
-    /// Returns whether a file that the checkpoint does not hold was there all the same: the checkpoint says that it left it out,
-    /// or that a purge took it out. Where it says so of many files at once, it was one of them if nobody has touched it
-    /// since.
+    /// Returns the reason if a file that the checkpoint does not hold existed all the same: the checkpoint lists it as
+    /// skipped, or as removed by a purge. If one entry stands for many files, a file counts as one of them if it has
+    /// not changed since.
     fn was_left_out(&self, path: &[u8], file: &FileNode) -> Option<WhyLeft> {
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => skipped.path == path,
             Extent::Dir(_) => relpath::is_within(path, &skipped.path),
             // They had changed by the time that they were read.
             Extent::Some(_) if skipped.why == SkipReason::Changing => relpath::is_within(path, &skipped.path),
-            // Checkpoints have seconds: what changed in that very one may have been there.
+            // Checkpoint times are in seconds: a file that changed in that second may have existed.
             Extent::Some(_) => relpath::is_within(path, &skipped.path) && file.stat.ctime.secs <= self.target.time.secs,
         };
         let named = self.target.facts.skipped.iter().find(|skipped| is_named(skipped))?;
         Some(WhyLeft::left_out_then(named.why)).filter(|_| !self.was_made_outside(path))
     }
 
-    /// The same of a directory: then it stays, even if it is empty.
+    /// Like `was_left_out`, for a directory, which then stays even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
-        // One of many that are named at once: it was there if it has not changed since.
+        // If one entry stands for many directories, this one existed if it has not changed since.
         let is_as_old = || self.stat(dir).is_ok_and(|stat| stat.ctime.secs <= self.target.time.secs);
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,
@@ -306,16 +312,17 @@ impl<'a> Planner<'a> {
             && skipped.any(|skipped| relpath::is_within(dir, &skipped.path) && is_named(skipped))
     }
 
-    /// Returns whether undo could not bring back what is there: the safety checkpoint was taken when that could not be read.
+    /// Returns the reason if undo could not bring back this path: the safety checkpoint was taken when it could not be
+    /// read.
     fn is_unsaved(&self, path: &[u8]) -> Option<SkipReason> {
         let mut skipped = self.safety?.facts.skipped.iter().filter(|skipped| is_unread(skipped.why));
         skipped.find(|skipped| relpath::is_within(path, &skipped.path)).map(|skipped| skipped.why)
     }
 
-    /// Plans to remove a file that the checkpoint does not hold. Returns whether it will be gone.
+    /// Plans to remove a file that the checkpoint does not hold. Returns true if it will be gone.
     fn remove(&self, path: &[u8], file: &FileNode, draft: &mut Draft<'_>) -> bool {
         let is_aside = draft.plan.moves_from(path);
-        // It took the place of what goes back there.
+        // It took the place of something that is renamed back.
         let makes_way = draft.plan.makes_way(path);
         if is_aside {
             draft.touched.insert(path.to_vec());
@@ -346,7 +353,7 @@ impl<'a> Planner<'a> {
         if !self.is_meant(&path) {
             return;
         }
-        // What moves away leaves its place to the wanted file.
+        // A file that is renamed back makes room for the wanted one.
         let now = now.filter(|_| !draft.plan.goes_back(&path));
         if entry.mode == EntryMode::Commit {
             draft.plan.left.push(Left { path, why: WhyLeft::NoContents });
@@ -385,7 +392,7 @@ impl<'a> Planner<'a> {
         draft.plan.writes.push(Write { path, id: entry.id, mode, over: now.map(SeenFile::of) });
     }
 
-    /// The permission bits that a file is to have, where one is there.
+    /// Returns the permission bits that an existing file is to have.
     pub(super) fn wanted_mode(&self, path: &[u8], now: &Stat, entry: &TreeEntry, draft: &Draft<'_>) -> u16 {
         let is_executable = entry.mode == EntryMode::Executable;
         if self.has_facts() {
@@ -429,7 +436,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Drops a directory that the checkpoint does not know, unless something stays in it.
+    /// Removes a directory that the checkpoint does not hold, unless something stays in it.
     fn drop_dir(&self, dir: &[u8], draft: &mut Draft<'_>) {
         let was_left_out = || self.was_dir_left_out(dir) && !draft.plan.makes_way(dir);
         if !draft.staying.contains(dir) && self.is_emptied(dir) && !was_left_out() {
@@ -437,7 +444,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns whether the checkpoint has files in a directory.
+    /// Returns true if the checkpoint has files in a directory.
     fn is_wanted_dir(&self, dir: &[u8]) -> Result<bool> {
         Ok(matches!(self.objects.entry_at(self.target.tree, dir)?, Some((EntryMode::Dir, _))))
     }
@@ -463,7 +470,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Undo will walk these.
+    /// Adds the trees that undo will read.
     fn find_saved_trees(&self, plan: &mut RestorePlan) {
         let removed = plan.removes.iter().map(|remove| remove.path.as_slice());
         let written = plan.writes.iter().filter(|write| write.over.is_some()).map(|write| write.path.as_slice());
@@ -474,8 +481,9 @@ impl<'a> Planner<'a> {
         plan.saved.extend(trees.map(|tree| (ObjectKind::Tree, tree)));
     }
 
-    /// What could not be read now, and could be when the checkpoint was taken, or was not there: nobody knows what it is,
-    /// so it stays. Whoever believes that all is as it was then must hear of it.
+    /// Reports the paths that cannot be read, and that could be when the checkpoint was taken or did not exist then.
+    /// Their contents are unknown, so they are left as they are, and the user must learn that the restore is not
+    /// complete.
     fn find_unread(&self, draft: &mut Draft<'_>) {
         for Skipped { path, why, .. } in self.survey.skipped.iter().filter(|skipped| is_unread(skipped.why)) {
             let was_left_out = self.target.facts.skipped.iter().any(|then| relpath::is_within(path, &then.path));
@@ -486,7 +494,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What an earlier attempt left: files that never were the user's, and those whose contents the store has.
+    /// Finds the temporary files of an earlier attempt: those that never held the user's data, and those whose contents
+    /// the store has.
     fn find_leftovers(&self, draft: &mut Draft<'_>) {
         let is_leftover = |skipped: &&Skipped| skipped.why == SkipReason::Temporary && skipped.extent == Extent::File;
         for Skipped { path, .. } in self.survey.skipped.iter().filter(is_leftover) {
@@ -507,17 +516,17 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Returns whether something is left out for what became of reading it, not by a rule.
+/// Returns true if a file was skipped because reading it failed, not because of a rule.
 pub(super) fn is_unread(why: SkipReason) -> bool {
     matches!(why, SkipReason::Unreadable | SkipReason::Changing)
 }
 
-/// The same permission bits, with or without leave to execute for those who may read.
+/// Returns the permission bits with or without execution for all who may read.
 fn with_execution(mode: u16, is_executable: bool) -> u16 {
     if is_executable { mode | (mode & 0o444) >> 2 } else { mode & !0o111 }
 }
 
-/// A directory and those around it, the project itself apart.
+/// Returns a directory and its parents, without the project's root.
 pub(super) fn ancestors(dir: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0)).take_while(|dir| !dir.is_empty())
 }

@@ -1,5 +1,5 @@
-//! The survey and the plan of a restore that may change ignore rules. What the restored rules bring into scope is surveyed,
-//! too, so that the safety checkpoint holds it and one run is enough.
+//! The survey and the plan of a restore that may change ignore rules. Files that the restored rules bring into scope
+//! are surveyed, too, so that the safety checkpoint holds them and one run is enough.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::survey::{Extra, Ground, Survey, SurveyEnd, survey_with};
 use crate::sys::Dir;
 use crate::worktree::RulesAfter;
 
-/// How many bytes may have to be read for what restored rules bring into scope.
+/// Maximum number of bytes to read of files that restored rules bring into scope.
 const RESCOPED_BYTES_MAX: u64 = 512 << 20;
 
 /// Input of a plan.
@@ -59,7 +59,7 @@ impl Planning<'_> {
         self.run_with_rules(plan, survey, files)
     }
 
-    /// Surveys and plans once more, with what the restored rules bring into scope.
+    /// Surveys and plans again, including the files that the restored rules bring into scope.
     fn run_with_rules(&self, plan: RestorePlan, survey: Survey, files: Vec<Vec<u8>>) -> Result<Planned> {
         let kept: HashSet<Vec<u8>> = plan.left.iter().map(|left| left.path.clone()).collect();
         let planner = self.planner(&survey, None);
@@ -121,7 +121,7 @@ impl Planning<'_> {
         }
     }
 
-    /// The `.gitignore` files that the checkpoint holds and that will be there, by directory.
+    /// Returns the `.gitignore` files of the checkpoint that will exist after the restore, by directory.
     fn texts_after(&self, planner: &Planner<'_>, kept: &HashSet<Vec<u8>>) -> Result<HashMap<Vec<u8>, Vec<u8>>> {
         let mut texts = HashMap::new();
         for file in planner.objects.compare_trees(None, Some(self.target.tree))? {
@@ -134,7 +134,8 @@ impl Planning<'_> {
         Ok(texts)
     }
 
-    /// What the restore after the target made out of scope, and what changed since, stays.
+    /// Reports the files that the restore after the target created out of scope and that changed since. They are left
+    /// as they are.
     fn name_changed(&self, survey: &Survey, plan: &mut RestorePlan) {
         for path in &self.made.changed {
             let is_in_scope = survey.manifest.dirs.iter().any(|dir| {
