@@ -1,4 +1,5 @@
-//! Making a checkpoint of what a survey found: objects, ref, index, and what goes above the limit.
+//! Makes a checkpoint of a survey: writes the objects, the ref and the index, and drops the checkpoints above the
+//! limit.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,62 +22,63 @@ use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{IndexSums, index_bytes_max, write_index};
 
-/// How many lines about what was left out go into a checkpoint.
+/// Maximum number of lines about skipped files in a checkpoint.
 const SKIPPED_LINES_MAX: usize = 200;
-/// Up to so many checkpoints are read to find the oldest that stays. For more, their order is kept in a file.
+/// Up to this many checkpoints are read to find the oldest one to keep. Above that, their order is kept in a file.
 const WALK_MAX: u64 = 64;
-/// What a take writes besides objects and the index: the record, the ref, the size.
+/// Bytes that a take writes besides objects and the index: the record, the ref, the size.
 const SMALL_FILES_BYTES: u64 = 8 * 4096;
-/// What was found of more files than this is large.
+/// A survey of more files than this is freed on a background thread.
 const FILES_FREED_HERE_MAX: u64 = 10_000;
 
-/// Makes a checkpoint of what a survey found.
+/// Request to make a checkpoint of a survey.
 pub(crate) struct Keep<'a> {
     pub(crate) store: &'a Store,
     pub(crate) locked: &'a ProjectLock,
     pub(crate) project: &'a ProjectId,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) request: &'a Request,
-    /// What the checkpoint is the safety checkpoint of. Such a one is taken even if nothing changed: it says what undo
-    /// goes back to.
+    /// The restore that this is the safety checkpoint of. A safety checkpoint is taken even if nothing changed: it is
+    /// what undo goes back to.
     pub(crate) restoring: Option<Restoring>,
-    /// The record of the session, which the checkpoint carries. It alone does not make a checkpoint another one.
+    /// The session's record, stored in the checkpoint. A change of it alone does not make a new checkpoint.
     pub(crate) session_record: Option<Vec<u8>>,
     pub(crate) objects: &'a Objects,
-    /// How many checkpoints the project keeps.
+    /// Maximum number of checkpoints that the project keeps.
     pub(crate) keep_max: u64,
-    /// How large the store may get.
+    /// Maximum size of the store.
     pub(crate) bytes_max: Option<u64>,
-    /// True if room was made for it, so that all that is there is its own.
+    /// Garbage collection lock, held if room was made for this checkpoint: no other process can use that room up.
     pub(crate) collecting: Option<&'a GcLock>,
-    /// Another program may be about to move the ref regardless of its value.
+    /// True if another program may be about to move the ref regardless of its value.
     pub(crate) is_contended: bool,
-    /// Ends the wait for that.
+    /// Cancels the wait for that.
     pub(crate) stop: Option<&'a AtomicBool>,
     pub(crate) now: Moment,
 }
 
-/// The result of making a checkpoint of a survey.
+/// Result of making a checkpoint of a survey.
 pub(crate) enum Kept {
     Done(Report),
-    /// The store would pass its limit with so many bytes more. Nothing was written.
+    /// The store would pass its limit: the checkpoint needs this many bytes. Nothing was written.
     NoRoom {
         bytes: u64,
     },
-    /// Stock git's collection deleted objects that the checkpoint relied upon. It was taken back: begin again.
+    /// Garbage collection by stock git deleted objects that the checkpoint relied on. The checkpoint was withdrawn:
+    /// retry.
     Lost,
 }
 
-/// How long after a checkpoint of Hermes its ref may still be moved by it.
+/// Time after a checkpoint of Hermes during which Hermes may still move its ref.
 const HERMES_AT_WORK_SECS: i64 = 10;
-/// How long a ref that Hermes may be about to move is watched.
+/// Time for which a ref that Hermes may be about to move is watched.
 const WATCHED_MS: u64 = 2_000;
 const WATCH_PAUSE_MS: u64 = 10;
-/// How often a checkpoint is put on top of another one, should other programs move the ref all the time.
+/// Maximum number of times that a checkpoint is rebased onto a ref that other programs keep moving.
 const MOVES_MAX: u32 = 16;
 
-/// Returns true if Hermes may be at work on the project. It moves the ref without a look at its value twice: for its first
-/// checkpoint, which begins with the record, and after any other, when it drops those above its limit.
+/// Returns true if Hermes may be working on the project. It moves the ref without checking its value in two cases: for
+/// its first checkpoint, which begins with the record, and after any other, when it drops those above its limit.
 pub(crate) fn is_contended(newest: Option<&Checkpoint>, record: &ProjectRecord, now: Moment) -> bool {
     let is_recent = |secs: i64| (-HERMES_AT_WORK_SECS..=HERMES_AT_WORK_SECS).contains(&now.secs.saturating_sub(secs));
     match newest {
@@ -87,7 +89,7 @@ pub(crate) fn is_contended(newest: Option<&Checkpoint>, record: &ProjectRecord, 
 }
 
 impl Keep<'_> {
-    /// Makes a checkpoint of what a survey came to, if it came to its end.
+    /// Makes a checkpoint of a survey that is complete, and saves the progress of one that was cancelled.
     pub(crate) fn keep_end(
         mut self,
         end: SurveyEnd,
@@ -130,11 +132,11 @@ impl Keep<'_> {
         facts.restoring = self.restoring.clone();
         facts.record = self.session_record.clone();
         facts.is_incomplete = survey.is_incomplete && self.request.is_late;
-        // Stock git's checkpoints say nothing of permissions: the same tree is the same then.
+        // Stock git's checkpoints do not record permissions: the same tree counts as unchanged.
         let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
         };
-        // With the same files there is nothing new to write, unless the newest one has lost some of them.
+        // With the same files there is nothing new to write, unless objects of the newest checkpoint are missing.
         let is_whole = new_objects.is_empty();
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_whole && is_same(newest)) {
             if newest.facts.files.is_none() {
@@ -163,13 +165,13 @@ impl Keep<'_> {
             return Ok(Kept::NoRoom { bytes });
         }
         if self.newest.is_none() {
-            // Before there is a ref: a process that is killed must not leave checkpoints of an unknown directory.
+            // Written before the ref exists: a killed process must not leave checkpoints of an unknown directory.
             let _ = self.store.save_record(self.locked, self.project, record);
         }
         let (index_path, now) = (self.store.index_path(self.project), self.now);
         let touched = record.last_touch();
         let publish = || self.publish(commit, id, new_objects, survey, touched);
-        // The index can be made again, so it may go out while the disk is busy with what cannot.
+        // The index can be rebuilt, so it may be written while the disk is busy with the objects, which cannot.
         let (index, published) = if survey.writes_index() {
             let (index, published) = threads::beside(|| write_index_of(survey, &index_path, now), publish);
             (Some(index), published)
@@ -181,7 +183,7 @@ impl Keep<'_> {
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 
-    /// Keeps what a survey that was stopped has read, for the next attempt.
+    /// Saves what a cancelled survey has read, for the next attempt.
     fn keep_progress(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
             return Ok(Kept::NoRoom { bytes });
@@ -190,7 +192,7 @@ impl Keep<'_> {
         let published = new_objects.publish()?;
         self.store.keep_unfinished(self.locked, self.project, survey.tree(), self.now)?;
         if !self.store.secure(&published, self.now)? {
-            // Stock git's collection deleted some of it: the next attempt reads everything again.
+            // Garbage collection by stock git deleted some of it: the next attempt reads everything again.
             record.set_progress(None, None);
             self.store.drop_progress(self.locked, self.project, self.now)?;
             return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
@@ -202,8 +204,9 @@ impl Keep<'_> {
         Ok(Kept::Done(Report::declined(WhySkipped::Deadline)))
     }
 
-    /// Publishes the objects and moves the ref. Where another program moved it meanwhile, the checkpoint goes on top of
-    /// that one, under another id. Returns `None` if objects that it relies upon are gone; then nothing was taken.
+    /// Publishes the objects and moves the ref. If another program moved the ref in the meantime, the checkpoint is
+    /// added on top of it, under another id. Returns `None` if objects that it relies on are missing; no checkpoint was
+    /// made then.
     fn publish(
         &self,
         commit: NewCheckpoint<'_>,
@@ -217,7 +220,7 @@ impl Keep<'_> {
         let (mut id, mut parent) = (id, commit.parent);
         for _ in 0..MOVES_MAX {
             if store.advance(locked, project, parent, id, now)? && self.stays(id, touched)? {
-                // Objects of the checkpoint that was the newest are safe only as long as it is the parent.
+                // Objects of the previous newest checkpoint are safe only as long as that one is the parent.
                 let is_moved = parent != commit.parent;
                 let relied = is_moved.then(|| survey.ids().collect());
                 let is_whole = match relied {
@@ -225,11 +228,11 @@ impl Keep<'_> {
                     Some(relied) => store.secure_all(&relied, now)?,
                 };
                 if !is_whole {
-                    // If another program has moved the ref meanwhile, the next attempt goes on top of that.
+                    // If another program has moved the ref in the meantime, the next attempt is added on top of that.
                     store.retreat(locked, project, id, parent, now)?;
                     return Ok(None);
                 }
-                // What could not be dropped now is dropped next time; the checkpoint is there either way.
+                // A failure is ignored: the next take drops them, and the checkpoint exists either way.
                 let _ = self.drop_oldest(id, parent);
                 return Ok(Some(id));
             }
@@ -245,10 +248,10 @@ impl Keep<'_> {
         Err(moved_meanwhile("move the project's ref"))
     }
 
-    /// Watches the ref for a while, where another program may be about to move it regardless of its value. Returns false
-    /// if that happened and the checkpoint is not part of the history any more.
+    /// Watches the ref for a while if another program may be about to move it regardless of its value. Returns false if
+    /// that happened and the checkpoint is not in the history any more.
     fn stays(&self, id: CheckpointId, touched: Option<f64>) -> Result<bool> {
-        // A first take has saved the record before: a process that changed it since has begun a take of its own.
+        // A first take has saved the record already: a process that changed it since has begun its own take.
         let is_touched = || self.store.record(self.project).last_touch() != touched;
         if !self.is_contended && (self.newest.is_some() || !is_touched()) {
             return Ok(true);
@@ -266,7 +269,7 @@ impl Keep<'_> {
         Ok(true)
     }
 
-    /// Returns the directories among what was left out that cannot be read and that the checkpoint before held.
+    /// Returns the skipped directories that cannot be read and that the previous checkpoint held.
     fn dropped_out(&self, skipped: &[Skipped]) -> Vec<Vec<u8>> {
         let unread = skipped.iter().filter(|one| one.why == SkipReason::Unreadable && one.extent != Extent::File);
         let was_held = |path: &&[u8]| {
@@ -275,9 +278,9 @@ impl Keep<'_> {
         unread.map(|one| one.path.as_slice()).filter(was_held).map(<[u8]>::to_vec).collect()
     }
 
-    /// Sets aside what this checkpoint takes; or says how much it is, where there is no room for it.
+    /// Reserves the space for this checkpoint. Returns the number of bytes if there is not enough.
     fn lacks_room(&self, survey: &Survey, new_objects: &NewObjects) -> Result<Option<u64>> {
-        // Without a limit it is noted all the same: there may be one for the next take.
+        // Without a limit the size is recorded as well: the next take may have a limit.
         let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
         let index = || index_bytes_max(&survey.manifest).saturating_sub(self.store.index_bytes(self.project));
         let index = if survey.writes_index() { index() } else { 0 };
@@ -286,15 +289,15 @@ impl Keep<'_> {
         Ok((room == Room::Lacking).then_some(bytes))
     }
 
-    /// Drops what is above the limit. A safety checkpoint drops nothing: a user who goes back and forth among the
-    /// checkpoints of a list finds all of them there until the next take.
+    /// Drops the checkpoints above the limit. A safety checkpoint drops none: a user who goes back and forth among the
+    /// checkpoints of a list finds all of them until the next take.
     fn drop_oldest(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
         let keep = self.keep_max.max(1);
         if self.restoring.is_some() {
             let add = || self.store.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
             return if keep > WALK_MAX { add() } else { Ok(()) };
         }
-        // A restore that was cut short needs both of its checkpoints to be finished or taken back.
+        // An interrupted restore needs both of its checkpoints to be continued or aborted.
         let intent = self.store.interrupted_restore(self.project)?;
         let end = match intent {
             None if keep > WALK_MAX => self.oldest_by_place(new, parent, keep)?,
@@ -303,7 +306,8 @@ impl Keep<'_> {
         end.map_or(Ok(()), |end| self.store.cut_before(self.locked, self.project, end, self.now))
     }
 
-    /// The checkpoint that the history is to end at, if it is longer than that. Takes the same time however long it is.
+    /// Returns the oldest checkpoint to keep, or `None` if the history is not longer than the limit. Takes constant
+    /// time, whatever the length of the history.
     fn oldest_by_place(
         &self,
         new: CheckpointId,
@@ -322,7 +326,7 @@ impl Keep<'_> {
         Ok(Some(end))
     }
 
-    /// The same, found by reading one checkpoint after the other, no more than are kept.
+    /// Like `oldest_by_place`, but reads one checkpoint after the other, no more than are kept.
     fn oldest_by_walk(
         &self,
         new: CheckpointId,
@@ -342,7 +346,8 @@ impl Keep<'_> {
         Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
     }
 
-    /// Without the index the next take reads every file again, and that is all: not worth failing a checkpoint for.
+    /// Records the state of the index. A failed write is ignored: the next take then reads every file again, which is
+    /// no reason to fail the checkpoint.
     fn note_index(&self, written: Option<&Result<IndexSums>>, survey: &Survey, record: &mut ProjectRecord) {
         if let IndexAfter::Behind(paths) = &survey.index {
             record.set_index_behind(survey.tree(), paths);

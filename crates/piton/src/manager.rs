@@ -1,13 +1,13 @@
-//! Checkpoints for the author of an agent: one at most per project and turn, whatever goes wrong.
+//! Checkpoints for authors of agents: at most one per project and turn, whatever goes wrong.
 //!
-//! Everything else in this library says what failed. An agent at work has nobody to say it to, and must not be held up
-//! or brought down by its undo layer. So:
+//! The other functions of this library return errors. An agent at work cannot handle them, and must not be delayed or
+//! stopped by its undo layer. So:
 //!
-//! - M1. Nothing here fails or panics because of files, the store or the disk. What was missed is a value, and in the
-//!   journal.
-//! - M2. It holds the agent up for `deadline_ms`, and for little more.
+//! - M1. Nothing here fails or panics because of files, the store or the disk. A missed checkpoint is returned as a
+//!   value and recorded in the journal.
+//! - M2. It delays the agent by `deadline_ms`, and by little more.
 //! - M3. Switched off, it opens no file at all.
-//! - M4. One checkpoint per project, session and turn, also when many processes ask at the same moment.
+//! - M4. One checkpoint per project, session and turn, also if many processes ask at the same time.
 //!
 //! ```no_run
 //! use piton::{Manager, Moment, Settings};
@@ -48,14 +48,14 @@ mod turns;
 
 pub use turns::TurnStart;
 
-/// A turn that ran out of time that often is not tried again: each try holds the agent up.
+/// A turn that timed out this often is not tried again: each attempt delays the agent.
 const MISSES_MAX: u64 = 3;
-/// Where nobody tells of prompts, work that goes on after a pause of so many seconds is a new turn. One too many costs a
-/// checkpoint, one too few leaves a prompt unprotected.
+/// If the agent does not report prompts, work after a pause of this many seconds is a new turn. One turn too many costs
+/// a checkpoint, one too few leaves a prompt unprotected.
 const PAUSE_SECS: u64 = 60;
-/// A file outside of every project is named once within so many events.
+/// A file outside of every project is reported once within this many events.
 const OUTSIDE_EVENTS: usize = 50;
-/// How far a subagent's session is followed to the one that it works for.
+/// Maximum depth of nested subagent sessions that is followed.
 const PARENTS_MAX: usize = 8;
 
 /// Takes checkpoints for one agent.
@@ -91,14 +91,15 @@ pub struct Manager {
     session: Option<String>,
     turn: Option<String>,
     root: Option<PathBuf>,
-    /// The start of the turn, where this process was told of it.
+    /// Start of the turn, if it was reported to this process.
     start: Option<TurnStart>,
     turns_made: u64,
     store: OnceLock<Store>,
 }
 
 impl Manager {
-    /// For the store in `base`. `home` is the user's home directory, which is never taken. Opens nothing yet.
+    /// Creates a manager for the store in `base`. `home` is the user's home directory, of which no checkpoint is taken.
+    /// Opens no file.
     pub fn new(base: &Path, home: Option<&Path>, settings: Settings) -> Self {
         Self {
             base: base.to_owned(),
@@ -115,53 +116,54 @@ impl Manager {
         }
     }
 
-    /// The agent's name in checkpoints and in the journal.
+    /// Sets the agent's name in checkpoints and in the journal.
     #[must_use]
     pub fn for_agent(mut self, name: &str) -> Self {
         name.clone_into(&mut self.agent);
         self
     }
 
-    /// Where to note what was missed, if not in the base alone.
+    /// Sets the journal that missed checkpoints are recorded in. The default is the one in the base.
     #[must_use]
     pub fn with_journal(mut self, journal: Journal) -> Self {
         self.journal = journal;
         self
     }
 
-    /// What it goes by.
+    /// Returns the settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Where it notes what was missed.
+    /// Returns the journal that missed checkpoints are recorded in.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// The directory in which the session began, if that is known.
+    /// Returns the directory in which the session began, if it is known.
     pub fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
 
-    /// The directory in which some session began, if that is known and still there.
+    /// Returns the directory in which a session began, if it is known and still exists.
     pub fn root_of(&self, session: &str) -> Option<PathBuf> {
         let store = Store::open_existing(&self.base).ok()??;
         store.turn_note(&SessionKey::new(&self.agent, session))?.root.filter(|root| root.is_dir())
     }
 
-    /// The name of the turn, if one has begun.
+    /// Returns the name of the turn, if one has begun.
     pub fn turn(&self) -> Option<&str> {
         self.turn.as_deref()
     }
 
-    /// Makes sure that the project around `dir`, which may also be a file, has its checkpoint of this turn.
+    /// Ensures that the project around `dir`, which may also be a file, has its checkpoint of this turn.
     pub fn ensure_checkpoint(&self, dir: &Path, reason: &str, now: Moment) -> Ensured {
         let ensured = self.ensure_checkpoints(&[dir.to_owned()], reason, now).pop();
         ensured.unwrap_or_else(|| Ensured::declined(dir, WhySkipped::AlreadyThisTurn))
     }
 
-    /// The same for the projects around some directories, each project once, within one deadline for all.
+    /// Like [`Manager::ensure_checkpoint`], for several directories. Each project is handled once, and all share one
+    /// deadline.
     pub fn ensure_checkpoints(&self, dirs: &[PathBuf], reason: &str, now: Moment) -> Vec<Ensured> {
         if !self.settings.enabled {
             let declined = |dir: &PathBuf| Ensured::declined(dir, WhySkipped::Disabled);
@@ -183,7 +185,7 @@ impl Manager {
         ensured
     }
 
-    /// `None` where the project had its turn in this very call.
+    /// Returns `None` if the project was already handled in this call.
     fn ensure_one(
         &self,
         dir: &Path,
@@ -200,7 +202,7 @@ impl Manager {
             }
         };
         let Some(root) = Project::protecting_beside(dir, Some(store), home) else {
-            // A file outside of every project, or nothing at all.
+            // A file outside of every project, or a missing path.
             let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
             let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
             return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report, is_unfinished: false });
@@ -214,7 +216,8 @@ impl Manager {
         };
         seen.insert(root.clone());
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
-            // Most calls end here, without a lock. One that is wrong to go on meets the same question under the lock.
+            // Most calls end here, without a lock. A call that continues wrongly is stopped by the same check under the
+            // lock.
             if store.record(project.id()).has_turn(session, turn) {
                 return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
@@ -249,7 +252,7 @@ impl Manager {
         Some(Ensured { dir: root, report, is_unfinished })
     }
 
-    /// Remembers an attempt that came to nothing, so that the turn is not held up by the next one.
+    /// Records a failed attempt, so that the next one does not delay the turn again.
     fn note_attempt(&self, store: &Store, project: &ProjectId, report: &Result<Report>) {
         let is_passing = |error: &Error| matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped);
         match report.as_ref().map(|report| report.outcome) {
@@ -263,7 +266,7 @@ impl Manager {
         }
     }
 
-    /// Returns whether the user is still to be told that the checkpoint of a project is being completed, once.
+    /// Returns true once for a project whose checkpoint is being completed in the background: the user has to be told.
     pub fn is_to_be_told(&self, dir: &Path) -> bool {
         let project = Project::at(dir, self.home.as_deref()).ok();
         let Some((project, store)) = project.zip(Store::open_existing(&self.base).ok().flatten()) else { return false };
@@ -273,12 +276,12 @@ impl Manager {
         })
     }
 
-    /// Puts on record the turns whose hooks were killed, and returns them.
+    /// Records the turns whose hooks were killed, and returns them.
     pub fn note_killed_hooks(&self, now: Moment) -> Vec<Event> {
         self.store(now).map(|store| note_killed_hooks(store, &self.journal)).unwrap_or_default()
     }
 
-    /// Changes what is remembered of this turn.
+    /// Changes the note of this turn.
     fn change_note(&self, store: &Store, change: impl FnOnce(&mut TurnNote)) {
         let (Some(session), Some(turn)) = (&self.session, &self.turn) else {
             return;
@@ -293,17 +296,17 @@ impl Manager {
         let _ = store.save_turn_note(&key, &note);
     }
 
-    /// What goes on without protection, and why.
+    /// Returns the directories without protection, each with the reason.
     pub fn unprotected<'a>(&self, ensured: &'a [Ensured]) -> Vec<(&'a Ensured, String)> {
         let is_broad =
             |one: &Ensured| matches!(&one.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::TooBroad), .. }));
-        // Whoever works in the home directory, on a file of a project, has what can be had.
+        // An agent that works on a project's file from the home directory is as protected as it can be.
         let has_another = ensured.iter().any(|one| !is_broad(one));
         let counts = ensured.iter().filter(|one| !(has_another && is_broad(one)));
         counts.filter_map(|one| Some((one, one.missed(&self.settings)?))).collect()
     }
 
-    /// Puts on record what was missed, and that it works again.
+    /// Records missed checkpoints, and that checkpoints work again.
     fn record(&self, ensured: &[Ensured], now: Moment) {
         for (one, why) in self.unprotected(ensured) {
             match &one.report {
@@ -334,19 +337,19 @@ impl Manager {
         }
     }
 
-    /// Puts on record that the agent goes on without a checkpoint.
+    /// Records that the agent continues without a checkpoint.
     pub fn note_unprotected(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
         let (session, turn) = (self.session.clone(), self.turn.clone());
         self.journal.note(&Event { session, turn, ..self.event(Level::Unprotected, dir, why, now) })
     }
 
-    /// Puts on record that the agent works where no checkpoint is ever taken.
+    /// Records that the agent works in a directory of which checkpoints are never taken.
     pub fn note_declined(&self, dir: Option<&Path>, why: String, now: Moment) -> bool {
         let (session, turn) = (self.session.clone(), self.turn.clone());
         self.journal.note(&Event { session, turn, ..self.event(Level::Declined, dir, why, now) })
     }
 
-    /// Puts on record what is not as the user will think, whatever the turn.
+    /// Records a warning that does not depend on the turn.
     pub fn note_warning(&self, what: String, now: Moment) -> bool {
         self.journal.note(&self.event(Level::Warning, None, what, now))
     }
@@ -356,7 +359,7 @@ impl Manager {
         Event { time, level, agent, session: None, turn: None, project, what }
     }
 
-    /// Returns whether this turn is on record as one without a checkpoint in that directory.
+    /// Returns true if this turn is on record as one without a checkpoint in `dir`.
     pub fn is_unprotected(&self, dir: &Path) -> bool {
         let is_ours = |event: &Event| event.session == self.session && event.turn == self.turn;
         self.journal
@@ -365,14 +368,14 @@ impl Manager {
             .any(|state| !state.is_past && state.project.as_deref() == Some(dir) && is_ours(&state.last))
     }
 
-    /// Takes the word that a restore left for this session, if it is to be told. It is told once.
+    /// Takes the notice that a restore left for this session, if agents are to be told. Each notice is returned once.
     pub fn take_notice(&self, now: Moment) -> Option<Notice> {
         let session = self.session.as_ref().filter(|_| self.settings.enabled && self.settings.tell_agent)?;
         self.store(now).ok()?.take_notice(&SessionKey::new(&self.agent, session))
     }
 
-    /// Answers a prompt in place of the agent, once: who asks for the same prompt again gets the same answer. `prompt`
-    /// must tell it from every other prompt of the session.
+    /// Answers a prompt in place of the agent, once: a second call for the same prompt gets the same answer. `prompt`
+    /// must differ from every other prompt of the session.
     pub fn answer_once(&self, session: &str, prompt: &str, answer: impl FnOnce() -> String) -> String {
         let Ok(Some(store)) = Store::open_existing(&self.base) else {
             return answer();
@@ -390,12 +393,12 @@ impl Manager {
         text
     }
 
-    /// Where a file belongs: see [`project::working_dir_for_path`].
+    /// Returns the directory that a file belongs to: see [`project::working_dir_for_path`].
     pub fn working_dir_for_path(&self, path: &Path) -> PathBuf {
         project::working_dir_for_path(path, self.home.as_deref())
     }
 
-    /// The checkpoints of the project around `dir`, newest first.
+    /// Returns the checkpoints of the project around `dir`, newest first.
     pub fn list(&self, dir: &Path) -> Result<Vec<Listed>> {
         match Store::open_existing(&self.base)? {
             Some(store) => History::of(&store, &self.project(dir, &store)?)?.list(),
@@ -403,14 +406,14 @@ impl Manager {
         }
     }
 
-    /// What changed in the project around `dir` since a checkpoint, named by number or id.
+    /// Returns the changes in the project around `dir` since a checkpoint, given by number or id.
     pub fn diff(&self, dir: &Path, checkpoint: &str) -> Result<Diff> {
         let store = self.existing_store()?;
         let project = self.project(dir, &store)?;
         diff::diff(&store, &project, (checkpoint, None), &[], &self.settings, &Progress::default())
     }
 
-    /// Makes files of the project around `dir` equal to a checkpoint.
+    /// Restores files of the project around `dir` to a checkpoint.
     pub fn restore(
         &self,
         dir: &Path,
@@ -449,14 +452,14 @@ impl Manager {
     }
 }
 
-/// Notes that a checkpoint ran out of time, for [`crate::Completion`].
+/// Records that a checkpoint ran out of time, for [`crate::Completion`].
 fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: Moment) -> Result<()> {
     let after = store.newest(project.id())?;
     let (reason, origin) = (request.reason.clone(), request.origin.clone());
     store.save_unfinished(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
 }
 
-/// Runs `work`, which is told to stop when the time is up. Where no thread is to be had nobody tells it.
+/// Runs `work` and cancels it at the deadline. If the timer thread cannot be started, there is no deadline.
 fn within_deadline<T>(deadline_ms: u64, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     let (working, is_over) = mpsc::channel::<()>();

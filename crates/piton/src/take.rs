@@ -1,9 +1,9 @@
-//! Taking a checkpoint: scan, read what is new, write it, move the ref.
+//! Taking a checkpoint: scan the project, read changed files, write objects, move the ref.
 //!
-//! - T1. A checkpoint that was reported as taken is on the disk, whole.
+//! - T1. A checkpoint that was reported as taken is complete on the disk.
 //! - T2. The user's project is read and never written.
-//! - T3. A file that cannot be taken does not spoil the rest: it is left out and reported.
-//! - T4. What is declined by rule is an outcome, not an error, and leaves the store as it was.
+//! - T3. A file that cannot be taken does not affect the rest: it is skipped and reported.
+//! - T4. A take that is declined by a rule is an outcome, not an error, and leaves the store unchanged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,54 +21,54 @@ use crate::store::{
 use crate::survey::{Ground, survey};
 use crate::time::Moment;
 
-/// How often a take makes room, should others use it up at once.
+/// Maximum number of attempts to make room, should other processes use it up at once.
 const TRIES_MAX: u32 = 4;
-/// How often a take begins again because another program deleted what it relied upon.
+/// Maximum number of retries because another program deleted objects that the take relied on.
 const LOSSES_MAX: u32 = 16;
 
-/// What to take, and why.
+/// Options of a take.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Why: one line for people.
+    /// Reason for the checkpoint, in one line for the user.
     pub reason: String,
-    /// What makes it. For an automatic one, the rule of one per turn holds.
+    /// Kind of checkpoint. Only automatic ones are limited to one per turn.
     pub kind: CheckpointKind,
-    /// Who is at work.
+    /// Agent, session and turn that the checkpoint is taken for.
     pub origin: Origin,
-    /// Count the files in directories that are not entered. Costs time, and is for people who look at the report.
+    /// Count the files in directories that are not entered. Takes time, and is for users who read the report.
     pub count_left_out: bool,
-    /// Take it as of a time that is past: files that changed after `now` are left out as `changing`, and what was read is kept
-    /// if the take is stopped.
+    /// Take the checkpoint as of a time in the past: files that changed after `now` are skipped as `changing`, and
+    /// everything read so far is kept if the take is cancelled.
     pub is_late: bool,
 }
 
-/// What came of it.
+/// Outcome of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// There is a new checkpoint, and it is on the disk.
     Taken(CheckpointId),
-    /// Nothing changed since this one.
+    /// Nothing changed since this checkpoint.
     Unchanged(CheckpointId),
-    /// Nothing was done.
+    /// No checkpoint was taken.
     Skipped(WhySkipped),
 }
 
-/// Why nothing was done.
+/// Reason why no checkpoint was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhySkipped {
     /// Automatic checkpoints are off.
     Disabled,
-    /// The directory is `/`, the home directory or one that it is in.
+    /// The directory is `/`, the home directory or a parent of it.
     TooBroad,
-    /// This turn had its checkpoint.
+    /// This turn already had its checkpoint.
     AlreadyThisTurn,
     /// There are no files in scope, and no earlier checkpoint.
     Empty,
     /// There are more files in scope than the limit.
     TooManyFiles,
-    /// It would have held the agent back for too long.
+    /// The deadline has passed.
     Deadline,
-    /// Another process held the store or the project for too long.
+    /// Another process held the lock of the store or the project for too long.
     Busy,
     /// An earlier checkpoint of the project is still being completed.
     BeingCompleted,
@@ -77,7 +77,7 @@ pub enum WhySkipped {
 }
 
 impl WhySkipped {
-    /// The word for it in `--json`.
+    /// Returns the value used in `--json`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -93,32 +93,33 @@ impl WhySkipped {
     }
 }
 
-/// What was done.
+/// Report of a take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What came of it.
+    /// Outcome of the take.
     pub outcome: Outcome,
-    /// How many files are in scope.
+    /// Number of files in scope.
     pub files: u64,
-    /// What was seen and left out.
+    /// Files and directories that were found and skipped.
     pub skipped: Vec<Skipped>,
-    /// The project's ignore rules leave out all of it or nearly so: whoever believes to be safe is not.
+    /// True if the project's ignore rules exclude all or nearly all of it, so that the checkpoint protects next to
+    /// nothing.
     pub unprotected: bool,
-    /// The index of the project's own git, where it is there and cannot be read: what git tracks and a rule leaves out is
-    /// then left out, too.
+    /// Index of the project's own git, if it exists and cannot be read. Files that git tracks and a rule excludes are
+    /// then skipped, too.
     pub unread_index: Option<PathBuf>,
-    /// Directories that the checkpoint before held and that cannot be read any more.
+    /// Directories that the previous checkpoint held and that cannot be read any more.
     pub dropped_out: Vec<Vec<u8>>,
-    /// The tree of the files as they are, where all of them were looked at.
+    /// Tree of the current files, if all of them were scanned.
     pub tree: Option<ObjectId>,
-    /// The checkpoint that was the newest and is gone from the store: another program deleted it. This one follows the
-    /// newest that was left.
+    /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that was
+    /// left.
     pub lost: Option<CheckpointId>,
-    /// The lock that was not to be had, and the process that held it, in words.
+    /// The lock that could not be acquired and the process that held it, as text.
     pub held_by: Option<String>,
 }
 
-/// How far a take or a restore has come, for whoever watches it from another thread; and the way to stop it.
+/// Progress of a take or a restore, to be read from another thread, and the flag that cancels it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Files found in scope.
@@ -127,19 +128,19 @@ pub struct Progress {
     pub bytes_to_read: AtomicU64,
     /// Bytes that were read.
     pub bytes_read: AtomicU64,
-    /// Of a restore, and before it touches anything: contents that have to be read and found whole.
+    /// Of a restore, before it changes anything: number of contents to read and verify.
     pub contents_to_check: AtomicU64,
-    /// Contents that were.
+    /// Contents that were verified.
     pub contents_checked: AtomicU64,
-    /// Of a restore, once the files as they are have been saved: files that have to be written.
+    /// Of a restore, once the safety checkpoint is taken: number of files to write.
     pub files_to_write: AtomicU64,
-    /// Files that were.
+    /// Files that were written.
     pub files_written: AtomicU64,
-    /// Bytes that have to be written.
+    /// Bytes to write.
     pub bytes_to_write: AtomicU64,
-    /// Bytes that were.
+    /// Bytes that were written.
     pub bytes_written: AtomicU64,
-    /// Set it, and the take ends soon as if the deadline had passed. Nothing is left behind.
+    /// Cancels the take once set: it ends soon, as if the deadline had passed, and leaves nothing behind.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -159,7 +160,7 @@ impl Report {
         }
     }
 
-    /// Reports that a lock was waited for in vain.
+    /// Returns the report of a take that timed out waiting for a lock.
     pub(crate) fn busy(error: &Error) -> Self {
         Self { held_by: Some(error.to_string()), ..Self::declined(WhySkipped::Busy) }
     }
@@ -211,7 +212,7 @@ pub fn take(
     }
     let taking = Taking { store, project, request, settings, now, progress };
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
-    // Held until the checkpoint is taken: nobody else gets the room that was made for it.
+    // Held until the checkpoint is taken, so that no other process uses up the room made for it.
     let mut collecting = None;
     let (mut losses, mut lost) = (0, None);
     for _ in 0..TRIES_MAX {
@@ -223,7 +224,8 @@ pub fn take(
                 Kept::Lost => return Err(deleted_meanwhile()),
             }
         };
-        // Whoever unlinks must not hold the locks of a take, and what was found before may be gone after: begin anew.
+        // Garbage collection must not run under the locks of a take, and may delete what this attempt found: start
+        // over.
         let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::busy(&error)),
             held => held?,
@@ -246,7 +248,7 @@ fn deleted_meanwhile() -> Error {
         .with_hint("end the collections of other programs in this store, and try again")
 }
 
-/// One take, as often as it has to be tried.
+/// One take, with all its attempts.
 struct Taking<'a> {
     store: &'a Store,
     project: &'a Project,
@@ -257,7 +259,7 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Sets `lost` if the newest checkpoint was gone and the project goes on without it.
+    /// Makes one attempt. Sets `lost` if the newest checkpoint was missing and the project continues without it.
     fn attempt(&self, collecting: Option<&GcLock>, lost: &mut Option<CheckpointId>) -> Result<Kept> {
         let Self { store, project, request, settings, now, progress } = *self;
         let (locked, held) = match self.locks() {
@@ -275,7 +277,7 @@ impl Taking<'_> {
             newest => newest?,
         };
         if newest.is_none() {
-            // A new history in the place of one whose name is lost would make that one garbage.
+            // A new history in place of one whose ref is lost would make that one garbage.
             store.refuse_lost_ref(|other| other != project.id())?;
         }
         let newest = newest.as_ref();
@@ -314,12 +316,12 @@ impl Taking<'_> {
         if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
             record.set_turn(session, turn);
         }
-        // A directory that was refused is not recorded: it would be taken for the project of everything in it.
+        // A refused directory is not recorded: it would become the project of everything in it.
         if is_recorded
             || record.has_progress()
             || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
         {
-            // The record can be made again: that it could not be saved must not hide what came of the take.
+            // The record can be rebuilt: a failure to save it must not hide the result of the take.
             let _ = store.save_record(&locked, project.id(), &record);
         }
         taken
@@ -330,7 +332,7 @@ impl Taking<'_> {
         self.store.newest(self.project.id())?.map(|id| objects.checkpoint(id)).transpose()
     }
 
-    /// Goes on without a newest checkpoint that is gone, with the next attempt.
+    /// Replaces a newest checkpoint that is missing by the newest readable one. The caller retries.
     fn salvage(&self, locked: &ProjectLock, objects: &Objects, lost: &mut Option<CheckpointId>) -> Result<Kept> {
         let gone = self.store.salvage_newest(locked, self.project.id(), objects, self.now)?;
         *lost = lost.or(gone);
@@ -344,7 +346,7 @@ impl Taking<'_> {
         Ok((self.store.lock_project_until(&held, self.project.id(), stop)?, held))
     }
 
-    /// The turn has had its try.
+    /// Records that the turn has used its attempt.
     fn note_turn(&self) -> Result<()> {
         if let Some((session, turn)) = self.request.turn() {
             let stop = Some(&*self.progress.stop);
@@ -360,7 +362,8 @@ impl Taking<'_> {
     }
 }
 
-/// A turn that failed has had its try; one that ran out of time or room, or met another process, has not.
+/// Returns true if the turn has used its attempt. A failed take uses it; one that ran out of time or room, or that
+/// another process blocked, does not.
 fn has_had_its_try(taken: &Result<Kept>) -> bool {
     match taken {
         Ok(Kept::Done(report)) => !matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)),
@@ -370,7 +373,7 @@ fn has_had_its_try(taken: &Result<Kept>) -> bool {
 }
 
 impl Request {
-    /// What the rule of one checkpoint per turn goes by, if it holds for this one.
+    /// Returns session and turn if the rule of one checkpoint per turn applies to this request.
     fn turn(&self) -> Option<(&str, &str)> {
         let origin = (self.kind == CheckpointKind::Auto).then_some(&self.origin)?;
         Some((origin.session.as_deref()?, origin.turn.as_deref()?))

@@ -1,4 +1,4 @@
-//! The turns of a session: how they begin, go on and end, and the record of each in the ledger.
+//! The turns of a session: start, continuation and end, and the record of each in the ledger.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,37 +12,38 @@ use crate::store::{RewindMark, SessionKey, Store, TurnNote, TurnRecord, stored_p
 use crate::take::{Outcome, Progress, Report, WhySkipped};
 use crate::time::Moment;
 
-/// The start of a turn, as the agent tells it. All of it is optional.
+/// Start of a turn, as reported by the agent. All fields are optional.
 #[derive(Debug, Clone, Default)]
 pub struct TurnStart {
     /// The agent's own name for the turn.
     pub name: Option<String>,
-    /// The directory in which the agent is.
+    /// The agent's current directory.
     pub dir: Option<PathBuf>,
-    /// The words of the prompt. The setting `prompt_text` decides which of them are stored.
+    /// Text of the prompt. The setting `prompt_text` decides how much of it is stored.
     pub prompt: Option<String>,
     /// The version of the agent.
     pub agent_version: Option<String>,
-    /// The place of the turn in the conversation. The length of the transcript is filled in.
+    /// Position of the turn in the conversation. The length of the transcript is filled in.
     pub mark: RewindMark,
-    /// True if the end of the turn will be told with [`Manager::end_turn`]. Until then the session is at work.
+    /// True if the caller will report the end of the turn with [`Manager::end_turn`]. Until then the session counts as
+    /// active.
     pub tells_end: bool,
 }
 
 impl Manager {
-    /// A prompt of the user begins a new turn. Other processes that work for this session find it.
+    /// Starts a new turn, for a prompt of the user. Other processes that work for this session find it.
     pub fn new_turn(&mut self, session: &str, now: Moment) {
         self.start_turn(session, TurnStart::default(), now);
     }
 
-    /// Like [`Manager::new_turn`], with the agent's own name for the turn if it has one, and the directory in which it is.
+    /// Like [`Manager::new_turn`], with the agent's own name for the turn, if it has one, and its current directory.
     pub fn begin_turn(&mut self, session: &str, name: Option<&str>, dir: Option<&Path>, now: Moment) {
         let (name, dir) = (name.map(str::to_owned), dir.map(Path::to_owned));
         self.start_turn(session, TurnStart { name, dir, ..TurnStart::default() }, now);
     }
 
-    /// Like [`Manager::new_turn`], with what the agent tells of the prompt. A name that the turn has already, and a session
-    /// that works for another one, begin nothing.
+    /// Like [`Manager::new_turn`], with what the agent reports about the prompt. Has no effect if the turn already has
+    /// this name, or if the session is a subagent's.
     pub fn start_turn(&mut self, session: &str, mut start: TurnStart, now: Moment) {
         start.name = start.name.as_deref().map(bounded_name);
         let Some(store) = self.enter(session, now) else {
@@ -67,13 +68,13 @@ impl Manager {
         note.is_open = start.tells_end;
         start.agent_version = start.agent_version.as_deref().map(bounded_name).or(note.version);
         note.version = start.agent_version.clone();
-        // Where it cannot be remembered, the store cannot be written either, and that is said when it matters.
+        // A failure is ignored: the store cannot be written then, which is reported when a checkpoint is taken.
         let _ = store.save_turn_note(&key, &note);
         start.mark.transcript_bytes = start.mark.transcript.as_deref().and_then(length_of);
         (self.turn, self.root, self.start) = (note.turn, note.root, Some(start));
     }
 
-    /// Goes on with the turn that the session is in, perhaps begun by another process. `name` is the agent's own name for
+    /// Continues the session's current turn, which another process may have started. `name` is the agent's own name for
     /// it, if it has one.
     pub fn continue_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
         let name = name.map(bounded_name);
@@ -101,11 +102,12 @@ impl Manager {
             return self.work_for(parent, now);
         }
         let name = name.filter(|name| note.also.as_deref() != Some(name));
-        // A session of which nothing but its start was told has one turn so far, of the same name for all who ask.
+        // A session of which only the start was reported has one turn so far. All processes derive the same name for
+        // it.
         note.is_unprompted |= note.turn.is_none();
         let mut turn = note.turn.take().unwrap_or_else(|| format!("start-{}", note.time_secs));
         if note.is_unprompted && name.is_none() && now.secs != note.time_secs {
-            // All who come after the same pause make the same name of it.
+            // All processes that come after the same pause derive the same name.
             if now.secs.abs_diff(note.time_secs) >= PAUSE_SECS {
                 turn = format!("after-{}", note.time_secs);
                 note.misses = 0;
@@ -113,7 +115,7 @@ impl Manager {
             }
             (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
             (note.seen_secs, note.ended_secs) = (now.secs, None);
-            // A help: what is not remembered costs a spare checkpoint.
+            // Best effort: if it is lost, the agent gets a spare checkpoint.
             let _ = store.save_turn_note(&key, &note);
         } else if note.ended_secs.take().is_some() {
             note.seen_secs = now.secs;
@@ -124,8 +126,8 @@ impl Manager {
         (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
     }
 
-    /// The agent goes on with the turn by itself, because a background task has ended, say. What comes under `name` from now
-    /// on belongs to the turn of the user's last prompt.
+    /// Continues the turn under another name because the agent goes on by itself, for example after a background task
+    /// has ended. Calls with `name` then belong to the turn of the user's last prompt.
     pub fn continue_turn_as(&mut self, session: &str, name: Option<&str>, now: Moment) {
         let Some(store) = self.enter(session, now) else { return };
         let key = SessionKey::new(&self.agent, session);
@@ -139,7 +141,8 @@ impl Manager {
         }
     }
 
-    /// A session begins or is resumed in `dir`; `parent` is the session that it works for, if it is a subagent's.
+    /// Records that a session starts or is resumed in `dir`. `parent` is the session that started it, if it is a
+    /// subagent's.
     pub fn start_session(&mut self, session: &str, parent: Option<&str>, dir: Option<&Path>, now: Moment) {
         if let Some(store) = self.enter(session, now) {
             let key = SessionKey::new(&self.agent, session);
@@ -151,7 +154,7 @@ impl Manager {
                 started_secs: Some(now.secs),
                 ..TurnNote::default()
             };
-            // A prompt may be told of at the same moment by another process: its turn must not be replaced by none.
+            // Another process may report a prompt at the same moment: its turn must not be overwritten.
             let mut note = match store.turn_note(&key) {
                 Some(note) => note,
                 None => store.first_turn_note(&key, fresh.clone()).unwrap_or_else(|_| fresh.clone()),
@@ -162,9 +165,9 @@ impl Manager {
             }
             note.root = fresh.root.or(note.root);
             note.parent = fresh.parent;
-            // A session may be resumed by another version.
+            // A session may be resumed by another version of the agent.
             note.version = None;
-            // Some agents tell of a start within a session, too.
+            // Some agents also report a start within a session.
             note.started_secs = note.started_secs.filter(|_| note.ended_secs.is_none()).or(Some(now.secs));
             (note.time_secs, note.seen_secs, note.ended_secs) = (now.secs, now.secs, None);
             let _ = store.save_turn_note(&key, &note);
@@ -172,8 +175,8 @@ impl Manager {
         }
     }
 
-    /// The agent is done with the turn that the session is in. `name` is its own name for it, if it has one: the end of an
-    /// earlier turn ends nothing.
+    /// Records that the agent has finished the session's current turn. `name` is its own name for it, if it has one:
+    /// the end of an earlier turn has no effect.
     pub fn end_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
         let name = name.map(bounded_name);
         self.note_end(session, now, |note| {
@@ -183,12 +186,12 @@ impl Manager {
         });
     }
 
-    /// Like [`Manager::end_turn`], for a turn that the agent began by itself because another program's hook asked it to go on.
-    /// Its prompt is not listed as one of the user's.
+    /// Like [`Manager::end_turn`], for a turn that the agent began by itself because another program's hook asked it to
+    /// continue. Its prompt is not listed as one of the user's.
     pub fn end_continuation(&mut self, session: &str, now: Moment) {
         let open = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten();
         let note = open.as_ref().and_then(|store| store.turn_note(&SessionKey::new(&self.agent, session)));
-        // A turn that has ended already is the user's: the start of the continuation was not told.
+        // A turn that has ended already is the user's: the start of the continuation was not reported.
         let turn = note.filter(|note| note.is_open && note.parent.is_none()).and_then(|note| note.turn);
         if let (Some(store), Some(turn)) = (&open, turn) {
             self.amend_turn(store, session, turn, TurnRecord { continued: true, ..TurnRecord::default() });
@@ -196,8 +199,8 @@ impl Manager {
         self.end_turn(session, None, now);
     }
 
-    /// Notes the version of the agent where it is not known yet of the session that was entered last; only then `find` is
-    /// called. If the turn has begun without it, its record is amended.
+    /// Records the version of the agent for the session that was entered last. Calls `find` only if the version is not
+    /// known yet. If the turn has begun without it, its record is amended.
     pub fn learn_agent_version(&mut self, find: impl FnOnce() -> Option<String>) {
         let is_known = self.start.as_ref().is_some_and(|start| start.agent_version.is_some());
         let (Some(session), false) = (self.session.clone(), is_known || !self.settings.enabled) else { return };
@@ -218,7 +221,8 @@ impl Manager {
         }
     }
 
-    /// Adds keys to the record of a turn in each project in which it had its try. Best effort, like all of the ledger.
+    /// Adds keys to the record of a turn in each project in which it used its attempt. Best effort, like all of the
+    /// ledger.
     fn amend_turn(&self, store: &Store, session: &str, turn: String, amendment: TurnRecord) {
         let (agent, session) = (Some(self.agent.clone()), bounded_name(session));
         let record = TurnRecord { agent, session, turn, ..amendment };
@@ -229,20 +233,20 @@ impl Manager {
         }
     }
 
-    /// A session is over. It is not at work until it is heard of again.
+    /// Records that a session ended. It counts as inactive until its next event.
     pub fn end_session(&mut self, session: &str, now: Moment) {
         self.note_end(session, now, |note| (note.is_open, note.ended_secs) = (false, Some(now.secs)));
     }
 
     fn note_end(&mut self, session: &str, now: Moment, end: impl FnOnce(&mut TurnNote)) {
         (self.session, self.start) = (Some(bounded_name(session)), None);
-        // An end makes no store.
+        // The end of a session does not create a store.
         let Some(store) = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten()
         else {
             return;
         };
         let key = SessionKey::new(&self.agent, session);
-        // One that works for another, or of which nothing is known, ends nothing.
+        // The end of a subagent's or an unknown session has no effect.
         if let Some(mut note) = store.turn_note(&key).filter(|note| note.parent.is_none()) {
             end(&mut note);
             note.seen_secs = now.secs;
@@ -276,7 +280,8 @@ impl Manager {
         (!project.is_too_broad()).then(|| project.dir().to_owned())
     }
 
-    /// The name of the turn where none can be remembered: that of the last one in the journal, which noted its prompt.
+    /// Returns the name of the turn if the store cannot be used: the last one in the journal, which recorded its
+    /// prompt.
     fn unsaved_turn(&mut self, session: &str, name: Option<&str>, now: Moment) -> String {
         let noted = || self.settings.enabled.then(|| self.journal.last_turn(&self.agent, session)).flatten();
         let known = name.map(str::to_owned).or_else(noted);
@@ -288,8 +293,8 @@ impl Manager {
         turn_name(now, self.turns_made)
     }
 
-    /// Appends the turn to the ledger of a project in which it had its try. The agent goes on without it: what is lost is
-    /// the wording of a row.
+    /// Appends the turn to the ledger of a project in which it used its attempt. A failure is ignored: it only costs
+    /// the prompt's text in a list.
     pub(super) fn note_turn(
         &self,
         store: &Store,
@@ -335,7 +340,7 @@ impl Manager {
     }
 }
 
-/// The ids and trees of a project's checkpoints, where they can be read in time.
+/// Returns the ids and trees of a project's checkpoints, or `None` if they cannot be read in time.
 fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<HashSet<ObjectId>> {
     let held = store.share_until(Some(&progress.stop)).ok()?;
     let objects = store.objects(&held).ok()?;
@@ -343,7 +348,7 @@ fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<Has
     Some(history.iter().flat_map(|checkpoint| [checkpoint.id, checkpoint.tree]).collect())
 }
 
-/// The length of a file that an agent names.
+/// Returns the length of a file named by an agent.
 fn length_of(path: &Path) -> Option<u64> {
     fsx::look_at(path).ok()?.filter(|found| path.is_absolute() && found.is_file()).map(|found| found.len())
 }
