@@ -1,10 +1,10 @@
-//! The inputs that fuzzing is seeded with, and those that once broke something: `fuzz/corpus` and `fuzz/regressions`.
+//! The seed inputs of the fuzzers in `fuzz/corpus`, and the inputs that once failed in `fuzz/regressions`.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-/// Calls a target with each input that is kept for it. Names the one at which it panics.
+/// Calls a target with each of its stored inputs. Prints the name of the one at which it panics.
 pub fn each_kept_input(name: &str, target: impl Fn(&[u8])) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let files = |dir: &str| {
@@ -18,14 +18,14 @@ pub fn each_kept_input(name: &str, target: impl Fn(&[u8])) {
     let generated = generated_seeds(name).into_iter().map(|seed| (format!("{seed:?}"), seed.into_bytes()));
     for (place, bytes) in files.chain(generated) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(&bytes))) {
-            // The panic itself is printed above this.
+            // The panic message is printed above this line.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("at {place}\n").as_bytes());
             resume_unwind(panic);
         }
     }
 }
 
-/// Returns the seeds of a target that other test data already holds: for `triggers`, the table of shell commands.
+/// Returns the seeds of a target that are taken from other test data: for `triggers`, the table of shell commands.
 pub fn generated_seeds(name: &str) -> Vec<String> {
     if name != "triggers" {
         return Vec::new();
@@ -36,7 +36,8 @@ pub fn generated_seeds(name: &str) -> Vec<String> {
     rows.map(unescape_command).collect()
 }
 
-/// Decodes a command of that table: `\n`, `\t` and, for a continued line, `\\n`. A backslash before anything else stays.
+/// Decodes a command of that table: `\n`, `\t` and, for a continued line, `\\n`. A backslash before any other character
+/// is kept.
 pub fn unescape_command(text: &str) -> String {
     text.replace("\\\\n", "\\\u{1}").replace("\\n", "\n").replace("\\t", "\t").replace('\u{1}', "\n")
 }

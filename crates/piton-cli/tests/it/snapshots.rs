@@ -1,4 +1,4 @@
-//! Every command's words, to people and to programs, compared with the files in `snapshots/`.
+//! The output of every command, for users and as JSON, compared with the files in `snapshots/`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use testkit::{Sandbox, clean_command};
 use crate::kit::{PITON, run};
 use crate::transcript::{Transcript, compare, words};
 
-/// Every command by its path, from the reference.
+/// Returns the names of all commands, from the reference.
 fn commands() -> Vec<String> {
     let page = reference();
     let names: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## piton ").map(str::to_owned)).collect();
@@ -21,7 +21,7 @@ fn reference() -> String {
     run(clean_command(PITON).args(["man", "--markdown"]).env("HOME", "/nonexistent").current_dir("/")).done().stdout
 }
 
-/// The help at 80 columns. Options of all commands are shown once, with piton's own.
+/// Compares the help at 80 columns. Options of all commands are shown once, in the help of `piton` itself.
 #[test]
 fn help_of_every_command() {
     let sandbox = Sandbox::new();
@@ -37,7 +37,7 @@ fn help_of_every_command() {
     }
 }
 
-/// Whoever asks for help sees how it is used, and what a script may count on.
+/// Every help text shows examples, and the exit codes for scripts.
 #[test]
 fn every_help_has_examples_and_exit_codes() {
     for name in std::iter::once(String::new()).chain(commands()) {
@@ -124,7 +124,7 @@ fn take() {
     transcript.check("take");
 }
 
-/// A project with a history: three checkpoints by hand, one by an agent.
+/// Returns a project with a history: three checkpoints by hand, one by an agent.
 fn with_history() -> Transcript {
     let transcript = Transcript::new();
     let sandbox = &transcript.sandbox;
@@ -194,11 +194,11 @@ fn status() {
     transcript.check("status");
 }
 
-/// What a person sees, with colours, at three widths. Nothing else is ever cut.
+/// Output in a terminal, with colours, at three widths. Nothing else is ever truncated.
 #[test]
 fn the_list_and_the_status_in_a_terminal() {
     let mut transcript = with_history();
-    // Where paths are cut depends on how long they are: the snapshot is of sandboxes below /tmp.
+    // The place where paths are cut depends on their length: the snapshot is of sandboxes below /tmp.
     if std::env::temp_dir() != Path::new("/tmp") {
         return;
     }

@@ -283,7 +283,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the reason if a file that the checkpoint does not hold existed all the same: the checkpoint lists it as
-    /// skipped, or as removed by a purge. If one entry stands for many files, a file counts as one of them if it has
+    /// skipped, or as removed by a purge. If one entry covers many files, a file counts as one of them if it has
     /// not changed since.
     fn was_left_out(&self, path: &[u8], file: &FileNode) -> Option<WhyLeft> {
         let is_named = |skipped: &Skipped| match skipped.extent {
@@ -300,7 +300,7 @@ impl<'a> Planner<'a> {
 
     /// Like `was_left_out`, for a directory, which then stays even if it is empty.
     fn was_dir_left_out(&self, dir: &[u8]) -> bool {
-        // If one entry stands for many directories, this one existed if it has not changed since.
+        // If one entry covers many directories, this one existed if it has not changed since.
         let is_as_old = || self.stat(dir).is_ok_and(|stat| stat.ctime.secs <= self.target.time.secs);
         let is_named = |skipped: &Skipped| match skipped.extent {
             Extent::File => false,

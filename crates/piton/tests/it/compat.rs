@@ -1,4 +1,4 @@
-//! A store that Hermes' own sequence of git commands made, and checkpoints taken with that sequence.
+//! Stores and checkpoints made with the sequence of git commands that Hermes runs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,7 +9,7 @@ use testkit::{Sandbox, files_in, git};
 use crate::kit::{now, project_id, take, taken};
 use crate::restore_kit::restored;
 
-/// Makes a store as Hermes does.
+/// Creates a store as Hermes does.
 fn seed_init(sandbox: &Sandbox) {
     let store = sandbox.store();
     for dir in ["indexes", "projects"] {
@@ -69,7 +69,7 @@ fn history(sandbox: &Sandbox) -> History {
     History::of(&store, &project).expect("a history")
 }
 
-/// The ids that piton lists, oldest first.
+/// Returns the ids that piton lists, oldest first.
 fn listed(sandbox: &Sandbox) -> Vec<String> {
     history(sandbox).list().expect("a list").iter().rev().map(|line| line.checkpoint.id.to_string()).collect()
 }
@@ -99,7 +99,7 @@ fn piton_and_the_seed_take_turns_in_one_history() {
     let mut ids = vec![seed_take(&sandbox, "before write_file").expect("taken")];
     let mut held = vec![files_in(&sandbox.project())];
     for round in 1..=6 {
-        // What the other one took last is known to this one.
+        // Each program recognises the other's last checkpoint.
         if round % 2 == 1 {
             assert!(matches!(take(&sandbox).outcome, Outcome::Unchanged(id) if id.to_string() == ids[round - 1]));
         } else {
@@ -140,7 +140,7 @@ fn a_store_of_the_seeds_making_becomes_the_owners_alone() {
     sandbox.tree("a.txt");
     seed_init(&sandbox);
     seed_take(&sandbox, "before write_file").expect("taken");
-    // What a link leads to is not the store's.
+    // The target of a link does not belong to the store.
     sandbox.chmod("a.txt", 0o644);
     std::os::unix::fs::symlink(sandbox.path("a.txt"), sandbox.store().join("hooks/mine")).expect("a link");
     Store::open_or_create(&sandbox.base(), now()).expect("a store");
@@ -160,7 +160,7 @@ fn the_seeds_checkpoint_before_a_rollback_is_a_safety_checkpoint() {
     assert_eq!(history(&sandbox).checkpoints()[0].facts.kind, CheckpointKind::Safety);
 }
 
-/// Stock git knows whether a file may be executed, nothing else of permissions, and no empty directories.
+/// Stock git stores the executable bit, no other permissions, and no empty directories.
 #[test]
 fn a_restore_to_a_checkpoint_of_the_seed_changes_what_that_knows_and_no_more() {
     let sandbox = Sandbox::new();

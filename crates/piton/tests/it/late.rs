@@ -9,12 +9,12 @@ use testkit::{Sandbox, files_in};
 use crate::kit::{Dice, next_tick, now, settled};
 use crate::upkeep::{collect, ids_of, store_of};
 
-/// A project whose first checkpoint ran out of time.
+/// Returns a project whose first checkpoint ran out of time.
 fn unfinished() -> (Sandbox, Settings) {
     unfinished_in(Sandbox::new())
 }
 
-/// Adds files to a project whose next checkpoint then runs out of time.
+/// Adds files to a project, so that its next checkpoint runs out of time.
 fn unfinished_in(sandbox: Sandbox) -> (Sandbox, Settings) {
     let mut dice = Dice::new(5);
     for number in 0..24 {
@@ -23,7 +23,7 @@ fn unfinished_in(sandbox: Sandbox) -> (Sandbox, Settings) {
     sandbox.tree("dir-0/small = one\n empty/");
     next_tick(&sandbox);
     let settings = Settings { enabled: true, deadline_ms: 1, ..Settings::default() };
-    // Later than all that was written: nothing has changed since.
+    // The time is later than all writes, so that nothing has changed since.
     let mut manager = Manager::new(&sandbox.base(), None, settings.clone()).for_agent("mine");
     manager.begin_turn("s", Some("t"), None, settled());
     let ensured = manager.ensure_checkpoint(&sandbox.project(), "prompt: x", settled());
@@ -32,8 +32,8 @@ fn unfinished_in(sandbox: Sandbox) -> (Sandbox, Settings) {
     (sandbox, settings)
 }
 
-/// Stops an attempt as soon as it has read something. Returns how much it had to read, and how it ended: an attempt that
-/// has nothing left to read ends by itself.
+/// Cancels an attempt as soon as it has read something. Returns the number of bytes that it had to read, and its
+/// result: an attempt that has nothing left to read ends by itself.
 fn attempt_until_something_is_read(store: &Store, project: &Project, settings: &Settings) -> (u64, Attempt) {
     let (progress, completion) =
         (Progress::default(), Completion::begin(store, project).expect("a lock").expect("free"));

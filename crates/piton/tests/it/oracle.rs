@@ -1,4 +1,4 @@
-//! Stock git reads what piton wrote, and what it does to a store loses nothing.
+//! Stock git reads what piton wrote, and its maintenance of a store loses nothing.
 
 use std::fs;
 
@@ -34,7 +34,8 @@ fn listed(sandbox: &Sandbox) -> Vec<String> {
     list.iter().rev().map(|line| line.checkpoint.id.to_string()).collect()
 }
 
-/// Stock git, as Hermes runs it, finds the project's files as the index says and the checkpoint too.
+/// Asserts that stock git, as Hermes runs it, sees no difference between the project's files, the index and the
+/// checkpoint.
 fn assert_status_is_clean(sandbox: &Sandbox, when: &str) {
     let project = project_id(sandbox);
     // Without a branch everything would be new.
@@ -94,7 +95,7 @@ fn the_index_is_one_that_git_finds_clean() {
     let sandbox = Sandbox::new();
     take_some(&sandbox);
     assert_status_is_clean(&sandbox, "right after a take");
-    // By now git has written the index itself.
+    // At this point git has written the index itself.
     assert!(matches!(take(&sandbox).outcome, Outcome::Unchanged(_)));
     let project = project_id(&sandbox);
     take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), settled());
@@ -109,7 +110,7 @@ fn git_sees_a_change_through_the_index() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = one\n b.txt");
     take(&sandbox);
-    // Of the same length, and at once: only an entry that git does not trust shows it.
+    // Same length, immediately after the take: only an entry that git does not trust reveals the change.
     sandbox.write("a.txt", "two");
     let changed = sandbox.seed_git(&project_id(&sandbox), &["diff", "--name-only"]).stdout;
     assert_eq!(String::from_utf8_lossy(&changed), "a.txt\n");

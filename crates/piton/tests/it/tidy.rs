@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// One source file: its path below `src`, and its text up to its own tests.
+/// One source file: its path below `src`, and its text without its unit tests.
 struct Source {
     path: String,
     text: String,
@@ -15,14 +15,14 @@ impl Source {
         self.path == format!("{module}.rs") || self.path.starts_with(&format!("{module}/"))
     }
 
-    /// The lines of code: without comments, and numbered.
+    /// Returns the lines of code, without comments, with their numbers.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate().map(|(at, line)| (at + 1, line));
         lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 }
 
-/// A file that holds nothing but tests.
+/// Returns true for a file that contains only tests.
 fn is_of_tests(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "tests.rs" || name.to_string_lossy().ends_with("_tests.rs"))
 }
@@ -44,7 +44,7 @@ fn sources() -> Vec<Source> {
     all
 }
 
-/// Whether `word` stands in `line` by itself, not as a part of a longer name.
+/// Returns true if `word` occurs in `line` on its own, not as a part of a longer name.
 fn names(line: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -54,7 +54,7 @@ fn names(line: &str, word: &str) -> bool {
     })
 }
 
-/// No file but those in `homes` names one of the words in its code.
+/// Asserts that only the files in `homes` use one of the words in their code.
 fn assert_only_in(homes: &[&str], words: &[&str]) {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| !homes.iter().any(|home| source.is_in(home))) {
@@ -152,7 +152,7 @@ fn the_library_asks_nobody_but_its_caller() {
 
 #[test]
 fn nothing_from_outside_ends_the_process() {
-    // What is not written yet is found by clippy (`todo`, `unimplemented`).
+    // Unfinished code is found by clippy (`todo`, `unimplemented`).
     assert_only_in(&[], &["unwrap()", "panic!", "unreachable!"]);
 }
 
@@ -197,9 +197,11 @@ fn comments_open_with_what_is_returned_and_use_standard_terms() {
                 let asked = openings.iter().filter(|opening| opening.is_interrogative());
                 questions.extend(asked.map(|opening| format!("{}:{}: {}", path.display(), opening.line, opening.text)));
                 let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"));
-                dialect.extend(lines.filter(|(_, line)| testkit::prose::dialect(line).next().is_some()).map(
-                    |(at, line)| format!("{}:{}: {}", path.display(), at + 1, line.trim()),
-                ));
+                dialect.extend(
+                    lines
+                        .filter(|(_, line)| testkit::prose::dialect(line).next().is_some())
+                        .map(|(at, line)| format!("{}:{}: {}", path.display(), at + 1, line.trim())),
+                );
             }
         });
     }
@@ -208,7 +210,7 @@ fn comments_open_with_what_is_returned_and_use_standard_terms() {
     assert_eq!(dialect, [""; 0], "use the standard term");
 }
 
-/// A document that names a test which is gone proves nothing.
+/// A document that names a missing test proves nothing.
 #[test]
 fn every_point_of_the_security_document_has_a_test_that_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -233,7 +235,7 @@ fn every_point_of_the_security_document_has_a_test_that_exists() {
     }
 }
 
-/// The invariants of a text, by their names: those that its header numbers.
+/// Returns the names of the invariants that the header of a file numbers.
 fn invariants(text: &str) -> impl Iterator<Item = &str> {
     let numbered = text.lines().filter_map(|line| line.strip_prefix("//! - ")?.split_once(". "));
     numbered.map(|(name, _)| name).filter(|name| {
@@ -242,7 +244,7 @@ fn invariants(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The part of a file that is tests.
+/// Returns the part of a file that contains tests.
 fn tests_in(path: &Path, text: &str) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_all = path.components().any(|part| part.as_os_str() == "tests") || name == "fuzz.rs" || is_of_tests(path);

@@ -1,5 +1,5 @@
-//! A table of commands with the directories they may change, and how much the analysis can be trusted on it; then
-//! what it does with input that no one would type.
+//! A table of commands with the directories they may change, and the precision of the analysis on it; then its
+//! behaviour on input that a user would not type.
 
 #![allow(clippy::print_stdout, reason = "precision and recall are read from the output")]
 
@@ -87,7 +87,8 @@ fn without_a_home_a_tilde_is_not_guessed() {
     assert_eq!((verdict.may_change, verdict.dirs), (true, vec![PathBuf::from("/w")]));
 }
 
-/// What a harmless command becomes when something that writes is put into it, at every place where a shell looks.
+/// A harmless command becomes a changing one if something that writes is inserted, at every place that a shell
+/// evaluates.
 #[test]
 fn a_harmless_command_with_a_changing_part_is_changing() {
     let harmless: Vec<String> = rows().into_iter().filter(|row| !row.changing).map(|row| row.command).collect();
@@ -106,7 +107,7 @@ fn a_harmless_command_with_a_changing_part_is_changing() {
     }
 }
 
-/// A small generator, so that a failure can be repeated.
+/// Small pseudorandom generator, so that a failure can be reproduced.
 struct Dice(u64);
 
 impl Dice {

@@ -1,5 +1,5 @@
-//! One call of the library, in this process or in another one. Those are processes of this very test program, which read
-//! calls from their stdin and write answers to their stdout.
+//! One call of the library, in this process or in another one. The others are processes of this test program that read
+//! calls from stdin and write answers to stdout.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::files::Scope;
 use crate::kit::{now, settled};
 
-/// What is called, and where.
+/// A call, with the settings that it is made with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Call {
     pub(super) base: PathBuf,
@@ -28,17 +28,17 @@ pub(super) struct Call {
     pub(super) what: What,
 }
 
-/// A path in a project.
+/// Path below a project.
 type RelPath = Vec<u8>;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum What {
-    /// `is_trusted`: what it notes about files is believed by the next one.
+    /// `is_trusted`: the next take trusts what this one records about files.
     Take {
         dir: PathBuf,
         is_trusted: bool,
     },
-    /// A turn of an agent: begun if it is another one than before, and made sure of its checkpoint.
+    /// A turn of an agent: starts it if it differs from the last one, and ensures its checkpoint.
     Turn {
         dir: PathBuf,
         session: String,
@@ -97,18 +97,18 @@ pub(super) enum Answer {
     Unchanged(String),
     Skipped(String),
     Listed(Vec<String>),
-    /// The paths that differ.
+    /// Paths that differ.
     Differs(Vec<RelPath>),
     Restored {
         safety: Option<String>,
         left: Vec<RelPath>,
-        /// Where the plan said something else than what was done.
+        /// Difference between the plan and what was done.
         unforeseen: Option<String>,
     },
-    /// Old ids and new ones.
+    /// Pairs of old and new ids.
     Purged(Vec<(String, String)>),
     Deleted(bool),
-    /// The damage that `verify` found.
+    /// Damage that `verify` found.
     Found(Vec<String>),
     Failed {
         kind: String,
@@ -117,7 +117,7 @@ pub(super) enum Answer {
 }
 
 impl Call {
-    /// Makes it, in this process.
+    /// Makes the call in this process.
     pub(super) fn make(&self) -> Answer {
         self.answer()
             .unwrap_or_else(|error| Answer::Failed { kind: error.kind().word().to_owned(), text: error.to_string() })
@@ -232,7 +232,7 @@ impl Call {
     }
 }
 
-/// What a plan writes, removes and leaves, each sorted.
+/// Returns the paths that a plan writes, removes and leaves, each list sorted.
 fn foreseen(plan: &RestorePlan) -> (Vec<RelPath>, Vec<RelPath>, Vec<RelPath>) {
     let mut written: Vec<_> = plan.written().map(|(path, _)| path.to_vec()).collect();
     let removed = plan.removed().map(<[u8]>::to_vec).collect();
@@ -242,7 +242,7 @@ fn foreseen(plan: &RestorePlan) -> (Vec<RelPath>, Vec<RelPath>, Vec<RelPath>) {
     (written, removed, left)
 }
 
-/// The record of a session as it is.
+/// Returns the current record of a session.
 pub(super) fn read_record(base: &Path, session: &str) -> Option<Value> {
     let id = SessionId::parse(session).expect("a name of ours");
     Sessions::in_base(base).read(&id).expect("a record that can be read").map(|record| record.to_json())
@@ -267,10 +267,10 @@ fn taken(report: &Report) -> Answer {
     }
 }
 
-/// The test that is not one: the processes of the model run it.
+/// Name of the test that the processes of the model run. It tests nothing by itself.
 const NAME: &str = "model::call::makes_the_calls_of_another_process";
 const MARK: &str = "PITON_MODEL_PROCESS";
-/// What an answer begins with. The test program itself writes to the same place.
+/// Prefix of an answer. The test program itself writes to stdout, too.
 const ANSWER: &str = "answer: ";
 
 #[test]
@@ -305,7 +305,7 @@ impl Process {
         writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("it listens");
     }
 
-    /// The answer; nothing if the process ended before it.
+    /// Returns the answer, or `None` if the process ended before it.
     fn answer(&mut self) -> Option<Answer> {
         loop {
             let mut line = String::new();
@@ -326,7 +326,7 @@ impl Drop for Process {
     }
 }
 
-/// All that make calls: number 0 is this process. The others start when they are needed.
+/// The processes that make calls. Number 0 is this one; the others are started when needed.
 #[derive(Default)]
 pub(super) struct Processes([Option<Process>; 2]);
 
@@ -346,14 +346,14 @@ impl Processes {
         process.answer().expect("a process that nobody killed")
     }
 
-    /// Two calls at the same time, in two processes.
+    /// Makes two calls at the same time, in two processes.
     pub(super) fn both(&mut self, calls: &[Call; 2]) -> [Answer; 2] {
         self.other(1).send(&calls[0]);
         self.other(2).send(&calls[1]);
         [1, 2].map(|number| self.other(number).answer().expect("a process that nobody killed"))
     }
 
-    /// A call in a process that is killed after a while; its answer, if it was faster.
+    /// Makes a call in a process that is killed after `after`. Returns its answer if it was faster.
     pub(super) fn killed(&mut self, call: &Call, after: std::time::Duration) -> Option<Answer> {
         self.other(1).send(call);
         std::thread::sleep(after);

@@ -1,4 +1,4 @@
-//! The files of a project: what a step does to them, what a checkpoint holds of them, and what a restore may make of them.
+//! The files of a project: the edits of a step, the contents of a checkpoint, and the allowed results of a restore.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -13,7 +13,7 @@ use testkit::Held;
 use crate::kit::Dice;
 use crate::restore_kit::{Node, State, assert_same};
 
-/// Few names, so that they meet: files, directories and links take each other's place.
+/// Few names, so that they collide: files, directories and links replace each other.
 pub(super) const NAMES: [&str; 24] = [
     "a",
     "b",
@@ -47,16 +47,16 @@ const TARGETS: [&str; 4] = ["a", "../b", "/nowhere", "c/a"];
 const FILE_MODES: [u32; 9] = [0o644, 0o644, 0o644, 0o600, 0o755, 0o700, 0o444, 0o777, 0o400];
 const DIR_MODES: [u32; 3] = [0o755, 0o700, 0o750];
 
-/// What the ignore rules at the top of a project are.
+/// Ignore rules in the root of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Rules {
     /// Nothing is ignored.
     None,
-    /// All that ends in `.ig`.
+    /// Everything that ends in `.ig`.
     Ends,
-    /// The same, and all that is called `b`.
+    /// Everything that ends in `.ig` or is named `b`.
     EndsAndB,
-    /// All that is called `tmp`.
+    /// Everything named `tmp`.
     Tmp,
 }
 
@@ -82,20 +82,20 @@ impl Rules {
     }
 }
 
-/// All rules that hold in a project: its `.gitignore` files, and the list in the settings.
+/// All rules of a project: its `.gitignore` files, and the list in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scope {
     top: Rules,
-    /// The directories that have rules of their own, which ignore all that is called `x`.
+    /// Directories with their own rules, which ignore everything named `x`.
     nested: Vec<Vec<u8>>,
-    /// Whether the settings leave out all that ends in `.ex`.
+    /// True if the settings exclude everything that ends in `.ex`.
     excludes: bool,
 }
 
 impl Scope {
     pub(super) const EXCLUDED: &str = "*.ex";
 
-    /// Those of a state.
+    /// Returns the rules of a state.
     pub(super) fn of(state: &State, excludes: bool) -> Self {
         let text = |path: &[u8]| match state.get(path) {
             Some(Node::File(_, bytes)) => Some(bytes.as_slice()),
@@ -115,23 +115,23 @@ impl Scope {
         is_nested || self.excludes(path) || path.split(|byte| *byte == b'/').any(|name| self.top.ignores(name))
     }
 
-    /// Whether the settings leave it out.
+    /// Returns true if the settings exclude this path.
     pub(super) fn excludes(&self, path: &[u8]) -> bool {
         self.excludes && path.split(|byte| *byte == b'/').any(|name| name.ends_with(b".ex"))
     }
 }
 
-/// One change of a project's files. One that the file system refuses does nothing, and so every part of a list of steps
-/// is a list of steps.
+/// One change of a project's files. A change that the file system refuses has no effect, so any part of a list of steps
+/// is a valid list of steps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Edit {
-    /// One of few contents, so that the same ones meet again.
+    /// One of few contents, so that the same ones occur again.
     Write {
         name: usize,
         text: u8,
         mode: usize,
     },
-    /// So many KiB that do not compress.
+    /// This many KiB of incompressible data.
     Noise {
         name: usize,
         kib: usize,
@@ -161,27 +161,27 @@ pub(super) enum Edit {
     Rules {
         rules: Rules,
     },
-    /// The rules in `tmp`, made or removed.
+    /// Creates or removes the rules in `tmp`.
     Nested {
         is_there: bool,
     },
-    /// Other bytes of the same length, with the time of before put back.
+    /// Other bytes of the same length, with the old mtime set again.
     Disguise {
         name: usize,
     },
-    /// A second name of the same file.
+    /// A hard link to the same file.
     HardLink {
         from: usize,
         to: usize,
     },
-    /// Other bytes of the same length, stored through a mapping of the file.
+    /// Other bytes of the same length, stored through a memory mapping of the file.
     Map {
         name: usize,
         byte: u8,
     },
 }
 
-/// Whether a class of steps is tried: each is, unless `PITON_MODEL_CLASSES` names others.
+/// Returns true if a class of steps is tested: all are, unless `PITON_MODEL_CLASSES` lists others.
 fn has_class(name: &str) -> bool {
     std::env::var("PITON_MODEL_CLASSES").map_or(true, |classes| classes.split(',').any(|class| class == name))
 }
@@ -209,7 +209,7 @@ pub(super) fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Changes of the few names that some rule or list leaves out, and of the rules.
+/// Edits of the few names that some rule or list excludes, and of the rules.
 pub(super) fn edit_left_out() -> impl Strategy<Value = Edit> {
     const LEFT_OUT: [usize; 8] = [0, 12, 16, 18, 20, 20, 21, 22];
     let name = || (0..LEFT_OUT.len()).prop_map(|at| LEFT_OUT[at]);
@@ -255,14 +255,14 @@ impl Edit {
                 Ok(())
             }
             Self::Rename { from, to } => fs::rename(at(*from), at(*to)),
-            // Never through a link: the permissions would be those of something else.
+            // Never through a link, which would change the permissions of its target.
             Self::Chmod { name, mode } if !at(*name).is_symlink() => {
                 let mode = if at(*name).is_dir() { DIR_MODES[*mode % DIR_MODES.len()] } else { FILE_MODES[*mode] };
                 set_mode(&at(*name), mode)
             }
             Self::Append { .. } | Self::Chmod { .. } => Ok(()),
             Self::Rules { rules } => fs::write(dir.join(RULES), rules.text()),
-            // Not through a link: the rules would be another directory's.
+            // Never through a link, which would write the rules to another directory.
             Self::Nested { .. } if dir.join("tmp").is_symlink() => Ok(()),
             Self::Nested { is_there: true } => fs::write(dir.join(NESTED), NESTED_TEXT),
             Self::Nested { is_there: false } => fs::remove_file(dir.join(NESTED)),
@@ -279,7 +279,7 @@ impl Edit {
     }
 }
 
-/// Writes as many other bytes to a file and puts the time of its last change back.
+/// Changes a byte of a file without changing its length, and sets the old mtime again.
 fn disguise(path: &Path) -> std::io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.is_file() || found.len() == 0 {
@@ -292,7 +292,7 @@ fn disguise(path: &Path) -> std::io::Result<()> {
     file.set_modified(found.modified()?)
 }
 
-/// Stores a byte through a mapping, from a process of its own: this one has no mappings.
+/// Stores a byte through a memory mapping, in a separate process: this one cannot create mappings.
 fn store_through_mapping(path: &Path, byte: u8) {
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
     let script = "import mmap,sys\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\nm[0]=int(sys.argv[2])";
@@ -301,7 +301,7 @@ fn store_through_mapping(path: &Path, byte: u8) {
     }
 }
 
-/// Makes room for something: whatever is there goes. Not through a link in the path, which may lead out of the project.
+/// Removes whatever is at `path`. Does not follow a link there, which may lead out of the project.
 fn clear(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         let _ = fs::remove_dir_all(path);
@@ -310,7 +310,7 @@ fn clear(path: &Path) {
     }
 }
 
-/// What a checkpoint of this state holds.
+/// Returns the contents of a checkpoint of this state.
 pub(super) fn held(state: &State, excludes: bool) -> BTreeMap<Vec<u8>, Held> {
     let rules = Scope::of(state, excludes);
     let in_scope = state.iter().filter(|(path, _)| !rules.ignore(path));
@@ -333,7 +333,7 @@ fn parent(path: &[u8]) -> &[u8] {
     &path[..path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)]
 }
 
-/// The directories around a path, innermost first.
+/// Returns the parent directories of a path, innermost first.
 fn around(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(parent(path)), |dir| Some(parent(dir))).take_while(|dir| !dir.is_empty())
 }
@@ -342,23 +342,23 @@ fn is_dir(node: &Node) -> bool {
     matches!(node, Node::Dir(_))
 }
 
-/// A restore of `want` that made `after` of `before`.
+/// A restore to `want` that turned `before` into `after`.
 pub(super) struct Went<'a> {
     pub(super) before: &'a State,
     pub(super) after: &'a State,
     pub(super) want: &'a State,
     /// The rules before it, and those of the checkpoint.
     pub(super) rules: [Scope; 2],
-    /// All that was asked for; everything, if there are none.
+    /// Restored paths. Empty for all.
     pub(super) paths: &'a [Vec<u8>],
-    /// Whether nothing was left as it was.
+    /// True if everything could be restored.
     pub(super) is_all: bool,
-    /// Whether files that no checkpoint covers go aside.
+    /// True if files that no checkpoint covers are moved aside.
     pub(super) moves_aside: bool,
-    /// Whether the checkpoint holds what its state has, no more and no less: no purge took some of it out, and no restore
-    /// put files out of scope into it.
+    /// True if the checkpoint holds exactly the files in scope of its state: no purge removed any, and no restore added
+    /// files out of scope.
     pub(super) is_plain: bool,
-    /// What the checkpoint taken before it holds.
+    /// Contents of the checkpoint taken before it.
     pub(super) saved: &'a BTreeMap<Vec<u8>, Held>,
     pub(super) words: &'a str,
 }
@@ -368,7 +368,7 @@ impl Went<'_> {
         self.paths.is_empty() || self.paths.iter().any(|wanted| is_within(path, wanted))
     }
 
-    /// It did what it should, and nothing else.
+    /// Asserts that it did what it should, and nothing else.
     pub(super) fn check(&self) {
         let [now, then] = &self.rules;
         if now == then && self.is_plain && !self.moves_aside {
@@ -379,16 +379,17 @@ impl Went<'_> {
         self.check_nothing_is_lost();
     }
 
-    /// Each file is where it was, or beside it, or in the checkpoint that was taken first. What no checkpoint covers is not
-    /// touched at all, except by a restore of a checkpoint that names what a restore made out of scope.
+    /// Asserts that each file is where it was, or was moved aside, or is in the checkpoint taken first. Files that no
+    /// checkpoint covers are not touched at all, except by a restore to a checkpoint that lists what a restore created
+    /// out of scope.
     fn check_nothing_is_lost(&self) {
         let now = &self.rules[0];
-        // What restored rules bring into scope is in the safety checkpoint. Those are the rules of the checkpoint only where
-        // all of it was restored.
+        // Files that restored rules bring into scope are in the safety checkpoint. These are the rules of the
+        // checkpoint only if all of it was restored.
         let after = Scope::of(self.after, now.excludes);
         let is_uncovered = |path: &[u8]| now.ignore(path) && after.ignore(path);
         for (path, node) in self.before.iter().filter(|(_, node)| !is_dir(node)) {
-            // It went aside, or it was aside and goes back; or the other way round, when that is undone.
+            // It was moved aside, or it is moved back; or the reverse, if that is undone.
             let is_moved =
                 |(other, found): (&Vec<u8>, &Node)| found == node && without_aside(other) == without_aside(path);
             let may_move = self.moves_aside || !self.is_plain;
@@ -399,7 +400,7 @@ impl Went<'_> {
         }
     }
 
-    /// Whether its contents are in the checkpoint taken first; permissions alone are compared elsewhere.
+    /// Returns true if the contents are in the checkpoint taken first. Permissions are compared elsewhere.
     fn is_saved(&self, path: &[u8], node: &Node) -> bool {
         let held = as_held(node);
         self.saved.get(path) == held.as_ref() || self.after.get(path).and_then(as_held) == held
@@ -417,13 +418,13 @@ impl Went<'_> {
             assert_same(&only(after), &only(want), &format!("{what} after {words}"));
         };
         same(before, &is_ignored, "ignored files");
-        // A directory around a path may have been made or dropped with it.
+        // A parent directory of a path may have been created or removed with it.
         same(before, &|path| !is_meant(path) && !leads_to(path), "other files");
         let holds_ignored = |path: &[u8]| before.keys().any(|other| is_ignored(other) && is_within(other, path));
         let stays = |path: &[u8]| !is_ignored(path) && holds_ignored(path);
         same(before, &|path| stays(path) && !want.get(path).is_some_and(is_dir), "what holds ignored files");
-        // What stands in the way of a checkpoint and may not be touched is left: ignored files where it has none, and
-        // a file that was not asked for, where a path that was is in a directory of that name.
+        // Files in the way of a checkpoint that may not be touched are left: ignored files that it does not hold, and a
+        // file that is not among the restored paths where one of these is in a directory of that name.
         let blocks = |path: &[u8]| around(path).any(|dir| want.get(dir).is_some_and(|node| !is_dir(node)));
         let has_room = |path: &[u8]| around(path).all(|dir| before.get(dir).is_none_or(is_dir));
         if is_all {
@@ -438,9 +439,9 @@ impl Went<'_> {
         }
     }
 
-    /// The rules were others then, or the checkpoint holds more or less than its state has: files only, and what was in
-    /// scope at one of the two times alone is as it was or as the checkpoint has it. What restored rules bring into scope is
-    /// as the checkpoint has it.
+    /// Compares files only, for rules that differ or a checkpoint that does not hold exactly the files of its state.
+    /// Files in scope at only one of the two times are unchanged or as in the checkpoint. Files that restored rules
+    /// bring into scope are as in the checkpoint.
     pub(super) fn check_files(&self) {
         let [now, then] = &self.rules;
         let held = |state: &State, path: &Vec<u8>| state.get(path).and_then(as_held);
@@ -450,7 +451,7 @@ impl Went<'_> {
             let [before, after, want] = [self.before, self.after, self.want].map(|state| held(state, path));
             let is_kept = after == before || before.is_none() && after == want;
             let is_right = if without_aside(path) != *path {
-                // It went aside, came back, or was made since.
+                // It was moved aside or back, or was created since.
                 true
             } else if !self.is_meant(path) {
                 after == before
@@ -471,7 +472,7 @@ impl Went<'_> {
     }
 }
 
-/// The path that something had before it went aside.
+/// Returns the path that a file had before it was moved aside.
 fn without_aside(path: &[u8]) -> Vec<u8> {
     let own = |name: &[u8]| {
         let at = name.windows(11).position(|part| part == b".uncovered-").unwrap_or(name.len());

@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of a call: what it did is found out, and must be all or nothing of it.
+//! A process that is killed during a call: its effect must be all or nothing, and the model adopts it.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::kit::next_tick;
 use crate::restore_kit::{State, state_of};
 
 impl World<'_> {
-    /// Kills a process in the middle of a call. What it did is then found out; it may be all or nothing.
+    /// Kills a process during a call and adopts its effect, which may be all or nothing.
     pub(super) fn kill(&mut self, verb: &Verb, after_us: u64, ending: Ending) {
         let Some((call, going)) = self.plan(verb) else { return };
         let states: Vec<_> = self.projects.iter().map(|project| state_of(&project.dir)).collect();
@@ -40,7 +40,7 @@ impl World<'_> {
             self.doubt(*gone);
         }
         if let Some(number) = verb.project() {
-            // Whether it was used is known again when it is used.
+            // The killed call may or may not have updated the time of last use: a stale project is made stale again below.
             let was_stale = std::mem::take(&mut self.projects[number].is_stale);
             let restored = going.as_ref().map(|going| (going.verb == To::Undo, going.paths.clone()));
             let session = match verb {
@@ -61,8 +61,8 @@ impl World<'_> {
         }
     }
 
-    /// Takes over what the list says after a process was killed: at most one checkpoint is new, and the oldest may be gone,
-    /// down to as many as are kept.
+    /// Adopts the list after a process was killed: at most one checkpoint is new, and the oldest may be missing, down
+    /// to as many as are kept.
     fn adopt(&mut self, number: usize, state: State, restored: Option<(bool, Vec<Vec<u8>>)>, session: Option<String>) {
         let mut listed = self.listed(number);
         listed.reverse();
@@ -98,7 +98,7 @@ impl World<'_> {
         }
     }
 
-    /// A record that was being written is as it was, or as it was to be; one that a restore brings back, too.
+    /// Adopts a record that was being written: it is as before, or as it was to be written or restored.
     fn adopt_record(&mut self, name: &str, what: &What) {
         let found = noted(read_record(&self.sandbox.base(), name));
         let had = self.sessions.get(name).cloned();
@@ -123,7 +123,7 @@ impl World<'_> {
         }
     }
 
-    /// Finishes a restore that was killed, or takes it back.
+    /// Continues or aborts a restore that was killed.
     fn end(&mut self, number: usize, going: &Going, ending: Ending) {
         let dir = self.projects[number].dir.clone();
         let between = state_of(&dir);
@@ -134,7 +134,7 @@ impl World<'_> {
         self.adopt(number, between, None, going.target.session.clone());
         let after = state_of(&dir);
         let words = format!("{ending:?} of a killed {:?} {:?}: {answer:?}", going.verb, going.paths);
-        // Those that the restore and its end have taken are the newest, if they came that far.
+        // The checkpoints that the restore and its end have taken are the newest, if they got that far.
         let newest = self.projects[number].kept.iter().rev().take(2).rev();
         let saved = newest.flat_map(|kept| self.sandbox.held_by(&kept.id)).collect();
         let went = |is_all| self.went(going, &after, &saved, is_all, &words);
@@ -148,7 +148,7 @@ impl World<'_> {
                 let rules = self.rules_of(before);
                 assert!(before.keys().any(|path| rules.ignore(path)), "{words}");
             }
-            // It had not begun, or was over.
+            // It had not begun, or was complete.
             (Answer::Failed { kind, .. }, _) if kind == "not_found" => {
                 if after != *before {
                     went(false).check_files();
@@ -160,7 +160,7 @@ impl World<'_> {
     }
 }
 
-/// What a restore that was killed leaves until it is finished or taken back.
+/// Returns true for a temporary file that a killed restore leaves until it is continued or aborted.
 fn is_left_over(path: &[u8]) -> bool {
     path.rsplit(|byte| *byte == b'/').next().is_some_and(|name| name.starts_with(b".piton-restore-"))
 }

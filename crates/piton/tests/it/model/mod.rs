@@ -1,12 +1,12 @@
-//! Random work against a model: everything that the library does, in any order, by several processes, some of it at the
-//! same time, some of it killed.
+//! Random calls against a model: everything that the library does, in any order, by several processes, some of it at
+//! the same time, some of it killed.
 //!
-//! What fails is made as short as it gets, printed as a line that can be run again, and kept in `regressions.jsonl`, whose
-//! lines are tried from then on. `PITON_MODEL_CASES` says how many cases are tried, `PITON_MODEL_SEED` chooses others,
-//! `PITON_MODEL_STEPS` gives the steps of one. `PITON_MODEL_DIR` is where the projects and stores go, on whatever file
-//! system that is, and `PITON_MODEL_CLASSES` chooses among two classes of edits (`links`, `mmap`), which are both tried
-//! without it. `PITON_MODEL_SHRINK_MS` limits the time in which a failure is made shorter. `cargo xtask model` runs it on
-//! several file systems.
+//! A failure is shrunk, printed as a line that can be run again, and added to `regressions.jsonl`, whose lines are run
+//! first by every later run. `PITON_MODEL_CASES` is the number of cases, `PITON_MODEL_SEED` chooses others,
+//! `PITON_MODEL_STEPS` gives the steps of one. `PITON_MODEL_DIR` is the directory of the projects and stores, on any
+//! file system, and `PITON_MODEL_CLASSES` chooses among two classes of edits (`links`, `mmap`); without it both are
+//! tested. `PITON_MODEL_SHRINK_MS` limits the time for shrinking a failure. `cargo xtask model` runs it on several file
+//! systems.
 
 mod call;
 mod files;
@@ -32,25 +32,25 @@ use world::World;
 const PROJECTS: usize = 2;
 const SESSIONS: usize = 2;
 const STEPS: usize = 40;
-/// How often shorter steps are tried.
+/// Number of runs of each candidate while shrinking.
 const TRIES: u32 = 4;
 
-/// What is done. Everything is named by a number that any state has a meaning for, so that steps can be left out.
+/// One step. Everything is referred to by a number that is valid in any state, so that steps can be left out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Step {
     /// The user changes files.
     Edit { project: usize, edit: Edit },
     /// The user changes the settings.
     Limits { max_snapshots: u64, max_total_size_mb: u64 },
-    /// The user's own list leaves some names out from then on, or no more.
+    /// The settings start or stop excluding some names.
     Exclude { excludes: bool },
-    /// Time goes by, in which nobody uses a project.
+    /// Time passes in which a project is not used.
     GoStale { project: usize },
     /// One call, in this process or another.
     Run { process: usize, verb: Verb },
-    /// Two at the same time, in two others.
+    /// Two calls at the same time, in two other processes.
     Both { verbs: [Verb; 2] },
-    /// One in a process that is killed after so many microseconds. A restore is then ended.
+    /// One call in a process that is killed after this many microseconds. A restore is then continued or aborted.
     Kill { verb: Verb, after_us: u64, ending: Ending },
 }
 
@@ -84,7 +84,7 @@ enum Verb {
         project: usize,
         wants_redo: bool,
     },
-    /// `gone`: a project whose directory is not there.
+    /// `gone`: a project whose directory is missing.
     Prune {
         gone: Option<usize>,
     },
@@ -115,7 +115,7 @@ enum Ending {
 }
 
 impl Verb {
-    /// The project that it is about.
+    /// Returns the project of the call.
     fn project(&self) -> Option<usize> {
         match self {
             Self::Take { project, .. }
@@ -129,7 +129,7 @@ impl Verb {
         }
     }
 
-    /// The session whose record it reads or writes.
+    /// Returns the session whose record the call reads or writes.
     fn session(&self) -> Option<usize> {
         match self {
             Self::Turn { session, .. }
@@ -173,7 +173,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => limits.prop_map(|(max_snapshots, max_total_size_mb)| Step::Limits { max_snapshots, max_total_size_mb }),
         1 => any::<bool>().prop_map(|excludes| Step::Exclude { excludes }),
         1 => (0..PROJECTS).prop_map(|project| Step::GoStale { project }),
-        // Seldom: nothing is left afterwards.
+        // Rarely, because it clears the store.
         1 => (0..Processes::COUNT, prop_oneof![1 => Just(Verb::Clear), 2 => Just(Verb::Verify)])
             .prop_map(|(process, verb)| Step::Run { process, verb }),
         14 => (0..Processes::COUNT, verb()).prop_map(|(process, verb)| Step::Run { process, verb }),
@@ -188,7 +188,7 @@ fn run(steps: &[Step], processes: &mut Processes) {
     world.finish();
 }
 
-/// The steps that failed, one line each, as they are given back to `PITON_MODEL_STEPS`.
+/// Returns the file of the steps that failed, one line each, in the format of `PITON_MODEL_STEPS`.
 fn regressions() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/model/regressions.jsonl")
 }
@@ -197,7 +197,7 @@ fn parse(line: &str) -> Vec<Step> {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("steps that cannot be read: {error}"))
 }
 
-/// Tries random steps, so many times, and ends with the shortest that fail.
+/// Runs `count` cases of random steps. Panics with the shortest steps that fail.
 fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
     let config = ProptestConfig {
         cases: u32::try_from(count).unwrap_or(u32::MAX),
@@ -206,7 +206,7 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
         max_shrink_time: u32::try_from(cases("PITON_MODEL_SHRINK_MS", 180_000)).unwrap_or(u32::MAX),
         ..ProptestConfig::default()
     };
-    // More cases are other cases; the usual ones are the same each time.
+    // A different number of cases gives different cases; the default ones are the same each time.
     let mut seed = [11; 32];
     seed[..8].copy_from_slice(&count.to_le_bytes());
     seed[8..16].copy_from_slice(&cases("PITON_MODEL_SEED", 0).to_le_bytes());
@@ -215,9 +215,9 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
     let made = Cell::new(0);
     let ran = runner.run(&steps, |steps| {
         made.set(made.get() + steps.len());
-        // What depends on who is faster is tried more than once before it counts as right, when it is made shorter.
+        // While shrinking, steps that depend on a race are run several times before they count as correct.
         for _ in 0..tries.get() {
-            // A failure may leave a process with an answer that nobody has read.
+            // A failure may leave a process with an unread answer.
             let mut own = processes.take();
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&steps, &mut own))) {
                 tries.set(TRIES);
@@ -229,14 +229,14 @@ fn hunt(count: u64, steps: impl Strategy<Value = Vec<Step>>) {
     });
     if let Err(TestError::Fail(why, steps)) = ran {
         let line = serde_json::to_string(&steps).expect("JSON");
-        // Where this program runs as another user, the line that is printed has to do.
+        // If this program runs as another user, the file may not be writable, and the printed line has to do.
         if let Ok(mut file) = fs::File::options().create(true).append(true).open(regressions()) {
             writeln!(file, "{line}").expect("a line");
         }
         panic!("{why}\n{steps:#?}\nrun it again with\nPITON_MODEL_STEPS='{line}'");
     }
     assert!(ran.is_ok(), "{ran:?}");
-    // `cargo xtask model` adds them up.
+    // `cargo xtask model` adds these numbers up.
     tell(&format!("\nsteps made: {}\n", made.get()));
 }
 
@@ -270,13 +270,13 @@ fn long_work_is_brought_back_to_the_last_bit() {
         1 => any::<bool>().prop_map(|excludes| Step::Exclude { excludes }),
         7 => verbs.prop_map(|verb| Step::Run { process: 0, verb }),
     ];
-    // Every checkpoint can be gone back to at any time.
+    // Every checkpoint can be restored at any time.
     let keep_all = Step::Limits { max_snapshots: 1_000_000, max_total_size_mb: 0 };
     let steps = proptest::collection::vec(steps, 300).prop_map(move |steps| [vec![keep_all.clone()], steps].concat());
     hunt(cases("PITON_MODEL_CASES", 16).div_ceil(8), steps);
 }
 
-/// Few names, most of them left out by one rule or another, and rules and lists that change all the time.
+/// Few names, most of them excluded by some rule, and rules and lists that change all the time.
 #[test]
 fn what_goes_aside_comes_back_while_rules_and_lists_change() {
     let verbs = prop_oneof![

@@ -1,5 +1,5 @@
-//! What a restore came to: what was planned, what was asked for, and, where nothing happened since, every bit of what there was
-//! before.
+//! Checks of a restore: against its plan, against the request and, if nothing happened since, against every bit of the
+//! state before.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::world::{Going, Kept, World};
 use crate::restore_kit::{State, assert_same, state_of};
 
 impl World<'_> {
-    /// The rules of a state, with the settings as they are.
+    /// Returns the rules of a state, with the current settings.
     pub(super) fn rules_of(&self, state: &State) -> Scope {
         Scope::of(state, self.excludes)
     }
@@ -30,14 +30,14 @@ impl World<'_> {
         Went { before, after, want, rules, paths, is_all, moves_aside, is_plain, saved, words }
     }
 
-    /// Notes a restore, which must have done what it said, and no more.
+    /// Records a restore, and asserts that it did what it reported, and no more.
     pub(super) fn note_restored(&mut self, number: usize, going: &Going, answer: Answer) {
         let Going { before, target, verb, paths, .. } = going;
         let after = state_of(&self.projects[number].dir);
         let words = format!("{verb:?} of {} {paths:?}: {answer:?}", target.id);
         let (safety, left, unforeseen) = match answer {
             Answer::Restored { safety, left, unforeseen } => (safety, left, unforeseen),
-            // A path that a purge has taken out.
+            // The path was removed by a purge.
             Answer::Failed { kind, .. } if kind == "not_found" && !target.is_plain && !paths.is_empty() => {
                 (None, paths.clone(), None)
             }
@@ -49,7 +49,7 @@ impl World<'_> {
         self.went(going, &after, &saved, is_all, &words).check();
         let undoable = self.projects[number].undoable.take().filter(|_| matches!(verb, To::Undo | To::Redo));
         if let Some((want, _)) = undoable.filter(|(_, was)| was == before && !target.is_purged) {
-            // Nothing happened since the restore: undo gives back every bit, in scope or not.
+            // Nothing happened since the restore: undo restores every bit, in scope or not.
             assert_same(&after, &want, &format!("undone: {words}"));
             assert!(is_all, "{words}");
         }
@@ -60,11 +60,12 @@ impl World<'_> {
         let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
         let restored = Some((*verb == To::Undo, paths.clone()));
         let excludes = self.excludes;
-        // What the restore made out of scope goes with a restore of its safety checkpoint.
+        // Files that the restore created out of scope are removed by a restore to its safety checkpoint.
         let rules = [self.rules_of(before), self.rules_of(&after)];
         let is_made = |path: &Vec<u8>| !before.contains_key(path) && rules.iter().any(|rules| rules.ignore(path));
         let makes_outside = going.moves_aside || after.keys().any(is_made);
-        // And a safety checkpoint also holds what the restore before it made there, and what restored rules bring into scope.
+        // A safety checkpoint also holds what the previous restore created there, and what restored rules bring into
+        // scope.
         let is_usual = target.is_plain && rules[0] == rules[1] && !makes_outside;
         let is_plain = is_usual && saved == held(before, excludes);
         let project = &mut self.projects[number];
@@ -81,7 +82,7 @@ impl World<'_> {
             excludes,
             is_purged: false,
         });
-        // The record follows the files, where all of them went back.
+        // The record is restored with the files if all of them were.
         if let (Some(session), Some(record), true, true) = (session, &target.record, is_all, paths.is_empty()) {
             self.sessions.insert(session, record.clone());
         }

@@ -1,5 +1,5 @@
-//! What there must be: the projects with their files and checkpoints, and the session records. Every step is made for real
-//! and noted here, and then both must say the same.
+//! The model: the projects with their files and checkpoints, and the session records. Every step is made for real and
+//! recorded here, and then both are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,46 +14,47 @@ use super::{PROJECTS, SESSIONS, Step, Verb};
 use crate::kit::next_tick;
 use crate::restore_kit::{State, state_of};
 
-/// A session record: who wrote it, and the steps that it has.
+/// Session record: its author and its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Noted {
     is_automatic: bool,
     pub(super) steps: Vec<u64>,
 }
 
-/// One checkpoint, and what it was taken of.
+/// One checkpoint, and the state that it was taken of.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) id: String,
     pub(super) state: State,
-    /// Of one that a restore took: whether that was an undo, and of which paths.
+    /// For a safety checkpoint: true if the restore was an undo, and its paths.
     pub(super) restored: Option<(bool, Vec<Vec<u8>>)>,
-    /// The session that it was taken for, and its record.
+    /// Session that it was taken for.
     pub(super) session: Option<String>,
     pub(super) record: Option<Noted>,
     pub(super) is_purged: bool,
-    /// Whether it holds what its state has in scope: no purge took some of it out, and no restore put more into it.
+    /// True if it holds exactly the files in scope of its state: no purge removed any, and no restore added more.
     pub(super) is_plain: bool,
-    /// Whether the settings left some names out when it was taken.
+    /// True if the settings excluded some names at the time.
     pub(super) excludes: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Project {
     pub(super) dir: PathBuf,
-    /// The oldest first.
+    /// Oldest first.
     pub(super) kept: Vec<Kept>,
-    /// The last turn of each session that had its try here, and whether that is certain; else it is one of them, or none.
+    /// Last turn of each session that used its attempt here, and true if that is certain. Otherwise it is one of these,
+    /// or none.
     pub(super) turns: BTreeMap<String, (Vec<String>, bool)>,
-    /// The sessions whose last turn had its try when there was no checkpoint yet, and made none.
+    /// Sessions whose last turn used its attempt while there was no checkpoint yet, and made none.
     refused: BTreeSet<String>,
-    /// Whether nobody has used it for longer than it is kept.
+    /// True if it has not been used for longer than the retention time.
     pub(super) is_stale: bool,
-    /// The files before the last restore and after it: as long as they are so, undo gives back the former.
+    /// Files before and after the last restore: as long as the latter are unchanged, undo restores the former.
     pub(super) undoable: Option<(State, State)>,
 }
 
-/// A restore under way: what there was, what there is to be, and of which paths.
+/// A restore under way: state before, target and paths.
 pub(super) struct Going {
     pub(super) before: State,
     pub(super) target: Kept,
@@ -95,7 +96,7 @@ impl<'a> World<'a> {
         Self { sandbox, processes, projects, sessions, max_snapshots, max_total_size_mb, excludes: false, count: 0 }
     }
 
-    /// Makes a step, and compares everything that it may have changed: what the user does changes no store.
+    /// Makes a step, and compares everything that it may have changed. The user's own steps change no store.
     pub(super) fn step(&mut self, step: &Step) {
         match step {
             Step::Edit { project, edit } => return edit.make(&self.projects[*project].dir),
@@ -135,8 +136,8 @@ impl<'a> World<'a> {
         let answers = self.processes.both(&[first.0.clone(), second.0.clone()]);
         let [one, two] = answers;
         let mut all = vec![(&verbs[0], first, one), (&verbs[1], second, two)];
-        // Of two takes of the same, one has nothing to do; of two for the same turn, one has the try; and of two updates,
-        // one gives way to an agent's.
+        // Of two takes of the same state, one has nothing to do; of two for the same turn, only one may take; and of
+        // two updates, one yields to an agent's.
         all.sort_by_key(|(_, _, answer)| match answer {
             Answer::Taken(_) => 0,
             Answer::Unchanged(_) => 1,
@@ -144,7 +145,7 @@ impl<'a> World<'a> {
             Answer::Skipped(why) if why == "already_this_turn" => 3,
             _ => 2,
         });
-        // Of two updates either may be the first.
+        // Two updates may come in either order.
         let name = verbs[0].session().filter(|_| verbs[1].session() == verbs[0].session());
         if let (Some(name), Verb::Update { .. }, Verb::Update { .. }) = (name, &verbs[0], &verbs[1]) {
             let found = noted(read_record(&self.sandbox.base(), &name_of(name))).map(|noted| noted.steps);
@@ -161,14 +162,14 @@ impl<'a> World<'a> {
                 (Verb::List { project }, Answer::Listed(list)) => listed.push((*project, list)),
                 (_, answer) => self.note(verb, &call.what, answer, going),
             }
-            // A try that came to nothing is noted afterwards, so that the same turn may have two at the same time.
+            // A failed attempt is recorded afterwards, so that the same turn may have two at the same time.
             if let Verb::Turn { project, session, .. } = verb {
                 let (project, name) = (&mut self.projects[*project], name_of(*session));
                 let is_refused = project.refused.contains(&name);
                 project.turns.entry(name).and_modify(|(_, is_certain)| *is_certain &= !is_refused);
             }
         }
-        // Whoever looks meanwhile sees the list as it was or as it is, or with what is new and with what is about to go.
+        // A concurrent list shows the state before or after, or both the new checkpoints and those about to be dropped.
         for (project, list) in listed {
             let is_new = |id: &String| !had[project].contains(id);
             let all: Vec<_> = self.ids(project).into_iter().filter(is_new).chain(had[project].clone()).collect();
@@ -178,7 +179,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether two verbs at the same time have one outcome, or two that can be told apart.
+    /// Returns true if two concurrent calls have one possible outcome, or two that can be told apart.
     fn can_meet(&self, one: &Verb, two: &Verb) -> bool {
         let meets = |one: &Verb, two: &Verb| {
             let is_take = |verb: &Verb| matches!(verb, Verb::Take { .. } | Verb::Turn { .. });
@@ -188,7 +189,7 @@ impl<'a> World<'a> {
             let is_stale = |verb: &Verb| verb.project().is_some_and(|number| self.projects[number].is_stale);
             let needs_checkpoints = matches!(one, Verb::Diff { .. } | Verb::Purge { .. }) || goes_back;
             match one {
-                // The other may drop what this one needs.
+                // The other call may drop checkpoints that this one needs.
                 _ if self.max_total_size_mb > 0 && needs_checkpoints => false,
                 Verb::Clear => false,
                 Verb::Prune { gone } => gone.is_none() && !is_stale(two),
@@ -208,7 +209,7 @@ impl<'a> World<'a> {
         meets(one, two) && meets(two, one)
     }
 
-    /// The call that a verb means now, if it means one; and the restore that it is.
+    /// Returns the call for a verb in the current state, if there is one, and its restore.
     pub(super) fn plan(&mut self, verb: &Verb) -> Option<(Call, Option<Going>)> {
         self.count += 1;
         let number = self.count;
@@ -273,7 +274,7 @@ impl<'a> World<'a> {
             Verb::Restore { checkpoint, path, .. } => {
                 let target = &project.kept[checkpoint.checked_rem(project.kept.len())?];
                 let (now, then) = (self.rules_of(&before), Scope::of(&target.state, target.excludes));
-                // What the checkpoint has, and what was made since.
+                // Paths that the checkpoint holds, and paths created since.
                 let held = target.state.keys().filter(|path| !then.ignore(path));
                 let made = before.keys().filter(|path| !now.ignore(path) && !target.state.contains_key(*path));
                 let paths: Vec<_> = held.chain(made.filter(|path| !then.ignore(path))).collect();
@@ -291,7 +292,7 @@ impl<'a> World<'a> {
         Some(Going { before, target: target.clone(), verb, paths, moves_aside })
     }
 
-    /// Makes the store believe that nobody has used a project for longer than it is kept.
+    /// Makes the store believe that a project has not been used for longer than the retention time.
     pub(super) fn go_stale(&mut self, number: usize) {
         let project = &mut self.projects[number];
         let id = piton::Project::at(&project.dir, None).expect("a project").id().to_string();
@@ -303,7 +304,7 @@ impl<'a> World<'a> {
         project.is_stale = true;
     }
 
-    /// Notes what a call came to, which must be what it should.
+    /// Records the answer of a call, and asserts that it is an expected one.
     pub(super) fn note(&mut self, verb: &Verb, what: &What, answer: Answer, going: Option<Going>) {
         let wrong = |answer: &Answer| -> ! { panic!("{verb:?} came to {answer:?}") };
         match (verb, answer) {
@@ -356,8 +357,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A session has begun a turn in a project. Elsewhere, a try that came to nothing is known until then: a project without
-    /// any checkpoint has no record of its own.
+    /// Records that a session has begun a turn in a project. In other projects, a failed attempt is known only until
+    /// then: a project without any checkpoint has no record of its own.
     pub(super) fn leave_turn(&mut self, number: usize, name: &str, turn: &str) {
         for (_, project) in self.projects.iter_mut().enumerate().filter(|(other, _)| *other != number) {
             if let Some((turns, is_certain)) = project.turns.get_mut(name) {
@@ -422,7 +423,7 @@ impl<'a> World<'a> {
             differing.sort();
             differing.dedup();
             let found: Vec<_> = paths.iter().collect();
-            // Permission bits that git does not have may be told, too.
+            // Permission bits that git does not store may be reported, too.
             assert!(differing.iter().all(|path| found.contains(path)), "{found:?} differ, and not {differing:?}");
             assert!(found.iter().all(|path| now.contains_key(*path) || then.contains_key(*path)), "{found:?}");
         }
@@ -444,7 +445,7 @@ impl<'a> World<'a> {
         self.projects[number] = Project { dir, ..Project::default() };
     }
 
-    /// A prune may have dropped what nobody uses, or not.
+    /// A prune may have dropped unused projects, or not.
     pub(super) fn doubt_stale(&mut self) {
         for number in 0..PROJECTS {
             if self.projects[number].is_stale {
@@ -453,7 +454,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A project may have been dropped.
+    /// Adopts that a project may have been dropped.
     pub(super) fn doubt(&mut self, number: usize) {
         if self.listed(number).is_empty() {
             self.projects[number].kept.clear();
@@ -515,7 +516,8 @@ impl<'a> World<'a> {
         history.checkpoints().iter().map(|checkpoint| checkpoint.id.to_string()).collect()
     }
 
-    /// The lists and the records are what they must be. Nothing but the limit on the size drops what is not noted.
+    /// Asserts that the lists and the records match the model. Only the size limit drops checkpoints without a record in
+    /// the model.
     fn agree(&mut self) {
         for number in 0..PROJECTS {
             let listed = self.listed(number);
@@ -532,7 +534,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Everything that is kept is there, byte for byte, and stock git finds nothing wrong.
+    /// Asserts that everything kept exists, byte for byte, and that stock git finds no error.
     pub(super) fn finish(self) {
         if !self.sandbox.store().join("HEAD").exists() {
             return;
@@ -550,7 +552,7 @@ impl<'a> World<'a> {
 }
 
 impl Kept {
-    /// A purge took a path out of it.
+    /// Records that a purge removed a path.
     pub(super) fn lose(&mut self, path: &[u8]) {
         let rules = Scope::of(&self.state, self.excludes);
         self.state.retain(|other, _| !is_within(other, path) || rules.ignore(other));
@@ -559,7 +561,7 @@ impl Kept {
     }
 }
 
-/// The number that a record is given.
+/// Returns the number in a record that is written.
 pub(super) fn number_in(what: &What) -> u64 {
     let (What::Write { text, .. } | What::Update { text, .. }) = what else { panic!("no record: {what:?}") };
     let given: Value = serde_json::from_str(text).expect("JSON");
