@@ -1,4 +1,4 @@
-//! The order of a benchmark: trees, then for each tree every row, all contestants in turn in every round.
+//! The sequence of a benchmark: trees, then for each tree every row, with all contestants in turn in every round.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::report::{Report, Row, Work};
 use crate::trees::{self, Edited, Size, Tree};
 use crate::{bars, extras, machine, scale};
 
-/// The first checkpoint of the large tree takes most contestants many seconds, which need no more runs to be told
+/// The first checkpoint of the large tree takes most contestants many seconds; more runs are not needed to tell them
 /// apart.
 const ROUNDS_MAX_FIRST_LARGE: usize = 3;
 
@@ -31,7 +31,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// How often the first checkpoint is taken, which takes seconds on the larger trees.
+    /// Returns the number of rounds for the first checkpoint, which takes seconds on the larger trees.
     fn rounds_of_first(&self, size: Size) -> usize {
         match size {
             Size::Large => self.rounds.min(ROUNDS_MAX_FIRST_LARGE),
@@ -40,7 +40,8 @@ impl Setup {
         }
     }
 
-    /// Restic needs most of a second for anything: a quick run has it where a bar names it.
+    /// Returns true if restic takes part. It needs most of a second for anything, so a quick run includes it only where
+    /// a target refers to it.
     fn has_restic(&self, size: Size) -> bool {
         !self.quick || size == Size::Medium
     }
@@ -64,7 +65,7 @@ impl Setup {
     }
 }
 
-/// Removes the stores also when a benchmark ends early.
+/// Removes the stores, also if a benchmark ends early.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -79,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let lock = File::create(work.join("lock"))?;
     ensure!(lock.try_lock().is_ok(), "another benchmark is running in {}", work.display());
     let scratch = Scratch(work.join("run"));
-    // What a killed run left behind.
+    // Files that a killed run left behind.
     trees::remove(&scratch.0)?;
     let home = scratch.0.join("home");
     fs::create_dir_all(&home)?;
@@ -119,7 +120,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         fs::write(out, &markdown).with_context(|| format!("cannot write {}", out.display()))?;
     }
     let missed = bars.iter().any(bars::Bar::is_missed);
-    // How fast piton is depends on the machine; whether it works does not.
+    // Speed depends on the machine; correctness does not.
     let failed = report.piton_failed() || options.strict && missed;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -167,12 +168,13 @@ fn prepare(work: &Path, options: &Options, report: &mut Report) -> Result<Vec<Tr
     Ok(found)
 }
 
-/// A file that changed less than 35 s before a scan has to be read again by the next one. Nobody is measured in that window.
+/// A file that changed less than 35 s before a scan has to be read again by the next one. No contestant is measured in
+/// that window.
 pub(crate) fn wait_until_old() {
     std::thread::sleep(Duration::from_secs(37));
 }
 
-/// Long enough that a file's time differs from that of the index written next.
+/// Pauses long enough that a file's mtime differs from that of the index written next.
 pub(crate) fn pause_after_edit() {
     std::thread::sleep(Duration::from_millis(150));
 }
@@ -207,7 +209,7 @@ fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
 
 type Lineup<'a> = Vec<&'a mut dyn Contestant>;
 
-/// The three rows of taking a checkpoint. It gives the file that was edited for the third.
+/// Fills the three rows of taking a checkpoint. Returns the file that was edited for the third.
 fn take_rows(setup: &Setup, tree: &Tree, mut lineup: Lineup<'_>, report: &mut Report) -> Result<Edited> {
     let first_rounds = setup.rounds_of_first(tree.size);
     let row = Row::new(Work::First, tree.size);
@@ -230,8 +232,8 @@ fn take_rows(setup: &Setup, tree: &Tree, mut lineup: Lineup<'_>, report: &mut Re
     Ok(edited)
 }
 
-/// Fills a row. Contestants take turns and each round begins with another one, so that none always follows the same.
-/// Whoever fails leaves the row and the rest of this tree.
+/// Fills a row. Contestants take turns and each round begins with another one, so that none always follows the same. A
+/// contestant that fails is removed from the row and from the rest of this tree.
 fn rounds(
     mut row: Row,
     rounds: usize,

@@ -1,8 +1,8 @@
-//! `fuzz`: gives what libFuzzer thinks up to everything that reads bytes from outside.
+//! `fuzz`: runs libFuzzer on everything that reads bytes from outside.
 //!
-//! The targets are the directories in `fuzz/corpus`, which hold what each begins with. What is found on the way is kept in
-//! `target/fuzz/corpus`, where the next run goes on from; what breaks something is put into `fuzz/artifacts`. The compiler
-//! need not be a nightly one, and no other program is installed.
+//! The targets are the directories in `fuzz/corpus`, which hold the seeds of each. New inputs are kept in
+//! `target/fuzz/corpus`, where the next run continues; failing inputs are written to `fuzz/artifacts`. A stable
+//! compiler is enough, and no other program has to be installed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::args::workspace_root;
 
 const SECONDS: u64 = 60;
-/// As cargo-fuzz has them: the fuzzer learns which edges an input takes, and what it is compared with.
+/// The flags of cargo-fuzz: the fuzzer learns which edges an input takes, and what it is compared with.
 const FLAGS: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -28,10 +28,10 @@ const FLAGS: [&str; 6] = [
 ];
 /// An input that takes longer is a failure, and so is one that needs more memory (`fuzz/src/lib.rs` has a lower limit).
 const LIMITS: [&str; 3] = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=8192"];
-/// Files that a target writes go where no disk is waited for.
+/// Directory in memory for the files that a target writes, so that no disk is waited for.
 const MEMORY: &str = "/dev/shm";
 
-/// Says that this program stands in for the compiler.
+/// Environment variable that makes this program act as the compiler.
 const WRAPS: &str = "PITON_FUZZ_WRAPS_RUSTC";
 
 struct Options {
@@ -41,7 +41,7 @@ struct Options {
     keep: bool,
 }
 
-/// What came of one target.
+/// Result of one target.
 struct Ran {
     name: String,
     stats: String,
@@ -95,10 +95,11 @@ fn parse(arguments: &[OsString]) -> Result<Options> {
     Ok(options)
 }
 
-/// Builds all targets; the directory that they are in.
+/// Builds all targets. Returns their directory.
 ///
-/// Cargo passes the flags to the crates of this workspace only, and keeps what comes of it apart; everything else is there
-/// already where piton was built before. To watch all crates means to build all of them anew, elsewhere.
+/// Cargo passes the flags to the crates of this workspace only, and keeps their artifacts separate; the dependencies
+/// are already built if piton was. With `deep`, all crates are instrumented, so all of them are built again in another
+/// directory.
 fn build(deep: bool) -> Result<PathBuf> {
     let target = workspace_root().join("target");
     let mut cargo = Command::new("cargo");
@@ -108,7 +109,7 @@ fn build(deep: bool) -> Result<PathBuf> {
         let asked = Command::new("rustc").arg("-vV").output().context("cannot run rustc")?;
         let asked = String::from_utf8_lossy(&asked.stdout).into_owned();
         let host = asked.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not say its host")?;
-        // With a target, even if it is this machine, what runs while building is built without the flags.
+        // With a target, even this machine's own, build scripts and proc macros are built without the flags.
         cargo.arg("--target").arg(host).arg("--target-dir").arg(target.join("fuzz"));
         cargo.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"));
         target.join("fuzz").join(host).join("debug")
@@ -122,19 +123,19 @@ fn build(deep: bool) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// Whether this program was started by cargo in place of the compiler.
+/// Returns true if cargo started this program in place of the compiler.
 pub(crate) fn is_wrapping() -> bool {
     std::env::var_os(WRAPS).is_some()
 }
 
-/// Does what the compiler would do, with the flags.
+/// Runs the compiler with the additional flags.
 pub(crate) fn wrap(arguments: &[OsString]) -> Result<ExitCode> {
     let (rustc, rest) = arguments.split_first().context("no compiler is named")?;
     let status = Command::new(rustc).args(rest).args(FLAGS).status().context("cannot run the compiler")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// As many at a time as there are cores.
+/// Runs all targets, as many at a time as there are cores.
 fn run_all(fuzz: &Path, programs: &Path, names: &[String], seconds: u64) -> Result<Vec<Ran>> {
     println!("{seconds} seconds each of {} targets", names.len());
     let left = Mutex::new(names.iter().collect::<VecDeque<_>>());
@@ -156,7 +157,7 @@ fn run_all(fuzz: &Path, programs: &Path, names: &[String], seconds: u64) -> Resu
     })
 }
 
-/// What was found by earlier runs.
+/// Returns the directory of the inputs found by earlier runs.
 fn found(name: &str) -> PathBuf {
     workspace_root().join("target").join("fuzz").join("corpus").join(name)
 }
@@ -178,8 +179,8 @@ fn run_one(fuzz: &Path, programs: &Path, name: &str, seconds: u64) -> Result<Ran
     Ok(Ran { name: name.to_owned(), stats: stats(&text), log, has_failed: !status })
 }
 
-/// Puts what takes an edge that no seed takes among them. How often an edge is taken does not count: that would keep
-/// thousands.
+/// Adds the inputs that take an edge which no seed takes to the seeds. The number of times that an edge is taken does
+/// not count: that would keep thousands of inputs.
 fn keep(fuzz: &Path, programs: &Path, name: &str) -> Result<()> {
     let mut command = Command::new(programs.join(name));
     command
@@ -191,7 +192,7 @@ fn keep(fuzz: &Path, programs: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a target with a directory for its files that goes with it; whether it ended well.
+/// Runs a target with a temporary directory that is removed afterwards. Returns true if it succeeded.
 fn in_memory(command: &mut Command, log: &Path) -> Result<bool> {
     let place = if Path::new(MEMORY).is_dir() { MEMORY.into() } else { std::env::temp_dir() };
     let name = log.file_stem().unwrap_or_default().display();
@@ -203,7 +204,7 @@ fn in_memory(command: &mut Command, log: &Path) -> Result<bool> {
     Ok(ran.context("cannot run a target")?.success())
 }
 
-/// What the fuzzer says in the end, in one line.
+/// Returns the final statistics of the fuzzer, in one line.
 fn stats(log: &str) -> String {
     let stat = |name: &str| {
         let mark = format!("stat::{name}:");

@@ -1,7 +1,7 @@
-//! `instructions`: how many instructions the calls take that stand in an agent's way, counted by valgrind and compared
-//! with what `instructions.toml` beside this crate says. Unlike times, counts are the same whatever else a machine does.
+//! `instructions`: counts the instructions of the calls that delay an agent, with valgrind, and compares them with
+//! `instructions.toml` beside this crate. Unlike times, counts do not depend on other load on the machine.
 //!
-//! They hang on the compiler and on valgrind: with other versions than those noted, nothing is judged.
+//! They depend on the compiler and on valgrind: with versions other than the recorded ones, nothing is compared.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,18 +17,19 @@ use crate::contestants::Piton;
 use crate::measure::{isolated, text};
 use crate::trees;
 
-/// How much more a call may take, in hundredths.
+/// Maximum increase of a count, in percent.
 const MORE_PERCENT_MAX: u64 = 5;
-/// Threads meet in another order each time, and wait a little longer or shorter.
+/// Counts vary with the order in which threads run and with the time that they wait, so the fewest of several runs
+/// counts.
 const ROUNDS: usize = 3;
 const FILES: usize = 700;
 const BYTES: usize = 6_000_000;
 
-/// One call that is counted.
+/// A call whose instructions are counted.
 struct Call {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// The tool that the agent is about to use; nothing is sent without one.
+    /// Tool that the agent is about to use. Without one, nothing is sent on stdin.
     tool: Option<&'static str>,
     is_after_edit: bool,
 }
@@ -95,7 +96,7 @@ fn verdict(before: u64, now: u64) -> Option<&'static str> {
     }
 }
 
-/// What the counts hang on.
+/// Returns the versions of the tools that the counts depend on.
 fn tools(home: &Path) -> Result<String> {
     let rustc = text(Command::new("rustc").arg("--version"))?;
     let valgrind =
@@ -130,14 +131,15 @@ impl Work {
         let edited = tree.join("Makefile");
         let piton = Piton { program, base: root.join("base"), tree, home: root.join("home") };
         let work = Self { root, piton, edited };
-        // The first checkpoint, the one of the turn that is asked for again, and one by which all is settled.
+        // The first checkpoint, the one of the turn that is asked for again, and one after which all index entries are
+        // settled.
         work.start(&CALLS[0], &[])?;
         work.start(&CALLS[3], &[])?;
         work.start(&CALLS[0], &[])?;
         Ok(work)
     }
 
-    /// The fewest instructions of some calls.
+    /// Returns the fewest instructions of several calls.
     fn count(&self, call: &Call) -> Result<u64> {
         let mut fewest = u64::MAX;
         for round in 0..ROUNDS {
@@ -154,7 +156,7 @@ impl Work {
         Ok(fewest)
     }
 
-    /// Runs a call, through another program if one is given; what was said on stderr.
+    /// Runs a call, through another program if one is given. Returns its stderr.
     fn start(&self, call: &Call, through: &[&str]) -> Result<String> {
         let own = self.piton.command(call.arguments);
         let mut command = match through {

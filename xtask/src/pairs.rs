@@ -1,7 +1,7 @@
-//! `pairs`: the wall time of two builds of piton, run in turn on one large tree, so that whatever else the machine does
-//! meets both alike.
+//! `pairs`: the wall time of two builds of piton, run alternately on one large tree, so that other load on the machine
+//! affects both alike.
 //!
-//! Each build has a store of its own over the same tree. Every pair begins with the other build.
+//! Each build has its own store of the same tree. The build that runs first alternates from pair to pair.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,7 @@ const PAIRS_MAX: usize = 1000;
 const FILES: usize = 20_000;
 /// About the size of a source file.
 const BYTES_PER_FILE: usize = 4_000;
-/// A hook takes few milliseconds: one time is that of many calls.
+/// A hook takes a few milliseconds: one measurement is the mean of many calls.
 const HOOK_CALLS: u32 = 20;
 const CHECKPOINTS: usize = 20;
 
@@ -66,7 +66,7 @@ struct PairsOptions {
     files: usize,
 }
 
-/// `None` means that help was asked for.
+/// Returns `None` if help was asked for.
 fn parse(arguments: &[OsString]) -> Result<Option<PairsOptions>> {
     let mut programs = Vec::new();
     let (mut pairs, mut files) = (PAIRS, FILES);
@@ -152,7 +152,7 @@ impl Work {
             work.pitons.iter_mut().try_for_each(|piton| piton.take().map(drop))?;
         }
         for piton in &mut work.pitons {
-            // The first call of the turn, and a take by which all is settled.
+            // The first call of the turn, and a take after which all index entries are settled.
             hook(piton, Case::HookAgain)?;
             piton.take()?;
         }
@@ -183,7 +183,7 @@ impl Work {
         Ok(all)
     }
 
-    /// Runs a case once. `number` makes each edit another one.
+    /// Runs a case once. `number` makes each edit different.
     fn time(&self, case: Case, piton: &Piton, number: usize) -> Result<Duration> {
         let timed = |arguments: &[&str]| measure::timed(&mut piton.command(arguments)).map(|(time, _)| time);
         match case {
@@ -209,7 +209,7 @@ impl Work {
     }
 }
 
-/// The mean time of some calls of a hook.
+/// Returns the mean time of `HOOK_CALLS` calls of a hook.
 fn hook(piton: &Piton, case: Case) -> Result<Duration> {
     let tool = if case == Case::HookAgain { "Write" } else { "Read" };
     let event = format!(

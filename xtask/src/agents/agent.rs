@@ -15,11 +15,11 @@ use anyhow::Result;
 use super::install::Package;
 use super::scratch::Scratch;
 
-/// An agent, and how it is driven. Nothing in here knows what is checked.
+/// An agent, and how to run it. Does not know what is checked.
 pub(super) trait Agent: Sync {
     fn package(&self) -> Package;
 
-    /// Writes the configuration of a user who has the agent and not piton.
+    /// Writes the configuration of a user who has the agent but not piton.
     fn configure(&self, scratch: &Scratch) -> Result<()>;
 
     /// Gives the consent that the agent asks its user for before it runs hooks.
@@ -27,53 +27,56 @@ pub(super) trait Agent: Sync {
         Ok(())
     }
 
-    /// Further words for `piton install`.
+    /// Returns further arguments for `piton install`.
     fn install_options(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Variables of the environment in which the agent runs.
+    /// Returns the environment variables with which the agent runs.
     fn environment(&self, scratch: &Scratch) -> Vec<(&'static str, String)>;
 
-    /// The command line for one prompt without a terminal, in a new session or in `session`.
+    /// Returns the command line for one prompt without a terminal, in a new session or in `session`.
     fn headless(&self, prompt: &str, session: Option<&str>) -> Vec<String>;
 
-    /// The session of a headless run, from what it printed.
+    /// Returns the session of a headless run, from its output.
     fn session(&self, printed: &str) -> Option<String>;
 
-    /// The command line of the terminal interface.
+    /// Returns the command line of the terminal interface.
     fn interactive(&self) -> Vec<String>;
 
-    /// Words on the screen once the agent waits for a prompt.
+    /// Returns texts on the screen once the agent waits for a prompt.
     fn ready(&self) -> &'static [&'static str];
 
-    /// Questions at the start, by words on the screen, and the keys that answer them.
+    /// Returns questions at the start, by texts on the screen, and the keys that answer them.
     fn questions(&self) -> &'static [(&'static str, &'static [&'static str])] {
         &[]
     }
 
-    /// The event at the end of a turn with which a hook can make the agent go on, where the agent then tells of a prompt.
+    /// Returns the event at the end of a turn with which a hook can make the agent continue, if the agent then reports
+    /// a prompt.
     fn turn_end(&self) -> Option<&'static str> {
         None
     }
 
-    /// First words of the last message in calls of the model that the agent makes for itself: suggestions, memory.
+    /// Returns the start of the last message in calls of the model that the agent makes for itself, such as suggestions
+    /// and memory.
     fn background(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The words before the arguments of a rollback typed as a prompt; `None` if the agent has no way.
+    /// Returns the text before the arguments of a rollback typed as a prompt; `None` if the agent does not support
+    /// that.
     fn rollback(&self) -> Option<&'static str>;
 
-    /// The command that begins a new session in the terminal interface.
+    /// Returns the command that starts a new session in the terminal interface.
     fn clear(&self) -> &'static str;
 
-    /// The keys that confirm it.
+    /// Returns the keys that confirm it.
     fn clear_keys(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The files that name the hook, and its time limit.
+    /// Returns the files that contain the hook's command and its timeout.
     fn hook_files(&self, scratch: &Scratch) -> Vec<PathBuf>;
 }
 
@@ -87,12 +90,12 @@ pub(super) const ALL: [&dyn Agent; 7] = [
     &copilot::Copilot,
 ];
 
-/// The words of a command line.
+/// Returns the words of a command line.
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// The value of the first string with this key in lines of JSON.
+/// Returns the value of the first string with this key in lines of JSON.
 fn json_string(printed: &str, key: &str) -> Option<String> {
     let mark = format!("\"{key}\":");
     let rest = printed.split(&mark).nth(1)?.trim_start().strip_prefix('"')?;

@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 server on loopback: one request per connection, the whole reply at once.
 //!
-//! Enough for the programs that talk to the scripted model. A stream of events is sent as one body, which every client reads
-//! as if it had come slowly.
+//! Enough for the clients of the scripted model. A stream of events is sent as one body, which every client reads as if
+//! it had come slowly.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// One request, read to its end.
 pub(super) struct Request {
     pub(super) method: String,
-    /// The path with its query.
+    /// Path with its query.
     pub(super) target: String,
     pub(super) body: Vec<u8>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts a server on a free port of 127.0.0.1; `answer` is called on a thread of its own for each request.
+    /// Starts a server on a free port of 127.0.0.1. `answer` is called on a separate thread for each request.
     pub(super) fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
         let port = listener.local_addr()?.port();
@@ -54,7 +54,7 @@ impl Server {
                 let Ok(stream) = stream else { continue };
                 let answer = Arc::clone(&answer);
                 thread::spawn(move || {
-                    // A client that goes away in the middle is no concern of the server's.
+                    // A client that disconnects early does not affect the server.
                     let _ = serve(&stream, &*answer);
                     let _ = stream.shutdown(Shutdown::Both);
                 });
@@ -71,7 +71,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

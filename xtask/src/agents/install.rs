@@ -19,14 +19,14 @@ pub(super) struct Package {
     pub(super) source: Source,
 }
 
-/// The registry, and the name of the package there.
+/// Registry, and name of the package there.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
     Npm(&'static str),
     Pypi(&'static str),
 }
 
-/// The directory with everything that was installed.
+/// Directory with everything that was installed.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     root: PathBuf,
@@ -41,22 +41,23 @@ impl Cache {
         self.root.join(format!("{}-{}", package.name, package.version))
     }
 
-    /// Whether everything that an agent needs is installed.
+    /// Returns true if everything that an agent needs is installed.
     pub(super) fn has(&self, agent: &dyn Agent) -> bool {
         needed(agent).iter().all(|package| self.mark(package).exists())
     }
 
-    /// Installs an agent, and Node for those that run in it. Does nothing if both are there.
+    /// Installs an agent, and Node for those that run in it. Does nothing if both are installed.
     pub(super) fn install(&self, agent: &dyn Agent) -> Result<()> {
         needed(agent).iter().try_for_each(|package| self.add(package))
     }
 
-    /// A file that is made last, so that an installation which was cut short is not taken for a complete one.
+    /// Returns the path of a file that is created last, so that an interrupted installation is not mistaken for a
+    /// complete one.
     fn mark(&self, package: &Package) -> PathBuf {
         self.dir(package).join(".installed")
     }
 
-    /// The directories with the programs of an agent, for `PATH`.
+    /// Returns the directories with the programs of an agent, for `PATH`.
     pub(super) fn programs(&self, agent: &dyn Agent) -> Vec<PathBuf> {
         let package = agent.package();
         match package.source {
@@ -112,7 +113,7 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether the package registries answer, by asking for the versions of one small package.
+/// Returns true if the package registries answer. Asks for the version of one small package.
 pub(super) fn registries_answer() -> bool {
     let mut npm = Command::new("npm");
     npm.args(["view", "--fetch-retries=0", "--fetch-timeout=10000", "is-number", "version"]);

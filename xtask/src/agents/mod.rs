@@ -1,8 +1,8 @@
-//! `agents`: runs the real programs against a scripted model, with hooks put in by `piton install`.
+//! `agents`: runs the real agents against a scripted model, with hooks installed by `piton install`.
 //!
-//! The agents come from package registries at pinned versions and stay in a cache directory. Everything else is local: each
-//! scenario has a scratch home, and where the system permits it all of them run in namespaces of their own, with no network but
-//! loopback, so that nothing reaches out and no process stays behind.
+//! The agents come from package registries at pinned versions and are kept in a cache directory. Everything else is
+//! local: each scenario has a scratch home, and if the system permits it all of them run in separate namespaces, with
+//! no network but loopback, so that nothing is sent out and no process is left behind.
 
 mod agent;
 mod http;
@@ -44,7 +44,7 @@ Runs agents (claude codex gemini opencode hermes qwen copilot) with piton's hook
   --if-online     exit with 0 and say so if the package registries do not answer
 ";
 
-/// Says that this process runs in the namespaces.
+/// Environment variable that marks the process inside the namespaces.
 const INSIDE: &str = "PITON_AGENTS_INSIDE";
 
 struct Options {
@@ -134,8 +134,8 @@ fn find(name: &str) -> Result<&'static dyn Agent> {
     found.with_context(|| format!("no such agent: {name}\n\n{HELP}"))
 }
 
-/// Starts this program again in namespaces with no network but loopback, mounts and processes of their own. `None` if the
-/// system does not permit it.
+/// Starts this program again in its own network, mount and process namespaces, with no network but loopback. Returns
+/// `None` if the system does not permit it.
 fn enter(arguments: &[OsString], settings: &Settings) -> Result<Option<ExitCode>> {
     const NAMESPACES: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let unshare = || {
@@ -156,7 +156,7 @@ fn enter(arguments: &[OsString], settings: &Settings) -> Result<Option<ExitCode>
     again.arg(std::env::current_exe().context("cannot find this program")?).arg("agents").args(arguments);
     again.args([OsStr::new("--piton"), settings.piton.as_os_str()]);
     again.args([OsStr::new("--scratch"), settings.scratch.as_os_str()]);
-    // The process inside ends with this one: its standard input is a pipe that closes then.
+    // The process inside ends with this one: its stdin is a pipe that closes then.
     let mut child = again.env(INSIDE, "1").stdin(Stdio::piped()).spawn().context("cannot run unshare")?;
     let pipe = child.stdin.take();
     let status = child.wait().context("cannot wait for unshare")?;

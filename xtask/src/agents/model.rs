@@ -1,8 +1,8 @@
-//! The scripted model: a server that speaks what the agents speak to their models, and does what the checks tell it to.
+//! The scripted model: a server with the interfaces of the agents' models, which follows the script of a check.
 //!
-//! A check sets a prompt and the steps that answer it. The reply to a request is a function of the request alone: the last
-//! message of the user that holds the prompt is found, and the number of tool results after it selects the step. Every request is
-//! kept, in memory and as a file.
+//! A check sets a prompt and the steps that answer it. The reply to a request is a function of the request alone: the
+//! last message of the user that contains the prompt is found, and the number of tool results after it selects the
+//! step. Every request is kept, in memory and as a file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::http::{Reply, Request, Server};
 use super::tools::{self, Say, Step, Tool};
 use super::wire::{self, Api};
 
-/// The part of a conversation that matters to a script.
+/// Part of a conversation that matters to a script.
 pub(super) enum Event {
     User(String),
     ToolResult,
@@ -26,7 +26,7 @@ pub(super) enum Event {
 struct Script {
     prompt: String,
     steps: Vec<Step>,
-    /// The last words of the turn.
+    /// Final text of the turn.
     ending: String,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Whether a string of the request holds these words.
+    /// Returns true if a string of the request contains `words`.
     pub(super) fn holds(&self, words: &str) -> bool {
         let escaped = Value::from(words).to_string();
         self.body.contains(escaped.trim_matches('"'))
@@ -48,19 +48,19 @@ impl Call {
 struct State {
     script: Script,
     calls: Vec<Call>,
-    /// All requests, those that are not calls of the model too.
+    /// Number of all requests, including those that are not calls of the model.
     requests: usize,
 }
 
-/// A running model; stops when dropped.
+/// A running model; stopped when dropped.
 pub(super) struct Model {
     server: Server,
     state: Arc<Mutex<State>>,
 }
 
 impl Model {
-    /// Starts a model for one project. Requests are written to `log`. Calls whose last message begins with one of the words in
-    /// `background` are answered and not counted.
+    /// Starts a model for one project. Requests are written to `log`. Calls whose last message begins with one of the
+    /// texts in `background` are answered but not counted.
     pub(super) fn start(project: String, log: PathBuf, background: &'static [&'static str]) -> Result<Self> {
         fs::create_dir_all(&log).with_context(|| format!("cannot make {}", log.display()))?;
         let state = Arc::new(Mutex::new(State::default()));
@@ -124,7 +124,7 @@ fn answer(request: &Request, state: &Mutex<State>, project: &str, log: &Path, ba
     reply
 }
 
-/// Whether the last message of the user begins with one of these words.
+/// Returns true if the last message of the user begins with one of these texts.
 fn is_of(events: &[Event], background: &[&str]) -> bool {
     let last = events.iter().rev().find_map(|event| match event {
         Event::User(text) => Some(text),

@@ -28,7 +28,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Notes the result of one check. `kept` is the scratch directory with everything that tells why it failed.
+    /// Records the result of one check. `kept` is the scratch directory with everything needed to find out why it
+    /// failed.
     pub(super) fn add(&mut self, agent: &str, mode: Mode, check: &str, result: &Result<()>, kept: &Path) {
         match result {
             Ok(()) => {

@@ -1,4 +1,4 @@
-//! Scenarios: what a user does with an agent, and the checks that are made on the way.
+//! Scenarios: the actions of a user with an agent, and the checks made in between.
 
 mod beside;
 mod continued;
@@ -22,13 +22,13 @@ use super::install::Cache;
 use super::report::{Mode, Report};
 use super::scratch::{Row, Scratch, shown};
 
-/// A session with an agent in a scratch home of its own.
+/// A session with an agent in its own scratch home.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) mode: Mode,
     pub(super) checks: &'static [&'static str],
     pub(super) fits: fn(&dyn Agent) -> bool,
-    /// Part of the short run.
+    /// True if it is part of the short run.
     pub(super) is_quick: bool,
     run: fn(&mut Run) -> Result<()>,
 }
@@ -41,7 +41,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
     agent.rollback().is_some()
 }
 
-/// The shortest first.
+/// All scenarios, shortest first.
 pub(super) const ALL: [Scenario; 12] = [
     Scenario {
         name: "uninstall",
@@ -159,7 +159,7 @@ pub(super) struct Settings {
     pub(super) only: Option<String>,
 }
 
-/// A scenario at work.
+/// A running scenario.
 struct Run<'a> {
     scratch: Scratch,
     scenario: &'a Scenario,
@@ -169,7 +169,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Makes one check and notes its result.
+    /// Makes one check and records its result.
     fn check(&mut self, name: &'static str, made: impl FnOnce(&mut Scratch) -> Result<()>) {
         let result = made(&mut self.scratch);
         self.note(name, &result);
@@ -197,7 +197,7 @@ impl Settings {
     }
 }
 
-/// Runs a scenario with an agent. Checks that are not reached have failed.
+/// Runs a scenario with an agent. Checks that are not reached count as failed.
 pub(super) fn run(
     scenario: &Scenario,
     agent: &'static dyn Agent,
@@ -226,7 +226,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Removes a scratch home. An agent that is ending may still write to it for a moment.
+/// Removes a scratch home. Retries, because an agent that is exiting may still write to it for a moment.
 fn remove(root: &Path) {
     for _ in 0..20 {
         if fs::remove_dir_all(root).is_ok() {
@@ -251,7 +251,7 @@ fn restore_to(scratch: &Scratch, id: &str, want: &State) -> Result<()> {
     same(&scratch.state(), want, &format!("after `piton restore {id}`"))
 }
 
-/// The session of each row that a prompt began.
+/// Returns the sessions of all rows.
 fn sessions(scratch: &Scratch) -> Result<BTreeSet<String>> {
     let listed = scratch.piton_json(&["rollback"])?;
     let rows = listed.as_array().into_iter().flatten();
@@ -273,7 +273,7 @@ fn expect_rows(scratch: &Scratch, prompts: &[&str]) -> Result<()> {
         ensure!(prompt.agent == agent, "the agent is {:?}, should be {agent}", prompt.agent);
         ensure!(!prompt.session.is_empty() && !prompt.turn.is_empty(), "no session or turn: {prompt:?}");
     }
-    // Hermes takes checkpoints of its own in the same store.
+    // Hermes takes its own checkpoints in the same store.
     let more = rows.iter().find(|row| of(row).is_empty() && row.kind == "auto");
     match more.filter(|_| agent != "hermes") {
         Some(row) => Err(anyhow!("a row without a prompt: {}", shown(std::slice::from_ref(row)))),

@@ -71,7 +71,7 @@ pub(super) struct Prompt {
     pub(super) agent: String,
     pub(super) session: String,
     pub(super) turn: String,
-    /// The version of the agent; empty where piton does not know it.
+    /// Version of the agent; empty if piton does not know it.
     pub(super) version: String,
     pub(super) words: String,
 }
@@ -95,7 +95,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Adds another agent in the same home and project, protects it, and goes on with it.
+    /// Adds another agent in the same home and project, installs its hooks, and continues with it.
     pub(super) fn add_agent(&mut self, agent: &'static dyn Agent, cache: &Cache) -> Result<()> {
         let mut path = cache.programs(agent);
         path.extend(std::env::split_paths(&self.path));
@@ -106,12 +106,12 @@ impl Scratch {
         agent.approve_hooks(self)
     }
 
-    /// Goes on with another agent, in a new session.
+    /// Continues with another agent, in a new session.
     pub(super) fn switch_to(&mut self, agent: &'static dyn Agent) {
         (self.agent, self.session) = (agent, None);
     }
 
-    /// Files of all kinds: modes, links, empty directories, bytes, names, ignored and not committed.
+    /// Creates files of all kinds: modes, links, empty directories, bytes, names, ignored and not committed.
     fn make_project(&self) -> Result<()> {
         let files: [(&str, &[u8]); 9] = [
             ("README.md", b"alpha\n"),
@@ -157,19 +157,19 @@ impl Scratch {
         write(&self.home.join(path), text.as_bytes())
     }
 
-    /// The directory that holds the store.
+    /// Returns the directory that holds the store.
     pub(super) fn base(&self) -> PathBuf {
         self.home.join(".hermes/checkpoints")
     }
 
-    /// The project's files, without those of git itself.
+    /// Returns the project's files, without `.git`.
     pub(super) fn state(&self) -> State {
         let mut state = state_of(&self.project);
         state.retain(|path, _| path != b".git" && !path.starts_with(b".git/"));
         state
     }
 
-    /// The environment of everything that runs here.
+    /// Returns the environment of everything that runs here.
     pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
         let mut all = vec![
             ("HOME", self.home.display().to_string()),
@@ -191,8 +191,8 @@ impl Scratch {
         self.run(&["bash", "-c", line].map(str::to_owned), "shell")
     }
 
-    /// Runs a program in the project, in a process group of its own, and kills the group when it takes too long. What it
-    /// prints goes to files, so that a child which stays behind holds nothing up.
+    /// Runs a program in the project, in its own process group, and kills the group on timeout. The output is written
+    /// to files, so that a child left behind does not block the caller.
     pub(super) fn run(&self, line: &[String], log: &str) -> Result<Ran> {
         let (out, err) = (self.root.join(format!("log/{log}.out")), self.root.join(format!("log/{log}.err")));
         let (program, arguments) = line.split_first().context("no program")?;
@@ -232,21 +232,21 @@ impl Scratch {
         serde_json::from_str(&ran.out).with_context(|| format!("{what} printed {}", tail(&ran.out)))
     }
 
-    /// Puts the hooks in by `piton install`.
+    /// Installs the hooks with `piton install`.
     pub(super) fn install(&self) -> Result<()> {
         let mut line = vec!["install", self.agent.package().name];
         line.extend(self.agent.install_options());
         self.piton(&line)?.ok("piton install").map(drop)
     }
 
-    /// Puts the hooks in, gives the consent that the agent asks for, and keeps what goes into each hook and comes out.
+    /// Installs the hooks, gives the consent that the agent asks for, and records the input and output of each hook.
     pub(super) fn protect(&self) -> Result<()> {
         self.install()?;
         self.agent.approve_hooks(self)?;
         self.record_hooks()
     }
 
-    /// Puts a script in the place of the installed program that keeps what goes into each hook and what comes out.
+    /// Replaces the installed program by a script that records the input and output of each hook.
     pub(super) fn record_hooks(&self) -> Result<()> {
         let (program, real) = (self.root.join("bin/piton"), self.root.join("bin/piton.real"));
         let logs = self.root.join("log/hooks");
@@ -263,7 +263,7 @@ impl Scratch {
         Ok(fs::set_permissions(&program, Permissions::from_mode(0o755))?)
     }
 
-    /// Takes the script away again.
+    /// Removes the script again.
     pub(super) fn stop_recording(&self) -> Result<()> {
         match fs::rename(self.root.join("bin/piton.real"), self.root.join("bin/piton")) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -271,7 +271,8 @@ impl Scratch {
         }
     }
 
-    /// The hook calls so far: directories with `arguments`, `env`, `stdin`, `stdout`, `stderr` and `exit`, oldest first.
+    /// Returns the hook calls so far: directories with `arguments`, `env`, `stdin`, `stdout`, `stderr` and `exit`,
+    /// oldest first.
     pub(super) fn hook_calls(&self) -> Result<Vec<PathBuf>> {
         let entries = fs::read_dir(self.root.join("log/hooks"))?;
         let mut all = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -279,8 +280,8 @@ impl Scratch {
         Ok(all)
     }
 
-    /// Gives the agent one prompt without a terminal, in the session of the run before if there was one, and checks that the
-    /// turn came to its end.
+    /// Gives the agent one prompt without a terminal, in the session of the previous run if there was one, and checks
+    /// that the turn has ended.
     pub(super) fn prompt(&mut self, prompt: &str, steps: Vec<Step>) -> Result<()> {
         self.runs += 1;
         let ending = format!("That was turn {}.", self.runs);
@@ -298,7 +299,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// The next prompt begins a new session.
+    /// Makes the next prompt begin a new session.
     pub(super) fn forget_session(&mut self) {
         self.session = None;
     }
@@ -309,13 +310,13 @@ impl Scratch {
         Ok(rows.iter().map(row).collect())
     }
 
-    /// The short ids of the rows that prompts began, newest first.
+    /// Returns the short ids of the rows that prompts began, newest first.
     pub(super) fn prompt_ids(&self) -> Result<Vec<String>> {
         let rows = self.rows()?.into_iter();
         Ok(rows.filter(|row| row.kind == "auto" && row.reason.starts_with("prompt")).map(|row| row.short_id).collect())
     }
 
-    /// The newest row at which a prompt with these words began.
+    /// Returns the newest row at which a prompt with this text began.
     pub(super) fn row_of(&self, prompt: &str) -> Result<Row> {
         let rows = self.rows()?;
         let is_it = |row: &&Row| match &row.prompts {
@@ -328,7 +329,7 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
-    /// Ends what an agent left running from a copy of itself in here, such as the server of Codex.
+    /// Kills the processes that an agent left running from a copy of itself in here, such as the server of Codex.
     fn drop(&mut self) {
         let own = self.root.clone();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -341,7 +342,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Rows in few words, for messages.
+/// Formats rows briefly, for messages.
 pub(super) fn shown(rows: &[Row]) -> String {
     let one = |row: &Row| {
         let prompts = row.prompts.iter().flatten().map(|prompt| prompt.words.as_str()).collect::<Vec<_>>();
@@ -380,7 +381,7 @@ pub(super) fn read_text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The program of that name in `path`, which is not the path of this process.
+/// Returns the program of that name in `path`, which is not the `PATH` of this process.
 fn find(program: &str, path: &str) -> PathBuf {
     let found = std::env::split_paths(path).map(|dir| dir.join(program)).find(|file| file.is_file());
     found.unwrap_or_else(|| program.into())

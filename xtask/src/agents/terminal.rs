@@ -14,12 +14,12 @@ use super::tools::Step;
 
 const COLUMNS: &str = "140";
 const LINES: &str = "50";
-/// The time for anything to appear. Agents are slow on a busy machine.
+/// Timeout for anything to appear. Agents are slow on a busy machine.
 const WAIT: Duration = Duration::from_secs(75);
 const POLL: Duration = Duration::from_millis(200);
-/// A screen that does not change for so long is at rest.
+/// A screen that does not change for this long is at rest.
 const REST: Duration = Duration::from_millis(1500);
-/// Between two keys: agents take faster ones for pasted text.
+/// Pause between two keys: agents treat faster ones as pasted text.
 const KEY: Duration = Duration::from_millis(15);
 
 pub(super) struct Terminal {
@@ -29,9 +29,9 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the agent and waits until it takes a prompt.
+    /// Starts the agent and waits until it accepts a prompt.
     pub(super) fn start(scratch: &Scratch) -> Result<Self> {
-        // A socket that was used before may still be in use by a server that ends.
+        // A socket that was used before may still be in use by a server that is exiting.
         let socket = (1..).map(|n| scratch.root.join(format!("tmux-{n}"))).find(|socket| !socket.exists());
         let socket = socket.context("no name for a socket")?;
         let (script, config) = (scratch.root.join("tui.sh"), scratch.root.join("tmux.conf"));
@@ -88,7 +88,7 @@ impl Terminal {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The text on the screen, and what scrolled off it.
+    /// Returns the text on the screen, and the lines that scrolled off it.
     pub(super) fn screen(&self) -> Result<String> {
         self.tmux(&["capture-pane", "-p", "-J", "-S", "-2000"])
     }
@@ -97,7 +97,7 @@ impl Terminal {
         self.tmux(&["send-keys", key]).map(drop)
     }
 
-    /// Types a line and sends it. An agent may drop keys while it is busy: then they are typed once more.
+    /// Types a line and sends it. An agent may drop keys while it is busy: then they are typed again.
     pub(super) fn send(&self, line: &str) -> Result<()> {
         for _ in 0..3 {
             for letter in line.chars() {
@@ -114,7 +114,7 @@ impl Terminal {
         bail!("`{line}` cannot be typed: {}", self.kept()?)
     }
 
-    /// Waits until the screen no longer changes. Spinners and clocks end the wait too, after a while.
+    /// Waits until the screen no longer changes. With a spinner or a clock on it, the wait times out.
     pub(super) fn rest(&self) -> Result<()> {
         let began = Instant::now();
         let (mut last, mut since) = (self.screen()?, Instant::now());
@@ -128,7 +128,8 @@ impl Terminal {
         Ok(())
     }
 
-    /// Waits until the screen holds the words, wherever its lines are broken. Fails at once if `give_up` is so before.
+    /// Waits until the screen contains the words, wherever its lines are broken. Fails at once if `give_up` fails
+    /// before.
     pub(super) fn wait_for(&mut self, words: &str, give_up: impl Fn() -> Result<()>) -> Result<()> {
         let began = Instant::now();
         while began.elapsed() < WAIT {
@@ -174,7 +175,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Text without white space and lines of boxes.
+/// Returns the text without white space and box-drawing characters.
 fn squeezed(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace() && !('\u{2500}'..='\u{259f}').contains(c)).collect()
 }

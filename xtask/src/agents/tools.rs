@@ -1,4 +1,4 @@
-//! The tools that an agent offers to its model, and calls of them that do what a script says.
+//! The tools that an agent offers to its model, and calls of them that carry out a script.
 //!
 //! Names of tools and of their arguments come from the request itself, so that no agent is treated specially.
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 pub(super) struct Tool {
     pub(super) name: String,
     pub(super) schema: Value,
-    /// Takes free text in place of arguments.
+    /// True if it takes free text in place of arguments.
     pub(super) is_custom: bool,
     pub(super) namespace: Option<String>,
 }
 
-/// What the scripted model says next.
+/// Next output of the scripted model.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
     Text(String),
@@ -31,7 +31,7 @@ pub(super) enum Arguments {
 pub(super) enum Step {
     /// Runs a command with the agent's shell tool.
     Shell(String),
-    /// Writes a file with the agent's own tool for that; the path is relative to the project.
+    /// Writes a file with the agent's own tool for that. The path is relative to the project.
     Write { path: String, text: String },
 }
 
@@ -52,12 +52,12 @@ fn find<'a>(tools: &'a [Tool], names: &[&str]) -> Option<&'a Tool> {
     names.iter().find_map(|name| tools.iter().find(|tool| tool.name == *name))
 }
 
-/// Whether the request offers tools with which a script can be carried out. Requests for titles and summaries do not.
+/// Returns true if the request offers tools that can carry out a script. Requests for titles and summaries do not.
 pub(super) fn are_usable(tools: &[Tool]) -> bool {
     find(tools, &SHELLS).is_some()
 }
 
-/// The call that carries out `step` in the project.
+/// Returns the call that carries out `step` in the project.
 pub(super) fn call(step: &Step, tools: &[Tool], project: &str) -> Say {
     match step {
         Step::Shell(command) => call_shell(command, tools),
@@ -96,7 +96,8 @@ fn with_arguments(tool: &Tool, arguments: Arguments) -> Say {
     Say::Call { tool: tool.name.clone(), namespace: tool.namespace.clone(), arguments }
 }
 
-/// Arguments for a tool: of each group of names the one that the schema knows, then whatever else it requires.
+/// Returns the arguments for a tool: of each group of names the one that the schema has, then everything else that it
+/// requires.
 fn fill(schema: &Value, wanted: &[(&[&str], &str)]) -> Value {
     let empty = Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&empty);
@@ -115,7 +116,7 @@ fn fill(schema: &Value, wanted: &[(&[&str], &str)]) -> Value {
     Value::Object(arguments)
 }
 
-/// A value that a JSON schema admits.
+/// Returns a value that is valid for a JSON schema.
 pub(super) fn any(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
         return first.clone();

@@ -20,7 +20,7 @@ pub(super) enum Api {
 }
 
 impl Api {
-    /// The interface that a path belongs to; `None` if it is not a call of the model.
+    /// Returns the interface that a path belongs to; `None` if it is not a call of the model.
     pub(super) fn of(target: &str) -> Option<Self> {
         let path = target.split('?').next().unwrap_or_default();
         let ends = |end: &str| path.ends_with(end);
@@ -33,7 +33,7 @@ impl Api {
         }
     }
 
-    /// The tools that a request offers, and its conversation.
+    /// Returns the tools that a request offers, and its conversation.
     pub(super) fn parse(self, body: &Value) -> (Vec<Tool>, Vec<Event>) {
         match self {
             Self::Anthropic => anthropic::parse(body),
@@ -43,7 +43,7 @@ impl Api {
         }
     }
 
-    /// The schema that the answer has to follow, where the request asks for JSON.
+    /// Returns the schema that the answer has to follow, if the request asks for JSON.
     pub(super) fn schema(self, body: &Value) -> Option<Value> {
         let found = match self {
             Self::Anthropic => first(body, &["/output_config/format/schema", "/output_format/schema"]),
@@ -68,7 +68,7 @@ fn first<'a>(body: &'a Value, pointers: &[&str]) -> Option<&'a Value> {
     pointers.iter().find_map(|pointer| body.pointer(pointer)).filter(|schema| schema.is_object())
 }
 
-/// The answer to a request that is not a call of the model.
+/// Returns the answer to a request that is not a call of the model.
 pub(super) fn stub(method: &str, target: &str) -> Reply {
     let path = target.split('?').next().unwrap_or_default();
     match method {
@@ -88,14 +88,14 @@ fn models() -> Value {
     json!({"object": "list", "data": [model], "models": [], "has_more": false, "first_id": MODEL, "last_id": MODEL})
 }
 
-/// The name of the model where an agent lets its user choose one.
+/// Name of the model, for agents that let the user choose one.
 pub(super) const MODEL: &str = "scripted-model";
 
 fn json_reply(status: u16, value: &Value) -> Reply {
     Reply { status, content_type: "application/json", body: value.to_string().into_bytes() }
 }
 
-/// A stream of server-sent events. `is_named` puts the `type` of each before it.
+/// Returns a stream of server-sent events. `is_named` puts the `type` of each before it.
 fn stream(events: &[Value], is_named: bool, last: &str) -> Reply {
     let mut body = String::new();
     for event in events {
@@ -108,7 +108,7 @@ fn stream(events: &[Value], is_named: bool, last: &str) -> Reply {
     Reply { status: 200, content_type: "text/event-stream", body: body.into_bytes() }
 }
 
-/// The text of a message, which is a string or a list of parts.
+/// Returns the text of a message, which is a string or a list of parts.
 fn text_of(content: &Value) -> String {
     if let Some(text) = content.as_str() {
         return text.to_owned();
@@ -118,7 +118,7 @@ fn text_of(content: &Value) -> String {
     texts.join("\n")
 }
 
-/// An identifier that no other reply has.
+/// Returns a unique identifier.
 fn fresh(prefix: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -1,5 +1,6 @@
-//! `beside-hermes`: the oldest and the newest Hermes with this layout, and piton, all in one store, each at its limit and
-//! with collections on all sides. No checkpoint that piton reported as taken may be missing, and no project may be stuck.
+//! `beside-hermes`: runs the oldest and the newest Hermes with this layout together with piton in one store, each at
+//! its limit, with garbage collection by all of them. No checkpoint that piton reported as taken may be missing, and no
+//! project may be stuck.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,9 +19,9 @@ use crate::bench::build_piton;
 /// The oldest release with this layout of the store, and the newest.
 const VERSIONS: [&str; 2] = ["0.13.0", "0.19.0"];
 const MINUTES: u64 = 30;
-/// The limit of both programs: low, so that every checkpoint of Hermes' ends with a collection.
+/// Limit of both programs: low, so that every checkpoint of Hermes ends with a garbage collection.
 const MAX_SNAPSHOTS: usize = 5;
-/// After how many takes piton collects, too.
+/// Number of takes after which piton collects garbage, too.
 const TAKES_PER_PRUNE: u64 = 15;
 const DRIVER: &str = include_str!("drive.py");
 
@@ -46,7 +47,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The unpacked wheel of a version, downloaded once.
+/// Returns the unpacked wheel of a version, downloaded once.
 fn wheel(version: &str) -> Result<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/hermes").join(version);
     let unpacked = dir.join("unpacked");
@@ -68,16 +69,16 @@ fn done(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What happened, from all threads.
+/// Counts of events, from all threads.
 #[derive(Default)]
 struct Tally {
     taken: AtomicU64,
     pruned: AtomicU64,
     restored: AtomicU64,
     repaired: AtomicU64,
-    /// Takes that went on from an older checkpoint because the newest was gone.
+    /// Takes that continued from an older checkpoint because the newest was missing.
     salvaged: AtomicU64,
-    /// Checkpoints in the shared project that Hermes' own rewriting of the history took away.
+    /// Checkpoints in the shared project that Hermes dropped when it rewrote the history.
     overwritten: AtomicU64,
     missing: AtomicU64,
     stuck: AtomicU64,
@@ -134,10 +135,12 @@ impl Beside {
         self.tell(&of_hermes)
     }
 
-    /// Takes, repairs and prunes once more in every project of piton's, with nothing else at work. Errors count as stuck.
+    /// Takes, repairs and prunes once more in every project of piton's, with no other process running. Errors count as
+    /// stuck.
     fn check_at_rest(&self, dirs: &[PathBuf]) -> Result<()> {
         for dir in &dirs[2..] {
-            // Of the shared project, what Hermes lost of its own before is not piton's.
+            // Of the shared project, only the tree is checked: objects of earlier checkpoints that Hermes lost are not
+            // piton's fault.
             let part = if *dir == dirs[4] { "^{tree}" } else { "" };
             match self.last_take(dir) {
                 Some(id) if self.is_whole(&format!("{id}{part}")) => {}
@@ -175,7 +178,7 @@ impl Beside {
         println!("  {} takes went on where the newest checkpoint was gone", count(salvaged));
         println!("  {} checkpoints of the shared project dropped or overwritten by Hermes", count(overwritten));
         println!("  {} repairs of what Hermes lost before a prune", count(repaired));
-        // After the last repair, there is nothing left to complain about.
+        // After the last repair, no error is left.
         println!("  git fsck: {}", if fsck.status.success() { "clean" } else { "objects are missing" });
         Ok(count(missing) + count(stuck) > 0 || count(taken) == 0 || !fsck.status.success())
     }
@@ -193,7 +196,7 @@ impl Beside {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Takes a checkpoint, with an error counted as a project that is stuck.
+    /// Takes a checkpoint. An error counts as a stuck project.
     fn take(&self, dir: &Path) -> Option<String> {
         match self.piton(dir, &["take"]) {
             Ok(answer) => {
@@ -219,12 +222,12 @@ impl Beside {
         self.take(dir)
     }
 
-    /// Returns true if stock git finds everything that a checkpoint leads to.
+    /// Returns true if stock git finds everything reachable from a checkpoint.
     fn is_whole(&self, id: &str) -> bool {
         self.why_not_whole(id).is_none()
     }
 
-    /// Returns what stock git says of a checkpoint that is not whole.
+    /// Returns the message of stock git about an incomplete checkpoint.
     fn why_not_whole(&self, id: &str) -> Option<String> {
         let git_dir = format!("--git-dir={}", self.sandbox.store().display());
         match git().arg(git_dir).args(["rev-list", "--objects", id]).output() {
@@ -239,7 +242,7 @@ impl Beside {
         self.tally.missing.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes in a project that is piton's alone. The newest checkpoints must be listed, with every byte.
+    /// Takes checkpoints in a project that only piton uses. The newest ones must be listed and complete.
     fn work(&self, dir: &Path, seed: u64, until: Instant) {
         let mut dice = Dice::new(seed);
         let contents: Vec<_> = (0..12).map(|_| dice.noise(4_000)).collect();
@@ -248,7 +251,8 @@ impl Beside {
             if Instant::now() >= until {
                 return;
             }
-            // Contents come back that no checkpoint holds any more: they may be found, and be about to be deleted.
+            // Contents recur that no checkpoint holds any more: they may be found in the store although they are about
+            // to be deleted.
             for name in ["a", "b/c", "b/d"] {
                 let path = dir.join(name);
                 let _ = fs::create_dir_all(path.parent().expect("below the project"));
@@ -268,18 +272,18 @@ impl Beside {
                 self.check(dir, &held);
             }
             if round % 7 == 0 && self.goes_back(dir) {
-                // Safety checkpoints have come on top.
+                // Safety checkpoints have been added on top.
                 held.clear();
             }
         }
     }
 
-    /// Prunes. Hermes loses objects of its own histories, with or without piton beside it: a repair must get past that.
+    /// Prunes. Hermes loses objects of its own histories, with or without piton: a repair must cope with that.
     fn prune(&self, dir: &Path) {
         let done = self.piton(dir, &["prune"]).or_else(|error| {
             println!("  prune, before a repair: {error}");
             self.tally.repaired.fetch_add(1, Ordering::Relaxed);
-            // It may end with other than success because Hermes loses the next object meanwhile: the prune is tried all the same.
+            // It may fail because Hermes loses the next object in the meantime: the prune is retried all the same.
             if let Err(error) = self.piton(dir, &["repair"]) {
                 println!("  repair: {error}");
             }
@@ -287,12 +291,12 @@ impl Beside {
         });
         match done {
             Ok(_) => drop(self.tally.pruned.fetch_add(1, Ordering::Relaxed)),
-            // The next loss of Hermes' may have come between the two.
+            // Hermes may have lost another object between the two.
             Err(error) => println!("  prune, after a repair: {error}"),
         }
     }
 
-    /// Goes back and forth. Returns true if it was tried.
+    /// Restores and undoes. Returns true if it was tried.
     fn goes_back(&self, dir: &Path) -> bool {
         let before = files_in(dir);
         match self.piton(dir, &["restore", "3", "--yes"]).and_then(|_| self.piton(dir, &["undo", "--yes"])) {
@@ -316,7 +320,8 @@ impl Beside {
         }
     }
 
-    /// Takes in a project in which Hermes takes, too, and rewrites the history at its limit: ids change then, trees stay.
+    /// Takes checkpoints in a project in which Hermes takes them, too, and rewrites the history at its limit: ids
+    /// change then, trees stay.
     fn work_in_shared(&self, dir: &Path, until: Instant) {
         let mut dice = Dice::new(99);
         while Instant::now() < until {
@@ -324,8 +329,8 @@ impl Beside {
             let Some(id) = self.take(dir) else { continue };
             let tree = format!("{id}^{{tree}}");
             let Some(why) = self.why_not_whole(&tree) else { continue };
-            // Hermes may have rewritten it and collected meanwhile. If it is listed under this id after it was looked at, it
-            // must be whole.
+            // Hermes may have rewritten it and collected garbage in the meantime. If it is still listed under this id
+            // afterwards, it must be complete.
             match self.piton(dir, &["rollback"]) {
                 Ok(list) if list.to_string().contains(&id) => self.miss(dir, &format!("{id}: {why}")),
                 _ => drop(self.tally.overwritten.fetch_add(1, Ordering::Relaxed)),

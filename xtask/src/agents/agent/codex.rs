@@ -57,7 +57,7 @@ impl Agent for Codex {
         let parsed: Value = serde_json::from_str(&text)?;
         let config = scratch.home.join(".codex/config.toml");
         let before = fs::read_to_string(&config)?;
-        // Approvals of an earlier form of the hooks go.
+        // Removes approvals of an earlier form of the hooks.
         let mut state = before.split("\n[hooks.state.").next().unwrap_or_default().to_owned();
         for (event, groups) in parsed["hooks"].as_object().into_iter().flatten() {
             let label = snake_case(event);
@@ -115,7 +115,7 @@ impl Agent for Codex {
     }
 }
 
-/// `UserPromptSubmit` as `user_prompt_submit`.
+/// Converts `UserPromptSubmit` to `user_prompt_submit`.
 fn snake_case(event: &str) -> String {
     let mut name = String::new();
     for (at, letter) in event.char_indices() {
@@ -127,9 +127,9 @@ fn snake_case(event: &str) -> String {
     name
 }
 
-/// The hash by which Codex knows an approved hook again: over JSON with sorted keys.
+/// Returns the hash by which Codex recognises an approved hook, over JSON with sorted keys.
 fn approval(label: &str, matcher: &Value, handler: &Value) -> String {
-    // The end of a session has one second, whatever is configured.
+    // The timeout at the end of a session is one second, whatever is configured.
     let configured = handler.get("timeout").cloned().unwrap_or(json!(600));
     let timeout = if label == "session_end" { json!(1) } else { configured };
     let hook = json!({"async": false, "command": handler["command"], "timeout": timeout, "type": "command"});

@@ -31,8 +31,8 @@ impl Agent for Opencode {
             }},
         });
         scratch.write_home(".config/opencode/opencode.json", &format!("{settings:#}"))?;
-        // It installs a package for plugins at its start, and retries for a minute where it cannot. A lock file that names the
-        // package satisfies it.
+        // It installs a package for plugins at startup, and retries for a minute if that fails. A lock file that names
+        // the package satisfies it.
         let wanted = json!({"dependencies": {"@opencode-ai/plugin": "*"}});
         let lock = json!({"lockfileVersion": 3, "packages": {"": wanted}});
         scratch.write_home(".config/opencode/package.json", &wanted.to_string())?;
@@ -54,7 +54,7 @@ impl Agent for Opencode {
     fn headless(&self, prompt: &str, session: Option<&str>) -> Vec<String> {
         let mut line = words(&["opencode", "run", "--format", "json", "--auto"]);
         line.extend(session.into_iter().flat_map(|session| words(&["--session", session])));
-        // It puts quotes around an argument with spaces, and joins arguments by a space.
+        // It puts quotes around an argument with spaces, and joins arguments with a space.
         line.extend(prompt.split(' ').map(str::to_owned));
         line
     }

@@ -1,4 +1,4 @@
-//! Sessions that are not alone: a checkpoint that the user takes between two prompts, and two agents in one project.
+//! Sessions with other activity in the project: a checkpoint that the user takes between two prompts, and two agents.
 
 use anyhow::{Context, Result, ensure};
 
@@ -30,14 +30,15 @@ pub(super) fn manual_take(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// The second agent of a pair. It tells of the end of its sessions; Codex, which is the first, does not.
+/// The second agent of a pair. It reports the end of its sessions; Codex, which is the first, does not.
 const OTHER: &str = "gemini";
 
 pub(super) fn is_first_of_pair(agent: &dyn Agent) -> bool {
     agent.package().name == "codex"
 }
 
-/// Two agents in one project: prompts of both at one row, and the work of one is not taken back unasked for the other.
+/// Two agents in one project: prompts of both are listed at one row, and the work of one is not undone by the other
+/// without agreement.
 pub(super) fn two_agents(run: &mut Run) -> Result<()> {
     let first = run.scratch.agent;
     let other = agent::ALL.into_iter().find(|agent| agent.package().name == OTHER).context("no such agent")?;

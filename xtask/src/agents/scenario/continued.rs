@@ -1,4 +1,5 @@
-//! An agent that goes on because another program's hook asked for it: the words of that hook are no prompt of the user.
+//! An agent that continues because another program's hook asked for it: the text of that hook is not a prompt of the
+//! user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,14 +14,14 @@ use super::{Run, read};
 
 const CHANGE: &str = "add a line to the readme";
 const QUESTION: &str = "what is in the readme";
-/// What the other hook says.
+/// Text of the other hook.
 const WORDS: &str = "run the checks before you stop";
 
 pub(super) fn can_go_on(agent: &dyn Agent) -> bool {
     agent.turn_end().is_some()
 }
 
-/// A prompt that changes files and one that does not, each continued once by a hook that ends with 2.
+/// A prompt that changes files and one that does not, each continued once by a hook with exit code 2.
 pub(super) fn by_another_hook(run: &mut Run) -> Result<()> {
     let scratch = &mut run.scratch;
     scratch.protect()?;
@@ -33,7 +34,8 @@ pub(super) fn by_another_hook(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Adds a hook of another program to the end of turns. It asks the agent to go on unless the file exists, and makes it.
+/// Adds a hook of another program to the end of turns. It asks the agent to continue unless the file exists, and
+/// creates the file.
 fn add_hook(scratch: &Scratch) -> Result<std::path::PathBuf> {
     let (script, is_over) = (scratch.root.join("bin/other-hook"), scratch.root.join("tmp/is-over"));
     let text = format!(
@@ -54,7 +56,7 @@ fn add_hook(scratch: &Scratch) -> Result<std::path::PathBuf> {
     Ok(is_over)
 }
 
-/// Fails unless the list has the two prompts that were typed and no other, although the agent went on after each.
+/// Fails unless the list has the two prompts that were typed and no other, although the agent continued after each.
 fn only_typed_prompts_are_listed(scratch: &Scratch) -> Result<()> {
     let calls = scratch.model.calls();
     ensure!(calls.iter().any(|call| call.holds(WORDS)), "the agent did not go on");

@@ -1,4 +1,4 @@
-//! Sessions without a terminal: several prompts with resume, and runs one after the other.
+//! Sessions without a terminal: several prompts with resume, and consecutive runs.
 
 use anyhow::{Result, ensure};
 
@@ -60,7 +60,7 @@ pub(super) fn session(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless each prompt, the first of the session too, has the version of the agent that ran.
+/// Fails unless each prompt, including the first of the session, has the version of the agent that ran.
 fn expect_version(scratch: &Scratch) -> Result<()> {
     let want = scratch.agent.package().version;
     let rows = scratch.rows()?;
@@ -72,7 +72,7 @@ fn expect_version(scratch: &Scratch) -> Result<()> {
     Ok(())
 }
 
-/// Fails if a hook call ended with something other than 0 or wrote to stderr.
+/// Fails if a hook call had an exit code other than 0 or wrote to stderr.
 fn hooks_are_quiet(scratch: &Scratch) -> Result<()> {
     let calls = scratch.hook_calls()?;
     ensure!(!calls.is_empty(), "the agent called no hook");

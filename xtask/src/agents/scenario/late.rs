@@ -14,7 +14,7 @@ const FIRST: &str = "add a line";
 const NEXT: &str = "drop the sources";
 const DIRS: usize = 90;
 const FILES_PER_DIR: usize = 500;
-/// The first checkpoint of so many files takes longer, every later one less than the usual limit.
+/// The first checkpoint of this many files takes longer, every later one less than the usual limit.
 const SHORT_DEADLINE_MS: u32 = 50;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -51,7 +51,8 @@ pub(super) fn large_project(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the checkpoint of the first prompt is complete. It is as of the prompt: the line that the agent added is not in it.
+/// Waits until the checkpoint of the first prompt is complete. It has the state as of the prompt: the line that the
+/// agent added is not in it.
 fn wait_for_row(scratch: &Scratch) -> Result<()> {
     let began = Instant::now();
     let row = loop {

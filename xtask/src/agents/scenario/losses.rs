@@ -1,4 +1,4 @@
-//! Turns without a checkpoint: they stay visible until the user has seen them.
+//! Turns without a checkpoint: they stay visible until the user has acknowledged them.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,7 +18,8 @@ fn remove() -> Vec<Step> {
     vec![Step::Shell("rm -r src".to_owned())]
 }
 
-/// The agent kills a hook that waits longer than the agent's limit: for the locks of the store, which this process holds.
+/// The agent kills a hook that exceeds the agent's timeout because it waits for the locks of the store, which this
+/// process holds.
 pub(super) fn killed_hook(run: &mut Run) -> Result<()> {
     let scratch = &mut run.scratch;
     scratch.install()?;
@@ -35,7 +36,7 @@ pub(super) fn killed_hook(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Sets the time limit of the hooks in the agent's configuration to a second.
+/// Sets the timeout of the hooks in the agent's configuration to one second.
 fn shorten_limit(scratch: &Scratch) -> Result<()> {
     for file in scratch.agent.hook_files(scratch) {
         let text = read_text(&file)?;
@@ -55,7 +56,7 @@ fn shorten_limit(scratch: &Scratch) -> Result<()> {
     Ok(())
 }
 
-/// Locks every lock of the store, as a process at work does.
+/// Acquires every lock of the store, as a working process does.
 fn hold_locks(scratch: &Scratch) -> Result<Vec<File>> {
     let dir = scratch.base().join("store/locks");
     let mut held = Vec::new();
@@ -99,7 +100,8 @@ fn remount(dir: &Path) -> bool {
     mount.status().is_ok_and(|status| status.success())
 }
 
-/// Fails unless the turn is in `piton status` once and on an unnumbered line of the list, and goes from both with `--ack`.
+/// Fails unless the turn is in `piton status` once and on an unnumbered line of the list, and disappears from both with
+/// `--ack`.
 fn is_visible(scratch: &Scratch) -> Result<()> {
     let agent = scratch.agent.package().name;
     let status = scratch.piton_json(&["status"])?;

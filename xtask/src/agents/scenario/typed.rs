@@ -17,7 +17,7 @@ fn shell(command: &str) -> Vec<Step> {
     vec![Step::Shell(command.to_owned())]
 }
 
-/// Two prompts, then every form of the command, then a prompt at which the agent is told.
+/// Two prompts, then every form of the command, then a prompt at which the agent is notified.
 pub(super) fn rollback(run: &mut Run) -> Result<()> {
     let command = run.scratch.agent.rollback().context("the agent has no such command")?;
     run.scratch.protect()?;
@@ -77,7 +77,8 @@ pub(super) fn rollback(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// A new session in the same terminal, and one after a restart: the user's own earlier work is not another's.
+/// A new session in the same terminal, and one after a restart: the user's own earlier work does not count as another
+/// session's.
 pub(super) fn clear(run: &mut Run) -> Result<()> {
     run.scratch.protect()?;
     let mut terminal = Terminal::start(&run.scratch)?;
@@ -112,8 +113,8 @@ pub(super) fn clear(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// Restores a checkpoint of an earlier session while the session that followed it is open: by a command typed in that, or from a
-/// shell where an agent has no such command.
+/// Restores a checkpoint of an earlier session while the session that followed it is open: by a command typed in that
+/// session, or from a shell if the agent has no such command.
 fn go_back(scratch: &Scratch, mut terminal: Terminal, id: &str, want: &State) -> Result<()> {
     let Some(command) = scratch.agent.rollback() else {
         return restore_to(scratch, id, want);

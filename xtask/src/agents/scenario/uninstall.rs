@@ -1,4 +1,4 @@
-//! `piton uninstall` gives everything back.
+//! `piton uninstall` restores everything.
 
 use anyhow::{Result, ensure};
 use testkit::state::{Node, State, state_of};
@@ -6,20 +6,20 @@ use testkit::state::{Node, State, state_of};
 use super::super::scratch::Scratch;
 use super::{Run, same};
 
-/// The home directory at one moment, without the store and the project.
+/// State of the home directory at one moment, without the store and the project.
 pub(super) struct Before(State);
 
 impl Before {
     pub(super) fn note(scratch: &Scratch) -> Self {
         let mut state = state_of(&scratch.home);
-        // Checkpoints stay, and with them the directory that they are in.
+        // Checkpoints are kept, and so is the directory that they are in.
         let is_kept = |path: &[u8]| path.starts_with(b".hermes/checkpoints") || path == b".hermes";
         state.retain(|path, _| !is_kept(path) && path != b"p" && !path.starts_with(b"p/"));
         Self(state)
     }
 
-    /// Uninstalls after the agent has run. What the install changed is as before; a file that the agent has written since holds
-    /// no word of the hook.
+    /// Uninstalls after the agent has run. Files that the install changed are as before; a file that the agent has
+    /// written since does not mention the hook.
     pub(super) fn is_back(&self, installed: &Self, scratch: &Scratch) -> Result<()> {
         let ran = Self::note(scratch);
         uninstall(scratch)?;

@@ -17,7 +17,7 @@ pub(super) fn parse(body: &Value) -> (Vec<Tool>, Vec<Event>) {
     for item in body["input"].as_array().into_iter().flatten() {
         let kind = item["type"].as_str().unwrap_or("message");
         match kind {
-            // Some models are given their tools in the conversation.
+            // Some models get their tools in the conversation.
             "additional_tools" => {
                 item["tools"].as_array().into_iter().flatten().for_each(|tool| add(&mut tools, tool, None));
             }
