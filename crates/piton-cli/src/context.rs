@@ -121,7 +121,7 @@ impl Context {
         };
         let base = base(global, home.as_deref())?;
         if !dir.is_dir() {
-            // A project that was deleted can be listed and restored.
+            // The checkpoints of a deleted project can still be listed and restored.
             let store = Store::open_existing(&dir.join(&base)).ok().flatten();
             if store.is_none_or(|store| Project::gone(&dir, &store, home.as_deref()).is_none()) {
                 return Err(deleted.unwrap_or_else(|| not_a_directory(&dir)).into());
@@ -391,7 +391,7 @@ pub(crate) struct Surroundings {
     pub(crate) home: Option<PathBuf>,
     /// Empty if the base is unknown.
     pub(crate) base: PathBuf,
-    /// The configuration file, if the command line names one.
+    /// Configuration file named on the command line.
     pub(crate) config: Option<PathBuf>,
     pub(crate) settings: Settings,
     pub(crate) problems: Vec<String>,

@@ -30,7 +30,7 @@ use crate::cli::{Cli, Command};
 use crate::context::Context;
 use crate::output::Output;
 
-/// Runs the command that the arguments of this process name.
+/// Runs the command given by the arguments of this process. Returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();

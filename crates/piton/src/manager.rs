@@ -6,7 +6,7 @@
 //! - M1. Nothing here fails or panics because of files, the store or the disk. A missed checkpoint is returned as a
 //!   value and recorded in the journal.
 //! - M2. It delays the agent by `deadline_ms`, and by little more.
-//! - M3. Switched off, it opens no file at all.
+//! - M3. If checkpoints are switched off, it opens no file at all.
 //! - M4. One checkpoint per project, session and turn, also if many processes ask at the same time.
 //!
 //! ```no_run

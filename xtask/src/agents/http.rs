@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Larger requests are refused.
+/// Maximum size of a request's body. Larger requests are refused.
 const BODY_BYTES_MAX: usize = 64 << 20;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const HEADERS_MAX: usize = 200;

@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     Continuation,
     /// A tool is about to run.
     BeforeTool { tool: String, change: Change },
-    /// A session begins or is resumed.
+    /// A session starts or is resumed.
     SessionStart,
     /// The agent has finished with a prompt.
     TurnEnd,

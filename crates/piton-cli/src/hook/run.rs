@@ -89,7 +89,7 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         let limit = Duration::from_millis(deadline_ms.min(DEADLINE_MS_MAX)) + GRACE;
         limit.saturating_sub(began.elapsed())
     };
-    // Even a look at the project or the configuration may hang.
+    // Even reading the project or the configuration may hang.
     let (theirs, global) = (event.clone(), call.global.clone());
     let prepared = within(left(Surroundings::deadline_ms()), move || prepare(&theirs, &global));
     let Some(prepared) = prepared else {
@@ -203,15 +203,15 @@ struct Task {
 /// Result of the work.
 struct Done {
     answer: Option<String>,
-    /// The reason why the agent goes on without protection.
+    /// Reason why the agent continues without a checkpoint.
     missed: Option<String>,
 }
 
 /// Result of ensuring the checkpoints.
 struct Protected {
-    /// The reason why the agent goes on without protection.
+    /// Reason why the agent continues without a checkpoint.
     missed: Option<String>,
-    /// The projects whose checkpoints are being completed in the background.
+    /// Projects whose checkpoints are being completed in the background.
     unfinished: Vec<PathBuf>,
 }
 

@@ -21,7 +21,7 @@ pub struct TurnStart {
     pub dir: Option<PathBuf>,
     /// Text of the prompt. The setting `prompt_text` decides how much of it is stored.
     pub prompt: Option<String>,
-    /// The version of the agent.
+    /// Version of the agent.
     pub agent_version: Option<String>,
     /// Position of the turn in the conversation. The length of the transcript is filled in.
     pub mark: RewindMark,

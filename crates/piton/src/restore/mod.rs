@@ -73,7 +73,7 @@ pub struct RestoreOptions<'a> {
     pub is_dry: bool,
 }
 
-/// A restore that is planned and not yet begun. No other process changes the project's checkpoints while it is held.
+/// A planned restore that has not begun. No other process can change the project's checkpoints while this value exists.
 ///
 /// ```
 /// use piton::{Restore, RestoreOptions, RestoreTo};
@@ -156,7 +156,7 @@ impl RestoreOutcome {
 /// Effect of restored ignore rules on the scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesChanged {
-    /// The `.gitignore` files that change.
+    /// `.gitignore` files that change.
     pub files: Vec<Vec<u8>>,
     /// Files and directories that were ignored and are in scope by the restored rules. They were saved and restored
     /// with the rest, unless `is_cut_short`.
@@ -237,7 +237,7 @@ impl<'a> Restore<'a> {
             moves_aside: stamp.as_deref(),
             safety: safety.as_ref(),
             made: &made,
-            // To continue or to undo a restore, the paths were checked by that restore.
+            // The other verbs use the paths of an earlier restore, which has checked them.
             checks_paths: verb == Some(RestoreVerb::Restore),
         };
         let Planned { plan, survey, rules } = planning.run()?;

@@ -292,7 +292,7 @@ fn disguise(path: &Path) -> std::io::Result<()> {
     file.set_modified(found.modified()?)
 }
 
-/// Stores a byte through a memory mapping, in a separate process: this one cannot create mappings.
+/// Stores a byte through a memory mapping, in a Python process: creating a mapping in this one would need unsafe code.
 fn store_through_mapping(path: &Path, byte: u8) {
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0);
     let script = "import mmap,sys\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\nm[0]=int(sys.argv[2])";

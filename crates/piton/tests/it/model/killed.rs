@@ -40,7 +40,7 @@ impl World<'_> {
             self.doubt(*gone);
         }
         if let Some(number) = verb.project() {
-            // The killed call may or may not have updated the time of last use: a stale project is made stale again below.
+            // The killed call may have updated the time of last use: a stale project is made stale again below.
             let was_stale = std::mem::take(&mut self.projects[number].is_stale);
             let restored = going.as_ref().map(|going| (going.verb == To::Undo, going.paths.clone()));
             let session = match verb {

@@ -516,8 +516,8 @@ impl<'a> World<'a> {
         history.checkpoints().iter().map(|checkpoint| checkpoint.id.to_string()).collect()
     }
 
-    /// Asserts that the lists and the records match the model. Only the size limit drops checkpoints without a record in
-    /// the model.
+    /// Asserts that the lists and the records match the model. Only the size limit drops checkpoints without the
+    /// model's knowledge.
     fn agree(&mut self) {
         for number in 0..PROJECTS {
             let listed = self.listed(number);
