@@ -459,7 +459,7 @@ fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: 
     store.save_unfinished(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
 }
 
-/// Runs `work` and cancels it at the deadline. If the timer thread cannot be started, there is no deadline.
+/// Runs `work` and cancels it at the deadline. If the timer thread cannot be started, it runs without one.
 fn within_deadline<T>(deadline_ms: u64, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = Progress::default();
     let (working, is_over) = mpsc::channel::<()>();

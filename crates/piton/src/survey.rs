@@ -313,8 +313,8 @@ const BEHIND_INDEX_PER_FILES: usize = 16;
 /// minute, or after ten minutes in a power-saving mode.
 const WRITTEN_BACK_SECS: i64 = 60 * 60;
 
-/// Returns the time up to which the index is trusted. After a power failure, the mtime of a file may be on the disk
-/// without the data written then: the index has the file as it was in memory, and the file system reports it as
+/// Returns the time up to which the index is trusted. After a power failure, the timestamps of a file may be on the
+/// disk without the data written then: the index has the file as it was in memory, and the file system reports it as
 /// unchanged.
 fn believed_before_nanos(record: &ProjectRecord) -> i128 {
     match record.index_boot() {
@@ -436,6 +436,7 @@ impl Survey {
         })
     }
 
+    /// Returns the facts of a checkpoint that git has no field for, without its origin and reason.
     pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
         let mut counts = vec![[0_u32; 3]; 0o10000];
         // Only the few modes that occur in a project are visited, not all possible ones.

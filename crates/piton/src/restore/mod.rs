@@ -73,7 +73,8 @@ pub struct RestoreOptions<'a> {
     pub is_dry: bool,
 }
 
-/// A planned restore that has not begun. No other process can change the project's checkpoints while this value exists.
+/// A planned restore that has not begun. Unless it is a dry run, it holds the lock of the project: no other piton
+/// process can change the project's checkpoints while this value exists.
 ///
 /// ```
 /// use piton::{Restore, RestoreOptions, RestoreTo};
@@ -161,7 +162,7 @@ pub struct RulesChanged {
     /// Files and directories that were ignored and are in scope by the restored rules. They were saved and restored
     /// with the rest, unless `is_cut_short`.
     pub rescoped: Vec<Vec<u8>>,
-    /// True if they were too large to be saved first. Running the same restore again handles them.
+    /// True if they were too many or too large to be saved first. Running the same restore again handles them.
     pub is_cut_short: bool,
 }
 
