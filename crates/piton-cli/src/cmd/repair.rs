@@ -11,7 +11,7 @@ use crate::fit::counted;
 use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
 
-/// Mend the store: save what is whole, find again what can be found, and say what is lost
+/// Repair the store: keep what is whole, recover what can be found, and say what is lost
 #[derive(Debug, Args)]
 #[command(after_help = format!(
     "Examples:\n  piton repair --dry-run\n  piton repair\n\n\
