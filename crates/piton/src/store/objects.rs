@@ -416,7 +416,7 @@ mod tests {
             drop(new.publish().expect("a pack"));
         }
         let packs = store.packs().expect("packs");
-        assert_eq!(packs.iter().map(|pack| pack.len()).collect::<Vec<_>>(), [1]);
+        assert_eq!(packs.iter().map(super::super::packs::Pack::len).collect::<Vec<_>>(), [1]);
         let objects = store.objects(&held).expect("objects");
         assert_eq!(objects.read(id, kind).expect("a file"), text);
         for other in [ObjectKind::Tree, ObjectKind::Commit, ObjectKind::Tag] {
