@@ -13,7 +13,7 @@ const JSON: [(&str, &str); 30] = [
         "take",
         "`outcome` (`taken`, `unchanged`, `skipped`), `why` (null, `disabled`, `too_broad`, `already_this_turn`, `empty`, \
          `too_many_files`, `deadline`, `busy`, `being_completed`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
-         `files`), `unprotected`, `elapsed_ms`",
+         `files`), `unprotected`, `lost` (the newest checkpoint, if another program deleted it, or null), `elapsed_ms`",
     ),
     (
         "rollback",
