@@ -11,7 +11,7 @@ use piton::{
 };
 
 use crate::cli::Global;
-use crate::fit::counted;
+use crate::columns::counted;
 use crate::install::files;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
@@ -231,7 +231,7 @@ impl Context {
     /// Sets the callback that tells a user at a terminal which process is waited for.
     fn telling(&self, store: Store) -> Store {
         match self.told {
-            Some(tell) => store.telling_waits(tell),
+            Some(tell) => store.on_lock_wait(tell),
             None => store,
         }
     }
@@ -387,7 +387,7 @@ pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
 /// Environment of a hook. No user is there to fix an invalid setting: it is recorded as a problem, and the valid ones
 /// are used.
 #[derive(Debug, Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct HookEnv {
     pub(crate) home: Option<PathBuf>,
     /// Empty if the base is unknown.
     pub(crate) base: PathBuf,
@@ -398,7 +398,7 @@ pub(crate) struct Surroundings {
     pub(crate) journal: Journal,
 }
 
-impl Surroundings {
+impl HookEnv {
     pub(crate) fn gather(global: &Global) -> Self {
         let home = Context::home();
         let base = base(global, home.as_deref()).unwrap_or_default();

@@ -6,19 +6,19 @@
 mod agents;
 mod cli;
 mod cmd;
+mod columns;
 mod context;
-mod fit;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 mod hook;
 mod install;
 mod interrupt;
+mod maintenance;
 mod output;
 mod picker;
 mod progress;
 mod surface;
-mod upkeep;
 mod usage;
 
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();
     let cli = match Cli::parse_quickly() {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && cmd::hook::is_meant() => return cmd::hook::misused(&error),
+        Err(error) if error.use_stderr() && cmd::hook::is_hook_invocation() => return cmd::hook::usage_error(&error),
         Err(error) => return output::misused(&error),
     };
     // A hook must work even if the directory is missing or the settings are invalid.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use piton::{Progress, Watch, grouped};
 
-use crate::fit::counted;
+use crate::columns::counted;
 use crate::interrupt::stoppable;
 use crate::output::Output;
 

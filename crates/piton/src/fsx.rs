@@ -13,7 +13,7 @@ use memmap2::{Advice, MmapMut};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
-use crate::sys::{self, Swapped};
+use crate::sys::{self, SwapResult};
 use crate::time::Moment;
 
 const FILE_MODE: u32 = 0o600;
@@ -51,7 +51,7 @@ pub(crate) fn persist(temp: TempPath, path: &Path) -> Result<()> {
 /// one, which takes longer than all the work before it. So the two files swap names, and the old one is removed.
 pub(crate) fn persist_large(temp: TempPath, path: &Path) -> Result<()> {
     match sys::swap_paths(&temp, path) {
-        Ok(Swapped::Done) => Ok(()),
+        Ok(SwapResult::Done) => Ok(()),
         _ => persist(temp, path),
     }
 }
@@ -175,14 +175,14 @@ pub(crate) fn remove_beginning_with(prefix: &str, dir: &Path) -> Result<()> {
 pub(crate) fn first_free(mut places: impl Iterator<Item = PathBuf>) -> Result<PathBuf> {
     loop {
         let place = places.next().expect("there is no end of names");
-        if !is_there(&place)? {
+        if !exists(&place)? {
             return Ok(place);
         }
     }
 }
 
 /// Returns true if anything exists at the path, including a dangling link.
-pub(crate) fn is_there(path: &Path) -> Result<bool> {
+pub(crate) fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if sys::is_gone(&error) => Ok(false),
@@ -199,7 +199,7 @@ pub(crate) fn is_older(path: &Path, than_secs: i128, now: Moment) -> bool {
 
 /// Returns true if the path is a directory, following links.
 pub(crate) fn is_dir(path: &Path) -> Result<bool> {
-    Ok(look_at(path)?.is_some_and(|found| found.is_dir()))
+    Ok(metadata_opt(path)?.is_some_and(|found| found.is_dir()))
 }
 
 /// Returns the names in a directory, sorted. A missing directory has none.
@@ -219,7 +219,7 @@ pub(crate) fn names_in(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
 
 /// Returns the metadata at a path, following links; `None` if nothing exists there. Any other error is returned: taking
 /// it for a missing file could overwrite data.
-pub(crate) fn look_at(path: &Path) -> Result<Option<fs::Metadata>> {
+pub(crate) fn metadata_opt(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -106,7 +106,7 @@ impl History {
                 if start >= all {
                     return Ok(listed);
                 }
-                let counter = Counter { checkpoints, objects: shared.objects(), recall: Recall::default() };
+                let counter = Counter { checkpoints, objects: shared.objects(), recall: OldContents::default() };
                 listed.extend(counter.lines_of_list(start..all.min(start + part))?);
             }
         });
@@ -120,7 +120,7 @@ impl History {
         let at = self.checkpoints().iter().position(|other| other.id == checkpoint.id);
         let at = at.ok_or_else(|| not_found(&self.readable, &checkpoint.id.to_string()))?;
         let objects = self.objects.shared().objects();
-        let counter = Counter { checkpoints: self.checkpoints(), objects, recall: Recall::default() };
+        let counter = Counter { checkpoints: self.checkpoints(), objects, recall: OldContents::default() };
         let mut lines = counter.lines_of_list(at..at + 1)?;
         Ok(lines.remove(0))
     }
@@ -155,7 +155,7 @@ impl History {
 struct Counter<'a> {
     checkpoints: &'a [Checkpoint],
     objects: Objects,
-    recall: Recall,
+    recall: OldContents,
 }
 
 impl Counter<'_> {
@@ -178,7 +178,7 @@ impl Counter<'_> {
     fn change(&mut self, old: ObjectId, new: ObjectId) -> Result<Change> {
         let changes = self.objects.compare_trees(Some(old), Some(new))?;
         let mut total = Change { files: changes.len() as u64, ..Change::default() };
-        let mut next = Recall::default();
+        let mut next = OldContents::default();
         for change in &changes {
             let (insertions, deletions) = self.count(change, &mut next)?;
             total.insertions += insertions;
@@ -190,7 +190,7 @@ impl Counter<'_> {
 
     /// Returns the number of lines added and removed; zero if either side is not text or is larger than
     /// `TEXT_BYTES_MAX`.
-    fn count(&mut self, change: &TreeChange, next: &mut Recall) -> Result<(u64, u64)> {
+    fn count(&mut self, change: &TreeChange, next: &mut OldContents) -> Result<(u64, u64)> {
         let blob =
             |side: Option<(EntryMode, ObjectId)>| side.filter(|(mode, _)| *mode != EntryMode::Commit).map(|(_, id)| id);
         let (old_id, new_id) = (blob(change.old), blob(change.new));
@@ -218,12 +218,12 @@ impl Counter<'_> {
 
 /// Cache of the old sides of the entry counted last. They are the new sides of the next entry, and are not read again.
 #[derive(Default)]
-struct Recall {
+struct OldContents {
     blobs: HashMap<ObjectId, Vec<u8>>,
     bytes: usize,
 }
 
-impl Recall {
+impl OldContents {
     const BYTES_MAX: usize = 32 << 20;
 
     fn keep(&mut self, id: ObjectId, bytes: Vec<u8>) {

@@ -15,7 +15,7 @@ use crate::store::{
     Checkpoint, GcLock, Intent, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring, Room, Store,
     moved_meanwhile,
 };
-use crate::survey::{IndexAfter, Survey, SurveyEnd};
+use crate::survey::{IndexUpdate, Survey, SurveyEnd};
 use crate::sys;
 use crate::take::{Outcome, Report, Request, WhySkipped};
 use crate::threads;
@@ -32,7 +32,7 @@ const SMALL_FILES_BYTES: u64 = 8 * 4096;
 const FILES_FREED_HERE_MAX: u64 = 10_000;
 
 /// Request to make a checkpoint of a survey.
-pub(crate) struct Keep<'a> {
+pub(crate) struct CheckpointBuilder<'a> {
     pub(crate) store: &'a Store,
     pub(crate) locked: &'a ProjectLock,
     pub(crate) project: &'a ProjectId,
@@ -58,7 +58,7 @@ pub(crate) struct Keep<'a> {
 }
 
 /// Result of making a checkpoint of a survey.
-pub(crate) enum Kept {
+pub(crate) enum BuildOutcome {
     Done(Report),
     /// The store would pass its limit: the checkpoint needs this many bytes. Nothing was written.
     NoRoom {
@@ -88,7 +88,7 @@ pub(crate) fn is_contended(newest: Option<&Checkpoint>, record: &ProjectRecord, 
     }
 }
 
-impl Keep<'_> {
+impl CheckpointBuilder<'_> {
     /// Makes a checkpoint of a survey that is complete, and saves the progress of one that was cancelled.
     pub(crate) fn keep_end(
         mut self,
@@ -96,10 +96,10 @@ impl Keep<'_> {
         project: &Project,
         new_objects: NewObjects,
         record: &mut ProjectRecord,
-    ) -> Result<Kept> {
+    ) -> Result<BuildOutcome> {
         match end {
-            SurveyEnd::TooManyFiles => Ok(Kept::Done(Report::declined(WhySkipped::TooManyFiles))),
-            SurveyEnd::Stopped(None) => Ok(Kept::Done(Report::declined(WhySkipped::Deadline))),
+            SurveyEnd::TooManyFiles => Ok(BuildOutcome::Done(Report::declined(WhySkipped::TooManyFiles))),
+            SurveyEnd::Stopped(None) => Ok(BuildOutcome::Done(Report::declined(WhySkipped::Deadline))),
             SurveyEnd::Stopped(Some(survey)) => self.keep_progress(&survey, new_objects, record),
             SurveyEnd::Done(mut survey) => {
                 if self.request.count_left_out {
@@ -108,19 +108,34 @@ impl Keep<'_> {
                 self.session_record = session::version_of(self.store, &self.request.origin);
                 let kept = self.keep(&survey, new_objects, record);
                 let is_large = survey.manifest.files() > FILES_FREED_HERE_MAX;
-                threads::free_aside(survey, is_large);
+                threads::drop_in_background(survey, is_large);
                 kept
             }
         }
     }
 
-    pub(crate) fn keep(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
+    pub(crate) fn keep(
+        &self,
+        survey: &Survey,
+        new_objects: NewObjects,
+        record: &mut ProjectRecord,
+    ) -> Result<BuildOutcome> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
         let report = |outcome, files, skipped: Vec<Skipped>| {
             let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
             let (tree, dropped_out) = (Some(survey.tree()), self.dropped_out(&skipped));
             let (lost, held_by) = (None, None);
-            Kept::Done(Report { outcome, files, skipped, unprotected, unread_index, dropped_out, tree, lost, held_by })
+            BuildOutcome::Done(Report {
+                outcome,
+                files,
+                skipped,
+                unprotected,
+                unread_index,
+                dropped_out,
+                tree,
+                lost,
+                held_by,
+            })
         };
         let files = survey.manifest.files();
         if files == 0 && self.newest.is_none() && self.restoring.is_none() {
@@ -141,7 +156,7 @@ impl Keep<'_> {
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_whole && is_same(newest)) {
             if newest.facts.files.is_none() {
                 if !self.store.secure_all(&new_objects.into_relied(), self.now)? {
-                    return Ok(Kept::Lost);
+                    return Ok(BuildOutcome::Lost);
                 }
                 record.set_index_held(newest.id);
             }
@@ -162,7 +177,7 @@ impl Keep<'_> {
         let added = new_objects.writer().add(ObjectKind::Commit, &commit.encode())?;
         let id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
-            return Ok(Kept::NoRoom { bytes });
+            return Ok(BuildOutcome::NoRoom { bytes });
         }
         if self.newest.is_none() {
             // Written before the ref exists: a killed process must not leave checkpoints of an unknown directory.
@@ -178,15 +193,20 @@ impl Keep<'_> {
         } else {
             (None, publish())
         };
-        let Some(id) = published? else { return Ok(Kept::Lost) };
+        let Some(id) = published? else { return Ok(BuildOutcome::Lost) };
         self.note_index(index.as_ref(), survey, record);
         Ok(report(Outcome::Taken(id), files, skipped))
     }
 
     /// Saves what a cancelled survey has read, for the next attempt.
-    fn keep_progress(&self, survey: &Survey, new_objects: NewObjects, record: &mut ProjectRecord) -> Result<Kept> {
+    fn keep_progress(
+        &self,
+        survey: &Survey,
+        new_objects: NewObjects,
+        record: &mut ProjectRecord,
+    ) -> Result<BuildOutcome> {
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
-            return Ok(Kept::NoRoom { bytes });
+            return Ok(BuildOutcome::NoRoom { bytes });
         }
         let path = self.store.unfinished_index_path(self.project)?;
         let published = new_objects.publish()?;
@@ -195,13 +215,13 @@ impl Keep<'_> {
             // Garbage collection by stock git deleted some of it: the next attempt reads everything again.
             record.set_progress(None, None);
             self.store.drop_progress(self.locked, self.project, self.now)?;
-            return Ok(Kept::Done(Report::declined(WhySkipped::Deadline)));
+            return Ok(BuildOutcome::Done(Report::declined(WhySkipped::Deadline)));
         }
         let written = write_index_of(survey, &path, self.now);
         let mut progress = ProjectRecord::default();
         self.note_index(Some(&written), survey, &mut progress);
         record.set_progress(written.is_ok().then_some(progress), self.newest.map(|newest| newest.id));
-        Ok(Kept::Done(Report::declined(WhySkipped::Deadline)))
+        Ok(BuildOutcome::Done(Report::declined(WhySkipped::Deadline)))
     }
 
     /// Publishes the objects and moves the ref. If another program moved the ref in the meantime, the checkpoint is
@@ -349,7 +369,7 @@ impl Keep<'_> {
     /// Records the state of the index. A failed write is ignored: the next take then reads every file again, which is
     /// no reason to fail the checkpoint.
     fn note_index(&self, written: Option<&Result<IndexSums>>, survey: &Survey, record: &mut ProjectRecord) {
-        if let IndexAfter::Behind(paths) = &survey.index {
+        if let IndexUpdate::Behind(paths) = &survey.index {
             record.set_index_behind(survey.tree(), paths);
         }
         if survey.reread_young && written.is_none() {

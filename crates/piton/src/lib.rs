@@ -73,9 +73,9 @@ pub use manager::{Manager, TurnStart};
 pub use notice::tell_sessions;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
-    Dropped, DroppedName, Goes, Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PrunePlan,
-    PruneReport, WhyDropped, clear, clear_base, clear_legacy, forget, is_due, maintain, mistaken_projects, plan_prune,
-    plan_prune_base, prune, prune_base,
+    Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PruneAction, PrunePlan, PruneReason,
+    PruneReport, PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, mistaken_projects,
+    plan_prune, plan_prune_base, prune, prune_base,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};
@@ -86,7 +86,7 @@ pub use restore::{
 };
 pub use settings::{PromptText, Setting, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use status::{Heard, ProjectStatus, Status, StatusProblem, last_heard};
+pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
     RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,

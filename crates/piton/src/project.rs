@@ -68,7 +68,7 @@ impl Project {
     pub fn gone(dir: &Path, store: &Store, home: Option<&Path>) -> Option<Self> {
         let dir = fsx::canonical_of_missing(dir)?;
         let was_project =
-            |dir: &&Path| matches!(fsx::is_there(dir), Ok(false)) && store.has_checkpoint(&ProjectId::of(dir));
+            |dir: &&Path| matches!(fsx::exists(dir), Ok(false)) && store.has_checkpoint(&ProjectId::of(dir));
         let dir = dir.ancestors().find(was_project)?.to_owned();
         let is_too_broad = Home::new(home).is_too_broad(&dir);
         Some(Self { id: ProjectId::of(&dir), is_too_broad, dir, is_gone: true })

@@ -89,9 +89,9 @@ pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnR
 }
 
 /// Paths to remove, each with one of the contents that it had.
-type Found = HashSet<(Vec<u8>, ObjectId)>;
+type PathVersions = HashSet<(Vec<u8>, ObjectId)>;
 
-fn paths_of(found: Found) -> Vec<Vec<u8>> {
+fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
     found.into_iter().map(|(path, _)| path).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
@@ -203,7 +203,7 @@ impl Purge<'_> {
     }
 
     /// Returns all paths to remove with their contents, and the index of the oldest checkpoint that holds any of them.
-    fn find(&self, history: &[Checkpoint]) -> Result<(Found, Option<usize>)> {
+    fn find(&self, history: &[Checkpoint]) -> Result<(PathVersions, Option<usize>)> {
         let (mut found, mut oldest) = (HashSet::new(), None);
         for (at, checkpoint) in history.iter().enumerate() {
             let stripped = self.strip(checkpoint.tree, b"", None)?;

@@ -11,8 +11,8 @@ use crate::id::ObjectId;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
-use crate::store::{Finding, Loss, Mending, ProjectRecord, RepairStep, Store, Watch};
-use crate::survey::{Ground, SurveyEnd, survey};
+use crate::store::{Finding, Loss, ProjectRecord, RepairRun, RepairStep, Store, Watch};
+use crate::survey::{SurveyEnd, SurveyInput, survey};
 use crate::take::Progress;
 use crate::time::Moment;
 
@@ -84,8 +84,8 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
     }
     // Cannot be cancelled from here on: each step improves the store, but a partial repair does not make it usable.
     mending.keep_names()?;
-    mending.mend_files(&diagnosis.report)?;
-    let wrecks = mending.mend_packs(&mut diagnosis)?;
+    mending.repair_files(&diagnosis.report)?;
+    let wrecks = mending.repair_packs(&mut diagnosis)?;
     let missing = mending.missing(&diagnosis)?;
     let mut promised = HashSet::new();
     if !missing.is_empty() {
@@ -98,8 +98,8 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
         };
         report.healed = missing.difference(&left).count() as u64;
     }
-    mending.mend_names(&diagnosis, &wrecks, promised)?;
-    mending.mend_records(&diagnosis.report)?;
+    mending.repair_names(&diagnosis, &wrecks, promised)?;
+    mending.repair_records(&diagnosis.report)?;
     if !options.is_dry {
         let after = mending.is_whole()?;
         (report.is_whole, report.findings) = (after.is_whole(), after.findings);
@@ -116,7 +116,7 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
 fn look_for(
     missing: &BTreeSet<ObjectId>,
     store: &Store,
-    mending: &mut Mending<'_>,
+    mending: &mut RepairRun<'_>,
     options: RepairOptions<'_>,
 ) -> Result<HashSet<ObjectId>> {
     // A limit that declines a checkpoint must not prevent recovery.
@@ -135,7 +135,7 @@ fn look_for(
         let objects = mending.objects()?;
         let new_objects = store.new_objects(&objects, options.is_dry);
         let (record, progress) = (ProjectRecord::default(), Progress::default());
-        let ground = Ground::new(store, &objects, &project, &record, None, &settings, &progress);
+        let ground = SurveyInput::new(store, &objects, &project, &record, None, &settings, &progress);
         let mut unread = 0;
         let read = survey(&ground, &new_objects).and_then(|end| match end {
             SurveyEnd::Done(survey) => {

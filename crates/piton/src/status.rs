@@ -155,7 +155,7 @@ impl Status {
 
 /// Last activity of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct LastEvent {
     /// Time of the activity.
     pub time: Moment,
     /// Event, or the reason of the checkpoint that was taken for it.
@@ -164,7 +164,7 @@ pub struct Heard {
 
 /// Returns the last activity of each agent, from the notes about its sessions and from the newest checkpoint of each
 /// project. Calls that had nothing to do leave no trace.
-pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
+pub fn last_heard(store: &Store) -> BTreeMap<String, LastEvent> {
     let notes = store.turn_notes().into_iter().map(|(key, note)| {
         let what = match note.turn {
             None => "a session began",
@@ -172,9 +172,9 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
             Some(_) => "a prompt",
         };
         let time = Moment { secs: note.time_secs, nanos: 0, offset_secs: 0 };
-        (key.agent, Heard { time, what: what.to_owned() })
+        (key.agent, LastEvent { time, what: what.to_owned() })
     });
-    let mut last: BTreeMap<String, Heard> = BTreeMap::new();
+    let mut last: BTreeMap<String, LastEvent> = BTreeMap::new();
     for (agent, heard) in notes.chain(newest_checkpoints(store).unwrap_or_default()) {
         // Within the same second, prefer the checkpoint: it says more.
         if last.get(&agent).is_none_or(|known| known.time.secs <= heard.time.secs) {
@@ -184,7 +184,7 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, Heard> {
     last
 }
 
-fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
+fn newest_checkpoints(store: &Store) -> Result<Vec<(String, LastEvent)>> {
     let held = store.share()?;
     let objects = store.objects(&held)?;
     let mut all = Vec::new();
@@ -193,11 +193,11 @@ fn newest_checkpoints(store: &Store) -> Result<Vec<(String, Heard)>> {
         let mut newest = [newest];
         store.assign_turns(&project, &mut newest);
         let [Checkpoint { turns, facts, time, reason, .. }] = newest;
-        all.extend(facts.origin.agent.map(|agent| (agent, Heard { time, what: reason })));
+        all.extend(facts.origin.agent.map(|agent| (agent, LastEvent { time, what: reason })));
         // Oldest first, so that the last of each agent wins.
         let told = turns.into_iter().rev().filter_map(|turn| {
             let what = turn.headline();
-            Some((turn.agent?, Heard { time: turn.time.unwrap_or(time), what }))
+            Some((turn.agent?, LastEvent { time: turn.time.unwrap_or(time), what }))
         });
         all.extend(told);
     }

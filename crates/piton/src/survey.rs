@@ -30,7 +30,7 @@ use reading::{Reading, apply};
 const COUNT_MAX: u64 = 1_000_000;
 
 /// Input of a survey.
-pub(crate) struct Ground<'a> {
+pub(crate) struct SurveyInput<'a> {
     pub(crate) store: &'a Store,
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
@@ -45,7 +45,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> SurveyInput<'a> {
     /// Returns the input for a survey of the current files, which continues from what an unfinished checkpoint has
     /// read.
     pub(crate) fn new(
@@ -74,7 +74,7 @@ pub(crate) struct Survey {
     /// Hash of the rules, without `.gitignore` files.
     pub(crate) rules: ObjectId,
     pub(crate) scope: Box<Scope>,
-    pub(crate) index: IndexAfter,
+    pub(crate) index: IndexUpdate,
     /// Of a late survey: true if a file changed since its time.
     pub(crate) is_incomplete: bool,
     /// True if files that changed shortly before the index was written were read again.
@@ -93,7 +93,7 @@ pub(crate) struct Extra<'a> {
 }
 
 /// State of the index after a survey.
-pub(crate) enum IndexAfter {
+pub(crate) enum IndexUpdate {
     /// The index contains everything that was found.
     Current,
     /// The index is large, and outdated at these paths only: it is kept, and the paths are recorded.
@@ -111,13 +111,13 @@ pub(crate) enum SurveyEnd {
 }
 
 /// Surveys everything in scope. New contents and trees are added to `new_objects`.
-pub(crate) fn survey(ground: &Ground<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+pub(crate) fn survey(ground: &SurveyInput<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     survey_with(ground, Extra::default(), new_objects)
 }
 
 /// Like [`survey`], but also covers the paths in `extra`.
-pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
-    let Ground { store, project, settings, progress, .. } = *ground;
+pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
+    let SurveyInput { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
     let root = project.open_dir()?;
     let scope = scope_of(ground, extra)?;
@@ -127,7 +127,7 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let record = ground.unfinished.as_ref().unwrap_or(ground.record);
     let index = store.read_index(project.id(), ground.unfinished.is_some());
     let newest_tree = ground.newest.map(|newest| newest.tree);
-    let mut known = Known::from_index(index.as_deref(), record, ground.newest);
+    let mut known = IndexState::from_index(index.as_deref(), record, ground.newest);
     let hidden_rules = record.hidden_rules();
     let cache = known.cache.as_ref();
     let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, cache) {
@@ -166,11 +166,13 @@ pub(crate) fn survey_with(ground: &Ground<'_>, extra: Extra<'_>, new_objects: &N
     let may_stay =
         || late.is_none() && may_be_behind(record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules);
     let after = match known {
-        _ if is_same => IndexAfter::Current,
-        Known { cache: Some(cache), behind, .. } if may_stay() => index_after(&manifest, &cache, behind, index_bytes),
-        _ => IndexAfter::Stale,
+        _ if is_same => IndexUpdate::Current,
+        IndexState { cache: Some(cache), behind, .. } if may_stay() => {
+            index_after(&manifest, &cache, behind, index_bytes)
+        }
+        _ => IndexUpdate::Stale,
     };
-    threads::free_aside(index, index_bytes >= INDEX_BYTES_LARGE);
+    threads::drop_in_background(index, index_bytes >= INDEX_BYTES_LARGE);
     let unread_index = scope.unread_index().map(Path::to_owned);
     let survey = Survey {
         manifest,
@@ -194,13 +196,13 @@ fn young_from(record: &ProjectRecord) -> i128 {
 
 /// Scans the project, using the state known from the index.
 fn look(
-    ground: &Ground<'_>,
+    ground: &SurveyInput<'_>,
     extra: Extra<'_>,
     root: &Dir,
     scope: &Scope,
     cache: Option<&Cache<'_>>,
 ) -> io::Result<ScanEnd> {
-    let Ground { settings, progress, .. } = *ground;
+    let SurveyInput { settings, progress, .. } = *ground;
     let record = ground.unfinished.as_ref().unwrap_or(ground.record);
     let noted_rules = record.index_and_rules().map(|(_, rules)| rules);
     progress.files_found.store(0, Ordering::Relaxed);
@@ -221,8 +223,8 @@ fn look(
     })
 }
 
-fn scope_of(ground: &Ground<'_>, extra: Extra<'_>) -> Result<Scope> {
-    let Ground { store, project, settings, .. } = *ground;
+fn scope_of(ground: &SurveyInput<'_>, extra: Extra<'_>) -> Result<Scope> {
+    let SurveyInput { store, project, settings, .. } = *ground;
     let list = store.exclude_list()?;
     let lists = Lists { store: &list, exclude: &settings.exclude, include: &settings.include };
     let base = store.base().strip_prefix(project.dir()).ok();
@@ -241,7 +243,7 @@ fn unknown_bytes(manifest: &Manifest) -> u64 {
 }
 
 /// State known from the index.
-struct Known<'a> {
+struct IndexState<'a> {
     cache: Option<Cache<'a>>,
     /// Paths at which the index is outdated.
     behind: BTreeSet<Vec<u8>>,
@@ -250,7 +252,7 @@ struct Known<'a> {
     is_held: bool,
 }
 
-impl<'a> Known<'a> {
+impl<'a> IndexState<'a> {
     fn from_index(index: Option<&'a [u8]>, record: &ProjectRecord, newest: Option<&Checkpoint>) -> Self {
         let unknown = Self { cache: None, behind: BTreeSet::new(), is_held: false };
         let Some((bytes, (checksum, _))) = index.zip(record.index_and_rules()) else { return unknown };
@@ -280,13 +282,13 @@ fn may_be_behind(record: &ProjectRecord, index_bytes: usize, rules: ObjectId) ->
 }
 
 /// Keeps the index if it is not outdated at too many paths, including those at which it was outdated `before`.
-fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>, index_bytes: usize) -> IndexAfter {
+fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>, index_bytes: usize) -> IndexUpdate {
     let limits = Limits {
         paths: BEHIND_PATHS_MAX,
         paths_bytes: BEHIND_PATHS_BYTES_MAX,
         files_bytes: (index_bytes / BEHIND_INDEX_PER_FILES) as u64,
     };
-    manifest.unlike(cache, before, limits).map_or(IndexAfter::Stale, IndexAfter::Behind)
+    manifest.unlike(cache, before, limits).map_or(IndexUpdate::Stale, IndexUpdate::Behind)
 }
 
 /// Fails with `Invalid` if the project is the base or within it.
@@ -415,7 +417,7 @@ impl Survey {
 
     /// Returns true if the index has to be rewritten.
     pub(crate) fn writes_index(&self) -> bool {
-        matches!(self.index, IndexAfter::Stale)
+        matches!(self.index, IndexUpdate::Stale)
     }
 
     /// Returns the survey of a deleted directory, which is empty. The index stays as it is.
@@ -430,7 +432,7 @@ impl Survey {
             unread_index: None,
             rules: scope.sum(),
             scope: Box::new(scope),
-            index: IndexAfter::Current,
+            index: IndexUpdate::Current,
             reread_young: false,
             is_incomplete: false,
         })

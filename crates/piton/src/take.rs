@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId};
-use crate::keep::{Keep, Kept, is_contended};
+use crate::keep::{BuildOutcome, CheckpointBuilder, is_contended};
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::Skipped;
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, Objects, Origin, ProjectLock, RoomMade, Store, StoreLock, Watch,
+    Checkpoint, CheckpointKind, GcLock, MakeRoomOutcome, Objects, Origin, ProjectLock, Store, StoreLock, Watch,
 };
-use crate::survey::{Ground, survey};
+use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
 
 /// Maximum number of attempts to make room, should other processes use it up at once.
@@ -210,7 +210,7 @@ pub fn take(
             .because("the directory was deleted")
             .with_hint("`piton restore 1` there brings it back"));
     }
-    let taking = Taking { store, project, request, settings, now, progress };
+    let taking = TakeRun { store, project, request, settings, now, progress };
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);
     // Held until the checkpoint is taken, so that no other process uses up the room made for it.
     let mut collecting = None;
@@ -218,10 +218,10 @@ pub fn take(
     for _ in 0..TRIES_MAX {
         let bytes = loop {
             match taking.attempt(collecting.as_ref(), &mut lost)? {
-                Kept::Done(report) => return Ok(Report { lost, ..report }),
-                Kept::NoRoom { bytes } => break bytes,
-                Kept::Lost if losses < LOSSES_MAX => losses += 1,
-                Kept::Lost => return Err(deleted_meanwhile()),
+                BuildOutcome::Done(report) => return Ok(Report { lost, ..report }),
+                BuildOutcome::NoRoom { bytes } => break bytes,
+                BuildOutcome::Lost if losses < LOSSES_MAX => losses += 1,
+                BuildOutcome::Lost => return Err(deleted_meanwhile()),
             }
         };
         // Garbage collection must not run under the locks of a take, and may delete what this attempt found: start
@@ -232,9 +232,9 @@ pub fn take(
         };
         let watch = Watch { stop: Arc::clone(&progress.stop), ..Watch::default() };
         match store.make_room(&held, bytes, bytes_max, now, &watch)? {
-            RoomMade::Enough { .. } => collecting = Some(held),
-            RoomMade::Impossible { .. } => break,
-            RoomMade::Stopped { .. } => return Ok(Report::declined(WhySkipped::Deadline)),
+            MakeRoomOutcome::Enough { .. } => collecting = Some(held),
+            MakeRoomOutcome::Impossible { .. } => break,
+            MakeRoomOutcome::Stopped { .. } => return Ok(Report::declined(WhySkipped::Deadline)),
         }
     }
     drop(collecting);
@@ -249,7 +249,7 @@ fn deleted_meanwhile() -> Error {
 }
 
 /// One take, with all its attempts.
-struct Taking<'a> {
+struct TakeRun<'a> {
     store: &'a Store,
     project: &'a Project,
     request: &'a Request,
@@ -258,18 +258,18 @@ struct Taking<'a> {
     progress: &'a Progress,
 }
 
-impl Taking<'_> {
+impl TakeRun<'_> {
     /// Makes one attempt. Sets `lost` if the newest checkpoint was missing and the project continues without it.
-    fn attempt(&self, collecting: Option<&GcLock>, lost: &mut Option<CheckpointId>) -> Result<Kept> {
+    fn attempt(&self, collecting: Option<&GcLock>, lost: &mut Option<CheckpointId>) -> Result<BuildOutcome> {
         let Self { store, project, request, settings, now, progress } = *self;
         let (locked, held) = match self.locks() {
-            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Kept::Done(Report::busy(&error))),
+            Err(error) if error.kind() == ErrorKind::Stopped => return Ok(BuildOutcome::Done(Report::busy(&error))),
             locks => locks?,
         };
         let mut record = store.record(project.id());
         let turn = request.turn();
         if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
-            return Ok(Kept::Done(Report::declined(WhySkipped::AlreadyThisTurn)));
+            return Ok(BuildOutcome::Done(Report::declined(WhySkipped::AlreadyThisTurn)));
         }
         let objects = store.objects(&held)?;
         let newest = match self.newest(&objects) {
@@ -282,13 +282,13 @@ impl Taking<'_> {
         }
         let newest = newest.as_ref();
         let new_objects = store.new_objects(&objects, false);
-        let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
-        let ground = Ground { late: request.is_late.then_some(now), ..ground };
+        let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
+        let ground = SurveyInput { late: request.is_late.then_some(now), ..ground };
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
         let is_contended = is_contended(newest, &record, now);
         record.touch(project.dir(), now);
-        let keep = Keep {
+        let keep = CheckpointBuilder {
             store,
             locked: &locked,
             project: project.id(),
@@ -305,21 +305,21 @@ impl Taking<'_> {
             now,
         };
         let taken = surveyed.and_then(|end| keep.keep_end(end, project, new_objects, &mut record));
-        if let Ok(Kept::Done(Report { outcome: Outcome::Taken(_) | Outcome::Unchanged(_), .. })) = &taken
+        if let Ok(BuildOutcome::Done(Report { outcome: Outcome::Taken(_) | Outcome::Unchanged(_), .. })) = &taken
             && record.set_progress(None, None)
         {
             let _ = store.drop_unfinished(&locked, project.id(), now);
         }
-        if matches!(&taken, Ok(Kept::Done(Report { outcome: Outcome::Taken(_), .. }))) {
+        if matches!(&taken, Ok(BuildOutcome::Done(Report { outcome: Outcome::Taken(_), .. }))) {
             store.sweep(&held, now);
         }
-        if let Some((session, turn)) = turn.filter(|_| has_had_its_try(&taken)) {
+        if let Some((session, turn)) = turn.filter(|_| consumes_turn(&taken)) {
             record.set_turn(session, turn);
         }
         // A refused directory is not recorded: it would become the project of everything in it.
         if is_recorded
             || record.has_progress()
-            || matches!(&taken, Ok(Kept::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
+            || matches!(&taken, Ok(BuildOutcome::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
         {
             // The record can be rebuilt: a failure to save it must not hide the result of the take.
             let _ = store.save_record(&locked, project.id(), &record);
@@ -333,10 +333,15 @@ impl Taking<'_> {
     }
 
     /// Replaces a newest checkpoint that is missing by the newest readable one. The caller retries.
-    fn salvage(&self, locked: &ProjectLock, objects: &Objects, lost: &mut Option<CheckpointId>) -> Result<Kept> {
+    fn salvage(
+        &self,
+        locked: &ProjectLock,
+        objects: &Objects,
+        lost: &mut Option<CheckpointId>,
+    ) -> Result<BuildOutcome> {
         let gone = self.store.salvage_newest(locked, self.project.id(), objects, self.now)?;
         *lost = lost.or(gone);
-        Ok(Kept::Lost)
+        Ok(BuildOutcome::Lost)
     }
 
     /// Locks the store and the project.
@@ -364,10 +369,12 @@ impl Taking<'_> {
 
 /// Returns true if the turn has used its attempt. A failed take uses it; one that ran out of time or room, or that
 /// another process blocked, does not.
-fn has_had_its_try(taken: &Result<Kept>) -> bool {
+fn consumes_turn(taken: &Result<BuildOutcome>) -> bool {
     match taken {
-        Ok(Kept::Done(report)) => !matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)),
-        Ok(Kept::NoRoom { .. } | Kept::Lost) => false,
+        Ok(BuildOutcome::Done(report)) => {
+            !matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy))
+        }
+        Ok(BuildOutcome::NoRoom { .. } | BuildOutcome::Lost) => false,
         Err(error) => !matches!(error.kind(), ErrorKind::Busy | ErrorKind::Stopped),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn beside<A: Send, M>(aside: impl Fn() -> A + Sync, main: impl FnOnce
 
 /// Drops a value on another thread if it is large, so that the caller does not wait for its deallocation. A small one
 /// is dropped here, because that is faster than starting a thread.
-pub(crate) fn free_aside<T: Send + 'static>(something: T, is_large: bool) {
+pub(crate) fn drop_in_background<T: Send + 'static>(something: T, is_large: bool) {
     if is_large {
         // If no thread can be started, the closure and the value are dropped here.
         let _ = Builder::new().spawn(move || drop(something));

@@ -5,8 +5,8 @@ use piton::{Status, clear, clear_base, clear_legacy};
 use serde_json::json;
 
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::output::{CouldNot, Declined, Output, bytes};
 
 /// Remove all checkpoints of all projects

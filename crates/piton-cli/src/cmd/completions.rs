@@ -75,7 +75,7 @@ pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(|error| Error::io("make", dir, error))?;
             clap_mangen::generate_to(Cli::command(), dir)
-                .and_then(|()| mend_pages(dir))
+                .and_then(|()| repair_pages(dir))
                 .map_err(|error| Error::io("write manual pages to", dir, error))?;
             output.json(&json!({"dir": dir.to_string_lossy()}));
             output.text(&format!("Wrote the manual pages to {}", dir.display()));
@@ -85,7 +85,7 @@ pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
 }
 
 /// Fixes the pages that were just written to `dir`.
-fn mend_pages(dir: &Path) -> std::io::Result<()> {
+fn repair_pages(dir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name();
         if name.to_str().is_some_and(|name| name.starts_with("piton") && name.ends_with(".1")) {

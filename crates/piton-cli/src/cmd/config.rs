@@ -25,11 +25,11 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<ConfigVerb>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ConfigVerb {
     /// Print the value of one setting
     #[command(after_help = format!("Example:\n  piton config get max_snapshots\n\n{EXIT_CODES}"))]
     Get {
@@ -68,16 +68,16 @@ pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCo
     let mut problems = Vec::new();
     let done = Context::lenient(global, output, &mut problems).and_then(|context| {
         // A missing file is not a problem if this call creates it.
-        let makes_file = matches!(args.verb, Some(Verb::Set { .. } | Verb::Init));
+        let makes_file = matches!(args.verb, Some(ConfigVerb::Set { .. } | ConfigVerb::Init));
         let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
         let missing = missing.map(|path| path.display().to_string());
         let is_said = |problem: &&StatusProblem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
         problems.iter().filter(is_said).for_each(|problem| output.warn(&problem.what));
         match &args.verb {
             None => show(&context, global, output),
-            Some(Verb::Get { key }) => get(key, &context, output),
-            Some(Verb::Set { key, value }) => set(key, value, &context, output),
-            Some(Verb::Init) => init(&context, output),
+            Some(ConfigVerb::Get { key }) => get(key, &context, output),
+            Some(ConfigVerb::Set { key, value }) => set(key, value, &context, output),
+            Some(ConfigVerb::Init) => init(&context, output),
         }
     });
     match done {

@@ -15,8 +15,8 @@ use serde_json::json;
 use super::complete::{checkpoints_or_paths, paths};
 use super::paths::{check_from_here, parse_paths};
 use crate::cli::EXIT_CODES;
+use crate::columns;
 use crate::context::Context;
-use crate::fit;
 use crate::output::{MINUS, Output, PLUS, misleads, painted, plain};
 use crate::progress::watch;
 
@@ -136,11 +136,11 @@ fn summary(diff: &Diff) -> String {
         let path = plain(&String::from_utf8_lossy(&file.path));
         file.old_path.as_ref().map_or(path.clone(), |old| format!("{} => {path}", plain(&String::from_utf8_lossy(old))))
     };
-    let width = diff.files.iter().map(|file| fit::columns(&name(file))).max().unwrap_or(0).min(60);
+    let width = diff.files.iter().map(|file| columns::columns(&name(file))).max().unwrap_or(0).min(60);
     let mut text = String::new();
     for file in &diff.files {
         let marks = if file.is_binary { "Bin".to_owned() } else { bar(file.insertions, file.deletions) };
-        let _ = writeln!(text, " {} | {marks}", fit::padded(&name(file), width));
+        let _ = writeln!(text, " {} | {marks}", columns::padded(&name(file), width));
     }
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     let (plus, minus) = totals(diff);

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use piton::{Event, Heard, Level, Moment, grouped, last_heard, mistaken_projects};
+use piton::{Event, LastEvent, Level, Moment, grouped, last_heard, mistaken_projects};
 use serde_json::{Value, json};
 
 use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::edit::{Config, Ours};
 use crate::install::outdated::{outdated, written_secs};
@@ -78,7 +78,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(event: Option<&Event>, heard: Option<&Heard>) -> Option<Self> {
+    fn new(event: Option<&Event>, heard: Option<&LastEvent>) -> Option<Self> {
         match (event, heard) {
             (Some(event), _) if heard.is_none_or(|heard| heard.time.secs <= event.time.secs) => {
                 Some(Self { time: event.time, level: event.level.word(), what: event.what.clone() })
@@ -93,7 +93,7 @@ impl Seen {
 struct OnRecord {
     /// Events of the journal, newest first.
     events: Vec<Event>,
-    heard: BTreeMap<String, Heard>,
+    heard: BTreeMap<String, LastEvent>,
 }
 
 impl OnRecord {
@@ -176,7 +176,7 @@ fn store_problems(context: &Context) -> Vec<Problem> {
 }
 
 /// A configuration in which our hooks were found.
-struct Place {
+struct ConfigPlace {
     config: PathBuf,
     ours: Vec<Ours>,
     /// True if the file is part of the project: its author may be another person than the user.
@@ -290,8 +290,8 @@ fn wheres(context: &Context) -> [Whose; 2] {
 }
 
 /// Returns the configurations with our hooks: of the user and of this project.
-fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
+fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<ConfigPlace> {
+    let mut places: Vec<ConfigPlace> = Vec::new();
     for whose in wheres(context) {
         let Some(setup) = setup(agent, &whose, homes, &Caller::default()) else { continue };
         let is_the_projects = matches!(whose, Whose::Project(_));
@@ -301,7 +301,7 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
             match parsed {
                 Ok(parsed) => {
                     let ours = parsed.our_commands(&config.pieces, agent);
-                    places.push(Place { config: config.path.clone(), ours, is_the_projects });
+                    places.push(ConfigPlace { config: config.path.clone(), ours, is_the_projects });
                     problems.extend(switched_off(agent, &parsed.value(), &config.path));
                 }
                 Err(why) => {
@@ -312,7 +312,7 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
         }
         for file in setup.files.iter().filter(|file| file.is_needed) {
             let text = files::read(&file.path).ok().flatten().unwrap_or_default();
-            places.push(Place { config: file.path.clone(), ours: commands_in(agent, &text), is_the_projects });
+            places.push(ConfigPlace { config: file.path.clone(), ours: commands_in(agent, &text), is_the_projects });
         }
     }
     places.retain(|place| !place.ours.is_empty());
@@ -359,7 +359,7 @@ fn switched_off(agent: Agent, value: &Value, path: &Path) -> Option<Problem> {
     Some(Problem::new(what, "take it out: no hook runs with it"))
 }
 
-fn check_place(checked: &mut Checked, place: &Place, homes: &Homes, context: &Context, args: &Doctor) {
+fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, context: &Context, args: &Doctor) {
     let (agent, name) = (checked.agent, checked.agent.name());
     let event = prompt_event(agent);
     let Some(hook) = place.ours.iter().find(|hook| hook.event == event) else {

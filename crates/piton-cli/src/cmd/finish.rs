@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::context::Context;
+use crate::maintenance;
 use crate::output::Output;
-use crate::upkeep;
 
 /// Total time limit for completing one checkpoint.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -30,7 +30,7 @@ pub(crate) struct Finish {}
 /// Runs the command. Its output is not seen: a checkpoint that cannot be completed is noted in the journal, which
 /// `piton status` shows.
 pub(crate) fn run(global: &Global, output: &Output) -> ExitCode {
-    upkeep::stand_back();
+    maintenance::stand_back();
     let done = Context::careful(global, &mut Vec::new()).and_then(|context| finish(&context));
     match done {
         Ok(done) => {
@@ -108,5 +108,5 @@ fn attempt(completion: &Completion<'_>, context: &Context, began: Instant) -> pi
 }
 
 fn maintain(store: &Store, context: &Context) {
-    upkeep::start_if_due(store, &context.settings, context.config.as_deref());
+    maintenance::start_if_due(store, &context.settings, context.config.as_deref());
 }

@@ -52,20 +52,20 @@ pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
 /// Handles a `piton hook` with invalid arguments. The agent cannot fix them and would take exit code 2 for a denial, so
 /// the call is answered like any other, and the error is passed on as its complaint. On a terminal the error is printed
 /// as for any other command.
-pub(crate) fn misused(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage_error(error: &clap::Error) -> ExitCode {
     if std::io::stdin().is_terminal() {
         return output::misused(error);
     }
     let words = error.to_string();
     let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));
-    let MadeOut { agent, event, global, fail_closed } = made_out(std::env::args_os().skip(1));
+    let PartialArgs { agent, event, global, fail_closed } = parse_leniently(std::env::args_os().skip(1));
     let (agent, event) = (agent.unwrap_or(Agent::Plain), event.as_deref());
     say(&Call { agent, event, global: &global, fail_closed, complaint: Some(complaint) })
 }
 
 /// The arguments that could be recognised in an invalid command line.
 #[derive(Debug, Default)]
-struct MadeOut {
+struct PartialArgs {
     agent: Option<Agent>,
     event: Option<String>,
     global: Global,
@@ -74,8 +74,8 @@ struct MadeOut {
 
 /// Parses an invalid command line, ignoring unknown options: they must not change where checkpoints are stored or
 /// whether the agent is stopped.
-fn made_out(mut args: impl Iterator<Item = OsString>) -> MadeOut {
-    let mut made_out = MadeOut::default();
+fn parse_leniently(mut args: impl Iterator<Item = OsString>) -> PartialArgs {
+    let mut parse_leniently = PartialArgs::default();
     while let Some(arg) = args.next() {
         let bytes = arg.as_bytes();
         let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
@@ -83,17 +83,17 @@ fn made_out(mut args: impl Iterator<Item = OsString>) -> MadeOut {
             None => (bytes, None),
         };
         match name {
-            b"--base" => made_out.global.base = value.or_else(|| args.next()).map(PathBuf::from),
-            b"--config" => made_out.global.config = value.or_else(|| args.next()).map(PathBuf::from),
-            b"-C" => made_out.global.dir = args.next().map(PathBuf::from),
-            b"--checkpoints" => made_out.global.checkpoints = true,
-            b"--fail-closed" => made_out.fail_closed = true,
+            b"--base" => parse_leniently.global.base = value.or_else(|| args.next()).map(PathBuf::from),
+            b"--config" => parse_leniently.global.config = value.or_else(|| args.next()).map(PathBuf::from),
+            b"-C" => parse_leniently.global.dir = args.next().map(PathBuf::from),
+            b"--checkpoints" => parse_leniently.global.checkpoints = true,
+            b"--fail-closed" => parse_leniently.fail_closed = true,
             _ if name.starts_with(b"-") => {}
-            _ if made_out.agent.is_none() => made_out.agent = arg.to_str().and_then(Agent::parse),
-            _ => made_out.event = made_out.event.or_else(|| arg.into_string().ok()),
+            _ if parse_leniently.agent.is_none() => parse_leniently.agent = arg.to_str().and_then(Agent::parse),
+            _ => parse_leniently.event = parse_leniently.event.or_else(|| arg.into_string().ok()),
         }
     }
-    made_out
+    parse_leniently
 }
 
 /// Returns the first paragraph of clap's error message on one line, without its `error: `.
@@ -103,7 +103,7 @@ fn first_words(error: &str) -> String {
 }
 
 /// Returns true if the command line calls `piton hook`, with valid arguments or not.
-pub(crate) fn is_meant() -> bool {
+pub(crate) fn is_hook_invocation() -> bool {
     let mut args = std::env::args_os().skip(1);
     while let Some(arg) = args.next() {
         match arg.to_str() {

@@ -66,27 +66,28 @@ fn agent() -> impl TypedValueParser<Value = Agent> {
 }
 
 pub(crate) fn run(args: &Install, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let job = Job { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: true };
+    let job = InstallJob { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: true };
     job.run(args.trust, context, output)
 }
 
 pub(crate) fn undo(args: &Uninstall, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let job = Job { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: false };
+    let job =
+        InstallJob { agents: &args.agents, is_project: args.project, is_dry_run: args.dry_run, is_install: false };
     job.run(false, context, output)
 }
 
 /// The change of the `enabled` setting in piton's own configuration, and the plan of each agent.
-type Planned = (Option<(Change, Switched)>, Vec<AgentPlan>);
+type InstallPlan = (Option<(Change, Switched)>, Vec<AgentPlan>);
 
 /// Arguments of an installation or an uninstallation.
-struct Job<'a> {
+struct InstallJob<'a> {
     agents: &'a [Agent],
     is_project: bool,
     is_dry_run: bool,
     is_install: bool,
 }
 
-impl Job<'_> {
+impl InstallJob<'_> {
     fn run(&self, is_trusting: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
         let existing = context.existing_store()?;
         let whose = self.whose(existing.as_ref(), context)?;
@@ -142,7 +143,7 @@ impl Job<'_> {
         whose: &Whose,
         setups: &[(Agent, Setup)],
         context: &Context,
-    ) -> piton::Result<Planned> {
+    ) -> piton::Result<InstallPlan> {
         let mut planner = Planner::new(records, whose.clone());
         let config = context.config.as_deref().filter(|_| self.is_install);
         let mut switch = config.map(|path| planner.enable(path)).transpose()?.flatten();

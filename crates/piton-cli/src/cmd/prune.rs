@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use piton::{
-    Dropped, Goes, Maintained, Policy, PrunePlan, PruneReport, Settings, Store, WhyDropped, forget, maintain,
-    plan_prune, plan_prune_base, prune, prune_base,
+    Maintained, Policy, PruneAction, PrunePlan, PruneReason, PruneReport, PruneTarget, Settings, Store, forget,
+    maintain, plan_prune, plan_prune_base, prune, prune_base,
 };
 use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::interrupt;
 use crate::output::{Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
@@ -121,7 +121,7 @@ fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyho
 /// configuration, are recorded in the journal and shown by `piton status`. Otherwise such a mistake would stop all
 /// pruning unnoticed.
 pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
-    crate::upkeep::stand_back();
+    crate::maintenance::stand_back();
     let mut problems = Vec::new();
     let done = Context::careful(global, &mut problems).and_then(|context| {
         let done = maintain_store(&context, &mut problems);
@@ -157,15 +157,15 @@ fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Resu
     })
 }
 
-fn what(goes: &Goes, plan: &PrunePlan) -> String {
+fn what(goes: &PruneTarget, plan: &PrunePlan) -> String {
     plain(&plan.inventory.name_of(goes))
 }
 
-fn why(why: WhyDropped) -> &'static str {
+fn why(why: PruneReason) -> &'static str {
     match why {
-        WhyDropped::Orphan => "orphan",
-        WhyDropped::Stale => "stale",
-        WhyDropped::Asked => "forgotten",
+        PruneReason::Orphan => "orphan",
+        PruneReason::Stale => "stale",
+        PruneReason::Asked => "forgotten",
     }
 }
 
@@ -176,7 +176,7 @@ fn plan_text(plan: &PrunePlan) -> String {
         Some(counts) => lines.extend(counts.iter().map(|(id, count)| {
             format!(
                 "  size    {} (the oldest: {})",
-                what(&Goes::Project(id.clone()), plan),
+                what(&PruneTarget::Project(id.clone()), plan),
                 counted(*count, "checkpoint")
             )
         })),
@@ -190,20 +190,20 @@ fn plan_text(plan: &PrunePlan) -> String {
 }
 
 fn plan_json(plan: &PrunePlan) -> Value {
-    let count = |wanted: WhyDropped| {
-        let counts = |drop: &&Dropped| drop.why == wanted && !matches!(drop.what, Goes::Archive(_));
+    let count = |wanted: PruneReason| {
+        let counts = |drop: &&PruneAction| drop.why == wanted && !matches!(drop.what, PruneTarget::Archive(_));
         plan.drops.iter().filter(counts).count()
     };
-    let kind = |goes: &Goes| match goes {
-        Goes::Project(_) => "project",
-        Goes::Archive(_) => "archive",
-        Goes::OldRepository(_) => "old_repository",
+    let kind = |goes: &PruneTarget| match goes {
+        PruneTarget::Project(_) => "project",
+        PruneTarget::Archive(_) => "archive",
+        PruneTarget::OldRepository(_) => "old_repository",
     };
     json!({
         "dry_run": true,
         "scanned": plan.inventory.projects.len() + plan.inventory.old_repositories.len(),
-        "deleted_orphan": count(WhyDropped::Orphan),
-        "deleted_stale": count(WhyDropped::Stale),
+        "deleted_orphan": count(PruneReason::Orphan),
+        "deleted_stale": count(PruneReason::Stale),
         "errors": 0,
         "bytes_freed": 0,
         "drops": plan.drops.iter().map(|drop| json!({

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::complete::paths;
 use super::paths::{check_from_here, parse_paths};
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
 use crate::progress::watch_to_the_end;
 

@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
-    use crate::fit;
+    use crate::columns;
 
     fn each(command: &Command, around: &str, visit: &mut dyn FnMut(&str, &Command)) {
         for below in command.get_subcommands().filter(|below| below.get_name() != "help" && !below.is_hide_set()) {
@@ -224,7 +224,7 @@ mod tests {
             let is_group = command.get_subcommands().next().is_some() && name != "config";
             assert!(is_group || JSON.iter().any(|(known, _)| *known == name), "the JSON of {name} is not described");
             for line in after.lines() {
-                assert!(fit::columns(line) <= 80, "{name}: {line}");
+                assert!(columns::columns(line) <= 80, "{name}: {line}");
             }
         });
     }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::verify::{finding_json, line};
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
 

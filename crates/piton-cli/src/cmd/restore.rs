@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::session::Rewound;
+use piton::session::RecordRewind;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
     RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord, tell_sessions,
@@ -17,12 +17,12 @@ use super::complete::{checkpoints, paths};
 use super::paths::{check_from_here, parse_paths};
 use crate::agents::Agent;
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
 use crate::surface::Surface;
-use crate::{interrupt, upkeep};
+use crate::{interrupt, maintenance};
 
 /// Make files equal to a checkpoint again
 #[derive(Debug, Args)]
@@ -116,12 +116,12 @@ pub(crate) fn restore(
     let store = context.store_with_checkpoints()?;
     let project = context.project(Some(&store))?;
     check_from_here(&paths, &store, &project, context, output)?;
-    let job = Job { store: &store, project: &project, to, context, output };
+    let job = RestoreJob { store: &store, project: &project, to, context, output };
     let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let asks = is_terminal && !how.yes;
     let mut options = RestoreOptions {
         paths: &paths,
-        moves_uncovered_aside: how.force_uncovered,
+        move_uncovered_files: how.force_uncovered,
         across_sessions: how.across_sessions,
         session: how.session.as_deref(),
         is_dry: true,
@@ -158,7 +158,7 @@ pub(crate) fn restore(
         done => done?,
     };
     tell_agents(&context.settings, &store, &project, &report);
-    upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
+    maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
     output.json(&report_json(&report, how.session.as_deref()));
     output.text(&report_text(&report, &paths, output.surface, how.session.as_deref()));
     if interrupt::caught().is_some() {
@@ -171,7 +171,7 @@ pub(crate) fn restore(
 }
 
 /// Input of a restore: the store, the project and the target.
-struct Job<'a> {
+struct RestoreJob<'a> {
     store: &'a Store,
     project: &'a Project,
     to: RestoreTo<'a>,
@@ -179,7 +179,7 @@ struct Job<'a> {
     output: &'a Output,
 }
 
-impl<'a> Job<'a> {
+impl<'a> RestoreJob<'a> {
     fn prepare(&self, options: RestoreOptions<'_>, progress: &Progress) -> piton::Result<Restore<'a>> {
         let settings = &self.context.settings;
         Restore::prepare(self.store, self.project, self.to, options, settings, Context::now(), progress)
@@ -233,7 +233,7 @@ pub(crate) fn plan_lines(plan: &RestorePlan) -> Vec<String> {
         let verb = if is_new { "create" } else { "write " };
         format!("  {verb}  {}", shown(path))
     }));
-    lines.extend(plan.remoded().map(|(path, mode)| format!("  mode    {} to {mode:o}", shown(path))));
+    lines.extend(plan.modes_changed().map(|(path, mode)| format!("  mode    {} to {mode:o}", shown(path))));
     let (made, dropped) = plan.directories();
     lines.extend(made.iter().map(|path| format!("  mkdir   {}/", shown(path))));
     lines.extend(dropped.iter().map(|path| format!("  rmdir   {}/ (if nothing is left in it)", shown(path))));
@@ -296,7 +296,7 @@ fn count(plan: &RestorePlan) -> String {
             let (made, dropped) = plan.directories();
             let words = ["to write", "to remove", "to change", "to make", "to remove"];
             let counts = [plan.written().count(), plan.removed().count()];
-            counts_text(counts, plan.remoded().count(), [made.len(), dropped.len()], words)
+            counts_text(counts, plan.modes_changed().count(), [made.len(), dropped.len()], words)
         }
     }
 }
@@ -349,7 +349,7 @@ pub(crate) fn report_text(
     let verb = if report.outcome == RestoreOutcome::Partly { "Partly restored" } else { "Restored" };
     let (counts, dirs) =
         ([report.written.len(), report.removed.len()], [report.made_dirs.len(), report.removed_dirs.len()]);
-    let done = counts_text(counts, report.remoded, dirs, ["written", "removed", "changed", "made", "removed"]);
+    let done = counts_text(counts, report.modes_changed, dirs, ["written", "removed", "changed", "made", "removed"]);
     let mut lines = vec![format!("{verb} to {target}{only}: {done}")];
     lines.extend(rules_lines(&report.rules));
     lines.extend(
@@ -406,15 +406,15 @@ fn talk(target: &Checkpoint, session: Option<&str>) -> Origin {
 }
 
 /// Returns a line about the session record if it was replaced or could not be.
-fn record_line(target: &Checkpoint, done: &Rewound) -> Option<String> {
+fn record_line(target: &Checkpoint, done: &RecordRewind) -> Option<String> {
     let session = plain(target.facts.origin.session.as_deref()?);
     match done {
-        Rewound::Replaced => Some(format!("The record of session {session} is as it was then, too")),
-        Rewound::Unsaved => Some(format!(
+        RecordRewind::Replaced => Some(format!("The record of session {session} is as it was then, too")),
+        RecordRewind::Unsaved => Some(format!(
             "The record of session {session} stays as it is: it changed meanwhile, or is too large to be saved first"
         )),
-        Rewound::Failed(why) => Some(format!("The record of session {session} stays as it is: {}", plain(why))),
-        Rewound::Same | Rewound::NoRecordThen | Rewound::NoSession => None,
+        RecordRewind::Failed(why) => Some(format!("The record of session {session} stays as it is: {}", plain(why))),
+        RecordRewind::Same | RecordRewind::NoRecordThen | RecordRewind::NoSession => None,
     }
 }
 
@@ -463,7 +463,7 @@ fn plan_json(planned: &Restore<'_>, session: Option<&str>) -> Value {
         "rewind": rewind(planned.target(), session),
         "write": paths_json(plan.written().map(|(path, _)| path)),
         "remove": paths_json(plan.removed()),
-        "mode": plan.remoded().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
+        "mode": plan.modes_changed().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
         "make_dirs": paths_json(made.into_iter()),
         "drop_dirs": paths_json(dropped.into_iter()),
         "left": left_json(plan.left()),
@@ -482,9 +482,9 @@ fn report_json(report: &RestoreReport, session: Option<&str>) -> Value {
         "removed": report.removed.len(),
         "left": left_json(&report.left),
         "rewind": rewind(&report.target, session),
-        "record": report.record.as_ref().map(Rewound::word),
+        "record": report.record.as_ref().map(RecordRewind::word),
         "moved_aside": asides_json(&report.moved_aside),
-        "modes": report.remoded,
+        "modes": report.modes_changed,
         "made_dirs": paths_json(report.made_dirs.iter().map(Vec::as_slice)),
         "removed_dirs": paths_json(report.removed_dirs.iter().map(Vec::as_slice)),
         "rules": rules_json(&report.rules),

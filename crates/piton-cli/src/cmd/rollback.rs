@@ -14,8 +14,8 @@ use super::complete::{after_rollback, checkpoints};
 use super::restore::How;
 use super::{diff, restore};
 use crate::cli::EXIT_CODES;
+use crate::columns::{self, wrapped};
 use crate::context::Context;
-use crate::fit::{self, wrapped};
 use crate::install::shell::quote;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
@@ -171,7 +171,7 @@ fn missed_line(turn: &Event, columns: Option<usize>) -> String {
     let when = local(turn.time).date_and_time();
     let agent = turn.agent.as_deref().map(|agent| format!(" ({})", plain(agent))).unwrap_or_default();
     let line = format!("     -------  {when}  no checkpoint{agent}: {}", plain(&turn.what));
-    columns.map_or_else(|| line.clone(), |columns| fit::cut(&line, columns))
+    columns.map_or_else(|| line.clone(), |columns| columns::cut(&line, columns))
 }
 
 /// Minimum width of the reason; if there is less room, the columns after it are left out.
@@ -192,17 +192,17 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     }
     if let Some(columns) = columns {
         let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
-        let room = columns.saturating_sub(fit::columns(&start));
-        let mut wanted = fit::columns(&reason).min(REASON_COLUMNS_MIN);
+        let room = columns.saturating_sub(columns::columns(&start));
+        let mut wanted = columns::columns(&reason).min(REASON_COLUMNS_MIN);
         for after in [&mut earlier, &mut counts, &mut who] {
-            wanted += fit::columns(after);
+            wanted += columns::columns(after);
             if wanted > room {
-                wanted -= fit::columns(after);
+                wanted -= columns::columns(after);
                 after.clear();
             }
         }
-        let after = [&earlier, &counts, &who].map(|after| fit::columns(after)).iter().sum();
-        reason = fit::cut(&reason, room.saturating_sub(after));
+        let after = [&earlier, &counts, &who].map(|after| columns::columns(after)).iter().sum();
+        reason = columns::cut(&reason, room.saturating_sub(after));
     }
     let counts = coloured(&counts);
     let (id, who) = (painted(&checkpoint.id.short(), ID), painted(&who, WHO));

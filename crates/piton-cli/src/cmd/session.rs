@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use piton::session::{Author, Changed, Collected, RECORD_BYTES_MAX, Record, SessionId, Sessions};
+use piton::session::{Author, RECORD_BYTES_MAX, Record, RecordChange, SessionGcReport, SessionId, Sessions};
 use piton::{Error, ErrorKind};
 use serde_json::json;
 
@@ -27,16 +27,16 @@ kept as they are.
 {EXIT_CODES}"))]
 pub(crate) struct Session {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SessionVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum SessionVerb {
     Write(Write),
     Read(Read),
     Update(Update),
     Delete(Delete),
-    List(List),
+    List(SessionListArgs),
     Gc(Gc),
 }
 
@@ -103,7 +103,7 @@ struct Delete {
 /// List the records
 #[derive(Debug, Args)]
 #[command(after_help = format!("Example:\n  piton session list\n\n{EXIT_CODES}"))]
-struct List {}
+struct SessionListArgs {}
 
 /// Remove records that were completed more than a day ago, and those that were not changed for long
 #[derive(Debug, Args)]
@@ -124,24 +124,24 @@ struct Gc {
 pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow::Result<()> {
     let sessions = Sessions::in_base(&context.base);
     match &args.verb {
-        Verb::Write(args) => {
+        SessionVerb::Write(args) => {
             let id = SessionId::parse(&args.id)?;
             let done = sessions.write(&id, &given()?, author(args.auto), Context::now())?;
             say_changed(&id, "written", done, output);
         }
-        Verb::Update(args) => {
+        SessionVerb::Update(args) => {
             let id = SessionId::parse(&args.id)?;
             let done = sessions.update(&id, &given()?, author(args.auto), Context::now())?;
             say_changed(&id, "updated", done, output);
         }
-        Verb::Read(args) => read(args, &sessions, output)?,
-        Verb::Delete(args) => {
+        SessionVerb::Read(args) => read(args, &sessions, output)?,
+        SessionVerb::Delete(args) => {
             let id = SessionId::parse(&args.id)?;
             let deleted = sessions.delete(&id)?;
             output.json(&json!({"id": id.as_str(), "deleted": deleted}));
             output.text(&if deleted { format!("Deleted: {id}") } else { format!("There is no record {id}") });
         }
-        Verb::List(List {}) => {
+        SessionVerb::List(SessionListArgs {}) => {
             let ids = sessions.list()?;
             output.json(&json!({"ids": ids.iter().map(SessionId::as_str).collect::<Vec<_>>()}));
             ids.iter().for_each(|id| output.text(id.as_str()));
@@ -149,7 +149,7 @@ pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow:
                 output.hint("there are no session records; `piton session write ID` writes one");
             }
         }
-        Verb::Gc(args) => {
+        SessionVerb::Gc(args) => {
             let collected = sessions.collect_garbage(args.max_age_days, Context::now())?;
             say_collected(&collected, output);
         }
@@ -174,15 +174,17 @@ fn given() -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn say_changed(id: &SessionId, done: &str, changed: Changed, output: &Output) {
+fn say_changed(id: &SessionId, done: &str, changed: RecordChange, output: &Output) {
     let outcome = match changed {
-        Changed::Done => done,
-        Changed::Declined => "declined",
+        RecordChange::Done => done,
+        RecordChange::Declined => "declined",
     };
     output.json(&json!({"id": id.as_str(), "outcome": outcome}));
     output.text(&match changed {
-        Changed::Done => format!("Record {id} is {done}"),
-        Changed::Declined => format!("Record {id} is not {done}: an agent wrote the one that is there, and it stays"),
+        RecordChange::Done => format!("Record {id} is {done}"),
+        RecordChange::Declined => {
+            format!("Record {id} is not {done}: an agent wrote the one that is there, and it stays")
+        }
     });
 }
 
@@ -213,8 +215,8 @@ fn read(args: &Read, sessions: &Sessions, output: &Output) -> anyhow::Result<()>
     Ok(())
 }
 
-fn say_collected(collected: &Collected, output: &Output) {
-    let Collected { removed, put_aside, removed_damaged } = collected;
+fn say_collected(collected: &SessionGcReport, output: &Output) {
+    let SessionGcReport { removed, put_aside, removed_damaged } = collected;
     output.json(&json!({
         "removed": removed.iter().map(SessionId::as_str).collect::<Vec<_>>(),
         "damaged": put_aside

@@ -9,8 +9,8 @@ use super::complete::checkpoints;
 use super::rollback::{prompts_json, reason};
 use super::take::skipped_json;
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::output::{ID, MINUS, Output, PLUS, local, plain};
 
 /// Show one checkpoint: why and when it was taken, what it holds, what it left out

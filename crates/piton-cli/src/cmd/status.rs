@@ -5,8 +5,8 @@ use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
 use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
+use crate::columns::{counted, cut_start, padded, wrapped};
 use crate::context::Context;
-use crate::fit::{counted, cut_start, padded, wrapped};
 use crate::install::shell::quote;
 use crate::output::{BAD, Output, WARN, bytes, plain};
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     }
     output.json(&json);
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
-    let look = Look { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
+    let look = StatusStyle { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
     output.text(&as_text(&status, &problems, &look));
     if args.ack {
         output.text(&format!("\nAcknowledged:    {}", counted(seen, "unprotected turn")));
@@ -108,7 +108,7 @@ fn unprotected_json(turn: &Event) -> Value {
 }
 
 /// Layout of the output.
-struct Look {
+struct StatusStyle {
     limit: usize,
     now: Moment,
     /// Width of the terminal; `None` if the output goes to a file or a program.
@@ -117,7 +117,7 @@ struct Look {
     with_alone: bool,
 }
 
-impl Look {
+impl StatusStyle {
     /// Returns the width of the directory column; `None` if there is no room for a table.
     fn dir_columns(&self) -> Option<usize> {
         let beside = BESIDE_COLUMNS + if self.with_alone { ALONE_COLUMNS } else { 0 };
@@ -126,7 +126,7 @@ impl Look {
     }
 }
 
-fn as_text(status: &Status, problems: &[StatusProblem], look: &Look) -> String {
+fn as_text(status: &Status, problems: &[StatusProblem], look: &StatusStyle) -> String {
     let mut lines = Vec::new();
     for problem in problems {
         let what = wrapped(&plain(&problem.what), "  ", look.columns);
@@ -189,7 +189,7 @@ fn restore_command(status: &ProjectStatus) -> Option<String> {
     (status.checkpoints > 0).then(|| format!("piton -C {} restore 1", quote(&dir.to_string_lossy())))
 }
 
-impl Look {
+impl StatusStyle {
     fn heading(&self, dir_columns: usize) -> String {
         let alone = if self.with_alone { "      ALONE" } else { "" };
         format!("  {:<dir_columns$}  {:>7}{alone}  {:>12}  STATE", "WORKDIR", "COMMITS", "LAST TOUCH")

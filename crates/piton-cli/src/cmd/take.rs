@@ -9,11 +9,11 @@ use piton::{
 use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::output::{FAINT, ID, Output, local, plain};
 use crate::progress::watch;
-use crate::{interrupt, upkeep};
+use crate::{interrupt, maintenance};
 
 /// Take a checkpoint now
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
         let error = Error::new(ErrorKind::Stopped, "take a checkpoint");
         return Err(error.because("stopped; nothing was written").into());
     }
-    upkeep::start_if_due(&store, &context.settings, context.config.as_deref());
+    maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     output.json(&as_json(&report, elapsed_ms));
     if matches!(report.outcome, Outcome::Taken(_) | Outcome::Unchanged(_)) {

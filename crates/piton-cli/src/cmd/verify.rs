@@ -5,8 +5,8 @@ use piton::{Affected, Finding, ReadData, Severity, Store, VerifyReport, grouped}
 use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
+use crate::columns::counted;
 use crate::context::Context;
-use crate::fit::counted;
 use crate::interrupt;
 use crate::output::{Output, Said, plain};
 use crate::progress::watch_store;

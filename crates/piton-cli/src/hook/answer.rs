@@ -7,7 +7,7 @@
 use piton::Notice;
 use serde_json::{Value, json};
 
-use super::decode::{HERMES_COMMAND, HookEvent, Kind};
+use super::decode::{EventKind, HERMES_COMMAND, HookEvent};
 use crate::agents::Agent;
 use crate::output::plain;
 
@@ -18,7 +18,7 @@ const CURSOR_ASKS: [&str; 3] = ["preToolUse", "beforeShellExecution", "beforeMCP
 pub(super) fn go_on(event: &HookEvent) -> String {
     match event.agent {
         // An unreadable event may be one of those that ask for permission.
-        Agent::Cursor if CURSOR_ASKS.contains(&event.name.as_str()) || event.kind == Kind::Unreadable => {
+        Agent::Cursor if CURSOR_ASKS.contains(&event.name.as_str()) || event.kind == EventKind::Unreadable => {
             line(&json!({"permission": "allow"}))
         }
         Agent::Cursor => line(&json!({})),
@@ -59,7 +59,7 @@ pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>)
             answer["systemMessage"] = text.into();
             Some(line(&answer))
         }
-        _ if matches!(event.kind, Kind::Prompt { .. }) => {
+        _ if matches!(event.kind, EventKind::Prompt { .. }) => {
             let told = format!("{text} Tell the user so.");
             with_context(event, &context.map_or_else(|| told.clone(), |context| format!("{context}\n{told}")))
         }
@@ -68,12 +68,12 @@ pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>)
 }
 
 /// Returns true if the agent accepts context for its model at a prompt.
-pub(super) fn has_ear(event: &HookEvent) -> bool {
+pub(super) fn accepts_context(event: &HookEvent) -> bool {
     with_context(event, "").is_some()
 }
 
 /// Returns a reply that answers a prompt in place of the model; `None` if the agent does not support that.
-pub(super) fn in_place_of_the_model(event: &HookEvent, text: &str) -> Option<String> {
+pub(super) fn block_prompt_with(event: &HookEvent, text: &str) -> Option<String> {
     let answer = match event.agent {
         Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => json!({"decision": "block", "reason": text}),
         Agent::Copilot => json!({"handled": true, "responseContent": fenced(text)}),
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_prompt_is_answered_where_the_agent_lets_us() {
-        let answered = |agent, name: &str, text: &str| in_place_of_the_model(&event(agent, name), text);
+        let answered = |agent, name: &str, text: &str| block_prompt_with(&event(agent, name), text);
         for agent in [Agent::Claude, Agent::Codex, Agent::Gemini, Agent::Qwen] {
             let answer = answered(agent, "UserPromptSubmit", "t\n");
             assert_eq!(answer.as_deref(), Some("{\"decision\":\"block\",\"reason\":\"t\\n\"}\n"));
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn markdown_does_not_touch_what_copilot_shows() {
         let shown = |text: &str| {
-            let answer = in_place_of_the_model(&event(Agent::Copilot, "userPromptSubmitted"), text).expect("an answer");
+            let answer = block_prompt_with(&event(Agent::Copilot, "userPromptSubmitted"), text).expect("an answer");
             let answer: Value = serde_json::from_str(&answer).expect("JSON");
             assert_eq!(answer["handled"], true);
             answer["responseContent"].as_str().expect("text").to_owned()

@@ -9,7 +9,7 @@ use piton::RewindMark;
 use serde_json::{Map, Value};
 
 use super::salvage::Payload;
-use super::tools::{self, Change};
+use super::tools::{self, ToolChange};
 use crate::agents::Agent;
 
 /// Event with which the plugin in Hermes passes on the text typed after `/piton`.
@@ -24,7 +24,7 @@ pub(crate) struct HookEvent {
     pub(crate) agent: Agent,
     /// The agent's name for the event.
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: EventKind,
     pub(crate) session: Option<String>,
     /// The agent's name for the turn. `None` if it sends none, or if the name is not that of a prompt.
     pub(crate) turn: Option<String>,
@@ -46,13 +46,13 @@ pub(crate) struct HookEvent {
 
 /// Meaning of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     /// The user sent a prompt.
     Prompt { text: String },
     /// The agent continues its turn by itself, under a new name for it.
     Continuation,
     /// A tool is about to run.
-    BeforeTool { tool: String, change: Change },
+    BeforeTool { tool: String, change: ToolChange },
     /// A session starts or is resumed.
     SessionStart,
     /// The agent has finished with a prompt.
@@ -203,7 +203,7 @@ fn mark(agent: Agent, fields: &Map<String, Value>) -> RewindMark {
     }
 }
 
-fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> Kind {
+fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> EventKind {
     match name {
         "UserPromptSubmit"
         | "BeforeAgent"
@@ -213,11 +213,13 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         | "beforeSubmitPrompt"
         | "prompt" => match prompt(fields) {
             // Qwen sends the event again after each tool, with an empty prompt.
-            text if agent == Agent::Qwen && text.is_empty() => Kind::Other,
-            text if agent == Agent::Claude && text.trim_start().starts_with(TASK_NOTIFICATION) => Kind::Continuation,
-            text => Kind::Prompt { text },
+            text if agent == Agent::Qwen && text.is_empty() => EventKind::Other,
+            text if agent == Agent::Claude && text.trim_start().starts_with(TASK_NOTIFICATION) => {
+                EventKind::Continuation
+            }
+            text => EventKind::Prompt { text },
         },
-        HERMES_COMMAND => Kind::Prompt { text: format!("/rollback {}", prompt(fields)) },
+        HERMES_COMMAND => EventKind::Prompt { text: format!("/rollback {}", prompt(fields)) },
         "PreToolUse"
         | "BeforeTool"
         | "preToolUse"
@@ -227,16 +229,16 @@ fn kind(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> 
         | "beforeMCPExecution"
         | "before_tool" => before_tool(agent, name, fields, is_cut),
         "SessionStart" | "sessionStart" | "on_session_start" | "event:session.created" | "session_start" => {
-            Kind::SessionStart
+            EventKind::SessionStart
         }
         // The end of a subagent's work has other event names, or carries the subagent's id.
         "Stop" | "StopFailure" | "AfterAgent" | "agentStop" | "post_llm_call" | "event:session.idle" | "stop"
-        | "turn_end" => Kind::TurnEnd,
+        | "turn_end" => EventKind::TurnEnd,
         "SessionEnd" | "sessionEnd" | "on_session_finalize" | "event:session.deleted" | "session_end" => {
-            Kind::SessionEnd
+            EventKind::SessionEnd
         }
-        "" => Kind::Unreadable,
-        _ => Kind::Other,
+        "" => EventKind::Unreadable,
+        _ => EventKind::Other,
     }
 }
 
@@ -249,7 +251,7 @@ fn prompt(fields: &Map<String, Value>) -> String {
     parts.filter_map(|part| text(part, "text")).collect::<Vec<_>>().join("\n")
 }
 
-fn before_tool(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> Kind {
+fn before_tool(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bool) -> EventKind {
     let tool = ["tool_name", "toolName"].iter().find_map(|key| fields.get(*key)?.as_str());
     let tool = tool.or_else(|| text(field(fields, &["input"]), "tool"));
     let given = ["tool_input", "toolArgs"].iter().find_map(|key| fields.get(*key));
@@ -267,8 +269,8 @@ fn before_tool(agent: Agent, name: &str, fields: &Map<String, Value>, is_cut: bo
         _ => tool.unwrap_or("a tool"),
     };
     // The part that was cut off may name any file.
-    let change = if is_cut { Change::Files(Vec::new()) } else { tools::change(agent, tool, &input) };
-    Kind::BeforeTool { tool: cut(tool), change }
+    let change = if is_cut { ToolChange::Files(Vec::new()) } else { tools::change(agent, tool, &input) };
+    EventKind::BeforeTool { tool: cut(tool), change }
 }
 
 #[cfg(test)]

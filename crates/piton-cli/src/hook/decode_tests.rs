@@ -33,32 +33,32 @@ fn who_speaks_is_decided_by_what_is_sent() {
 #[test]
 fn what_is_about_to_happen_is_known() {
     use Agent::{Claude, Copilot, Cursor, Gemini, Opencode, Plain, Qwen};
-    let tool = |tool: &str, change| Kind::BeforeTool { tool: tool.to_owned(), change };
-    let files = |names: &[&str]| Change::Files(names.iter().map(PathBuf::from).collect());
-    let command = |line: &str| Change::Command { line: line.to_owned(), dir: None };
-    let prompt = |text: &str| Kind::Prompt { text: text.to_owned() };
+    let tool = |tool: &str, change| EventKind::BeforeTool { tool: tool.to_owned(), change };
+    let files = |names: &[&str]| ToolChange::Files(names.iter().map(PathBuf::from).collect());
+    let command = |line: &str| ToolChange::Command { line: line.to_owned(), dir: None };
+    let prompt = |text: &str| EventKind::Prompt { text: text.to_owned() };
     let cases = [
         (Claude, r#"{"hook_event_name":"UserPromptSubmit","prompt":"hi"}"#, prompt("hi")),
         (Claude, r#"{"hook_event_name":"UserPromptSubmit"}"#, prompt("")),
-        (Qwen, r#"{"hook_event_name":"UserPromptSubmit","prompt":"","prompt_id":"p"}"#, Kind::Other),
+        (Qwen, r#"{"hook_event_name":"UserPromptSubmit","prompt":"","prompt_id":"p"}"#, EventKind::Other),
         (Qwen, r#"{"hook_event_name":"UserPromptSubmit","prompt":"x","prompt_id":"p"}"#, prompt("x")),
-        (Gemini, r#"{"hook_event_name":"PreCompress"}"#, Kind::Other),
-        (Claude, r#"{"hook_event_name":"PostToolUse","tool_name":"Bash"}"#, Kind::Other),
-        (Claude, r#"{"hook_event_name":"SessionStart"}"#, Kind::SessionStart),
-        (Claude, r#"{"hook_event_name":"Stop"}"#, Kind::TurnEnd),
-        (Claude, r#"{"hook_event_name":"SubagentStop"}"#, Kind::Other),
-        (Claude, r#"{"hook_event_name":"SessionEnd","reason":"clear"}"#, Kind::SessionEnd),
-        (Gemini, r#"{"hook_event_name":"AfterAgent"}"#, Kind::TurnEnd),
-        (Plain, r#"{"hook_event_name":"on_session_finalize"}"#, Kind::SessionEnd),
-        (Plain, r#"{"hook_event_name":"on_session_end"}"#, Kind::Other),
+        (Gemini, r#"{"hook_event_name":"PreCompress"}"#, EventKind::Other),
+        (Claude, r#"{"hook_event_name":"PostToolUse","tool_name":"Bash"}"#, EventKind::Other),
+        (Claude, r#"{"hook_event_name":"SessionStart"}"#, EventKind::SessionStart),
+        (Claude, r#"{"hook_event_name":"Stop"}"#, EventKind::TurnEnd),
+        (Claude, r#"{"hook_event_name":"SubagentStop"}"#, EventKind::Other),
+        (Claude, r#"{"hook_event_name":"SessionEnd","reason":"clear"}"#, EventKind::SessionEnd),
+        (Gemini, r#"{"hook_event_name":"AfterAgent"}"#, EventKind::TurnEnd),
+        (Plain, r#"{"hook_event_name":"on_session_finalize"}"#, EventKind::SessionEnd),
+        (Plain, r#"{"hook_event_name":"on_session_end"}"#, EventKind::Other),
         (
             Copilot,
             r#"{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"rm x\"}"}"#,
             tool("bash", command("rm x")),
         ),
-        (Copilot, r#"{"sessionId":"s","toolName":"bash","toolArgs":{},"toolResult":{}}"#, Kind::Unreadable),
+        (Copilot, r#"{"sessionId":"s","toolName":"bash","toolArgs":{},"toolResult":{}}"#, EventKind::Unreadable),
         (Copilot, r#"{"sessionId":"s","prompt":"hi"}"#, prompt("hi")),
-        (Copilot, r#"{"sessionId":"s","hookName":"permissionRequest","toolName":"bash"}"#, Kind::Other),
+        (Copilot, r#"{"sessionId":"s","hookName":"permissionRequest","toolName":"bash"}"#, EventKind::Other),
         (
             Cursor,
             r#"{"hook_event_name":"beforeShellExecution","command":"rm a","cursor_version":"2"}"#,
@@ -69,16 +69,16 @@ fn what_is_about_to_happen_is_known() {
             r#"{"hook_event_name":"beforeMCPExecution","tool_name":"x","cursor_version":"2"}"#,
             tool("mcp", files(&[])),
         ),
-        (Cursor, r#"{"hook_event_name":"afterFileEdit","cursor_version":"2"}"#, Kind::Other),
+        (Cursor, r#"{"hook_event_name":"afterFileEdit","cursor_version":"2"}"#, EventKind::Other),
         (
             Opencode,
             r#"{"hook_event_name":"chat.message","output":{"parts":[{"text":"a"},{"x":1},{"text":"b"}]}}"#,
             prompt("a\nb"),
         ),
         (Plain, r#"{"event":"before_tool","tool_name":"edit","tool_input":{"path":"f"}}"#, tool("edit", files(&["f"]))),
-        (Claude, "{}", Kind::Unreadable),
-        (Claude, "", Kind::Unreadable),
-        (Claude, "null", Kind::Unreadable),
+        (Claude, "{}", EventKind::Unreadable),
+        (Claude, "", EventKind::Unreadable),
+        (Claude, "null", EventKind::Unreadable),
         // Truncated: even a call of a tool that only reads may have been something else.
         (Claude, r#"{"hook_event_name":"PreToolUse","tool_name":"Read","tool_in"#, tool("Read", files(&[]))),
     ];
@@ -91,9 +91,9 @@ fn what_is_about_to_happen_is_known() {
 fn the_event_on_the_command_line_counts_where_none_is_sent() {
     let sent = br#"{"sessionId":"s","cwd":"/p","source":"new","initialPrompt":"x"}"#;
     let event = decode(Agent::Copilot, Some("sessionStart"), sent);
-    assert_eq!((event.kind, event.name.as_str()), (Kind::SessionStart, "sessionStart"));
+    assert_eq!((event.kind, event.name.as_str()), (EventKind::SessionStart, "sessionStart"));
     let event = decode(Agent::Claude, Some("sessionStart"), br#"{"hook_event_name":"Stop"}"#);
-    assert_eq!(event.kind, Kind::TurnEnd);
+    assert_eq!(event.kind, EventKind::TurnEnd);
     assert_eq!(decode(Agent::Cursor, Some("preToolUse"), b"garbage").name, "preToolUse");
 }
 
@@ -137,5 +137,5 @@ fn names_are_cut_to_a_length_that_a_record_can_hold() {
         ),
     );
     assert_eq!(event.session.map(|name| name.chars().count()), Some(200));
-    assert!(matches!(event.kind, Kind::BeforeTool { tool, .. } if tool.chars().count() == 200));
+    assert!(matches!(event.kind, EventKind::BeforeTool { tool, .. } if tool.chars().count() == 200));
 }

@@ -5,10 +5,10 @@ use clap::error::ErrorKind;
 use serde_json::Value;
 
 use super::answer;
-use super::decode::{Kind, decode};
+use super::decode::{EventKind, decode};
 use super::salvage::Payload;
-use super::tools::Change;
-use super::typed;
+use super::tools::ToolChange;
+use super::typed_command;
 use crate::agents::Agent;
 use crate::cli::Cli;
 use crate::surface::Surface;
@@ -29,15 +29,15 @@ pub(crate) fn payload(bytes: &[u8]) {
         assert!(event.agent != Agent::Cursor || !answer::go_on(&event).is_empty(), "silence is a no to Cursor");
         let answers =
             [Some(answer::go_on(&event)), Some(answer::stop(&event, "why")), answer::with_context(&event, "x")];
-        let answers = answers.into_iter().flatten().chain(answer::in_place_of_the_model(&event, "x"));
+        let answers = answers.into_iter().flatten().chain(answer::block_prompt_with(&event, "x"));
         for answer in answers.filter(|answer| !answer.is_empty()) {
             assert!(serde_json::from_str::<Value>(&answer).is_ok_and(|answer| answer.is_object()), "{answer}");
         }
         match &event.kind {
-            Kind::BeforeTool { change, .. } if is_cut => {
-                assert_eq!(*change, Change::Files(Vec::new()), "H2: what is missing may change anything");
+            EventKind::BeforeTool { change, .. } if is_cut => {
+                assert_eq!(*change, ToolChange::Files(Vec::new()), "H2: what is missing may change anything");
             }
-            Kind::Prompt { text } => typed(text),
+            EventKind::Prompt { text } => typed(text),
             _ => {}
         }
     }
@@ -45,8 +45,8 @@ pub(crate) fn payload(bytes: &[u8]) {
 
 /// Parses a typed rollback as a command line. No typed word may be taken for an option, except those that are allowed.
 pub(crate) fn typed(prompt: &str) {
-    let Some(words) = typed::rollback(prompt) else { return };
-    let arguments = ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed::arguments(
+    let Some(words) = typed_command::rollback(prompt) else { return };
+    let arguments = ["piton", "--no-color"].map(str::to_owned).into_iter().chain(typed_command::arguments(
         Some("-s"),
         Surface::Prompt,
         &words,

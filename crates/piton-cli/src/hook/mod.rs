@@ -18,8 +18,8 @@ mod run;
 mod salvage;
 mod tools;
 mod touched;
-mod typed;
+mod typed_command;
 mod version;
 
 pub(crate) use run::{Call, respond};
-pub(crate) use typed::OWN_TEXT_ARRIVED;
+pub(crate) use typed_command::OWN_TEXT_ARRIVED;

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use piton::{Ensured, Event, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
 
 use super::answer;
-use super::decode::{HookEvent, Kind, decode};
+use super::decode::{EventKind, HookEvent, decode};
 use super::input;
-use super::tools::Change;
+use super::tools::ToolChange;
 use super::touched;
-use super::typed::{self, Place};
+use super::typed_command::{self, TypedPlace};
 use super::version;
 use crate::agents::Agent;
 use crate::cli::Global;
-use crate::context::{Context, Surroundings};
-use crate::fit::counted;
+use crate::columns::counted;
+use crate::context::{Context, HookEnv};
+use crate::maintenance;
 use crate::output::plain;
 use crate::surface::Surface;
-use crate::upkeep;
 
 /// Maximum deadline. Agents are configured to wait 15 seconds, and reading stdin may have taken two of them.
 const DEADLINE_MS_MAX: u64 = 10_000;
@@ -54,7 +54,7 @@ pub(crate) struct Reply {
 }
 
 /// Action for an event.
-enum Doing {
+enum HookAction {
     /// A session starts: record its directory.
     Start,
     /// Take a checkpoint before the agent works on a prompt.
@@ -91,17 +91,17 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
     };
     // Even reading the project or the configuration may hang.
     let (theirs, global) = (event.clone(), call.global.clone());
-    let prepared = within(left(Surroundings::deadline_ms()), move || prepare(&theirs, &global));
+    let prepared = within(left(HookEnv::deadline_ms()), move || prepare(&theirs, &global));
     let Some(prepared) = prepared else {
-        let is_strict = call.fail_closed && matches!(event.kind, Kind::BeforeTool { .. });
-        return reply(event, is_strict, came_late(call, event, None));
+        let is_strict = call.fail_closed && matches!(event.kind, EventKind::BeforeTool { .. });
+        return reply(event, is_strict, on_timeout(call, event, None));
     };
     let (here, doing, around) = prepared?;
     let limit = match doing {
-        Doing::Rollback(_) => typed::PATIENCE + GRACE,
+        HookAction::Rollback(_) => typed_command::PATIENCE + GRACE,
         _ => left(around.settings.deadline_ms),
     };
-    let is_strict = call.fail_closed && around.settings.enabled && matches!(doing, Doing::Tool { .. });
+    let is_strict = call.fail_closed && around.settings.enabled && matches!(doing, HookAction::Tool { .. });
     let task = Task {
         event: event.clone(),
         doing,
@@ -111,18 +111,18 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
         is_strict,
     };
     let done = within(limit, move || task.run());
-    reply(event, is_strict, done.unwrap_or_else(|| came_late(call, event, Some(around))))
+    reply(event, is_strict, done.unwrap_or_else(|| on_timeout(call, event, Some(around))))
 }
 
 /// Returns the agent's directory, the action and the hook's environment; `None` if there is nothing to do.
-fn prepare(event: &HookEvent, global: &Global) -> Option<(Option<PathBuf>, Doing, Surroundings)> {
+fn prepare(event: &HookEvent, global: &Global) -> Option<(Option<PathBuf>, HookAction, HookEnv)> {
     let here = place(event);
     let doing = catch_unwind(AssertUnwindSafe(|| doing(event, here.as_deref())));
     let doing = doing.unwrap_or_else(|_| Some(unreadable()))?;
-    Some((here, doing, Surroundings::gather(global)))
+    Some((here, doing, HookEnv::gather(global)))
 }
 
-fn reply(event: &HookEvent, is_strict: bool, done: Done) -> Option<Reply> {
+fn reply(event: &HookEvent, is_strict: bool, done: HookResult) -> Option<Reply> {
     match done.missed {
         Some(why) if is_strict => {
             let why = format!("piton: no checkpoint could be taken, and --fail-closed is set: {}", plain(&why));
@@ -138,31 +138,31 @@ fn place(event: &HookEvent) -> Option<PathBuf> {
 }
 
 /// Returns the action for an event; `None` if there is nothing to do. Opens no file.
-fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
+fn doing(event: &HookEvent, here: Option<&Path>) -> Option<HookAction> {
     match &event.kind {
-        Kind::Other | Kind::BeforeTool { change: Change::Nothing, .. } => None,
-        Kind::SessionStart => Some(Doing::Start),
-        Kind::Continuation => Some(Doing::Continue),
-        Kind::TurnEnd => Some(Doing::TurnEnd),
-        Kind::SessionEnd => Some(Doing::End),
-        Kind::Unreadable => Some(unreadable()),
-        Kind::Prompt { text } => {
-            Some(typed_words(event, text).map_or_else(|| Doing::Prompt(text.clone()), Doing::Rollback))
+        EventKind::Other | EventKind::BeforeTool { change: ToolChange::Nothing, .. } => None,
+        EventKind::SessionStart => Some(HookAction::Start),
+        EventKind::Continuation => Some(HookAction::Continue),
+        EventKind::TurnEnd => Some(HookAction::TurnEnd),
+        EventKind::SessionEnd => Some(HookAction::End),
+        EventKind::Unreadable => Some(unreadable()),
+        EventKind::Prompt { text } => {
+            Some(typed_words(event, text).map_or_else(|| HookAction::Prompt(text.clone()), HookAction::Rollback))
         }
-        Kind::BeforeTool { tool, change: Change::Files(files) } => {
+        EventKind::BeforeTool { tool, change: ToolChange::Files(files) } => {
             let home = Context::home();
             let absolute = |file: &PathBuf| match (file.strip_prefix("~"), &home) {
                 (Ok(below), Some(home)) => Some(home.join(below)),
                 _ => Some(here?.join(file)),
             };
             let touched = touched::one_per_dir(files.iter().filter_map(absolute));
-            Some(Doing::Tool { reason: format!("before {}", plain(tool)), touched })
+            Some(HookAction::Tool { reason: format!("before {}", plain(tool)), touched })
         }
-        Kind::BeforeTool { change: Change::Command { line, dir }, .. } => {
+        EventKind::BeforeTool { change: ToolChange::Command { line, dir }, .. } => {
             let here = here.unwrap_or(Path::new("/"));
             let at = dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
             let verdict = triggers::analyse(line, &at, Context::home().as_deref());
-            verdict.may_change.then(|| Doing::Tool {
+            verdict.may_change.then(|| HookAction::Tool {
                 reason: format!("before terminal: {}", verdict.summary),
                 touched: [at].into_iter().chain(touched::by(&verdict)).collect(),
             })
@@ -172,36 +172,40 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<Doing> {
 
 /// Returns the arguments of a rollback, if the prompt is one and the agent lets a hook answer it.
 fn typed_words(event: &HookEvent, prompt: &str) -> Option<Vec<String>> {
-    typed::rollback(prompt).filter(|_| answer::in_place_of_the_model(event, "").is_some())
+    typed_command::rollback(prompt).filter(|_| answer::block_prompt_with(event, "").is_some())
 }
 
 /// Returns true if the event alone calls for a checkpoint.
 fn asks_for_protection(event: &HookEvent) -> bool {
     match &event.kind {
-        Kind::SessionStart | Kind::Continuation | Kind::TurnEnd | Kind::SessionEnd | Kind::Other => false,
-        Kind::BeforeTool { change: Change::Nothing, .. } => false,
-        Kind::Prompt { text } => typed_words(event, text).is_none(),
-        Kind::BeforeTool { .. } | Kind::Unreadable => true,
+        EventKind::SessionStart
+        | EventKind::Continuation
+        | EventKind::TurnEnd
+        | EventKind::SessionEnd
+        | EventKind::Other => false,
+        EventKind::BeforeTool { change: ToolChange::Nothing, .. } => false,
+        EventKind::Prompt { text } => typed_words(event, text).is_none(),
+        EventKind::BeforeTool { .. } | EventKind::Unreadable => true,
     }
 }
 
-fn unreadable() -> Doing {
-    Doing::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
+fn unreadable() -> HookAction {
+    HookAction::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
 }
 
 /// Owned input of the work, so that its thread can be abandoned.
 struct Task {
     event: HookEvent,
-    doing: Doing,
+    doing: HookAction,
     here: Option<PathBuf>,
-    around: Surroundings,
+    around: HookEnv,
     complaint: Option<String>,
     /// True if a tool without a checkpoint is blocked (`--fail-closed`).
     is_strict: bool,
 }
 
 /// Result of the work.
-struct Done {
+struct HookResult {
     answer: Option<String>,
     /// Reason why the agent continues without a checkpoint.
     missed: Option<String>,
@@ -220,10 +224,10 @@ fn is_being_completed(one: &Ensured) -> bool {
     outcome == Some(Outcome::Skipped(WhySkipped::BeingCompleted))
 }
 
-const NOTHING: Done = Done { answer: None, missed: None };
+const NOTHING: HookResult = HookResult { answer: None, missed: None };
 
 impl Task {
-    fn run(mut self) -> Done {
+    fn run(mut self) -> HookResult {
         let mut settings = self.around.settings.clone();
         settings.deadline_ms = settings.deadline_ms.min(DEADLINE_MS_MAX);
         let is_enabled = settings.enabled;
@@ -239,30 +243,31 @@ impl Task {
             manager.note_warning(problem, Context::now());
         }
         match &self.doing {
-            Doing::Rollback(words) => self.rollback(&manager, words, own_text.as_deref()),
+            HookAction::Rollback(words) => self.rollback(&manager, words, own_text.as_deref()),
             _ if !is_enabled => NOTHING,
-            Doing::Start | Doing::Continue | Doing::TurnEnd | Doing::End => NOTHING,
-            Doing::Prompt(_) => {
+            HookAction::Start | HookAction::Continue | HookAction::TurnEnd | HookAction::End => NOTHING,
+            HookAction::Prompt(_) => {
                 let killed = manager.note_killed_hooks(Context::now());
                 let Protected { missed, unfinished } = self.protect(&manager, PROMPT, &[]);
-                let notice = answer::has_ear(&self.event).then(|| manager.take_notice(Context::now())).flatten();
+                let notice =
+                    answer::accepts_context(&self.event).then(|| manager.take_notice(Context::now())).flatten();
                 let context = notice.map(|notice| answer::words(&notice));
                 let message = self.message(&manager, &unfinished, killed.len());
                 let told = message.and_then(|text| answer::with_message(&self.event, &text, context.as_deref()));
                 let answer = told.or_else(|| answer::with_context(&self.event, &context?));
-                Done { answer, missed }
+                HookResult { answer, missed }
             }
-            Doing::Tool { reason, touched } => {
+            HookAction::Tool { reason, touched } => {
                 let Protected { missed, unfinished } = self.protect(&manager, reason, touched);
                 let message = self.message(&manager, &unfinished, 0);
-                Done { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
+                HookResult { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
             }
         }
     }
 
     fn own_text_problem(&self) -> Option<String> {
-        let Kind::Prompt { text } = &self.event.kind else { return None };
-        typed::own_text_problem(self.event.agent, text)
+        let EventKind::Prompt { text } = &self.event.kind else { return None };
+        typed_command::own_text_problem(self.event.agent, text)
     }
 
     /// Returns the message for the user, if the agent can show one. Each fact is reported once.
@@ -289,14 +294,14 @@ impl Task {
         };
         let (now, turn, here) = (Context::now(), self.event.turn.as_deref(), self.here.as_deref());
         match &self.doing {
-            Doing::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
-            Doing::Prompt(prompt) => manager.start_turn(session, self.turn_start(prompt), now),
-            Doing::TurnEnd if self.event.is_continuation => manager.end_continuation(session, now),
-            Doing::TurnEnd => manager.end_turn(session, turn, now),
-            Doing::End => manager.end_session(session, now),
-            Doing::Tool { .. } => manager.continue_turn(session, turn, now),
-            Doing::Continue => manager.continue_turn_as(session, turn, now),
-            Doing::Rollback(_) => {}
+            HookAction::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
+            HookAction::Prompt(prompt) => manager.start_turn(session, self.turn_start(prompt), now),
+            HookAction::TurnEnd if self.event.is_continuation => manager.end_continuation(session, now),
+            HookAction::TurnEnd => manager.end_turn(session, turn, now),
+            HookAction::End => manager.end_session(session, now),
+            HookAction::Tool { .. } => manager.continue_turn(session, turn, now),
+            HookAction::Continue => manager.continue_turn_as(session, turn, now),
+            HookAction::Rollback(_) => {}
         }
     }
 
@@ -306,11 +311,11 @@ impl Task {
         let told = || self.event.version.clone();
         match self.doing {
             _ if self.event.session.is_none() => {}
-            Doing::Start => manager.learn_agent_version(told),
-            Doing::Prompt(_) | Doing::TurnEnd => {
+            HookAction::Start => manager.learn_agent_version(told),
+            HookAction::Prompt(_) | HookAction::TurnEnd => {
                 manager.learn_agent_version(|| told().or_else(|| version::find(&self.event)));
             }
-            Doing::End | Doing::Tool { .. } | Doing::Continue | Doing::Rollback(_) => {}
+            HookAction::End | HookAction::Tool { .. } | HookAction::Continue | HookAction::Rollback(_) => {}
         }
     }
 
@@ -348,10 +353,10 @@ impl Task {
         if ensured.iter().any(|one| one.checkpoint().is_some())
             && let Ok(Some(store)) = Store::open_existing(&self.around.base)
         {
-            upkeep::start_if_due(&store, manager.settings(), self.around.config.as_deref());
+            maintenance::start_if_due(&store, manager.settings(), self.around.config.as_deref());
         }
         for one in ensured.iter().filter(|one| one.is_unfinished) {
-            upkeep::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
+            maintenance::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
         }
         let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_being_completed(one));
         let unfinished = unfinished.map(|one| one.dir.clone()).collect();
@@ -366,31 +371,31 @@ impl Task {
     }
 
     /// Runs a rollback. `problem` is appended to its output as a warning.
-    fn rollback(&self, manager: &Manager, words: &[String], problem: Option<&str>) -> Done {
+    fn rollback(&self, manager: &Manager, words: &[String], problem: Option<&str>) -> HookResult {
         let root = self.event.session.as_ref().and_then(|session| manager.root_of(session));
         let Some(dir) = root.or_else(|| self.here.clone()) else {
             return NOTHING;
         };
         let (base, config, session) =
             (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
-        let place = Place { dir, base, config, session, surface: Surface::of(self.event.agent) };
-        let run = || typed::run(&place, words);
+        let place = TypedPlace { dir, base, config, session, surface: Surface::of(self.event.agent) };
+        let run = || typed_command::run(&place, words);
         // Two hooks for one prompt must not roll back twice. Without a name for the prompt they cannot be told apart.
         let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
         let text = match &self.event.session {
-            Some(session) if typed::changes_files(words) && names != [""; 2] => {
+            Some(session) if typed_command::changes_files(words) && names != [""; 2] => {
                 manager.answer_once(session, &format!("{} {}", names.join(" "), words.join(" ")), run)
             }
             _ => run(),
         };
         let text = problem.map_or(text.clone(), |problem| format!("{text}\nwarning: {problem}"));
-        Done { answer: answer::in_place_of_the_model(&self.event, &text), missed: None }
+        HookResult { answer: answer::block_prompt_with(&self.event, &text), missed: None }
     }
 }
 
 /// Records a timeout, at level `Unprotected` only if the event called for a checkpoint. Waits no longer than
 /// `RECORD_PATIENCE`, since the disk may be what hangs.
-fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -> Done {
+fn on_timeout(call: &Call<'_>, event: &HookEvent, around: Option<HookEnv>) -> HookResult {
     let why = "the hook did not come to an end: it took too long, or failed".to_owned();
     let noted = Event {
         time: Context::now(),
@@ -406,10 +411,10 @@ fn came_late(call: &Call<'_>, event: &HookEvent, around: Option<Surroundings>) -
         match around {
             // With checkpoints switched off, nothing was missed.
             Some(around) => around.settings.enabled && around.journal.note(&noted),
-            None => Surroundings::journal(&global).note(&noted),
+            None => HookEnv::journal(&global).note(&noted),
         }
     });
-    Done { answer: None, missed: Some(why) }
+    HookResult { answer: None, missed: Some(why) }
 }
 
 /// Runs `work` on another thread, and abandons it on timeout. Returns `None` then, and if it panics. If no thread can

@@ -11,7 +11,7 @@ use crate::agents::Agent;
 
 /// The files that a tool call may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ToolChange {
     /// Nothing: the tool only reads.
     Nothing,
     /// These files, as given in the arguments, and perhaps others around the directory in which the tool runs.
@@ -132,15 +132,15 @@ const PATCHES: [&str; 5] = ["command", "patch", "patchText", "input", "diff"];
 const PATCHED: [&str; 4] = ["*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: "];
 
 /// Returns the files that a tool call may change.
-pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> Change {
+pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> ToolChange {
     if readers(agent).contains(&tool) {
-        return Change::Nothing;
+        return ToolChange::Nothing;
     }
     let text = |key: &&str| input.get(*key).and_then(Value::as_str).filter(|text| !text.is_empty());
     if SHELLS.contains(&tool)
         && let Some(line) = input.get("command").or_else(|| input.get("cmd")).and_then(command_line)
     {
-        return Change::Command { line, dir: DIRECTORIES.iter().find_map(text).map(PathBuf::from) };
+        return ToolChange::Command { line, dir: DIRECTORIES.iter().find_map(text).map(PathBuf::from) };
     }
     let mut files: Vec<PathBuf> = PATHS.iter().filter_map(text).map(PathBuf::from).collect();
     let lists = ["paths", "files", "edits"].iter().filter_map(|key| input.get(*key)?.as_array()).flatten();
@@ -155,7 +155,7 @@ pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> Change {
         );
     }
     files.dedup();
-    Change::Files(files)
+    ToolChange::Files(files)
 }
 
 /// Returns the command line of a shell tool. The argument is a string, or a list of words: a shell called with `-c` and
@@ -180,12 +180,12 @@ mod tests {
 
     use super::*;
 
-    fn files(names: &[&str]) -> Change {
-        Change::Files(names.iter().map(PathBuf::from).collect())
+    fn files(names: &[&str]) -> ToolChange {
+        ToolChange::Files(names.iter().map(PathBuf::from).collect())
     }
 
-    fn command(line: &str, dir: Option<&str>) -> Change {
-        Change::Command { line: line.to_owned(), dir: dir.map(PathBuf::from) }
+    fn command(line: &str, dir: Option<&str>) -> ToolChange {
+        ToolChange::Command { line: line.to_owned(), dir: dir.map(PathBuf::from) }
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         let patch = "*** Begin Patch\n*** Update File: src/a.rs\n*** Move to: src/b.rs\n@@\n-x\n+y\n*** Add File: c d\n+z\n\
                      *** Delete File: /abs/e\n*** End Patch";
         let cases = [
-            (Claude, "Read", json!({"file_path": "/x"}), Change::Nothing),
+            (Claude, "Read", json!({"file_path": "/x"}), ToolChange::Nothing),
             (Claude, "Write", json!({"file_path": "/x/y", "content": "z"}), files(&["/x/y"])),
             (Claude, "NotebookEdit", json!({"notebook_path": "/n.ipynb"}), files(&["/n.ipynb"])),
             (Claude, "Agent", json!({"prompt": "rm"}), files(&[])),
@@ -206,16 +206,16 @@ mod tests {
             (Codex, "shell", json!({"command": ["bash", "-lc", "rm x"], "workdir": "/w"}), command("rm x", Some("/w"))),
             (Codex, "shell", json!({"command": ["rm", "it's"]}), command(r"'rm' 'it'\''s'", None)),
             (Gemini, "replace", json!({"file_path": "a"}), files(&["a"])),
-            (Gemini, "read_file", json!({}), Change::Nothing),
+            (Gemini, "read_file", json!({}), ToolChange::Nothing),
             (Gemini, "run_shell_command", json!({"command": "ls", "directory": "d"}), command("ls", Some("d"))),
             (Qwen, "edit", json!({"file_path": "a"}), files(&["a"])),
             (Hermes, "patch", json!({"mode": "patch", "patch": "*** Update File: q"}), files(&["q"])),
             (Hermes, "terminal", json!({"command": "x", "workdir": "/w"}), command("x", Some("/w"))),
             (Opencode, "write", json!({"filePath": "/f"}), files(&["/f"])),
-            (Opencode, "read", json!({"filePath": "/f"}), Change::Nothing),
+            (Opencode, "read", json!({"filePath": "/f"}), ToolChange::Nothing),
             (Crush, "multiedit", json!({"file_path": "f", "edits": [{"old_string": "x"}]}), files(&["f"])),
             (Copilot, "create", json!({"path": "/f"}), files(&["/f"])),
-            (Copilot, "view", json!({"path": "/f"}), Change::Nothing),
+            (Copilot, "view", json!({"path": "/f"}), ToolChange::Nothing),
             (Cursor, "Shell", json!({"command": "rm a", "working_directory": "/p"}), command("rm a", Some("/p"))),
             (Cursor, "Delete", json!({"path": "/f"}), files(&["/f"])),
             // A name that is read-only in one agent may be a tool that writes in another.

@@ -7,7 +7,7 @@ use ratatui::layout::Position;
 
 use super::layout::Focus;
 use super::list::FileFilter;
-use super::state::{Action, Asked, Busy, Deed, Overlay, Planned, Stage, State, Trouble};
+use super::state::{Action, Asked, Busy, Overlay, Planned, RestoreRequest, Stage, State, Trouble};
 
 /// All keys and their meanings, shown for `?`.
 pub(super) const HELP: &[(&str, &str)] = &[
@@ -130,7 +130,7 @@ impl State {
             KeyCode::Enter | KeyCode::Char('r') => return self.plan(false, None),
             KeyCode::Char('p') => return self.plan(true, None),
             KeyCode::Char('o') => return self.plan_file(),
-            KeyCode::Char('u') => return self.begin(Deed { to: None, path: None, only_look: false }),
+            KeyCode::Char('u') => return self.begin(RestoreRequest { to: None, path: None, only_look: false }),
             _ => {}
         }
         Vec::new()
@@ -190,7 +190,7 @@ impl State {
     fn plan(&mut self, only_look: bool, path: Option<Vec<u8>>) -> Vec<Action> {
         let Some(row) = self.list.selected() else { return Vec::new() };
         let to = Some(row.id);
-        self.begin(Deed { to, path, only_look })
+        self.begin(RestoreRequest { to, path, only_look })
     }
 
     fn plan_file(&mut self) -> Vec<Action> {
@@ -210,7 +210,7 @@ impl State {
         Vec::new()
     }
 
-    fn begin(&mut self, deed: Deed) -> Vec<Action> {
+    fn begin(&mut self, deed: RestoreRequest) -> Vec<Action> {
         if self.busy.is_some() {
             return Vec::new();
         }

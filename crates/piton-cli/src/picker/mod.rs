@@ -36,8 +36,8 @@ use self::state::{Action, Event, State};
 use self::view::Look;
 use self::work::{Ground, Workers};
 use crate::context::Context;
+use crate::maintenance;
 use crate::output::{Output, PartlyDone};
-use crate::upkeep;
 
 /// Shows the checkpoints of the project until the user leaves.
 pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
@@ -46,7 +46,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
     let look = Look::new(output.has_colours(), project.dir());
     let (sender, events) = channel();
     let waits = sender.clone();
-    let store = store.telling_waits(move |waiting| {
+    let store = store.on_lock_wait(move |waiting| {
         let _ = waits.send(Event::Waits(waiting.to_string()));
     });
     let ground = Arc::new(Ground { store, project, settings: context.settings.clone() });
@@ -59,7 +59,7 @@ pub(crate) fn open(context: &Context, output: &Output) -> anyhow::Result<()> {
     // Repeat the results on the normal screen, where they stay visible.
     state.done.iter().for_each(|done| output.text(done.line()));
     if !state.done.is_empty() {
-        upkeep::start_if_due(&ground.store, &context.settings, context.config.as_deref());
+        maintenance::start_if_due(&ground.store, &context.settings, context.config.as_deref());
     }
     if let Some(why) = &state.gone {
         bail!("cannot go on: {why}\nhint: `piton rollback` starts again from the list");

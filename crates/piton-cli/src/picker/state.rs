@@ -27,8 +27,8 @@ pub(super) enum Event {
     Compared(CheckpointId, Result<Patch, Trouble>),
     /// The checkpoints that match the filter for a file.
     Found(Vec<u8>, Result<HashSet<CheckpointId>, Trouble>),
-    Planned(Deed, Result<Planned, Trouble>),
-    Done(Result<Done, Trouble>),
+    Planned(RestoreRequest, Result<Planned, Trouble>),
+    Done(Result<JobResult, Trouble>),
     /// A worker waits for a lock that another process holds; the text says which.
     Waits(String),
     /// The process received a signal that ends it.
@@ -45,7 +45,7 @@ pub(super) enum Action {
     Count(Vec<CheckpointId>),
     Compare(CheckpointId),
     Find(Vec<u8>),
-    Plan(Deed),
+    Plan(RestoreRequest),
     /// Carries out a confirmed plan; true if the user agreed to undo the work of other sessions.
     Do(Planned, bool),
     Quit,
@@ -53,7 +53,7 @@ pub(super) enum Action {
 
 /// A restore as the user asked for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Deed {
+pub(super) struct RestoreRequest {
     /// The checkpoint to restore; `None` to undo the last restore.
     pub(super) to: Option<CheckpointId>,
     /// The only path to restore; `None` for all files.
@@ -65,7 +65,7 @@ pub(super) struct Deed {
 /// Plan of a restore, as it is shown before the user confirms it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
-    pub(super) deed: Deed,
+    pub(super) deed: RestoreRequest,
     pub(super) target: CheckpointId,
     pub(super) reason: String,
     pub(super) written: usize,
@@ -81,13 +81,13 @@ pub(super) struct Planned {
 
 /// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct JobResult {
     pub(super) outcome: RestoreOutcome,
     /// The report, as the `restore` command prints it.
     pub(super) text: String,
 }
 
-impl Done {
+impl JobResult {
     /// Returns the first line of the report.
     pub(super) fn line(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
@@ -142,7 +142,7 @@ impl Overlay {
 /// Work of the restore thread. While it runs, no other restore or plan is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Busy {
-    Planning(Deed),
+    Planning(RestoreRequest),
     Restoring,
 }
 
@@ -165,7 +165,7 @@ pub(super) struct State {
     /// Message about the lock that a worker waits for.
     pub(super) waits: Option<String>,
     pub(super) busy: Option<Busy>,
-    pub(super) done: Vec<Done>,
+    pub(super) done: Vec<JobResult>,
     /// The signal that ends the process.
     pub(super) signal: Option<i32>,
     /// The reason why the picker cannot continue.
@@ -276,7 +276,7 @@ impl State {
         }
     }
 
-    fn finished(&mut self, done: Result<Done, Trouble>) -> Vec<Action> {
+    fn finished(&mut self, done: Result<JobResult, Trouble>) -> Vec<Action> {
         self.busy = None;
         match done {
             Ok(done) => {

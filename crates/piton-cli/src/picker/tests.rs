@@ -12,7 +12,7 @@ use ratatui::layout::Size;
 use super::layout::Focus;
 use super::list::Row;
 use super::patch::Patch;
-use super::state::{Action, Busy, Deed, Done, Event, Overlay, Planned, Stage, State, Trouble};
+use super::state::{Action, Busy, Event, JobResult, Overlay, Planned, RestoreRequest, Stage, State, Trouble};
 use super::view::{self, Look};
 
 fn id(number: usize) -> CheckpointId {
@@ -81,7 +81,7 @@ fn patch(files: &[(&str, DiffStatus)], lines: usize) -> Patch {
 
 const AB: [(&str, DiffStatus); 2] = [("a", DiffStatus::Modified), ("b", DiffStatus::Added)];
 
-fn planned(deed: &Deed, others: &[&str]) -> Planned {
+fn planned(deed: &RestoreRequest, others: &[&str]) -> Planned {
     Planned {
         deed: deed.clone(),
         target: deed.to.unwrap_or(id(9)),
@@ -273,7 +273,7 @@ fn nothing_is_restored_without_a_yes_to_how_many_files_change() {
     assert_eq!(keys(&mut state, "y"), [Action::Do(planned, false)]);
     assert_eq!(state.busy, Some(Busy::Restoring));
     assert_eq!((keys(&mut state, "r"), keys(&mut state, "q")), (vec![], vec![]), "one thing at a time");
-    let done = Done { outcome: RestoreOutcome::Restored, text: "Restored to 0101010\nmore".to_owned() };
+    let done = JobResult { outcome: RestoreOutcome::Restored, text: "Restored to 0101010\nmore".to_owned() };
     assert_eq!(state.update(Event::Done(Ok(done))), [Action::List]);
     assert_eq!((state.status.as_str(), state.busy.as_ref()), ("Restored to 0101010 (u: undo)", None));
     assert_eq!(keys(&mut state, "q"), [Action::Quit]);
@@ -298,7 +298,7 @@ fn one_file_is_restored_by_itself_and_a_new_one_is_refused_with_a_hint() {
     let (mut state, _) = opened(120, 35, rows(2));
     state.update(Event::Compared(id(1), Ok(patch(&AB, 1))));
     let planned = plan_comes(&mut state, KeyCode::Char('o'), &[]);
-    assert_eq!(planned.deed, Deed { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false });
+    assert_eq!(planned.deed, RestoreRequest { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false });
     assert!(drawn(&state).contains("Restore a from 0101010: 3 files written"));
     keys(&mut state, "n");
     assert_eq!(keys(&mut state, "no"), []);
@@ -384,7 +384,7 @@ fn a_signal_lets_a_restore_finish_and_a_second_one_does_not() {
         let end = if insists {
             Event::Signal(15)
         } else {
-            Event::Done(Ok(Done { outcome: RestoreOutcome::Restored, text: String::new() }))
+            Event::Done(Ok(JobResult { outcome: RestoreOutcome::Restored, text: String::new() }))
         };
         assert_eq!(state.update(end), [Action::Quit]);
         assert_eq!(state.signal, Some(15));

@@ -16,7 +16,7 @@ use super::patch::{LineKind, Patch, PatchFile};
 use super::state::{Asked, Busy, Overlay, Planned, Stage, State};
 use crate::cmd::restore::{files, shown};
 use crate::cmd::rollback::counts;
-use crate::fit::what_fits;
+use crate::columns::what_fits;
 use crate::output::plain;
 
 const HINTS: &str = "Enter restore  o one file  p plan  u undo  / f s filter  Tab pane  ? help  q leave";

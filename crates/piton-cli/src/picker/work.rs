@@ -17,7 +17,7 @@ use piton::{
 
 use super::list::Row;
 use super::patch::Patch;
-use super::state::{Action, Deed, Done, Event, Planned, Trouble};
+use super::state::{Action, Event, JobResult, Planned, RestoreRequest, Trouble};
 use crate::cmd::restore::{other_lines, plan_lines, report_text, tell_agents};
 use crate::context::Context;
 use crate::output::plain;
@@ -47,7 +47,7 @@ pub(super) struct Workers {
 }
 
 enum Order {
-    Plan(Deed),
+    Plan(RestoreRequest),
     Do(Planned, bool),
 }
 
@@ -217,7 +217,7 @@ fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<Hash
 
 fn prepare<'a>(
     ground: &'a Ground,
-    deed: &Deed,
+    deed: &RestoreRequest,
     (is_dry, across_sessions): (bool, bool),
     progress: &Progress,
 ) -> piton::Result<Restore<'a>> {
@@ -228,7 +228,7 @@ fn prepare<'a>(
     Restore::prepare(&ground.store, &ground.project, to, options, &ground.settings, Context::now(), progress)
 }
 
-fn describe(deed: &Deed, prepared: &Restore<'_>) -> Planned {
+fn describe(deed: &RestoreRequest, prepared: &Restore<'_>) -> Planned {
     let (plan, target) = (prepared.plan(), prepared.target());
     Planned {
         deed: deed.clone(),
@@ -243,13 +243,13 @@ fn describe(deed: &Deed, prepared: &Restore<'_>) -> Planned {
     }
 }
 
-fn plan(ground: &Ground, deed: &Deed, progress: &Progress) -> Result<Planned, Trouble> {
+fn plan(ground: &Ground, deed: &RestoreRequest, progress: &Progress) -> Result<Planned, Trouble> {
     Ok(describe(deed, &prepare(ground, deed, (true, false), progress)?))
 }
 
 /// Carries out the plan that the user confirmed. Fails with `Busy`, without touching anything, if the plan would be a
 /// different one by then.
-fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<Done, Trouble> {
+fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress) -> Result<JobResult, Trouble> {
     let prepared = prepare(ground, &agreed.deed, (false, across), progress)?;
     if describe(&agreed.deed, &prepared) != *agreed {
         return Err(Error::new(ErrorKind::Busy, "restore")
@@ -259,5 +259,5 @@ fn restore(ground: &Ground, agreed: &Planned, across: bool, progress: &Progress)
     }
     let report = prepared.apply()?;
     tell_agents(&ground.settings, &ground.store, &ground.project, &report);
-    Ok(Done { outcome: report.outcome, text: report_text(&report, &[], Surface::Shell, None) })
+    Ok(JobResult { outcome: report.outcome, text: report_text(&report, &[], Surface::Shell, None) })
 }

@@ -13,7 +13,7 @@ use crate::restore::{Left, Planner, WhyLeft};
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, Objects, Store};
-use crate::survey::{Ground, SurveyEnd, entry_mode, survey};
+use crate::survey::{SurveyEnd, SurveyInput, entry_mode, survey};
 use crate::sys::{Dir, is_gone};
 use crate::take::Progress;
 use crate::worktree::{DirNode, FileNode};
@@ -139,7 +139,7 @@ pub fn diff(
         Some(to) => (between_checkpoints(from, history::find(&history, to)?, &objects, paths)?, Vec::new()),
         None => {
             let (record, newest) = (store.record(project.id()), history.checkpoints.first());
-            let ground = Ground::new(store, &objects, project, &record, newest, settings, progress);
+            let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
             against_files(from, &ground, paths)?
         }
     };
@@ -167,7 +167,11 @@ fn between_checkpoints(
 
 /// Compares by planning a restore: it would undo exactly the changes since. Also returns the files that could not be
 /// read.
-fn against_files(from: &Checkpoint, ground: &Ground<'_>, paths: &[Vec<u8>]) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
+fn against_files(
+    from: &Checkpoint,
+    ground: &SurveyInput<'_>,
+    paths: &[Vec<u8>],
+) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
     let survey = match survey(ground, &ground.store.new_objects(ground.objects, true))? {
         SurveyEnd::Done(survey) => survey,
         SurveyEnd::TooManyFiles => {

@@ -350,5 +350,5 @@ fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<Has
 
 /// Returns the length of a file named by an agent.
 fn length_of(path: &Path) -> Option<u64> {
-    fsx::look_at(path).ok()?.filter(|found| path.is_absolute() && found.is_file()).map(|found| found.len())
+    fsx::metadata_opt(path).ok()?.filter(|found| path.is_absolute() && found.is_file()).map(|found| found.len())
 }

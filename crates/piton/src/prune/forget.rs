@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DroppedName, PruneReport, WhyDropped};
+use super::{PruneReason, PruneReport, PrunedItem};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ProjectId;
 use crate::project;
 use crate::status::StatusProblem;
-use crate::store::{Aim, Store, Watch};
+use crate::store::{GcGoal, Store, Watch};
 use crate::time::Moment;
 
 /// Forgets the project in exactly this directory, with all its checkpoints, and frees the space. Neither the files in
@@ -26,7 +26,7 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watc
             .with_hint("`piton status --limit 0` lists the projects, each by its own directory"));
     }
     let mut report = PruneReport { scanned: 1, ..PruneReport::default() };
-    report.dropped.push(DroppedName { name: dir.display().to_string(), why: WhyDropped::Asked });
+    report.dropped.push(PrunedItem { name: dir.display().to_string(), why: PruneReason::Asked });
     if is_dry {
         return Ok(report);
     }
@@ -39,7 +39,7 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watc
             .because("it is in use, or a restore of it was cut short")
             .with_hint("`piton restore --continue` there finishes a restore; then try again"));
     }
-    report.problems.extend(store.collect(&held, Aim::All, None, now, watch).err().map(|error| error.to_string()));
+    report.problems.extend(store.collect(&held, GcGoal::All, None, now, watch).err().map(|error| error.to_string()));
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)
 }

@@ -15,14 +15,14 @@ use std::path::Path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
 use crate::settings::Settings;
-use crate::store::{Aim, ProjectRecord, RoomMade, Store, Watch};
+use crate::store::{GcGoal, MakeRoomOutcome, ProjectRecord, Store, Watch};
 use crate::time::Moment;
 
 mod forget;
 mod plan;
 
 pub use forget::{forget, mistaken_projects};
-pub use plan::{Dropped, Goes, Inventory, KnownProject, OldRepository, Policy, Presence, WhyDropped};
+pub use plan::{Inventory, KnownProject, OldRepository, Policy, Presence, PruneAction, PruneReason, PruneTarget};
 use plan::{Orphans, plan};
 
 const HOUR_SECS: f64 = 60.0 * 60.0;
@@ -41,7 +41,7 @@ pub struct PruneReport {
     /// Number of checkpoints dropped because the store was too large.
     pub dropped_checkpoints: u64,
     /// Projects, archives and repositories dropped by rule, with the reason.
-    pub dropped: Vec<DroppedName>,
+    pub dropped: Vec<PrunedItem>,
     /// Failures, one line each.
     pub problems: Vec<String>,
     /// Number of bytes freed on disk.
@@ -50,11 +50,11 @@ pub struct PruneReport {
 
 /// Project, archive or repository that a prune dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DroppedName {
+pub struct PrunedItem {
     /// Directory of a project, or name of an archive or repository in the base.
     pub name: String,
     /// Reason for dropping it.
-    pub why: WhyDropped,
+    pub why: PruneReason,
 }
 
 /// Planned actions of a prune.
@@ -63,7 +63,7 @@ pub struct PrunePlan {
     /// State of the store that the plan is based on.
     pub inventory: Inventory,
     /// Projects, archives and repositories to drop by rule.
-    pub drops: Vec<Dropped>,
+    pub drops: Vec<PruneAction>,
     /// Number of checkpoints of each project to drop besides, because the store is too large. `None` if dropping
     /// checkpoints cannot bring the store below its limit.
     pub over_size: Option<Vec<(ProjectId, usize)>>,
@@ -80,7 +80,8 @@ impl Store {
         let mut projects = Vec::new();
         for id in ids {
             let record = self.record(&id);
-            let presence = record.dir().map_or(Presence::Unknown, |dir| presence(&dir, &Around::noted_in(&record)));
+            let presence =
+                record.dir().map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::noted_in(&record)));
             projects.push(KnownProject {
                 presence,
                 dir: record.dir(),
@@ -93,7 +94,7 @@ impl Store {
             });
         }
         let old = self.old_repositories()?.into_iter().map(|(name, dir, last_touch)| OldRepository {
-            presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, &Around::OldLayout)),
+            presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::OldLayout)),
             name,
             last_touch,
         });
@@ -112,7 +113,7 @@ impl Store {
 }
 
 /// Recorded identity of the parent directory of a project.
-enum Around {
+enum ParentDirectory {
     /// Device and inode of the parent, and device of the project itself, which may be a mount point.
     Identity {
         device: u64,
@@ -126,7 +127,7 @@ enum Around {
     Unknown,
 }
 
-impl Around {
+impl ParentDirectory {
     fn noted_in(record: &ProjectRecord) -> Self {
         match (record.parent_identity(), record.parent_device()) {
             (Some((device, inode)), own_device) => Self::Identity { device, inode, own_device },
@@ -137,7 +138,7 @@ impl Around {
 }
 
 /// Returns whether a project's directory exists, as far as can be determined.
-fn presence(dir: &Path, noted: &Around) -> Presence {
+fn presence(dir: &Path, noted: &ParentDirectory) -> Presence {
     if dir.is_dir() {
         return Presence::There;
     }
@@ -147,12 +148,12 @@ fn presence(dir: &Path, noted: &Around) -> Presence {
     // A mount point is empty while nothing is mounted there.
     let is_in_use = |parent: &Path| fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some());
     let evidence = around.is_some_and(|(parent, found)| match noted {
-        Around::Identity { device, inode, own_device } => {
+        ParentDirectory::Identity { device, inode, own_device } => {
             (found.dev(), found.ino()) == (*device, *inode) && own_device.is_none_or(|own| own == found.dev())
         }
-        Around::Device(device) => found.dev() == *device && is_in_use(parent),
-        Around::OldLayout => is_in_use(parent),
-        Around::Unknown => false,
+        ParentDirectory::Device(device) => found.dev() == *device && is_in_use(parent),
+        ParentDirectory::OldLayout => is_in_use(parent),
+        ParentDirectory::Unknown => false,
     });
     if is_gone && evidence { Presence::Gone } else { Presence::Unknown }
 }
@@ -209,19 +210,21 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
     if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.is_stopped()) {
         let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
         note(made.and_then(|made| {
-            let (RoomMade::Enough { dropped: count }
-            | RoomMade::Impossible { dropped: count }
-            | RoomMade::Stopped { dropped: count }) = made;
+            let (MakeRoomOutcome::Enough { dropped: count }
+            | MakeRoomOutcome::Impossible { dropped: count }
+            | MakeRoomOutcome::Stopped { dropped: count }) = made;
             dropped = count;
             match made {
-                RoomMade::Enough { .. } | RoomMade::Stopped { .. } => Ok(()),
-                RoomMade::Impossible { .. } => Err(Error::new(ErrorKind::Full, "bring the store below its limit")
-                    .because("the newest checkpoint of each project alone takes more")
-                    .with_hint("raise max_total_size_mb, or forget a project with `piton prune --forget DIR`")),
+                MakeRoomOutcome::Enough { .. } | MakeRoomOutcome::Stopped { .. } => Ok(()),
+                MakeRoomOutcome::Impossible { .. } => {
+                    Err(Error::new(ErrorKind::Full, "bring the store below its limit")
+                        .because("the newest checkpoint of each project alone takes more")
+                        .with_hint("raise max_total_size_mb, or forget a project with `piton prune --forget DIR`"))
+                }
             }
         }));
     }
-    note(with_room(store, || store.collect(&held, Aim::All, policy.total_bytes_max, now, watch)).map(drop));
+    note(with_room(store, || store.collect(&held, GcGoal::All, policy.total_bytes_max, now, watch)).map(drop));
     note(store.remove_unknown_ledgers());
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
@@ -231,7 +234,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
 /// Drops what is planned. Failures are added to the problems of the report.
 fn drop_by_rule(
     store: &Store,
-    drops: Vec<Dropped>,
+    drops: Vec<PruneAction>,
     inventory: &Inventory,
     report: &mut PruneReport,
     now: Moment,
@@ -242,25 +245,25 @@ fn drop_by_rule(
             break;
         }
         let dropped = match &dropping.what {
-            Goes::Project(id) => {
+            PruneTarget::Project(id) => {
                 let known = inventory.projects.iter().find(|project| project.id == *id);
                 let last_touch = known.and_then(|project| project.last_touch);
-                let is_gone = dropping.why == WhyDropped::Orphan;
+                let is_gone = dropping.why == PruneReason::Orphan;
                 with_room(store, || store.forget_project(id, last_touch, is_gone, now, watch))
             }
-            Goes::Archive(name) => store.remove_archive(name).map(|()| true),
-            Goes::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
+            PruneTarget::Archive(name) => store.remove_archive(name).map(|()| true),
+            PruneTarget::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
         };
         match (&dropped, &dropping.what, dropping.why) {
-            (Ok(true), Goes::Archive(_), _) => report.deleted_archives += 1,
-            (Ok(true), _, WhyDropped::Orphan) => report.deleted_orphan += 1,
-            (Ok(true), _, WhyDropped::Stale) => report.deleted_stale += 1,
-            (Ok(true), _, WhyDropped::Asked) | (Ok(false), ..) => {}
+            (Ok(true), PruneTarget::Archive(_), _) => report.deleted_archives += 1,
+            (Ok(true), _, PruneReason::Orphan) => report.deleted_orphan += 1,
+            (Ok(true), _, PruneReason::Stale) => report.deleted_stale += 1,
+            (Ok(true), _, PruneReason::Asked) | (Ok(false), ..) => {}
             (Err(error), ..) if error.kind() == ErrorKind::Stopped => {}
             (Err(error), ..) => report.problems.push(error.to_string()),
         }
         if matches!(dropped, Ok(true)) {
-            report.dropped.push(DroppedName { name: inventory.name_of(&dropping.what), why: dropping.why });
+            report.dropped.push(PrunedItem { name: inventory.name_of(&dropping.what), why: dropping.why });
         }
     }
 }
@@ -325,7 +328,7 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
     }
     match store.try_lock_gc()? {
         Some(held) if store.has_many_packs(settings.total_bytes_max()) => {
-            let done = store.collect(&held, Aim::Due, settings.total_bytes_max(), now, watch)?;
+            let done = store.collect(&held, GcGoal::Due, settings.total_bytes_max(), now, watch)?;
             Ok(Maintained::Tidied(done.bytes_freed))
         }
         _ => Ok(Maintained::Nothing),

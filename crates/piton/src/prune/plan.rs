@@ -99,21 +99,21 @@ impl Inventory {
     }
 
     /// Returns the directory of a project, or its id if that is unknown; for everything else, its name.
-    pub fn name_of(&self, what: &Goes) -> String {
+    pub fn name_of(&self, what: &PruneTarget) -> String {
         match what {
-            Goes::Project(id) => {
+            PruneTarget::Project(id) => {
                 let project = self.projects.iter().find(|project| project.id == *id);
                 let dir = project.and_then(|project| project.dir.as_ref());
                 dir.map_or_else(|| id.to_string(), |dir| dir.display().to_string())
             }
-            Goes::Archive(name) | Goes::OldRepository(name) => name.clone(),
+            PruneTarget::Archive(name) | PruneTarget::OldRepository(name) => name.clone(),
         }
     }
 }
 
 /// Target of a prune.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Goes {
+pub enum PruneTarget {
     /// Project, with all its checkpoints.
     Project(ProjectId),
     /// Archive, by name.
@@ -124,7 +124,7 @@ pub enum Goes {
 
 /// Reason for dropping something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhyDropped {
+pub enum PruneReason {
     /// Its directory is gone.
     Orphan,
     /// It was unused for too long.
@@ -135,16 +135,16 @@ pub enum WhyDropped {
 
 /// Target and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub struct PruneAction {
     /// Target.
-    pub what: Goes,
+    pub what: PruneTarget,
     /// Reason.
-    pub why: WhyDropped,
+    pub why: PruneReason,
 }
 
 /// Applies the rules. The size limit is not part of them: it depends on the objects that each checkpoint holds
 /// exclusively.
-pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphans: Orphans) -> Vec<Dropped> {
+pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphans: Orphans) -> Vec<PruneAction> {
     let why = |presence: Presence, last_touch: Option<f64>, is_restoring: bool| {
         let is_orphan = policy.delete_orphans && presence == Presence::Gone;
         #[expect(clippy::cast_precision_loss, reason = "days")]
@@ -153,23 +153,23 @@ pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphan
         let is_stale = policy.retention_days > 0 && last_touch.is_some_and(|touched| now_secs - touched > age_max);
         let orphan_goes = is_orphan && (is_stale || orphans == Orphans::GoAtOnce);
         match (orphan_goes, is_stale) {
-            (true, _) => Some(WhyDropped::Orphan),
+            (true, _) => Some(PruneReason::Orphan),
             // The user must be able to finish an interrupted restore, however old it is.
-            (false, true) if !is_restoring => Some(WhyDropped::Stale),
+            (false, true) if !is_restoring => Some(PruneReason::Stale),
             (false, _) => None,
         }
     };
     let projects = inventory.projects.iter().filter_map(|project| {
         let why = why(project.presence, project.last_touch, project.is_restoring)?;
-        Some(Dropped { what: Goes::Project(project.id.clone()), why })
+        Some(PruneAction { what: PruneTarget::Project(project.id.clone()), why })
     });
     let old = inventory.old_repositories.iter().filter_map(|old| {
         let why = why(old.presence, Some(old.last_touch), false)?;
-        Some(Dropped { what: Goes::OldRepository(old.name.clone()), why })
+        Some(PruneAction { what: PruneTarget::OldRepository(old.name.clone()), why })
     });
     let archives = inventory.archives.iter().filter_map(|archive| {
         let why = why(Presence::There, Some(archive.mtime), false)?;
-        Some(Dropped { what: Goes::Archive(archive.name.clone()), why })
+        Some(PruneAction { what: PruneTarget::Archive(archive.name.clone()), why })
     });
     projects.chain(old).chain(archives).collect()
 }

@@ -16,7 +16,7 @@ use crate::store::Objects;
 use crate::sys::{self, Dir};
 use crate::take::Progress;
 use crate::threads;
-use crate::worktree::{Change, Hand, NewContents, SeenFile};
+use crate::worktree::{ChangeResult, NewContents, SeenFile, WorktreeWriter};
 
 /// Larger contents are streamed from the store to the file.
 const IN_MEMORY_BYTES_MAX: u64 = 8 << 20;
@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Contents that were read and verified.
 #[derive(Default)]
-pub(super) struct Contents {
+pub(super) struct VerifiedContents {
     /// The contents that are kept in memory.
     kept: HashMap<ObjectId, Vec<u8>>,
     kept_bytes: usize,
@@ -40,7 +40,7 @@ pub(super) struct Contents {
 pub(super) struct Done {
     pub(super) written: Vec<Vec<u8>>,
     pub(super) removed: Vec<Vec<u8>>,
-    pub(super) remoded: usize,
+    pub(super) modes_changed: usize,
     pub(super) made_dirs: Vec<Vec<u8>>,
     pub(super) removed_dirs: Vec<Vec<u8>>,
     pub(super) moved_aside: Vec<(Vec<u8>, Vec<u8>)>,
@@ -67,7 +67,7 @@ fn for_all<T: Sync, W>(
 
 /// Reads and verifies all contents that the plan will write. Keeps up to `KEPT_BYTES_MAX` of them in memory. Fails if
 /// any are missing or corrupt.
-pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<Contents> {
+pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progress) -> Result<VerifiedContents> {
     let mut files: HashMap<ObjectId, u64> = HashMap::new();
     let written = plan.writes.iter().map(|write| write.id);
     let copied = plan.modes.iter().filter_map(|set| set.linked()).map(|seen| seen.id);
@@ -75,7 +75,7 @@ pub(super) fn read_all(plan: &RestorePlan, objects: &Objects, progress: &Progres
     let mut ids: Vec<_> = files.keys().copied().collect();
     ids.sort_unstable();
     add(&progress.contents_to_check, ids.len() as u64);
-    let contents: Mutex<Contents> = Mutex::default();
+    let contents: Mutex<VerifiedContents> = Mutex::default();
     let failed: Mutex<Option<Error>> = Mutex::default();
     let shared = objects.shared();
     for_all(
@@ -127,7 +127,7 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-impl Contents {
+impl VerifiedContents {
     /// Records contents that `files` files will get, and keeps them in memory while there is room.
     fn take_in(&mut self, id: ObjectId, blob: Blob, files: u64) {
         match blob {
@@ -195,7 +195,7 @@ fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u
 /// Applies the plan. `token` is part of the names of its temporary files.
 pub(super) fn apply(
     plan: RestorePlan,
-    contents: &Contents,
+    contents: &VerifiedContents,
     objects: &Objects,
     root: &Dir,
     token: &str,
@@ -203,7 +203,7 @@ pub(super) fn apply(
 ) -> Done {
     add(&progress.files_to_write, plan.writes.len() as u64);
     add(&progress.bytes_to_write, contents.bytes);
-    let mut hand = Hand::new(root, format!("{token}-m"));
+    let mut hand = WorktreeWriter::new(root, format!("{token}-m"));
     let mut done = Done { left: plan.left, ..Done::default() };
     for (path, seen) in &plan.leftovers {
         let swept = if let Some(seen) = seen { hand.remove(path, seen) } else { hand.sweep(path) };
@@ -228,9 +228,9 @@ pub(super) fn apply(
     let mut made = Vec::new();
     for (path, mode) in plan.make_dirs {
         match hand.make_dir(&path) {
-            Ok(Some(Change::Made)) => made.push((path, mode)),
+            Ok(Some(ChangeResult::Made)) => made.push((path, mode)),
             Ok(None) => {}
-            Ok(Some(Change::Left)) => done.left.push(Left { path, why: WhyLeft::InTheWay }),
+            Ok(Some(ChangeResult::Left)) => done.left.push(Left { path, why: WhyLeft::InTheWay }),
             Err(error) => done.left.push(failed(&path, &error)),
         }
     }
@@ -241,7 +241,7 @@ pub(super) fn apply(
             Some(seen) => writing.write(&set.path, seen.id, Some(set.mode), Some(seen), objects, &mut hand),
             None => hand.set_mode(&set.path, set.mode, set.seen.as_ref().map(|seen| &seen.stat)),
         };
-        done.remoded += usize::from(done.note(&set.path, changed, WhyLeft::Changed));
+        done.modes_changed += usize::from(done.note(&set.path, changed, WhyLeft::Changed));
     }
     for (path, mode) in made.iter().rev() {
         let set = hand.set_mode(path, *mode, None);
@@ -255,12 +255,12 @@ pub(super) fn apply(
     done
 }
 
-fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut Hand<'_>, done: &mut Done) {
+fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut WorktreeWriter<'_>, done: &mut Done) {
     for path in dirs {
         match hand.remove_dir(&path) {
-            Ok(Change::Made) => done.removed_dirs.push(path),
+            Ok(ChangeResult::Made) => done.removed_dirs.push(path),
             // A directory that is not empty stays, rightly: its contents are out of scope.
-            Ok(Change::Left) => {}
+            Ok(ChangeResult::Left) => {}
             Err(error) if sys::is_gone(&error) => {}
             Err(error) => done.left.push(failed(&path, &error)),
         }
@@ -269,7 +269,7 @@ fn drop_dirs(dirs: Vec<Vec<u8>>, hand: &mut Hand<'_>, done: &mut Done) {
 
 /// The inputs that all writes share.
 struct Writing<'a> {
-    contents: &'a Contents,
+    contents: &'a VerifiedContents,
     root: &'a Dir,
     token: &'a str,
     progress: &'a Progress,
@@ -284,7 +284,9 @@ impl Writing<'_> {
         let shared = objects.shared();
         for_all(
             &by_dir,
-            |number| (shared.objects(), Hand::new(self.root, format!("{}-{number}", self.token)), Done::default()),
+            |number| {
+                (shared.objects(), WorktreeWriter::new(self.root, format!("{}-{number}", self.token)), Done::default())
+            },
             |(objects, hand, done), writes| {
                 for write in *writes {
                     let why = if write.over.is_some() { WhyLeft::Changed } else { WhyLeft::InTheWay };
@@ -315,8 +317,8 @@ impl Writing<'_> {
         mode: Option<u16>,
         over: Option<&SeenFile>,
         objects: &Objects,
-        hand: &mut Hand<'_>,
-    ) -> io::Result<Change> {
+        hand: &mut WorktreeWriter<'_>,
+    ) -> io::Result<ChangeResult> {
         if let Some(mode) = mode.filter(|_| self.contents.large.contains(&id)) {
             let mut written = 0;
             let mut stream = |file: &mut File| {
@@ -353,10 +355,10 @@ fn failed(path: &[u8], error: &io::Error) -> Left {
 
 impl Done {
     /// Returns true if the change was made; otherwise records the reason why not.
-    fn note(&mut self, path: &[u8], change: io::Result<Change>, why_left: WhyLeft) -> bool {
+    fn note(&mut self, path: &[u8], change: io::Result<ChangeResult>, why_left: WhyLeft) -> bool {
         match change {
-            Ok(Change::Made) => return true,
-            Ok(Change::Left) => self.left.push(Left { path: path.to_vec(), why: why_left }),
+            Ok(ChangeResult::Made) => return true,
+            Ok(ChangeResult::Left) => self.left.push(Left { path: path.to_vec(), why: why_left }),
             Err(error) => self.left.push(failed(path, &error)),
         }
         false

@@ -10,15 +10,15 @@
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::id::CheckpointId;
-use crate::keep::{Keep, Kept};
+use crate::keep::{BuildOutcome, CheckpointBuilder};
 use crate::project::Project;
-use crate::session::{self, Rewound, Sessions};
+use crate::session::{self, RecordRewind, Sessions};
 use crate::settings::Settings;
 use crate::store::{
     Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
     StoreLock,
 };
-use crate::survey::{Ground, Survey};
+use crate::survey::{Survey, SurveyInput};
 use crate::sys::Dir;
 use crate::take::{Outcome, Progress, Request};
 use crate::time::Moment;
@@ -64,7 +64,7 @@ pub struct RestoreOptions<'a> {
     /// Restore only these paths, relative to the project. Empty for all.
     pub paths: &'a [Vec<u8>],
     /// Move files that no checkpoint covers aside, instead of leaving them in the way.
-    pub moves_uncovered_aside: bool,
+    pub move_uncovered_files: bool,
     /// Also undo the work that other sessions have done since.
     pub across_sessions: bool,
     /// The session that asks, if there is one. Its own work may be undone.
@@ -116,7 +116,7 @@ pub struct Restore<'a> {
     paths: Vec<Vec<u8>>,
     others: Vec<OtherWork>,
     across_sessions: bool,
-    moves_uncovered_aside: bool,
+    move_uncovered_files: bool,
     /// Safety checkpoint of the restore that is undone.
     safety: Option<Checkpoint>,
     settings: Settings,
@@ -184,7 +184,7 @@ pub struct RestoreReport {
     /// Files that were removed.
     pub removed: Vec<Vec<u8>>,
     /// Number of files and directories whose permission bits were changed.
-    pub remoded: usize,
+    pub modes_changed: usize,
     /// Directories that were created.
     pub made_dirs: Vec<Vec<u8>>,
     /// Directories that were removed.
@@ -197,7 +197,7 @@ pub struct RestoreReport {
     pub left: Vec<Left>,
     /// Result for the session's record. The record is restored with the files if all of them were restored and the
     /// checkpoint has a session.
-    pub record: Option<Rewound>,
+    pub record: Option<RecordRewind>,
 }
 
 /// Maximum number of attempts to take the safety checkpoint, should garbage collection by other programs remove objects
@@ -226,8 +226,8 @@ impl<'a> Restore<'a> {
         let record = store.record(project.id());
         let new_objects = store.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
-        let ground = Ground::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
-        let stamp = options.moves_uncovered_aside.then(|| now.stamp());
+        let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
+        let stamp = options.move_uncovered_files.then(|| now.stamp());
         let made = Made::after(&target, &root);
         let planning = Planning {
             ground: &ground,
@@ -263,7 +263,7 @@ impl<'a> Restore<'a> {
             paths,
             others,
             across_sessions: options.across_sessions,
-            moves_uncovered_aside: options.moves_uncovered_aside,
+            move_uncovered_files: options.move_uncovered_files,
             safety,
             settings: settings.clone(),
             survey,
@@ -331,7 +331,7 @@ impl<'a> Restore<'a> {
     fn survey_again(&self, objects: &Objects, new_objects: &NewObjects) -> Result<Survey> {
         let (record, progress) = (ProjectRecord::default(), Progress::default());
         let newest = self.newest.as_ref();
-        let ground = Ground::new(self.store, objects, self.project, &record, newest, &self.settings, &progress);
+        let ground = SurveyInput::new(self.store, objects, self.project, &record, newest, &self.settings, &progress);
         let stamp = self.now.stamp();
         let planning = Planning {
             ground: &ground,
@@ -339,7 +339,7 @@ impl<'a> Restore<'a> {
             root: &self.root,
             target: &self.target,
             paths: &self.paths,
-            moves_aside: self.moves_uncovered_aside.then_some(stamp.as_str()),
+            moves_aside: self.move_uncovered_files.then_some(stamp.as_str()),
             safety: self.safety.as_ref(),
             made: &Made::after(&self.target, &self.root),
             checks_paths: self.verb == Some(RestoreVerb::Restore),
@@ -361,7 +361,7 @@ impl<'a> Restore<'a> {
         };
         let session_record = session::version_of(self.store, &request.origin);
         let mut record = self.record.clone();
-        let keep = Keep {
+        let keep = CheckpointBuilder {
             store: self.store,
             locked,
             project: self.project.id(),
@@ -380,9 +380,9 @@ impl<'a> Restore<'a> {
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");
         let kept = match keep.keep(&self.survey, new_objects, &mut record)? {
-            Kept::Done(kept) => kept,
-            Kept::Lost => return Ok(None),
-            Kept::NoRoom { .. } => {
+            BuildOutcome::Done(kept) => kept,
+            BuildOutcome::Lost => return Ok(None),
+            BuildOutcome::NoRoom { .. } => {
                 return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
                     .because("the store has reached its limit")
                     .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
@@ -457,7 +457,7 @@ impl<'a> Restore<'a> {
         Ok(RestoreReport {
             written: done.written,
             removed: done.removed,
-            remoded: done.remoded,
+            modes_changed: done.modes_changed,
             made_dirs: done.made_dirs,
             removed_dirs: done.removed_dirs,
             moved_aside: done.moved_aside,
@@ -506,7 +506,7 @@ fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<Checkpoint
         can_undo: safety.is_some(),
         written: Vec::new(),
         removed: Vec::new(),
-        remoded: 0,
+        modes_changed: 0,
         made_dirs: Vec::new(),
         removed_dirs: Vec::new(),
         rules: RulesChanged::default(),
@@ -517,9 +517,10 @@ fn report(outcome: RestoreOutcome, target: Checkpoint, safety: Option<Checkpoint
 }
 
 /// Restores the session's record, too. A failure is reported, and does not make the restore of the files a failure.
-fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<Rewound> {
+fn rewind(store: &Store, target: &Checkpoint, saved: Option<&[u8]>) -> Option<RecordRewind> {
     let rewound = Sessions::in_base(store.base()).rewind(target, saved);
-    Some(rewound.unwrap_or_else(|error| Rewound::Failed(error.to_string()))).filter(|done| *done != Rewound::NoSession)
+    Some(rewound.unwrap_or_else(|error| RecordRewind::Failed(error.to_string())))
+        .filter(|done| *done != RecordRewind::NoSession)
 }
 
 /// Returns a random text that no file name of the user contains by chance.

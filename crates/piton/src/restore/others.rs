@@ -149,7 +149,8 @@ impl<'a> Others<'a> {
 fn changed_since(planner: &Planner<'_>, rescoped: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     let plan = planner.plan()?;
     let (made, dropped) = plan.directories();
-    let files = plan.written().map(|(path, _)| path).chain(plan.removed()).chain(plan.remoded().map(|(path, _)| path));
+    let files =
+        plan.written().map(|(path, _)| path).chain(plan.removed()).chain(plan.modes_changed().map(|(path, _)| path));
     let is_rescoped = |path: &&[u8]| rescoped.iter().any(|dir| relpath::is_within(path, dir));
     Ok(files.chain(made).chain(dropped).filter(|path| !is_rescoped(path)).map(<[u8]>::to_vec).collect())
 }

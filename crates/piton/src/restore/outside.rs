@@ -13,7 +13,7 @@ use crate::relpath;
 use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, TreeEntry};
 use crate::sys::{self, Dir, Kind, Stat};
-use crate::worktree::{Foresight, Reader};
+use crate::worktree::{Reader, ScopePreview};
 
 /// Suffix of the name of a file that is moved aside.
 const ASIDE: &[u8] = b".uncovered-";
@@ -230,7 +230,7 @@ impl Planner<'_> {
     /// Finds the paths that the plan creates where no later scan looks. The safety checkpoint lists them, so that undo
     /// finds them.
     pub(super) fn find_outside(&self, plan: &mut RestorePlan) {
-        let mut foresight = Foresight::new(&self.survey.scope, self.root, self.rules_after);
+        let mut foresight = ScopePreview::new(&self.survey.scope, self.root, self.rules_after);
         let made = plan.writes.iter().filter(|write| write.over.is_none());
         let files = made.filter(|write| !foresight.covers_file(&write.path));
         let mut outside: Vec<_> = files.map(|write| (write.path.clone(), Some(write.id))).collect();

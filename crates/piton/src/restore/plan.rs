@@ -116,7 +116,7 @@ impl RestorePlan {
     }
 
     /// Returns the files and directories whose permission bits will change, with the new bits.
-    pub fn remoded(&self) -> impl Iterator<Item = (&[u8], u16)> {
+    pub fn modes_changed(&self) -> impl Iterator<Item = (&[u8], u16)> {
         self.modes.iter().map(|mode| (mode.path.as_slice(), mode.mode))
     }
 

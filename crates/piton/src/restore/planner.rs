@@ -52,7 +52,7 @@ pub(super) struct Draft<'a> {
     skipped: HashMap<&'a [u8], SkipReason>,
     /// Directories that hold something out of scope, and so are kept.
     staying: HashSet<&'a [u8]>,
-    modes: Modes<'a>,
+    modes: WantedModes<'a>,
     /// Directories that are empty in the checkpoint, and their parents.
     pub(super) kept_dirs: BTreeSet<&'a [u8]>,
     /// Paths whose contents are handled or that are not in the checkpoint, so that their mode needs no comparison.
@@ -79,12 +79,12 @@ impl Draft<'_> {
 }
 
 /// Permission bits in a checkpoint.
-struct Modes<'a> {
+struct WantedModes<'a> {
     facts: &'a Facts,
     special: HashMap<&'a [u8], u16>,
 }
 
-impl Modes<'_> {
+impl WantedModes<'_> {
     /// Returns the permission bits of a path. Set-user-ID, set-group-ID and sticky bits are not restored: they were
     /// recorded, not approved.
     fn of(&self, path: &[u8], usual: u16) -> u16 {
@@ -132,7 +132,7 @@ impl<'a> Planner<'a> {
             open: Vec::new(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
             staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
-            modes: Modes { facts: &self.target.facts, special },
+            modes: WantedModes { facts: &self.target.facts, special },
             kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
             touched: HashSet::new(),
             blocked: HashSet::new(),

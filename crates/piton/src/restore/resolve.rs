@@ -69,7 +69,7 @@ pub(super) fn resolve(
 }
 
 /// State of a path that was requested by name.
-enum Asked {
+enum PathState {
     /// The checkpoint holds it.
     Held,
     /// It is not in the checkpoint but in scope: the restore removes it.
@@ -86,25 +86,25 @@ impl Planner<'_> {
     pub(super) fn check_paths(&self, plan: &mut RestorePlan) -> Result<()> {
         for path in self.paths {
             match self.look_up(path)? {
-                Asked::Held => {}
-                Asked::New => self.name_what_stays(path, plan),
-                Asked::LeftOut(why) => {
+                PathState::Held => {}
+                PathState::New => self.name_what_stays(path, plan),
+                PathState::LeftOut(why) => {
                     if !plan.left.iter().any(|left| relpath::is_within(&left.path, path)) {
                         plan.left.push(Left { path: path.clone(), why: WhyLeft::left_out_then(why) });
                     }
                 }
-                Asked::Unknown(why) => return Err(self.not_found(path, why)),
+                PathState::Unknown(why) => return Err(self.not_found(path, why)),
             }
         }
         Ok(())
     }
 
-    fn look_up(&self, path: &[u8]) -> Result<Asked> {
+    fn look_up(&self, path: &[u8]) -> Result<PathState> {
         let target = &self.target.facts;
         let is_known_dir =
             |dir: &[u8]| target.empty_dirs.iter().any(|empty| relpath::is_within(empty, dir)) || dir.is_empty();
         if self.objects.entry_at(self.target.tree, path)?.is_some() || is_known_dir(path) {
-            return Ok(Asked::Held);
+            return Ok(PathState::Held);
         }
         let (parent, name) = relpath::split(path);
         let dirs = &self.survey.manifest.dirs;
@@ -113,7 +113,7 @@ impl Planner<'_> {
             around.any(|dir| dir.files.iter().any(|file| dir.name_of(file) == name))
         };
         if dirs.iter().any(|dir| *dir.path == *path && !dir.exceptional) || is_file() {
-            return Ok(Asked::New);
+            return Ok(PathState::New);
         }
         let is_there = || self.stat(path).is_ok();
         let is_named = |skipped: &&Skipped| match skipped.extent {
@@ -122,10 +122,10 @@ impl Planner<'_> {
             Extent::Some(_) => relpath::is_within(path, &skipped.path) && is_there(),
         };
         if let Some(then) = target.skipped.iter().find(is_named) {
-            return Ok(Asked::LeftOut(then.why));
+            return Ok(PathState::LeftOut(then.why));
         }
         let mut now = self.survey.skipped.iter().filter(|now| relpath::is_within(path, &now.path));
-        Ok(Asked::Unknown(now.find(|_| is_there()).map(|now| now.why)))
+        Ok(PathState::Unknown(now.find(|_| is_there()).map(|now| now.why)))
     }
 
     /// Adds to the plan a path that keeps a directory from being removed. A directory that was created after the

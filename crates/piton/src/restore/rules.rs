@@ -13,7 +13,7 @@ use crate::id::ObjectKind;
 use crate::relpath;
 use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, NewObjects};
-use crate::survey::{Extra, Ground, Survey, SurveyEnd, survey_with};
+use crate::survey::{Extra, Survey, SurveyEnd, SurveyInput, survey_with};
 use crate::sys::Dir;
 use crate::worktree::RulesAfter;
 
@@ -22,7 +22,7 @@ const RESCOPED_BYTES_MAX: u64 = 512 << 20;
 
 /// Input of a plan.
 pub(super) struct Planning<'a> {
-    pub(super) ground: &'a Ground<'a>,
+    pub(super) ground: &'a SurveyInput<'a>,
     pub(super) new_objects: &'a NewObjects,
     pub(super) root: &'a Dir,
     pub(super) target: &'a Checkpoint,

@@ -3,7 +3,7 @@
 //! which readers differ.
 
 use super::scalar::{Meaning, meaning};
-use super::yaml::{Kind, Map, Node};
+use super::yaml::{Map, Node, NodeKind};
 
 /// Length above which a key is written in explicit form: readers search only so far for the colon.
 const KEY_CHARS_MAX: usize = 120;
@@ -28,7 +28,7 @@ fn write_map(out: &mut String, map: &Map, by: usize, is_first_inline: bool) {
         if at > 0 || !is_first_inline {
             indent(out, by);
         }
-        let is_merge = key.meaning() == Some(Meaning::Merge) && !matches!(value.kind, Kind::Scalar { .. });
+        let is_merge = key.meaning() == Some(Meaning::Merge) && !matches!(value.kind, NodeKind::Scalar { .. });
         let key = if is_merge { "<<".to_owned() } else { one_line(key) };
         if key.chars().count() <= KEY_CHARS_MAX {
             out.push_str(&key);
@@ -49,14 +49,14 @@ fn write_map(out: &mut String, map: &Map, by: usize, is_first_inline: bool) {
 fn write_value(out: &mut String, value: &Node, by: usize, list_by: usize) {
     write_tag(out, value);
     match &value.kind {
-        Kind::Scalar { .. } => write_scalar(out, value, by + 2),
-        Kind::List(items) if items.is_empty() => out.push_str(" []\n"),
-        Kind::Map(map) if map.0.is_empty() => out.push_str(" {}\n"),
-        Kind::List(items) => {
+        NodeKind::Scalar { .. } => write_scalar(out, value, by + 2),
+        NodeKind::List(items) if items.is_empty() => out.push_str(" []\n"),
+        NodeKind::Map(map) if map.0.is_empty() => out.push_str(" {}\n"),
+        NodeKind::List(items) => {
             out.push('\n');
             write_list(out, items, list_by, false);
         }
-        Kind::Map(map) => {
+        NodeKind::Map(map) => {
             out.push('\n');
             write_map(out, map, by + 2, false);
         }
@@ -70,11 +70,11 @@ fn write_list(out: &mut String, items: &[Node], by: usize, is_first_inline: bool
         }
         out.push('-');
         match &item.kind {
-            Kind::List(items) if item.tag.is_none() && !items.is_empty() => {
+            NodeKind::List(items) if item.tag.is_none() && !items.is_empty() => {
                 out.push(' ');
                 write_list(out, items, by + 2, true);
             }
-            Kind::Map(map) if item.tag.is_none() && !map.0.is_empty() => {
+            NodeKind::Map(map) if item.tag.is_none() && !map.0.is_empty() => {
                 out.push(' ');
                 write_map(out, map, by + 2, true);
             }

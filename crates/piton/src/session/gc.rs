@@ -19,18 +19,18 @@ const TEMPORARY_SECS_MAX: i64 = 60 * 60;
 
 /// Result of garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct SessionGcReport {
     /// Records that were removed.
     pub removed: Vec<SessionId>,
     /// Files that are not records and were renamed.
-    pub put_aside: Vec<PutAside>,
+    pub put_aside: Vec<QuarantinedFile>,
     /// Files that were renamed long ago, and were removed.
     pub removed_damaged: Vec<String>,
 }
 
 /// File that is not a record, and was renamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PutAside {
+pub struct QuarantinedFile {
     /// Id of the record.
     pub id: SessionId,
     /// New name in the base.
@@ -42,9 +42,9 @@ pub struct PutAside {
 impl Sessions {
     /// Removes records that were completed more than a day ago, and those not changed for `max_age_days`. A file that
     /// cannot be read as a record is renamed, and removed `max_age_days` later.
-    pub fn collect_garbage(&self, max_age_days: u64, now: Moment) -> Result<Collected> {
-        let mut collected = Collected::default();
-        if fsx::look_at(self.layout.base())?.is_none() {
+    pub fn collect_garbage(&self, max_age_days: u64, now: Moment) -> Result<SessionGcReport> {
+        let mut collected = SessionGcReport::default();
+        if fsx::metadata_opt(self.layout.base())?.is_none() {
             return Ok(collected);
         }
         let locked = self.claim()?;
@@ -73,7 +73,7 @@ impl Sessions {
                 Some(Err(_)) if sys::is_open_anywhere(&path) => {}
                 Some(Err(why)) => {
                     let name = self.put_aside(&locked, &id, now)?;
-                    collected.put_aside.push(PutAside { id, name, why });
+                    collected.put_aside.push(QuarantinedFile { id, name, why });
                 }
             }
         }
@@ -81,7 +81,13 @@ impl Sessions {
         Ok(collected)
     }
 
-    fn remove_leftovers(&self, locked: &BaseLock, secs_max: i64, now: Moment, collected: &mut Collected) -> Result<()> {
+    fn remove_leftovers(
+        &self,
+        locked: &BaseLock,
+        secs_max: i64,
+        now: Moment,
+        collected: &mut SessionGcReport,
+    ) -> Result<()> {
         for name in fsx::names_in(self.layout.base())? {
             let path = self.layout.in_base(&name);
             let Some(name) = name.to_str().filter(|_| path.is_file()) else {

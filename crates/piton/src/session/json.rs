@@ -7,7 +7,7 @@ use serde_json::{Map as Object, Number, Value};
 
 use super::Record;
 use super::scalar::Meaning;
-use super::yaml::{Kind, Map, Node};
+use super::yaml::{Map, Node, NodeKind};
 
 impl Record {
     /// Returns the record as JSON.
@@ -21,8 +21,8 @@ fn object(map: &Map) -> Object<String, Value> {
     let own: HashSet<&str> = map.0.iter().map(|(key, _)| key.key()).collect();
     for (key, value) in &map.0 {
         match (key.meaning(), &value.kind) {
-            (Some(Meaning::Merge), Kind::Map(_)) => merge(&mut object, &own, value),
-            (Some(Meaning::Merge), Kind::List(all)) => all.iter().for_each(|one| merge(&mut object, &own, one)),
+            (Some(Meaning::Merge), NodeKind::Map(_)) => merge(&mut object, &own, value),
+            (Some(Meaning::Merge), NodeKind::List(all)) => all.iter().for_each(|one| merge(&mut object, &own, one)),
             _ => drop(object.insert(key.key().to_owned(), json(value))),
         }
     }
@@ -43,9 +43,9 @@ fn merge(so_far: &mut Object<String, Value>, own: &HashSet<&str>, other: &Node) 
 
 fn json(node: &Node) -> Value {
     let text = match &node.kind {
-        Kind::List(items) => return items.iter().map(json).collect(),
-        Kind::Map(map) => return Value::Object(object(map)),
-        Kind::Scalar { text, .. } => text,
+        NodeKind::List(items) => return items.iter().map(json).collect(),
+        NodeKind::Map(map) => return Value::Object(object(map)),
+        NodeKind::Scalar { text, .. } => text,
     };
     let as_text = || Value::String(text.clone());
     match node.meaning() {

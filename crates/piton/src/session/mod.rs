@@ -26,13 +26,13 @@ mod scalar;
 mod versions;
 mod yaml;
 
-pub use gc::{Collected, PutAside};
+pub use gc::{QuarantinedFile, SessionGcReport};
 pub use id::SessionId;
-pub use versions::Rewound;
+pub use versions::RecordRewind;
 pub(crate) use versions::{origin_of_safety, version_of};
 
 use scalar::Meaning;
-use yaml::{Kind, Map, Node, Refusal};
+use yaml::{Map, Node, NodeKind, Refusal};
 
 /// Size limit of a record. The notes that an agent needs to continue take a small part of it.
 pub const RECORD_BYTES_MAX: u64 = 1 << 20;
@@ -53,7 +53,7 @@ pub enum Author {
 
 /// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Changed {
+pub enum RecordChange {
     /// The change is on disk.
     Done,
     /// The existing record was written by an agent, and was kept.
@@ -62,7 +62,7 @@ pub enum Changed {
 
 /// Reason why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum NoRecord {
+enum InvalidRecord {
     /// They are not readable YAML.
     #[error(transparent)]
     Unreadable(#[from] Refusal),
@@ -79,16 +79,16 @@ pub struct Record {
 
 impl Record {
     /// Parses a record. It must be a mapping.
-    fn parse(bytes: &[u8]) -> std::result::Result<Self, NoRecord> {
+    fn parse(bytes: &[u8]) -> std::result::Result<Self, InvalidRecord> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
             Refusal { line, why: "it is not UTF-8".to_owned() }
         })?;
-        Err(NoRecord::NoMapping(match yaml::parse(text)?.kind {
-            Kind::Map(map) => return Ok(Self { map }),
-            Kind::List(_) => "it is a list, and must be a mapping of keys to values",
-            Kind::Scalar { text, .. } if text.is_empty() => "it is empty, and must be a mapping",
-            Kind::Scalar { .. } => "it is a single value, and must be a mapping of keys to values",
+        Err(InvalidRecord::NoMapping(match yaml::parse(text)?.kind {
+            NodeKind::Map(map) => return Ok(Self { map }),
+            NodeKind::List(_) => "it is a list, and must be a mapping of keys to values",
+            NodeKind::Scalar { text, .. } if text.is_empty() => "it is empty, and must be a mapping",
+            NodeKind::Scalar { .. } => "it is a single value, and must be a mapping of keys to values",
         }))
     }
 
@@ -140,23 +140,23 @@ impl Record {
 /// Returns the old items followed by the new ones. A value that is not a list counts as one item.
 fn append(old: Option<Node>, new: Node) -> Node {
     let items = |node: Node| match node.kind {
-        Kind::List(items) if node.tag.is_none() => items,
+        NodeKind::List(items) if node.tag.is_none() => items,
         _ if node.is_null() => Vec::new(),
         _ => vec![node],
     };
     let mut all = old.map(items).unwrap_or_default();
     all.extend(items(new));
-    Node::new(Kind::List(all))
+    Node::new(NodeKind::List(all))
 }
 
 fn merge(old: Option<Node>, new: Node) -> std::result::Result<Node, String> {
     let no_mapping = |whose: &str| format!("`state` {whose} is no mapping");
-    let mut old = old.filter(|old| !old.is_null()).unwrap_or_else(|| Node::new(Kind::Map(Map::default())));
-    let Kind::Map(map) = &mut old.kind else {
+    let mut old = old.filter(|old| !old.is_null()).unwrap_or_else(|| Node::new(NodeKind::Map(Map::default())));
+    let NodeKind::Map(map) = &mut old.kind else {
         return Err(no_mapping("in the record"));
     };
     match new.kind {
-        Kind::Map(given) => given.0.into_iter().for_each(|(key, value)| map.set(key, value)),
+        NodeKind::Map(given) => given.0.into_iter().for_each(|(key, value)| map.set(key, value)),
         _ if new.is_null() => {}
         _ => return Err(no_mapping("as given")),
     }
@@ -200,9 +200,9 @@ impl Sessions {
         };
         match Record::parse(&bytes) {
             Ok(record) => Ok(Some(record)),
-            Err(NoRecord::Unreadable(why)) => Err(Error::damaged(format!("read the session record {id}"), why)
+            Err(InvalidRecord::Unreadable(why)) => Err(Error::damaged(format!("read the session record {id}"), why)
                 .with_hint("fix the file by hand, or let `piton session gc` set it aside")),
-            Err(NoRecord::NoMapping(_)) => Ok(None),
+            Err(InvalidRecord::NoMapping(_)) => Ok(None),
         }
     }
 
@@ -221,7 +221,7 @@ impl Sessions {
 
     /// Writes a record, given as YAML or JSON, in place of an existing one. A file that cannot be read as a record is
     /// renamed first.
-    pub fn write(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<Changed> {
+    pub fn write(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<RecordChange> {
         let bad = |why: String| invalid(format!("write the session record {id}"), why);
         let mut record = parse_given(given).map_err(bad)?;
         if !record.has_task() {
@@ -232,12 +232,14 @@ impl Sessions {
         record.stamp(author, now);
         let locked = self.claim()?;
         match self.read(id) {
-            Ok(Some(there)) if author == Author::Automatic && !there.is_automatic() => return Ok(Changed::Declined),
+            Ok(Some(there)) if author == Author::Automatic && !there.is_automatic() => {
+                return Ok(RecordChange::Declined);
+            }
             Ok(Some(_)) => {}
             // Other errors do not tell whether the record is corrupt.
             Err(error) if ![ErrorKind::Damaged, ErrorKind::NotOurs].contains(&error.kind()) => return Err(error),
             // A record that cannot be read may have been written by an agent.
-            _ if author == Author::Automatic && self.exists(id) => return Ok(Changed::Declined),
+            _ if author == Author::Automatic && self.exists(id) => return Ok(RecordChange::Declined),
             _ if self.exists(id) => drop(self.put_aside(&locked, id, now)?),
             _ => {}
         }
@@ -246,7 +248,7 @@ impl Sessions {
 
     /// Updates a record, given as YAML or JSON: `progress` and `decisions` are appended to, `state` is merged, all
     /// other keys are replaced. Fails with `NotFound` if there is no such record.
-    pub fn update(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<Changed> {
+    pub fn update(&self, id: &SessionId, given: &[u8], author: Author, now: Moment) -> Result<RecordChange> {
         let bad = |why: String| invalid(format!("update the session record {id}"), why);
         let given = parse_given(given).map_err(bad)?;
         if !self.exists(id) {
@@ -255,7 +257,7 @@ impl Sessions {
         let locked = self.lock()?;
         let mut record = self.read(id)?.ok_or_else(|| not_found(id))?;
         if author == Author::Automatic && !record.is_automatic() {
-            return Ok(Changed::Declined);
+            return Ok(RecordChange::Declined);
         }
         record.update(given.map).map_err(bad)?;
         if !record.has_task() {
@@ -284,7 +286,7 @@ impl Sessions {
         let mut failed = None;
         ids.retain(|id| {
             let path = self.layout.session(id.as_str());
-            match fsx::look_at(&path) {
+            match fsx::metadata_opt(&path) {
                 Ok(found) => found.is_some_and(|found| found.is_file()),
                 // A dangling link is not a record.
                 Err(_) if path.is_symlink() => false,
@@ -300,7 +302,7 @@ impl Sessions {
 
     fn exists(&self, id: &SessionId) -> bool {
         // If the stat fails, the read that follows reports the error.
-        fsx::is_there(&self.layout.session(id.as_str())).unwrap_or(true)
+        fsx::exists(&self.layout.session(id.as_str())).unwrap_or(true)
     }
 
     /// Locks the existing records against changes by others. Fails if the base belongs to another user, who could no
@@ -317,14 +319,14 @@ impl Sessions {
         self.lock()
     }
 
-    fn save(&self, _locked: &BaseLock, id: &SessionId, record: &Record) -> Result<Changed> {
+    fn save(&self, _locked: &BaseLock, id: &SessionId, record: &Record) -> Result<RecordChange> {
         let text = record.to_yaml();
         if text.len() as u64 > RECORD_BYTES_MAX {
             return Err(invalid(format!("save the session record {id}"), too_large())
                 .with_hint("shorten it, or rewrite it with the essential parts"));
         }
         fsx::replace(&self.layout.session(id.as_str()), text.as_bytes(), Durability::Synced)?;
-        Ok(Changed::Done)
+        Ok(RecordChange::Done)
     }
 
     fn remove(&self, _locked: &BaseLock, path: &Path) -> Result<()> {

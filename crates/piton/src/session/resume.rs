@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::yaml::{Kind, Node};
+use super::yaml::{Node, NodeKind};
 use super::{Record, SessionId, TASK, UPDATED};
 
 /// Length limit of the text.
@@ -18,7 +18,7 @@ const DONE: [&str; 9] =
     ["completed", "complete", "done", "success", "ok", "finished", "passed", "skipped", "cancelled"];
 
 /// Lines under a title, of which the first may be hidden.
-struct Section {
+struct ResumeSection {
     title: &'static str,
     lines: Vec<String>,
     /// Number of lines shown, counted from the end.
@@ -57,12 +57,12 @@ impl Record {
     }
 }
 
-fn section(title: &'static str, lines: Vec<String>) -> Section {
-    Section { title, lines, shown: 0 }
+fn section(title: &'static str, lines: Vec<String>) -> ResumeSection {
+    ResumeSection { title, lines, shown: 0 }
 }
 
 /// Adds one line at a time to each section in turn, from its end, while there is room.
-fn fill(head: String, mut sections: [Section; 6]) -> String {
+fn fill(head: String, mut sections: [ResumeSection; 6]) -> String {
     const TURNS: [usize; 6] = [1, 3, 4, 5, 2, 0];
     let mut room = CHARS_MAX.saturating_sub(head.chars().count());
     let mut is_full = [false; 6];
@@ -78,7 +78,7 @@ fn fill(head: String, mut sections: [Section; 6]) -> String {
         }
     }
     let mut block = head;
-    for Section { title, lines, shown } in sections.iter().filter(|section| section.shown > 0) {
+    for ResumeSection { title, lines, shown } in sections.iter().filter(|section| section.shown > 0) {
         block.push_str(&format!("{title}:\n"));
         let hidden = lines.len() - shown;
         if hidden > 0 {
@@ -92,7 +92,7 @@ fn fill(head: String, mut sections: [Section; 6]) -> String {
 fn items(node: Option<&Node>) -> Vec<&Node> {
     match node.map(|node| (node, &node.kind)) {
         None => Vec::new(),
-        Some((_, Kind::List(items))) => items.iter().collect(),
+        Some((_, NodeKind::List(items))) => items.iter().collect(),
         Some((node, _)) => vec![node],
     }
 }
@@ -149,13 +149,13 @@ fn pairs(node: Option<&Node>) -> Vec<String> {
 /// Returns a value on one line, without control characters.
 fn inline(node: &Node) -> String {
     match &node.kind {
-        Kind::Scalar { text, .. } => {
+        NodeKind::Scalar { text, .. } => {
             let words: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             words.split_whitespace().collect::<Vec<_>>().join(" ")
         }
-        Kind::List(items) => items.iter().map(inline).collect::<Vec<_>>().join(", "),
-        Kind::Map(map) if map.0.is_empty() => String::new(),
-        Kind::Map(map) => {
+        NodeKind::List(items) => items.iter().map(inline).collect::<Vec<_>>().join(", "),
+        NodeKind::Map(map) if map.0.is_empty() => String::new(),
+        NodeKind::Map(map) => {
             let pairs = map.0.iter().map(|(key, value)| format!("{}: {}", inline(key), inline(value)));
             format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
         }

@@ -11,7 +11,7 @@ const VERSION_BYTES_MAX: usize = 256 << 10;
 
 /// Result of rewinding a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rewound {
+pub enum RecordRewind {
     /// The record was replaced by its earlier version.
     Replaced,
     /// The record was equal to it already.
@@ -26,7 +26,7 @@ pub enum Rewound {
     Failed(String),
 }
 
-impl Rewound {
+impl RecordRewind {
     /// Returns its name in `--json`.
     pub fn word(&self) -> &'static str {
         match self {
@@ -62,22 +62,22 @@ impl Sessions {
     ///
     /// `saved` is the record that the caller has saved. A record that differs from it is kept, so that a concurrent
     /// change is not lost.
-    pub fn rewind(&self, to: &Checkpoint, saved: Option<&[u8]>) -> Result<Rewound> {
+    pub fn rewind(&self, to: &Checkpoint, saved: Option<&[u8]>) -> Result<RecordRewind> {
         let Some(id) = session_of(&to.facts.origin) else {
-            return Ok(Rewound::NoSession);
+            return Ok(RecordRewind::NoSession);
         };
         let Some(then) = &to.facts.record else {
-            return Ok(Rewound::NoRecordThen);
+            return Ok(RecordRewind::NoRecordThen);
         };
         let _locked = self.claim()?;
         let now = self.bytes(&id)?;
         if now.as_ref() == Some(then) {
-            return Ok(Rewound::Same);
+            return Ok(RecordRewind::Same);
         }
         if now.is_some() && now.as_deref() != saved {
-            return Ok(Rewound::Unsaved);
+            return Ok(RecordRewind::Unsaved);
         }
         fsx::replace(&self.layout.session(id.as_str()), then, Durability::Synced)?;
-        Ok(Rewound::Replaced)
+        Ok(RecordRewind::Replaced)
     }
 }

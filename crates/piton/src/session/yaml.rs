@@ -36,11 +36,11 @@ pub(super) struct Refusal {
 pub(super) struct Node {
     /// Full tag, if one is written and has a meaning.
     pub(super) tag: Option<String>,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Scalar { text: String, is_plain: bool },
     List(Vec<Node>),
     Map(Map),
@@ -51,30 +51,30 @@ pub(super) enum Kind {
 pub(super) struct Map(pub(super) Vec<(Node, Node)>);
 
 impl Node {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: NodeKind) -> Self {
         Self { tag: None, kind }
     }
 
     pub(super) fn text(text: impl Into<String>) -> Self {
-        Self::new(Kind::Scalar { text: text.into(), is_plain: false })
+        Self::new(NodeKind::Scalar { text: text.into(), is_plain: false })
     }
 
     pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self::new(Kind::Scalar { text: text.into(), is_plain: true })
+        Self::new(NodeKind::Scalar { text: text.into(), is_plain: true })
     }
 
     /// Returns the meaning of a scalar. One with quotes or a tag is text.
     pub(super) fn meaning(&self) -> Option<Meaning> {
         match &self.kind {
-            Kind::Scalar { text, is_plain: true } if self.tag.is_none() => Some(meaning(text)),
-            Kind::Scalar { .. } => Some(Meaning::Text),
+            NodeKind::Scalar { text, is_plain: true } if self.tag.is_none() => Some(meaning(text)),
+            NodeKind::Scalar { .. } => Some(Meaning::Text),
             _ => None,
         }
     }
 
     /// Returns true for a scalar without quotes and tag.
     pub(super) fn is_plain(&self) -> bool {
-        self.tag.is_none() && matches!(self.kind, Kind::Scalar { is_plain: true, .. })
+        self.tag.is_none() && matches!(self.kind, NodeKind::Scalar { is_plain: true, .. })
     }
 
     pub(super) fn is_null(&self) -> bool {
@@ -84,7 +84,7 @@ impl Node {
     /// Returns the characters of a scalar, whatever its meaning.
     pub(super) fn as_str(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Scalar { text, .. } => Some(text),
+            NodeKind::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
@@ -96,7 +96,7 @@ impl Node {
 
     pub(super) fn as_map(&self) -> Option<&Map> {
         match &self.kind {
-            Kind::Map(map) => Some(map),
+            NodeKind::Map(map) => Some(map),
             _ => None,
         }
     }
@@ -105,21 +105,21 @@ impl Node {
     pub(super) fn foreign_tag(&self) -> Option<&str> {
         let own = self.tag.as_deref().filter(|tag| !tag.strip_prefix(CORE).is_some_and(|name| self.goes_with(name)));
         own.or_else(|| match &self.kind {
-            Kind::Scalar { .. } => None,
-            Kind::List(items) => items.iter().find_map(Self::foreign_tag),
-            Kind::Map(map) => map.foreign_tag(),
+            NodeKind::Scalar { .. } => None,
+            NodeKind::List(items) => items.iter().find_map(Self::foreign_tag),
+            NodeKind::Map(map) => map.foreign_tag(),
         })
     }
 
     fn goes_with(&self, tag: &str) -> bool {
         let single = |item: &Self| item.as_map().is_some_and(|map| map.0.len() == 1);
         match (&self.kind, tag) {
-            (Kind::List(items), "omap" | "pairs") => items.iter().all(single),
-            (Kind::Map(_), "set") | (Kind::Scalar { .. }, "null") => true,
-            (Kind::Scalar { text, .. }, "binary") => {
+            (NodeKind::List(items), "omap" | "pairs") => items.iter().all(single),
+            (NodeKind::Map(_), "set") | (NodeKind::Scalar { .. }, "null") => true,
+            (NodeKind::Scalar { text, .. }, "binary") => {
                 text.bytes().filter(|byte| !byte.is_ascii_whitespace()).count() % 4 == 0 && text.is_ascii()
             }
-            (Kind::Scalar { text, .. }, _) => matches!(
+            (NodeKind::Scalar { text, .. }, _) => matches!(
                 (meaning(text), tag),
                 (Meaning::Bool(_), "bool")
                     | (Meaning::Int(_), "int" | "float")
@@ -173,7 +173,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Refusal> {
         simple_key_max_lookahead: if is_json { source.len() } else { 1024 },
     };
     let parser = Parser::new_from_str_with_options(&source, options);
-    Reader { parser, source: &source, is_json, anchors: HashMap::new(), budget: COST_MAX }.document()
+    NodeReader { parser, source: &source, is_json, anchors: HashMap::new(), budget: COST_MAX }.document()
 }
 
 /// Node with the cost and the nesting depth of repeating it.
@@ -184,7 +184,7 @@ struct Built {
     height: usize,
 }
 
-struct Reader<'a> {
+struct NodeReader<'a> {
     parser: Parser<'a, StrInput<'a>>,
     source: &'a str,
     is_json: bool,
@@ -200,7 +200,7 @@ fn refused(span: Span, why: impl Into<String>) -> Refusal {
     Refusal { line: span.start.line(), why: why.into() }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> NodeReader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Refusal> {
         let scan = |error: &ScanError| Refusal {
             line: error.marker().line(),
@@ -236,7 +236,7 @@ impl<'a> Reader<'a> {
             Event::Scalar(text, style, anchor, tag) => {
                 let text = self.scalar_text(text.into_owned(), style, span);
                 let cost = NODE_COST + text.len();
-                let node = tagged(Kind::Scalar { text, is_plain: style == ScalarStyle::Plain }, tag.as_deref());
+                let node = tagged(NodeKind::Scalar { text, is_plain: style == ScalarStyle::Plain }, tag.as_deref());
                 self.spend(cost, span)?;
                 (anchor, Built { node, cost, height: 0 })
             }
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
         loop {
             let (event, span) = self.next()?;
             if event == Event::SequenceEnd {
-                return Ok(Built { node: tagged(Kind::List(items), tag), cost, height: height + 1 });
+                return Ok(Built { node: tagged(NodeKind::List(items), tag), cost, height: height + 1 });
             }
             let item = self.node(event, span, depth + 1)?;
             (cost, height) = (cost + item.cost, height.max(item.height));
@@ -272,7 +272,7 @@ impl<'a> Reader<'a> {
         loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
-                return Ok(Built { node: tagged(Kind::Map(Map(entries)), tag), cost, height: height + 1 });
+                return Ok(Built { node: tagged(NodeKind::Map(Map(entries)), tag), cost, height: height + 1 });
             }
             let key = self.node(event, span, depth + 1)?;
             if key.node.as_str().is_none() {
@@ -330,10 +330,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn tagged(kind: Kind, tag: Option<&Tag>) -> Node {
+fn tagged(kind: NodeKind, tag: Option<&Tag>) -> Node {
     let full = tag.map(|tag| format!("{}{}", tag.handle(), tag.suffix()));
     match (full.as_deref(), kind) {
-        (Some("tag:yaml.org,2002:str"), Kind::Scalar { text, .. }) => Node::text(text),
+        (Some("tag:yaml.org,2002:str"), NodeKind::Scalar { text, .. }) => Node::text(text),
         // To PyYAML the first of these has no meaning.
         (Some("!" | "tag:yaml.org,2002:seq" | "tag:yaml.org,2002:map"), kind) => Node::new(kind),
         (_, kind) => Node { tag: full, kind },

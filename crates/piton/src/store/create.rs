@@ -159,7 +159,8 @@ pub(super) fn is_there(layout: &Layout) -> Result<bool> {
             }
         }
     }
-    Ok(fsx::look_at(&layout.head())?.is_some() && fsx::look_at(&layout.objects())?.is_some_and(|found| found.is_dir()))
+    Ok(fsx::metadata_opt(&layout.head())?.is_some()
+        && fsx::metadata_opt(&layout.objects())?.is_some_and(|found| found.is_dir()))
 }
 
 /// Returns true if the store exists with all its pieces and other users cannot write to it.
@@ -205,9 +206,9 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     }
     refuse_foreign_directory(layout, "make a store in")?;
     make_base_private(layout)?;
-    let half_made = fsx::look_at(layout.store())?.is_some();
+    let half_made = fsx::metadata_opt(layout.store())?.is_some();
     fsx::ensure_dir(layout.store())?;
-    if fsx::look_at(&layout.head())?.is_none() {
+    if fsx::metadata_opt(&layout.head())?.is_none() {
         move_old_layout_aside(layout, now, half_made)?;
     }
     // Temporary files of a process that was killed here. All other processes wait for the lock.
@@ -215,7 +216,7 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     fill_in(layout)?;
     // Starts the interval to the first prune: a new store holds nothing to prune.
     let mark = layout.last_prune();
-    if !half_made && fsx::look_at(&mark)?.is_none() {
+    if !half_made && fsx::metadata_opt(&mark)?.is_none() {
         fsx::replace(&mark, now.as_secs_f64().to_string().as_bytes(), Durability::Rebuildable)?;
     }
     Ok(())
@@ -243,7 +244,7 @@ fn make_base_private(layout: &Layout) -> Result<()> {
 /// Creates the pieces that a store made by stock git lacks, before the first command that writes. Permissions of
 /// existing files do not change.
 pub(super) fn ensure_lockable(layout: &Layout) -> Result<()> {
-    if fsx::is_there(&layout.lock(lock::GATE))? || !is_there(layout)? {
+    if fsx::exists(&layout.lock(lock::GATE))? || !is_there(layout)? {
         return Ok(());
     }
     let _locked = lock::lock_base(layout.base(), "the making of the store")?;
@@ -270,7 +271,7 @@ fn make_missing(layout: &Layout) -> Result<()> {
         (layout.head(), "ref: refs/heads/master\n".to_owned()),
     ];
     for (path, text) in pieces {
-        if fsx::look_at(&path)?.is_none() {
+        if fsx::metadata_opt(&path)?.is_none() {
             fsx::replace(&path, text.as_bytes(), Durability::Synced)?;
         }
     }
@@ -387,7 +388,7 @@ pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
         let is_passing = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes()) || bytes.ends_with(b".lock");
         is_passing || NAMES.iter().any(|known| name == known)
     };
-    let is_dir = fsx::look_at(dir)?.is_some_and(|found| found.is_dir());
+    let is_dir = fsx::metadata_opt(dir)?.is_some_and(|found| found.is_dir());
     Ok(is_dir && fsx::names_in(dir)?.iter().all(is_known))
 }
 
@@ -423,7 +424,7 @@ fn move_old_layout_aside(layout: &Layout, now: Moment, half_made: bool) -> Resul
     let later = (0..).map(|secs| Moment { secs: now.secs.saturating_add(secs), ..now }.stamp());
     let mut archives = begun.cloned().into_iter().chain(later.map(|stamp| format!("{LEGACY_PREFIX}{stamp}").into()));
     let mut archive = base.join(archives.next().unwrap_or_default());
-    while others.iter().map(|name| fsx::is_there(&archive.join(name))).collect::<Result<Vec<_>>>()?.contains(&true) {
+    while others.iter().map(|name| fsx::exists(&archive.join(name))).collect::<Result<Vec<_>>>()?.contains(&true) {
         archive = base.join(archives.next().unwrap_or_default());
     }
     fsx::ensure_dir(&archive)?;

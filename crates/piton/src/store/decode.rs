@@ -256,7 +256,7 @@ impl<'a> Decoder<'a> {
         self.inflate.reset(true);
         let done = loop {
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
-            if let Err(error) = self.look_at(pack, start + read) {
+            if let Err(error) = self.metadata_opt(pack, start + read) {
                 break Err(error.to_string().into());
             }
             let input = window_from(&self.window, self.window_at, start + read);
@@ -285,7 +285,7 @@ impl<'a> Decoder<'a> {
         if start < HEADER_BYTES as u64 || start >= pack.end() {
             return Err("its place is not in the pack".into());
         }
-        self.look_at(pack, start).map_err(|error| error.to_string())?;
+        self.metadata_opt(pack, start).map_err(|error| error.to_string())?;
         let mut bytes = window_from(&self.window, self.window_at, start).iter().copied().take(HEAD_BYTES_MAX);
         let mut read = 0;
         let mut next = || {
@@ -330,7 +330,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Loads the bytes at `at` into the window, unless it holds them.
-    fn look_at(&mut self, pack: &RawPack, at: u64) -> io::Result<()> {
+    fn metadata_opt(&mut self, pack: &RawPack, at: u64) -> io::Result<()> {
         let of = pack.number;
         // The window must hold a whole head.
         let last = (at + HEAD_BYTES_MAX as u64).min(pack.end());

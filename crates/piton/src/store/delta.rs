@@ -18,7 +18,7 @@ const NONE: u32 = u32::MAX;
 const SAMPLES: usize = 8;
 
 /// A base, indexed for comparison with many targets.
-pub(super) struct Base {
+pub(super) struct DeltaBase {
     bytes: Vec<u8>,
     /// Last block for each hash.
     heads: Vec<u32>,
@@ -27,7 +27,7 @@ pub(super) struct Base {
     shift: u32,
 }
 
-impl Base {
+impl DeltaBase {
     pub(super) fn new(bytes: Vec<u8>) -> Self {
         let blocks = bytes.len() / BLOCK;
         let bits = usize::BITS - blocks.max(16).leading_zeros();
@@ -219,7 +219,7 @@ mod tests {
             std::iter::successors(Some(seed), next).map(|state| state.to_be_bytes()[0]).take(4_000).collect()
         };
         let (one, other) = (noise(1), noise(2));
-        let base = Base::new(one.clone());
+        let base = DeltaBase::new(one.clone());
         assert!(!base.may_share(&other));
         // One half is the same, at either end, and shifted by a few bytes.
         let (front, back) = ([&one[..2_000], &other[..2_000]].concat(), [&other[..2_003], &one[2_000..]].concat());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn assert_comes_back(base: &[u8], target: &[u8]) {
-        let delta = Base::new(base.to_vec()).delta_to(target, usize::MAX).expect("no limit");
+        let delta = DeltaBase::new(base.to_vec()).delta_to(target, usize::MAX).expect("no limit");
         assert!(apply(base, &delta).as_deref() == Some(target), "{} bytes from {}", target.len(), base.len());
     }
 
@@ -256,9 +256,9 @@ mod tests {
         let base: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();
         let mut target = base.clone();
         target.splice(40_000..40_004, *b"changed");
-        let delta = Base::new(base.clone()).delta_to(&target, 100).expect("within the limit");
+        let delta = DeltaBase::new(base.clone()).delta_to(&target, 100).expect("within the limit");
         assert_eq!(apply(&base, &delta), Some(target.clone()));
-        assert_eq!(Base::new(base).delta_to(&target, 10), None);
+        assert_eq!(DeltaBase::new(base).delta_to(&target, 10), None);
     }
 
     /// Hand-written deltas: the two sizes, then copies (0x80 with a bit for each byte of offset and length) and
@@ -283,7 +283,7 @@ mod tests {
             (pieces(&[four, two, five, three]), pieces(&[five, two]), vec![64, 32, 0x91, 32, 16, 0x91, 16, 16]),
         ] {
             let length = expected.len();
-            let base = Base::new(base);
+            let base = DeltaBase::new(base);
             assert_eq!(base.delta_to(&target, 50), Some(expected), "{target:?}");
             assert_eq!(base.delta_to(&target, length - 1), None, "{target:?}");
         }
@@ -323,7 +323,7 @@ mod tests {
     fn a_damaged_delta_is_refused_and_takes_no_more_than_it_may() {
         let base: Vec<u8> = (0..200_u8).collect();
         let target: Vec<u8> = base[50..].iter().chain(b"something else").copied().collect();
-        let delta = Base::new(base.clone()).delta_to(&target, 200).expect("within the limit");
+        let delta = DeltaBase::new(base.clone()).delta_to(&target, 200).expect("within the limit");
         for at in 0..delta.len() {
             assert_eq!(apply(&base, &delta[..at]), None, "cut off at {at}");
             for bit in 0..8 {

@@ -9,7 +9,7 @@ use gix_hash::Kind;
 use tempfile::TempDir;
 
 use super::decode::{Decoder, Elsewhere, RawPack};
-use super::delta::{self, Base};
+use super::delta::{self, DeltaBase};
 use super::pack::{Deflater, HEADER_BYTES, IdxEntry, LEVEL_FAST, write_idx};
 use super::{NewCheckpoint, SessionKey, Store, commit as commits, tree as trees};
 use crate::fuzz::two;
@@ -41,7 +41,7 @@ thread_local! {
 /// Encodes a target as a delta of a base, and reads it back.
 pub(crate) fn delta(bytes: &[u8]) {
     let (base, target) = two(bytes);
-    let prepared = Base::new(base.to_vec());
+    let prepared = DeltaBase::new(base.to_vec());
     let made = prepared.delta_to(target, usize::MAX).expect("there is no limit");
     assert_eq!(delta::apply(base, &made).as_deref(), Some(target), "a delta gives back its target");
     assert_eq!(delta::target_size(&made), Some(target.len() as u64));

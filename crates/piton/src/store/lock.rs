@@ -66,9 +66,9 @@ type Tell = dyn Fn(&Waiting) + Send + Sync;
 
 /// Callback for waits.
 #[derive(Clone, Default)]
-pub(super) struct Told(Option<Arc<Tell>>);
+pub(super) struct WaitCallback(Option<Arc<Tell>>);
 
-impl fmt::Debug for Told {
+impl fmt::Debug for WaitCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Told" } else { "Nobody" })
     }
@@ -121,7 +121,7 @@ pub(crate) struct BaseLock {
 /// Locks the base directory. Fails with `Busy` after 30 seconds.
 pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
     let dir = File::open(base).map_err(|error| Error::io("open", base, error))?;
-    wait_until(&dir, Mode::Exclusive, what, None, &Told::default())?;
+    wait_until(&dir, Mode::Exclusive, what, None, &WaitCallback::default())?;
     Ok(BaseLock { _dir: dir })
 }
 
@@ -129,8 +129,8 @@ impl Store {
     /// Sets the callback for waits: `tell` is called after half a second, once for each lock, on the waiting thread,
     /// with the process that holds the lock.
     #[must_use]
-    pub fn telling_waits(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { told: Told(Some(Arc::new(tell))), ..self }
+    pub fn on_lock_wait(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { told: WaitCallback(Some(Arc::new(tell))), ..self }
     }
 
     /// Blocks until no process unlinks objects, and prevents that while the lock is held. Fails with `Busy` after 30
@@ -168,7 +168,7 @@ impl Store {
         stop: Option<&AtomicBool>,
     ) -> Result<ProjectLock> {
         let file = self.lock_file(project.as_str())?;
-        if !wait_at_most(&file, Mode::Exclusive, "this project", 0, None, &Told::default())? {
+        if !wait_at_most(&file, Mode::Exclusive, "this project", 0, None, &WaitCallback::default())? {
             // Held while waiting: a process that completes a checkpoint in the background yields.
             let wanted = self.lock_file(&format!("{project}{WANTED}"))?;
             let _told = (0..3).any(|_| {
@@ -204,12 +204,12 @@ impl Store {
     /// Takes the garbage collection lock; `None` if another process holds it.
     pub(crate) fn try_lock_gc(&self) -> Result<Option<GcLock>> {
         let file = self.lock_file(GC)?;
-        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None, &Told::default())?
+        Ok(wait_at_most(&file, Mode::Exclusive, "the collection", 0, None, &WaitCallback::default())?
             .then_some(GcLock { _file: file }))
     }
 
     /// Returns true if another process collects or makes room.
-    pub(super) fn somebody_collects(&self) -> Result<bool> {
+    pub(super) fn is_collecting(&self) -> Result<bool> {
         Ok(self.try_lock_gc()?.is_none())
     }
 
@@ -220,7 +220,7 @@ impl Store {
         let file = self.lock_file(GC)?;
         for _ in 0..WAIT_MS_MAX / PAUSE_MS_MAX {
             self.wait_until(&file, Mode::Exclusive, WHAT, Some(stop))?;
-            if !self.somebody_waits() {
+            if !self.has_waiter() {
                 return Ok(GcLock { _file: file });
             }
             file.unlock().map_err(|error| Error::new(ErrorKind::Io, format!("unlock {WHAT}")).because(error))?;
@@ -247,7 +247,7 @@ impl Store {
     }
 
     /// Returns true if a process waits urgently for `gc`.
-    pub(super) fn somebody_waits(&self) -> bool {
+    pub(super) fn has_waiter(&self) -> bool {
         self.lock_file(URGENT).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
@@ -255,8 +255,15 @@ impl Store {
     pub(super) fn exclude(&self, _held: &GcLock) -> Result<Option<Exclusive>> {
         let (gate, store) = (self.lock_file(GATE)?, self.lock_file(STORE)?);
         let is_alone =
-            wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None, &Told::default())?
-                && wait_at_most(&store, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None, &Told::default())?;
+            wait_at_most(&gate, Mode::Exclusive, "the store", EXCLUSIVE_WAIT_MS_MAX, None, &WaitCallback::default())?
+                && wait_at_most(
+                    &store,
+                    Mode::Exclusive,
+                    "the store",
+                    EXCLUSIVE_WAIT_MS_MAX,
+                    None,
+                    &WaitCallback::default(),
+                )?;
         Ok(is_alone.then_some(Exclusive { _gate: gate, _store: store }))
     }
 
@@ -305,7 +312,7 @@ impl Store {
 
 /// Blocks until the lock is taken. Fails with `Busy` after 30 seconds (a process that is suspended, not dead, must not
 /// block all others unnoticed), and with `Stopped` once `stop` is set. A free lock is taken even then.
-fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>, told: &Told) -> Result<()> {
+fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>, told: &WaitCallback) -> Result<()> {
     if wait_at_most(file, mode, what, WAIT_MS_MAX, stop, told)? {
         return Ok(());
     }
@@ -347,7 +354,7 @@ fn wait_at_most(
     what: &str,
     wait_ms_max: u64,
     stop: Option<&AtomicBool>,
-    told: &Told,
+    told: &WaitCallback,
 ) -> Result<bool> {
     let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let mut waited_ms = 0;
@@ -385,7 +392,7 @@ mod tests {
     use crate::store::kit::{NOW, store};
 
     #[test]
-    fn whoever_is_not_in_a_hurry_lets_others_collect_first() {
+    fn maintenance_yields_to_urgent_collectors() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let urgent = store.lock_file(URGENT).expect("a lock");
@@ -401,7 +408,7 @@ mod tests {
     /// L2. `store` itself is free, and a process that wants to share it waits all the same: a collection is ahead of
     /// it.
     #[test]
-    fn whoever_comes_after_a_collector_waits_at_the_gate() {
+    fn a_later_process_waits_at_the_gate_behind_a_collector() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let gate = store.lock_file(GATE).expect("a lock");
@@ -415,7 +422,7 @@ mod tests {
 
     /// L1. An object that was found under `store` shared is not unlinked.
     #[test]
-    fn nobody_is_alone_with_the_objects_while_somebody_reads_them() {
+    fn the_exclusive_lock_waits_for_readers() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let (held, shared) = (store.lock_gc().expect("a lock"), store.share().expect("a lock"));
@@ -444,7 +451,7 @@ mod tests {
     /// Other processes may have reserved space that they have not filled yet: only a process that excludes them may
     /// recount.
     #[test]
-    fn room_that_is_set_aside_is_nobody_elses_until_room_is_made() {
+    fn reserved_room_is_not_given_to_others() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let bytes_max = (store.count_bytes().expect("a size") + 100_000) * 32 / 31;
@@ -455,7 +462,7 @@ mod tests {
         let held = store.lock_gc().expect("a lock");
         assert_eq!(room(50_000, Some(&held)), Room::Lacking);
         let made = store.make_room(&held, 50_000, bytes_max, NOW, &crate::Watch::default()).expect("room");
-        assert_eq!(made, crate::store::RoomMade::Enough { dropped: 0 });
+        assert_eq!(made, crate::store::MakeRoomOutcome::Enough { dropped: 0 });
         assert_eq!(room(50_000, Some(&held)), Room::Reserved);
         drop(held);
         // Takes cannot use the part that is reserved for collections.

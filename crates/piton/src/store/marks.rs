@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use crate::id::{ObjectId, ObjectKind};
 
 /// Index of the dropped checkpoint with which an object becomes unreachable, or `NEVER`.
-pub(super) type Rank = u32;
-pub(super) const NEVER: Rank = Rank::MAX;
+pub(super) type ReachRank = u32;
+pub(super) const NEVER: ReachRank = ReachRank::MAX;
 
 /// The object has not been found in any pack.
 pub(super) const NO_HOME: u32 = u32::MAX;
@@ -42,7 +42,7 @@ pub(super) struct Marks {
     /// Number of objects that were marked before: of the versions of one file, the newest has the lowest.
     orders: Vec<u32>,
     /// Empty as long as all ranks are `NEVER`.
-    ranks: Vec<Rank>,
+    ranks: Vec<ReachRank>,
     /// Index of the pack whose copy of the object is kept, in the list of a collection. Empty as long as none is known.
     homes: Vec<u32>,
     count: u32,
@@ -98,7 +98,7 @@ impl Marks {
     }
 
     /// Marks an object. An object that is already marked keeps its mark.
-    pub(super) fn insert(&mut self, id: ObjectId, kind: ObjectKind, name: u32, rank: Rank) {
+    pub(super) fn insert(&mut self, id: ObjectId, kind: ObjectKind, name: u32, rank: ReachRank) {
         let slot = self.slot_of(&id).unwrap_or_else(|| {
             let slot = self.kinds.len();
             self.others.insert(id, narrow(slot));
@@ -130,7 +130,7 @@ impl Marks {
         (self.kinds[at], self.names[at], self.orders[at])
     }
 
-    pub(super) fn rank(&self, slot: Slot) -> Rank {
+    pub(super) fn rank(&self, slot: Slot) -> ReachRank {
         self.ranks.get(slot.index()).copied().unwrap_or(NEVER)
     }
 
@@ -151,7 +151,7 @@ impl Marks {
     }
 
     /// Removes the marks of objects with a rank below `first_kept`.
-    pub(super) fn unmark_before(&mut self, first_kept: Rank) {
+    pub(super) fn unmark_before(&mut self, first_kept: ReachRank) {
         let going = self.kinds.iter_mut().zip(&self.ranks).filter(|(_, rank)| **rank < first_kept);
         going.for_each(|(kind, _)| *kind = UNMARKED);
     }

@@ -20,10 +20,8 @@ use crate::time::Moment;
 
 mod activity;
 mod base;
-mod begun;
 mod beside;
 mod commit;
-mod copies;
 mod create;
 mod decode;
 mod delta;
@@ -31,7 +29,7 @@ mod facts;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gc;
-mod holdings;
+mod integrity;
 mod intents;
 mod keeps;
 mod layout;
@@ -39,15 +37,17 @@ mod ledger;
 mod lineage;
 mod lock;
 mod marks;
+mod object_copies;
 mod objects;
 mod pack;
 mod packs;
 mod projects;
-mod reach;
+mod quota;
+mod reachability;
 mod refs;
 mod repair;
 mod rewrite;
-mod room;
+mod running_hooks;
 mod salvage;
 mod size;
 mod stream;
@@ -55,18 +55,16 @@ mod sweep;
 mod tree;
 mod turns;
 mod unfinished;
+mod usage;
 mod verify;
-mod whole;
 
 pub(crate) use activity::Activity;
 pub use base::Archive;
-pub(crate) use begun::BegunHook;
 pub use commit::Checkpoint;
 pub(crate) use commit::{NewCheckpoint, Readable};
-pub use copies::ReadData;
 pub(crate) use create::claim_base;
 pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
-pub(crate) use gc::Aim;
+pub(crate) use gc::GcGoal;
 pub use gc::Watch;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
@@ -74,13 +72,15 @@ pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, TurnRecord};
 pub use lock::Waiting;
 pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
+pub use object_copies::ReadData;
 pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
+pub(crate) use quota::MakeRoomOutcome;
 pub(crate) use refs::moved_meanwhile;
-pub(crate) use repair::Mending;
+pub(crate) use repair::RepairRun;
 pub use repair::{Loss, RepairStep};
 pub(crate) use rewrite::Rewrite;
-pub(crate) use room::RoomMade;
+pub(crate) use running_hooks::BegunHook;
 pub(crate) use size::Room;
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 pub use turns::Notice;
@@ -110,7 +110,7 @@ const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Store {
     layout: Layout,
-    told: lock::Told,
+    told: lock::WaitCallback,
 }
 
 impl Store {
@@ -122,7 +122,7 @@ impl Store {
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
-        Ok(Self { layout, told: lock::Told::default() })
+        Ok(Self { layout, told: lock::WaitCallback::default() })
     }
 
     /// Opens the store in `base`. Returns `None` if there is none. Fails with `Damaged` if parts of it are missing.
@@ -133,7 +133,7 @@ impl Store {
         }
         let layout = Layout::new(fsx::canonical(base)?);
         let is_there = create::is_there(&layout)?;
-        let store = Self { layout, told: lock::Told::default() };
+        let store = Self { layout, told: lock::WaitCallback::default() };
         // Projects are recorded only after a store is complete.
         if !is_there && !store.recorded_projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
@@ -149,7 +149,7 @@ impl Store {
         }
         let layout = Layout::new(fsx::canonical(base)?);
         create::is_there(&layout)?;
-        Ok(Some(Self { layout, told: lock::Told::default() }))
+        Ok(Some(Self { layout, told: lock::WaitCallback::default() }))
     }
 
     /// Creates the pieces that a store written only by stock git lacks, so that it can be locked.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use gix_hash::Kind;
 use gix_object::{Exists as _, Find as _};
 
-use super::copies::Found;
 use super::keeps::PublishedPacks;
+use super::object_copies::CopyLookup;
 use super::pack::{Deflater, Form, LEVEL_FAST, PackDirs, PackWriter, SealedPack};
 use super::{Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,7 +49,7 @@ impl Store {
     /// be lost together with that repository.
     fn refuse_alternates(&self) -> Result<()> {
         let path = self.layout.alternates();
-        match fsx::look_at(&path)? {
+        match fsx::metadata_opt(&path)? {
             Some(found) if found.len() > 0 => Err(Error::new(ErrorKind::NotOurs, "use the store")
                 .because(format!("it leans on another repository ({})", path.display()))
                 .with_hint(
@@ -145,7 +145,7 @@ impl Objects {
 
     fn find_whole_copy(&self, id: ObjectId, buffer: &mut Vec<u8>) -> Option<gix_object::Kind> {
         let copies = self.of.copies().ok()?;
-        let Found::Whole((kind, bytes)) = copies.read(&mut copies.decoder(), id) else { return None };
+        let CopyLookup::Whole((kind, bytes)) = copies.read(&mut copies.decoder(), id) else { return None };
         buffer.clear();
         buffer.extend_from_slice(&bytes);
         Some(gix_kind(kind))

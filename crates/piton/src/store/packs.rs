@@ -124,7 +124,7 @@ impl Store {
 /// Returns true if a user told git to keep the pack, or if that cannot be determined.
 fn is_kept(name: &Path) -> bool {
     let keep = name.with_added_extension("keep");
-    fsx::is_there(&keep).unwrap_or(true) && !is_own_keep(&keep)
+    fsx::exists(&keep).unwrap_or(true) && !is_own_keep(&keep)
 }
 
 impl Pack {

@@ -300,8 +300,8 @@ impl Store {
     /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: a refused
     /// attempt may have left one. If the record cannot be read, returns true.
     pub fn knows(&self, project: &ProjectId) -> bool {
-        let is_recorded =
-            fsx::look_at(&self.layout.record(project)).map_or(true, |found| found.is_some_and(|found| found.is_file()));
+        let is_recorded = fsx::metadata_opt(&self.layout.record(project))
+            .map_or(true, |found| found.is_some_and(|found| found.is_file()));
         // The ref of a project with checkpoints may be lost. Then the record still shows that there was one.
         let had_checkpoint = || {
             let record = self.record(project);
@@ -314,7 +314,8 @@ impl Store {
     pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
         // An existing ref file counts whatever it holds, so most calls end with one stat.
         let is_there = |found: Option<std::fs::Metadata>| found.is_some_and(|found| found.is_file());
-        fsx::look_at(&self.layout.reference(project)).is_ok_and(is_there) || !matches!(self.newest(project), Ok(None))
+        fsx::metadata_opt(&self.layout.reference(project)).is_ok_and(is_there)
+            || !matches!(self.newest(project), Ok(None))
     }
 
     pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {

@@ -136,7 +136,7 @@ impl Store {
     }
 
     /// Ends histories at `cuts`, and removes the invalid ends in `gone`.
-    pub(super) fn mend_boundary(
+    pub(super) fn repair_boundary(
         &self,
         _alone: &Exclusive,
         cuts: &BTreeSet<CheckpointId>,
@@ -150,7 +150,7 @@ impl Store {
     }
 
     /// Sets a ref of any name to `id`, or deletes it, whatever its old value.
-    pub(super) fn mend_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
+    pub(super) fn repair_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
         self.set_ref(lock::GC, name, id, now)
     }
 
@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Removes the lines of packed refs for which `is_right` returns false.
-    pub(super) fn mend_packed_refs(
+    pub(super) fn repair_packed_refs(
         &self,
         _alone: &Exclusive,
         is_right: impl Fn(&[u8]) -> bool,
@@ -338,7 +338,7 @@ mod tests {
     const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
 
     #[test]
-    fn a_lock_of_stock_git_is_taken_over_after_ten_minutes_if_nobody_has_it_open() {
+    fn a_lock_of_stock_git_is_taken_over_after_ten_minutes_unless_it_is_open() {
         let temp = tempfile::tempdir().expect("a directory");
         let lock = temp.path().join("x.lock");
         let made = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
@@ -363,10 +363,10 @@ mod tests {
         fs::write(store.layout.packed_refs(), all).expect("a file");
         let held = store.lock_gc().expect("a lock");
         let alone = store.exclude(&held).expect("a lock").expect("nobody else is there");
-        store.mend_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
+        store.repair_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
         let left = fs::read_to_string(store.layout.packed_refs()).expect("a file");
         assert_eq!(left, [header, stays, peeled, last].concat());
-        store.mend_packed_refs(&alone, |_| false, NOW).expect("packed refs");
+        store.repair_packed_refs(&alone, |_| false, NOW).expect("packed refs");
         assert!(!store.layout.packed_refs().exists());
     }
 }

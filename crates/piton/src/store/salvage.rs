@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::copies::{Copies, Found};
 use super::layout::Layout;
+use super::object_copies::{Copies, CopyLookup};
 use super::repair::RefPlan;
 use super::{DAMAGED_HINT, Objects, ProjectLock, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,10 +42,10 @@ impl Store {
             return Ok(None);
         }
         match copies.read(&mut copies.decoder(), newest) {
-            Found::Missing => {}
+            CopyLookup::Missing => {}
             // Moved to another pack meanwhile, or an intact copy exists beside a corrupt one.
-            Found::Whole(_) => return Ok(None),
-            Found::Damaged(why) => {
+            CopyLookup::Whole(_) => return Ok(None),
+            CopyLookup::Damaged(why) => {
                 let what = format!("read the object {newest}");
                 return Err(Error::damaged(what, why.to_string()).with_hint(DAMAGED_HINT));
             }

@@ -84,7 +84,7 @@ impl Store {
         let size = match self.noted_size() {
             Some(size) => size,
             // The process that makes room counts the files then.
-            None if bytes_max < u64::MAX && collecting.is_none() && self.somebody_collects()? => {
+            None if bytes_max < u64::MAX && collecting.is_none() && self.is_collecting()? => {
                 return Ok(Room::Lacking);
             }
             None => self.count_bytes()?.saturating_sub(written),

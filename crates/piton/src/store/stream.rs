@@ -8,8 +8,8 @@ use gix_hash::Kind;
 use gix_object::FindHeader as _;
 use gix_odb::pack;
 
-use super::copies;
 use super::decode::{Decoder, RawPack, WholeEntry, Why};
+use super::object_copies;
 use super::objects::{DAMAGED_HINT, Objects, gix_id};
 use super::pack::PackWriter;
 use crate::error::{Error, Result};
@@ -104,7 +104,7 @@ impl Objects {
             for (name, start) in self.find_packed(id)? {
                 match RawPack::without_idx(&name) {
                     Ok(pack) => opened.push((pack, start)),
-                    Err(_) if !fsx::is_there(&name.with_added_extension("pack"))? => is_moved = true,
+                    Err(_) if !fsx::exists(&name.with_added_extension("pack"))? => is_moved = true,
                     Err(error) => return Err(error),
                 }
             }
@@ -136,10 +136,10 @@ impl Objects {
     /// Opens a loose blob: its size, and a reader of its contents. Returns `None` if it is missing or not a blob.
     pub(super) fn open_loose(&self, id: ObjectId) -> Result<Option<(u64, impl Read + use<>)>> {
         let path = self.loose_path(id);
-        if !fsx::is_there(&path)? {
+        if !fsx::exists(&path)? {
             return Ok(None);
         }
-        let opened = copies::open_loose(&path);
+        let opened = object_copies::open_loose(&path);
         let (kind, size, read) =
             opened.map_err(|why| Error::damaged(format!("read {}", path.display()), why).with_hint(DAMAGED_HINT))?;
         Ok((kind == ObjectKind::Blob).then_some((size, read)))
@@ -147,7 +147,7 @@ impl Objects {
 
     /// Returns true if a loose object can be read to its end and matches its id.
     pub(super) fn is_whole_loose(&self, id: ObjectId) -> bool {
-        copies::identify_loose(&self.loose_path(id)).is_ok_and(|found| found == id)
+        object_copies::identify_loose(&self.loose_path(id)).is_ok_and(|found| found == id)
     }
 
     fn loose_path(&self, id: ObjectId) -> PathBuf {
@@ -158,11 +158,11 @@ impl Objects {
     /// Returns false if the object is not loose.
     fn stream_loose(&self, id: ObjectId, take: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool) -> Result<bool> {
         let path = self.loose_path(id);
-        if !fsx::is_there(&path)? {
+        if !fsx::exists(&path)? {
             return Ok(false);
         }
         let mut goes_on = true;
-        let read = copies::stream_loose(&path, &mut |kind, size, bytes| {
+        let read = object_copies::stream_loose(&path, &mut |kind, size, bytes| {
             goes_on = take(kind, size, bytes);
             goes_on
         });

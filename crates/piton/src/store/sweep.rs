@@ -80,7 +80,7 @@ mod tests {
 
     /// No piton process is still writing them; stock git, which does not know piton's locks, may be.
     #[test]
-    fn whoever_is_alone_removes_what_is_ours_at_once_and_what_is_stock_gits_after_an_hour() {
+    fn exclusive_sweep_removes_own_temp_files_now_and_gits_after_an_hour() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let packs = store.layout.packs();

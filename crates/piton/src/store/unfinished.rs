@@ -105,7 +105,7 @@ impl Store {
     pub(crate) fn drop_progress(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
         fsx::remove_file(&self.layout.unfinished_index(project))?;
         let name = Layout::unfinished_ref(project);
-        if fsx::is_there(&self.layout.store().join(&name))? {
+        if fsx::exists(&self.layout.store().join(&name))? {
             self.set_ref(project.as_str(), &name, None, now)?;
         }
         Ok(())

@@ -14,15 +14,15 @@ use crate::threads;
 use crate::worktree::{Contents, FileNode, Manifest, ReadFile, Reader, id_of_stream, is_settled};
 
 /// Indices of a directory in the manifest and of a file in it. Small, because there may be millions.
-type Place = (u32, u32);
+type ReadSlot = (u32, u32);
 
 /// Result of reading one file, small for the same reason.
-pub(super) struct WasRead {
-    place: Place,
-    came_to: CameTo,
+pub(super) struct FileRead {
+    place: ReadSlot,
+    came_to: ReadResult,
 }
 
-enum CameTo {
+enum ReadResult {
     Unmoved(ObjectId),
     /// The file changed between the scan and the read.
     Moved(Box<(Stat, ObjectId)>),
@@ -41,13 +41,13 @@ pub(super) struct Reading<'a> {
 
 impl Reading<'_> {
     /// Reads every file whose id is not known, on all cores, until `progress.stop` is set.
-    pub(super) fn run(&self) -> Result<Vec<Vec<WasRead>>> {
+    pub(super) fn run(&self) -> Result<Vec<Vec<FileRead>>> {
         let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
         let places =
             dirs.flat_map(|(at, dir)| dir.files.iter().enumerate().map(move |(file, node)| ((at, file), node)));
         let small = |at: usize| u32::try_from(at).map_err(|_| too_many_files());
         let unknown = places.filter(|(_, file)| file.id.is_none());
-        let places: Vec<Place> =
+        let places: Vec<ReadSlot> =
             unknown.map(|((dir, file), _)| Ok((small(dir)?, small(file)?))).collect::<Result<_>>()?;
         let bytes: u64 = places.iter().map(|place| self.file(*place).stat.size).sum();
         self.progress.bytes_to_read.store(bytes, Ordering::Relaxed);
@@ -62,11 +62,11 @@ impl Reading<'_> {
         all.into_iter().collect()
     }
 
-    fn file(&self, (dir, file): Place) -> &FileNode {
+    fn file(&self, (dir, file): ReadSlot) -> &FileNode {
         &self.manifest.dirs[dir as usize].files[file as usize]
     }
 
-    fn read_some(&self, places: &[Place], next: &AtomicUsize, failed: &AtomicBool) -> Result<Vec<WasRead>> {
+    fn read_some(&self, places: &[ReadSlot], next: &AtomicUsize, failed: &AtomicBool) -> Result<Vec<FileRead>> {
         let mut reader = Reader::new(self.root);
         let mut writer = self.new_objects.writer();
         let mut read = Vec::new();
@@ -92,17 +92,17 @@ impl Reading<'_> {
                 }
             };
             let came_to = match came_to {
-                ReadFile::Read(stat, Ok(id)) if stat == file.stat => CameTo::Unmoved(id),
-                ReadFile::Read(stat, Ok(id)) => CameTo::Moved(Box::new((stat, id))),
-                ReadFile::Read(_, Err(Collision)) => CameTo::Skip(SkipReason::Collision),
-                ReadFile::Skip(why) => CameTo::Skip(why),
-                ReadFile::Gone => CameTo::Gone,
+                ReadFile::Read(stat, Ok(id)) if stat == file.stat => ReadResult::Unmoved(id),
+                ReadFile::Read(stat, Ok(id)) => ReadResult::Moved(Box::new((stat, id))),
+                ReadFile::Read(_, Err(Collision)) => ReadResult::Skip(SkipReason::Collision),
+                ReadFile::Skip(why) => ReadResult::Skip(why),
+                ReadFile::Gone => ReadResult::Gone,
                 ReadFile::Exhausted(error) => {
                     return Err(Error::io("read", String::from_utf8_lossy(&path).as_ref(), error));
                 }
             };
             self.progress.bytes_read.fetch_add(file.stat.size, Ordering::Relaxed);
-            read.push(WasRead { place: *place, came_to });
+            read.push(FileRead { place: *place, came_to });
         }
         Ok(read)
     }
@@ -124,24 +124,24 @@ fn take_in(
     match contents {
         Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
         Contents::Large { size, read, .. } if std::mem::take(reads_first) => {
-            Ok(match id_of_stream(size, &mut UntilStop { read, stop }) {
+            Ok(match id_of_stream(size, &mut CancellableRead { read, stop }) {
                 Some(Ok(id)) if !writer.has(id) => None,
                 known => known,
             })
         }
         Contents::Large { size, read, is_unmoved } => {
-            writer.add_stream(size, &mut UntilStop { read, stop }, is_unmoved)
+            writer.add_stream(size, &mut CancellableRead { read, stop }, is_unmoved)
         }
     }
 }
 
 /// Reader of a large file that fails once `stop` is set.
-struct UntilStop<'a> {
+struct CancellableRead<'a> {
     read: &'a mut dyn Read,
     stop: &'a AtomicBool,
 }
 
-impl Read for UntilStop<'_> {
+impl Read for CancellableRead<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.stop.load(Ordering::Relaxed) { Err(io::Error::other("stopped")) } else { self.read.read(into) }
     }
@@ -150,26 +150,26 @@ impl Read for UntilStop<'_> {
 /// Enters the ids into the manifest, and removes the files that were not read. Returns true if a file was gone, or had
 /// changed after `late`.
 pub(super) fn apply(
-    read: Vec<Vec<WasRead>>,
+    read: Vec<Vec<FileRead>>,
     manifest: &mut Manifest,
     skipped: &mut Vec<Skipped>,
     late: Option<i128>,
 ) -> bool {
     let mut is_any_gone = false;
     let is_too_late = |stat: &Stat| late.is_some_and(|since| !is_settled(stat.ctime, since));
-    for WasRead { place: (dir, file), came_to } in read.into_iter().flatten() {
+    for FileRead { place: (dir, file), came_to } in read.into_iter().flatten() {
         let dir = &mut manifest.dirs[dir as usize];
         let node = &mut dir.files[file as usize];
         match came_to {
-            CameTo::Unmoved(id) => node.id = Some(id),
-            CameTo::Moved(moved) if is_too_late(&moved.0) => {
+            ReadResult::Unmoved(id) => node.id = Some(id),
+            ReadResult::Moved(moved) if is_too_late(&moved.0) => {
                 is_any_gone = true;
                 let path = dir.path_of(&dir.files[file as usize]);
                 skipped.push(Skipped::file(path, SkipReason::Changing));
             }
-            CameTo::Moved(moved) => (node.stat, node.id) = (moved.0, Some(moved.1)),
-            CameTo::Skip(why) => skipped.push(Skipped::file(dir.path_of(&dir.files[file as usize]), why)),
-            CameTo::Gone => is_any_gone = true,
+            ReadResult::Moved(moved) => (node.stat, node.id) = (moved.0, Some(moved.1)),
+            ReadResult::Skip(why) => skipped.push(Skipped::file(dir.path_of(&dir.files[file as usize]), why)),
+            ReadResult::Gone => is_any_gone = true,
         }
     }
     for dir in &mut manifest.dirs {

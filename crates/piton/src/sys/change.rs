@@ -12,21 +12,21 @@ use super::{Dir, Stat, stat_at};
 
 /// Result of [`Dir::swap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Swapped {
+pub(crate) enum SwapResult {
     Done,
     /// The file system cannot swap atomically.
     Unsupported,
 }
 
 /// Like [`Dir::swap`], for two paths.
-pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<Swapped> {
+pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<SwapResult> {
     swapped(rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE))
 }
 
-fn swapped(done: rustix::io::Result<()>) -> io::Result<Swapped> {
+fn swapped(done: rustix::io::Result<()>) -> io::Result<SwapResult> {
     match done {
-        Ok(()) => Ok(Swapped::Done),
-        Err(Errno::INVAL | Errno::NOSYS) => Ok(Swapped::Unsupported),
+        Ok(()) => Ok(SwapResult::Done),
+        Err(Errno::INVAL | Errno::NOSYS) => Ok(SwapResult::Unsupported),
         Err(error) => Err(error.into()),
     }
 }
@@ -82,7 +82,7 @@ impl Dir {
     }
 
     /// Swaps two names atomically, so that neither is ever missing.
-    pub(crate) fn swap(&self, one: &[u8], other: &[u8]) -> io::Result<Swapped> {
+    pub(crate) fn swap(&self, one: &[u8], other: &[u8]) -> io::Result<SwapResult> {
         swapped(rustix::fs::renameat_with(&self.0, one, &self.0, other, RenameFlags::EXCHANGE))
     }
 

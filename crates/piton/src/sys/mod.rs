@@ -18,7 +18,7 @@ mod beneath;
 mod change;
 mod process;
 
-pub(crate) use change::{Swapped, set_file_mode, set_mtime, swap_paths};
+pub(crate) use change::{SwapResult, set_file_mode, set_mtime, swap_paths};
 pub(crate) use process::{boot_id, effective_uid, host_name, is_open_anywhere, is_running, lock_holders};
 
 /// Type of a directory entry.

@@ -62,7 +62,7 @@ pub(super) struct Read {
 
 /// Reads a word as delimited by the parser.
 pub(super) fn read_word(raw: &str, home: Option<&str>, parser: &mut Parser) -> Read {
-    let mut reader = Reader::new(raw, home, parser);
+    let mut reader = WordReader::new(raw, home, parser);
     reader.unquoted();
     reader.out.word.pipe = reader.pipe && reader.pieces == 1;
     reader.out
@@ -70,7 +70,7 @@ pub(super) fn read_word(raw: &str, home: Option<&str>, parser: &mut Parser) -> R
 
 /// Reads a text in which only expansions are special: the body of a here-document, or arithmetic.
 pub(super) fn read_expansions(raw: &str, parser: &mut Parser) -> Read {
-    let mut reader = Reader::new(raw, None, parser);
+    let mut reader = WordReader::new(raw, None, parser);
     while let Some(c) = reader.peek() {
         match c {
             '\\' => reader.at += 2,
@@ -82,7 +82,7 @@ pub(super) fn read_expansions(raw: &str, parser: &mut Parser) -> Read {
     reader.out
 }
 
-struct Reader<'a> {
+struct WordReader<'a> {
     chars: Vec<char>,
     at: usize,
     home: Option<&'a str>,
@@ -97,7 +97,7 @@ struct Reader<'a> {
     pipe: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WordReader<'a> {
     fn new(raw: &str, home: Option<&'a str>, parser: &'a mut Parser) -> Self {
         let chars = raw.chars().collect();
         Self { chars, at: 0, home, parser, out: Read::default(), mute: 0, parens: 0, pieces: 0, pipe: false }

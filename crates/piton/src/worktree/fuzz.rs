@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::cache::Cache;
-use super::ignore::{Patterns, Verdict};
+use super::ignore::{MatchVerdict, Patterns};
 use super::index::{index_bytes_max, read_paths, write_index};
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use crate::fuzz::two;
@@ -24,8 +24,8 @@ pub(crate) fn ignore(bytes: &[u8]) {
         for is_dir in [false, true] {
             let verdict = patterns.verdict(path, is_dir);
             assert_eq!(commented.verdict(path, is_dir), verdict, "a comment changes nothing");
-            assert_eq!(all.verdict(path, is_dir), Some(Verdict::Ignored), "the last line decides");
-            assert_eq!(none.verdict(path, is_dir), Some(Verdict::Included), "the last line decides");
+            assert_eq!(all.verdict(path, is_dir), Some(MatchVerdict::Ignored), "the last line decides");
+            assert_eq!(none.verdict(path, is_dir), Some(MatchVerdict::Included), "the last line decides");
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// Verdict of a list on a path that one of its patterns matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MatchVerdict {
     Ignored,
     /// The last matching pattern begins with `!`.
     Included,
@@ -79,7 +79,7 @@ impl Patterns {
     /// Returns the verdict of the last pattern that matches. `path` is relative to the directory of the list, without a
     /// slash at either end. A symbolic link to a directory is not a directory.
     #[must_use]
-    pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Option<MatchVerdict> {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         let mut best = self.all.get(is_dir);
         best = best.max(self.names.whole(name).get(is_dir));
@@ -92,8 +92,8 @@ impl Patterns {
         best = last_match(&self.path_globs, path, u64::MAX, is_dir, best);
         match best {
             0 => None,
-            rank if negated(rank) => Some(Verdict::Included),
-            _ => Some(Verdict::Ignored),
+            rank if negated(rank) => Some(MatchVerdict::Included),
+            _ => Some(MatchVerdict::Ignored),
         }
     }
 
@@ -245,9 +245,9 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Verdict::{Ignored, Included};
+    use MatchVerdict::{Ignored, Included};
 
-    fn verdict(list: &str, path: &str) -> Option<Verdict> {
+    fn verdict(list: &str, path: &str) -> Option<MatchVerdict> {
         let is_dir = path.ends_with('/');
         Patterns::parse(list.as_bytes()).verdict(path.trim_end_matches('/').as_bytes(), is_dir)
     }

@@ -318,10 +318,10 @@ pub(crate) fn write_index(
             pieces.iter().for_each(|piece| sums.add(&piece));
             sums
         });
-        let mut summed = Summed { out: &mut out, buffer: Vec::new(), sender, left: Sums::default() };
+        let mut summed = ChecksumWriter { out: &mut out, buffer: Vec::new(), sender, left: Sums::default() };
         write_all(manifest, trees, began_nanos, &mut summed)?;
         summed.drain(Vec::new())?;
-        let Summed { sender, left, .. } = summed;
+        let ChecksumWriter { sender, left, .. } = summed;
         drop(sender);
         io::Result::Ok(summing.map_or(left, |thread| thread.join().expect("a thread of ours does not panic")))
     })?;
@@ -336,7 +336,7 @@ fn write_all(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
     began_nanos: i128,
-    out: &mut Summed<impl Write>,
+    out: &mut ChecksumWriter<impl Write>,
 ) -> io::Result<()> {
     let count = u32::try_from(manifest.files()).map_err(|_| io::Error::other("too many files for an index"))?;
     out.put(SIGNATURE)?;
@@ -357,7 +357,7 @@ fn write_dirs(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
     began_nanos: i128,
-    out: &mut Summed<impl Write>,
+    out: &mut ChecksumWriter<impl Write>,
     extension: &mut Vec<u8>,
 ) -> io::Result<()> {
     let mut counts = vec![0_u64; manifest.dirs.len()];
@@ -403,7 +403,7 @@ fn write_entry(
     name: &[u8],
     file: &FileNode,
     began_nanos: i128,
-    out: &mut Summed<impl Write>,
+    out: &mut ChecksumWriter<impl Write>,
 ) -> io::Result<()> {
     let id = file.id.ok_or_else(|| io::Error::other("a file without an id"))?;
     let length = dir.len() + usize::from(!dir.is_empty()) + name.len();
@@ -431,7 +431,7 @@ fn piece() -> Vec<u8> {
 }
 
 /// Writer of large pieces that another thread computes the checksums of, which takes as long as writing them.
-struct Summed<W> {
+struct ChecksumWriter<W> {
     out: W,
     buffer: Vec<u8>,
     sender: SyncSender<Vec<u8>>,
@@ -452,7 +452,7 @@ impl Sums {
     }
 }
 
-impl<W: Write> Summed<W> {
+impl<W: Write> ChecksumWriter<W> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= PIECE_BYTES { self.drain(piece()) } else { Ok(()) }

@@ -19,6 +19,6 @@ pub(crate) use index::{IndexSums, index_bytes_max, is_settled, write_index};
 pub(crate) use manifest::{Child, DirNode, FileNode, Limits, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};
-pub(crate) use scope::{Foresight, Lists, RulesAfter, Scope};
-pub(crate) use write::{Change, Hand, NewContents, SeenFile};
+pub(crate) use scope::{Lists, RulesAfter, Scope, ScopePreview};
+pub(crate) use write::{ChangeResult, NewContents, SeenFile, WorktreeWriter};
 pub(crate) use young::young_from_nanos;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use super::cache::{Cache, CachedFile, DirInCache};
 use super::index::has_fingerprint;
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
-use super::scope::{Decision, Judge, Judges, RulesAfter, Scope};
+use super::scope::{Decision, DirectoryRules, RuleSets, RulesAfter, Scope};
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
 use crate::sys::{self, Dir, Kind, Stat};
@@ -66,7 +66,7 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         at: 0,
         path: Vec::new(),
         parent: None,
-        judges: Judges { now: Judge::default(), after: scan.rules_after.map(|_| Judge::default()) },
+        judges: RuleSets { now: DirectoryRules::default(), after: scan.rules_after.map(|_| DirectoryRules::default()) },
         cached: scan.cache.map(|_| 0),
         same_rules: scan.same_rules && scan.cache.is_some(),
     };
@@ -137,7 +137,7 @@ struct Task {
     path: Vec<u8>,
     /// Parent directory, if it is still open.
     parent: Option<Arc<Dir>>,
-    judges: Judges,
+    judges: RuleSets,
     cached: Option<usize>,
     same_rules: bool,
 }
@@ -158,7 +158,7 @@ struct Work<'a> {
 
 /// Results of one thread.
 #[derive(Default)]
-struct Found {
+struct ThreadResult {
     nodes: Vec<(usize, DirNode)>,
     skipped: Vec<Skipped>,
     unprotected: bool,
@@ -176,13 +176,13 @@ struct Scratch {
     text: Vec<u8>,
     names: Vec<Name>,
     /// Stat result of each name, in listing order; not for directories.
-    stats: Vec<Asked>,
+    stats: Vec<StatResult>,
     path: Vec<u8>,
 }
 
 /// Result of a stat call on a name.
 #[derive(Clone, Copy)]
-enum Asked {
+enum StatResult {
     /// The name is a directory, or is gone.
     NotAtAll,
     Answered(Stat),
@@ -200,8 +200,8 @@ struct Name {
 }
 
 impl Work<'_> {
-    fn run(&self) -> Found {
-        let mut found = Found::default();
+    fn run(&self) -> ThreadResult {
+        let mut found = ThreadResult::default();
         let mut scratch = Scratch::default();
         while let Some(task) = self.next() {
             let below = self.list(task, &mut found, &mut scratch);
@@ -241,7 +241,7 @@ impl Work<'_> {
     }
 
     /// Lists one directory. Returns its subdirectories that are in scope.
-    fn list(&self, task: Task, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
+    fn list(&self, task: Task, found: &mut ThreadResult, scratch: &mut Scratch) -> Vec<Task> {
         let opened = match &task.parent {
             Some(parent) => parent.open_dir(relpath::split(&task.path).1),
             None => self.scan.root.open_dir(&task.path),
@@ -290,7 +290,7 @@ impl Work<'_> {
         self.scan.hidden_rules.get(&relpath::escape(dir)).map(String::as_str)
     }
 
-    fn give_up(&self, task: Task, error: io::Error, found: &mut Found) {
+    fn give_up(&self, task: Task, error: io::Error, found: &mut ThreadResult) {
         if task.at == 0 || sys::is_exhausted(&error) {
             found.fatal_error = Some(error);
             self.failed.store(true, Ordering::Relaxed);
@@ -316,14 +316,14 @@ impl Scratch {
         })?;
         for name in names.iter_mut() {
             let asked = match name.kind {
-                Some(Kind::Dir) => Asked::NotAtAll,
+                Some(Kind::Dir) => StatResult::NotAtAll,
                 _ => match dir.stat_at(name_in(text, *name)) {
-                    Ok(stat) => Asked::Answered(stat),
-                    Err(error) if sys::is_gone(&error) => Asked::NotAtAll,
-                    Err(_) => Asked::Refused,
+                    Ok(stat) => StatResult::Answered(stat),
+                    Err(error) if sys::is_gone(&error) => StatResult::NotAtAll,
+                    Err(_) => StatResult::Refused,
                 },
             };
-            if let Asked::Answered(stat) = asked {
+            if let StatResult::Answered(stat) = asked {
                 name.kind = name.kind.or(Some(stat.kind));
             }
             stats.push(asked);
@@ -352,7 +352,7 @@ struct Listing<'a> {
     work: &'a Work<'a>,
     dir: &'a Arc<Dir>,
     cached: Option<DirInCache<'a>>,
-    judges: Judges,
+    judges: RuleSets,
     same_rules: bool,
 }
 
@@ -381,7 +381,7 @@ impl<'a> Listing<'a> {
         Self { work, dir, cached, judges, same_rules }
     }
 
-    fn run(self, at: usize, mut node: DirNode, found: &mut Found, scratch: &mut Scratch) -> Vec<Task> {
+    fn run(self, at: usize, mut node: DirNode, found: &mut ThreadResult, scratch: &mut Scratch) -> Vec<Task> {
         let mut below = Vec::new();
         let mut cached_files = self.cached.into_iter().flat_map(DirInCache::files).peekable();
         node.files.reserve_exact(scratch.names.len());
@@ -406,12 +406,12 @@ impl<'a> Listing<'a> {
             let is_dir = kind == Some(Kind::Dir);
             let is_known = self.same_rules && cached.is_some() && !is_dir;
             let (decision, judges) =
-                if is_known { (Decision::In, Judges::default()) } else { self.decide(&scratch.path, is_dir) };
+                if is_known { (Decision::In, RuleSets::default()) } else { self.decide(&scratch.path, is_dir) };
             top.count(bytes, decision);
             match decision {
                 Decision::Out(why) => {
                     if bytes == b".gitignore" && is_rules_file(kind) {
-                        node.hidden_rules = if let Asked::Answered(stat) = asked { Some(stat) } else { None };
+                        node.hidden_rules = if let StatResult::Answered(stat) = asked { Some(stat) } else { None };
                     }
                     found.skipped.push(left_out(&scratch.path, is_dir, why));
                 }
@@ -445,12 +445,12 @@ impl<'a> Listing<'a> {
         below
     }
 
-    fn decide(&self, path: &[u8], is_dir: bool) -> (Decision, Judges) {
+    fn decide(&self, path: &[u8], is_dir: bool) -> (Decision, RuleSets) {
         let scan = self.work.scan;
         self.judges.decide(scan.scope, path, is_dir, scan.root)
     }
 
-    fn task_for(&self, path: &[u8], name: &[u8], judges: Judges) -> Task {
+    fn task_for(&self, path: &[u8], name: &[u8], judges: RuleSets) -> Task {
         let depth = path.iter().filter(|byte| **byte == b'/').count();
         Task {
             at: self.work.dirs.fetch_add(1, Ordering::Relaxed),
@@ -467,15 +467,15 @@ impl<'a> Listing<'a> {
     fn file(
         &self,
         name: &CStr,
-        asked: Asked,
+        asked: StatResult,
         cached: Option<&CachedFile<'_>>,
         path: &[u8],
     ) -> Result<FileNode, Option<Skipped>> {
         let skipped = |why| Err(Some(Skipped::file(path.to_vec(), why)));
         let stat = match asked {
-            Asked::Answered(stat) => stat,
-            Asked::NotAtAll => return Err(None),
-            Asked::Refused => return skipped(SkipReason::Unreadable),
+            StatResult::Answered(stat) => stat,
+            StatResult::NotAtAll => return Err(None),
+            StatResult::Refused => return skipped(SkipReason::Unreadable),
         };
         match stat.kind {
             Kind::Dir => return Err(None),

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use super::ignore::{Patterns, Verdict};
+use super::ignore::{MatchVerdict, Patterns};
 use super::tracked::Tracked;
 use crate::id::{Checksum, ObjectId};
 use crate::relpath;
@@ -181,7 +181,7 @@ impl Scope {
         let is_excluded = if within.is_some() {
             matches_or_around(&self.exclude, path, is_dir)
         } else {
-            self.exclude.verdict(path, is_dir) == Some(Verdict::Ignored)
+            self.exclude.verdict(path, is_dir) == Some(MatchVerdict::Ignored)
         };
         if is_excluded {
             return if is_dir && self.is_included_below(path) {
@@ -209,12 +209,12 @@ impl Scope {
         let mut next = rules;
         while let Some(rules) = next {
             match rules.patterns(root).verdict(&path[rules.prefix_bytes..], is_dir) {
-                Some(Verdict::Ignored) => return Some(SkipReason::Ignored),
-                Some(Verdict::Included) => return None,
+                Some(MatchVerdict::Ignored) => return Some(SkipReason::Ignored),
+                Some(MatchVerdict::Included) => return None,
                 None => next = rules.around.as_deref(),
             }
         }
-        let is_excluded = self.store.verdict(path, is_dir) == Some(Verdict::Ignored);
+        let is_excluded = self.store.verdict(path, is_dir) == Some(MatchVerdict::Ignored);
         let secret = !is_dir && is_secret(relpath::split(path).1);
         is_excluded.then_some(if secret { SkipReason::Secret } else { SkipReason::Excluded })
     }
@@ -234,7 +234,7 @@ impl Scope {
 
 /// Returns true if the patterns match the path or one of its ancestors.
 fn matches_or_around(patterns: &Patterns, path: &[u8], is_dir: bool) -> bool {
-    let matches = |path: &[u8], is_dir| patterns.verdict(path, is_dir) == Some(Verdict::Ignored);
+    let matches = |path: &[u8], is_dir| patterns.verdict(path, is_dir) == Some(MatchVerdict::Ignored);
     let mut dirs = std::iter::successors(Some(relpath::split(path).0), |dir| Some(relpath::split(dir).0));
     matches(path, is_dir) || dirs.by_ref().take_while(|dir| !dir.is_empty()).any(|dir| matches(dir, true))
 }
@@ -256,13 +256,13 @@ fn fixed_part(pattern: &[u8]) -> Vec<u8> {
 
 /// Rules for the names in one directory.
 #[derive(Clone, Default)]
-pub(super) struct Judge {
+pub(super) struct DirectoryRules {
     pub(super) rules: Option<Arc<Rules>>,
     /// Reason why the directory is left out, if it is.
     pub(super) within: Option<SkipReason>,
 }
 
-impl Judge {
+impl DirectoryRules {
     /// Returns the judge for a subdirectory, including its `.gitignore`.
     pub(super) fn enter(&self, dir: &[u8], has_gitignore: bool) -> Self {
         let around = self.rules.clone();
@@ -299,13 +299,13 @@ impl Judge {
 
 /// Two sets of rules: a name is in scope if it is by either.
 #[derive(Clone, Default)]
-pub(super) struct Judges {
-    pub(super) now: Judge,
+pub(super) struct RuleSets {
+    pub(super) now: DirectoryRules,
     /// Rules after a restore, if it changes them.
-    pub(super) after: Option<Judge>,
+    pub(super) after: Option<DirectoryRules>,
 }
 
-impl Judges {
+impl RuleSets {
     pub(super) fn enter(&self, dir: &[u8], has_gitignore: bool, after: Option<&RulesAfter<'_>>) -> Self {
         let then = self.after.as_ref().zip(after);
         let after = then.map(|(judge, after)| judge.enter_after(dir, has_gitignore, after));
@@ -339,17 +339,17 @@ impl Judges {
 }
 
 /// Evaluates the rules for paths at which nothing exists, so that the scan has not seen them.
-pub(crate) struct Foresight<'a> {
+pub(crate) struct ScopePreview<'a> {
     scope: &'a Scope,
     root: &'a Dir,
     after: Option<&'a RulesAfter<'a>>,
     /// Judges of the directories evaluated so far, and true if the directory itself is in scope.
-    dirs: HashMap<Vec<u8>, (Judges, bool)>,
+    dirs: HashMap<Vec<u8>, (RuleSets, bool)>,
 }
 
-impl<'a> Foresight<'a> {
+impl<'a> ScopePreview<'a> {
     pub(crate) fn new(scope: &'a Scope, root: &'a Dir, after: Option<&'a RulesAfter<'a>>) -> Self {
-        let first = Judges { now: Judge::default(), after: after.map(|_| Judge::default()) };
+        let first = RuleSets { now: DirectoryRules::default(), after: after.map(|_| DirectoryRules::default()) };
         let first = first.enter(b"", has_gitignore(root, b""), after);
         Self { scope, root, after, dirs: HashMap::from([(Vec::new(), (first, true))]) }
     }
@@ -366,7 +366,7 @@ impl<'a> Foresight<'a> {
         self.dir(path).1
     }
 
-    fn dir(&mut self, dir: &[u8]) -> &(Judges, bool) {
+    fn dir(&mut self, dir: &[u8]) -> &(RuleSets, bool) {
         // Starts at the outermost unknown directory, without recursion, because a path may be long.
         let unknown = std::iter::successors(Some(dir), |dir| Some(relpath::split(dir).0));
         let unknown: Vec<_> = unknown.take_while(|dir| !self.dirs.contains_key(*dir)).collect();

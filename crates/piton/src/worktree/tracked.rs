@@ -90,7 +90,7 @@ impl Tracked {
             return index::read_paths(&bytes, PATHS_BYTES_MAX);
         }
         // A repository without an index tracks nothing.
-        if fsx::is_there(&path).unwrap_or(true) {
+        if fsx::exists(&path).unwrap_or(true) {
             let _ = self.unread.set(path);
         }
         Default::default()

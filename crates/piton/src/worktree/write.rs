@@ -17,7 +17,7 @@ use super::manifest::FileNode;
 use super::read::id_of_stream;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::relpath;
-use crate::sys::{self, Dir, Kind, Stat, Swapped};
+use crate::sys::{self, Dir, Kind, Stat, SwapResult};
 
 /// New contents of a file.
 pub(crate) enum NewContents<'a> {
@@ -44,14 +44,14 @@ impl SeenFile {
 
 /// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ChangeResult {
     Made,
     /// Something else is at the path, and was left alone.
     Left,
 }
 
 /// Writer for one project. Keeps the directory of the last change open.
-pub(crate) struct Hand<'a> {
+pub(crate) struct WorktreeWriter<'a> {
     root: &'a Dir,
     /// Makes the names of temporary files distinct from those of other threads and of users.
     token: String,
@@ -67,7 +67,7 @@ fn is_same_file(now: &Stat, seen: &Stat) -> bool {
     (now.kind, now.ino, now.dev, now.size, now.mtime) == (seen.kind, seen.ino, seen.dev, seen.size, seen.mtime)
 }
 
-impl<'a> Hand<'a> {
+impl<'a> WorktreeWriter<'a> {
     pub(crate) fn new(root: &'a Dir, token: String) -> Self {
         Self { root, token, count: 0, open: None, loosened: Vec::new() }
     }
@@ -79,7 +79,7 @@ impl<'a> Hand<'a> {
         mut new: NewContents<'_>,
         id: ObjectId,
         over: Option<&SeenFile>,
-    ) -> io::Result<Change> {
+    ) -> io::Result<ChangeResult> {
         let temp = self.temp_name(b'w');
         let aside = self.temp_name(b'x');
         self.in_dir_of(path, |dir, name| {
@@ -87,7 +87,7 @@ impl<'a> Hand<'a> {
                 None => put_new(dir, &temp, name),
                 Some(seen) => Exchange { dir, new: &aside, new_id: id, name, seen }.run(&temp),
             });
-            if !matches!(put, Ok(Change::Made)) {
+            if !matches!(put, Ok(ChangeResult::Made)) {
                 let _ = dir.remove(&temp);
             }
             put
@@ -95,24 +95,24 @@ impl<'a> Hand<'a> {
     }
 
     /// Removes the file that was seen.
-    pub(crate) fn remove(&mut self, path: &[u8], seen: &SeenFile) -> io::Result<Change> {
+    pub(crate) fn remove(&mut self, path: &[u8], seen: &SeenFile) -> io::Result<ChangeResult> {
         let aside = self.temp_name(b'x');
         self.in_dir_of(path, |dir, name| {
             if !is_untouched(dir, name, &seen.stat) {
-                return Ok(Change::Left);
+                return Ok(ChangeResult::Left);
             }
             dir.rename_to_unused(name, &aside)?;
             if is_still(dir, &aside, seen) {
-                return dir.remove(&aside).map(|()| Change::Made);
+                return dir.remove(&aside).map(|()| ChangeResult::Made);
             }
             dir.rename_new(&aside, name).map_err(|error| kept_as(&aside, &error))?;
-            Ok(Change::Left)
+            Ok(ChangeResult::Left)
         })
     }
 
     /// Removes a temporary file of an earlier restore that never held user data.
-    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<Change> {
-        self.in_dir_of(path, Dir::remove).map(|()| Change::Made)
+    pub(crate) fn sweep(&mut self, path: &[u8]) -> io::Result<ChangeResult> {
+        self.in_dir_of(path, Dir::remove).map(|()| ChangeResult::Made)
     }
 
     /// Renames a file within its directory, unless the new name exists.
@@ -121,25 +121,25 @@ impl<'a> Hand<'a> {
     }
 
     /// Creates a directory. Returns `None` if it exists.
-    pub(crate) fn make_dir(&mut self, path: &[u8]) -> io::Result<Option<Change>> {
+    pub(crate) fn make_dir(&mut self, path: &[u8]) -> io::Result<Option<ChangeResult>> {
         self.in_dir_of(path, |dir, name| match dir.make_dir(name) {
-            Ok(()) => Ok(Some(Change::Made)),
+            Ok(()) => Ok(Some(ChangeResult::Made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let is_dir = stat_in(dir, name).is_ok_and(|stat| stat.kind == Kind::Dir);
-                Ok((!is_dir).then_some(Change::Left))
+                Ok((!is_dir).then_some(ChangeResult::Left))
             }
             Err(error) => Err(error),
         })
     }
 
     /// Removes a directory if it is empty.
-    pub(crate) fn remove_dir(&mut self, path: &[u8]) -> io::Result<Change> {
+    pub(crate) fn remove_dir(&mut self, path: &[u8]) -> io::Result<ChangeResult> {
         self.open = None;
         let removed = self.in_dir_of(path, |dir, name| match dir.remove_dir(name) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(Change::Left),
-            done => done.map(|()| Change::Made),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(ChangeResult::Left),
+            done => done.map(|()| ChangeResult::Made),
         })?;
-        if removed == Change::Made {
+        if removed == ChangeResult::Made {
             self.loosened.retain(|(loosened, _)| loosened != path);
         }
         Ok(removed)
@@ -148,7 +148,7 @@ impl<'a> Hand<'a> {
     /// Sets the permission bits of the file that was seen, or of a directory.
     ///
     /// A file with several hard links is left alone. (W4)
-    pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<Change> {
+    pub(crate) fn set_mode(&mut self, path: &[u8], mode: u16, seen: Option<&Stat>) -> io::Result<ChangeResult> {
         let is_set = self.in_dir_of(path, |dir, name| {
             let is_it = |now: &Stat| match seen {
                 Some(seen) => is_same_file(now, seen) && now.links == 1,
@@ -160,7 +160,7 @@ impl<'a> Hand<'a> {
             // It has its final mode: the mode recorded when it was made writable must not be restored.
             self.loosened.retain(|(loosened, _)| loosened != path);
         }
-        Ok(if is_set { Change::Made } else { Change::Left })
+        Ok(if is_set { ChangeResult::Made } else { ChangeResult::Left })
     }
 
     /// Restores the modes of directories that were made writable.
@@ -262,10 +262,10 @@ fn make(dir: &Dir, name: &[u8], new: &mut NewContents<'_>) -> io::Result<()> {
     }
 }
 
-fn put_new(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<Change> {
+fn put_new(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<ChangeResult> {
     match dir.rename_new(temp, name) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Change::Left),
-        done => done.map(|()| Change::Made),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(ChangeResult::Left),
+        done => done.map(|()| ChangeResult::Made),
     }
 }
 
@@ -281,20 +281,20 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Replaces the file. `temp` is the name of the new file.
-    fn run(&self, temp: &[u8]) -> io::Result<Change> {
+    fn run(&self, temp: &[u8]) -> io::Result<ChangeResult> {
         let Self { dir, new, name, seen, .. } = *self;
         if !is_untouched(dir, name, &seen.stat) {
-            return Ok(Change::Left);
+            return Ok(ChangeResult::Left);
         }
         dir.rename_new(temp, new)?;
         match dir.swap(new, name) {
-            Ok(Swapped::Done) if is_still(dir, new, seen) => dir.remove(new).map(|()| Change::Made),
-            Ok(Swapped::Done) => {
+            Ok(SwapResult::Done) if is_still(dir, new, seen) => dir.remove(new).map(|()| ChangeResult::Made),
+            Ok(SwapResult::Done) => {
                 // The file was edited between the two checks: swap it back.
                 dir.swap(new, name).map_err(|error| kept_as(new, &error))?;
                 self.remove_new()
             }
-            Ok(Swapped::Unsupported) => self.run_in_steps(),
+            Ok(SwapResult::Unsupported) => self.run_in_steps(),
             Err(error) => {
                 let _ = dir.remove(new);
                 Err(error)
@@ -303,7 +303,7 @@ impl Exchange<'_> {
     }
 
     /// Like [`Self::run`], for file systems that cannot swap names: the name is missing for a moment.
-    fn run_in_steps(&self) -> io::Result<Change> {
+    fn run_in_steps(&self) -> io::Result<ChangeResult> {
         let Self { dir, new, name, seen, .. } = *self;
         let old = &[new, b"-old"].concat();
         if let Err(error) = dir.rename_to_unused(name, old) {
@@ -315,7 +315,7 @@ impl Exchange<'_> {
             return self.remove_new();
         }
         match dir.rename_new(new, name) {
-            Ok(()) => dir.remove(old).map(|()| Change::Made),
+            Ok(()) => dir.remove(old).map(|()| ChangeResult::Made),
             // Another process created the file first. The safety checkpoint has the old contents.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 dir.remove(old)?;
@@ -330,10 +330,10 @@ impl Exchange<'_> {
     }
 
     /// Removes the new file again. It may have been visible for a moment, and may have been edited.
-    fn remove_new(&self) -> io::Result<Change> {
+    fn remove_new(&self) -> io::Result<ChangeResult> {
         if holds(self.dir, self.new, self.new_id) {
             self.dir.remove(self.new)?;
-            return Ok(Change::Left);
+            return Ok(ChangeResult::Left);
         }
         let name = String::from_utf8_lossy(self.new);
         Err(io::Error::other(format!("it changed twice meanwhile: the other version is in {name}")))

@@ -38,7 +38,7 @@ fn a_restored_mode_does_not_reach_the_other_names_of_a_file() {
     sandbox.chmod("inside/one", 0o640);
     let before = state_of(&sandbox.project());
     let report = restored(&sandbox, FIRST, &[]);
-    assert_eq!((report.remoded, report.removed.len(), report.written.len()), (4, 1, 0), "{report:?}");
+    assert_eq!((report.modes_changed, report.removed.len(), report.written.len()), (4, 1, 0), "{report:?}");
     assert_eq!(["a", "script", "single", "inside/one"].map(|path| mode_of(&sandbox.path(path))), [0o644; 4]);
     assert_eq!(outside.each_ref().map(|path| mode_of(path)), [0o600, 0o755]);
     assert_eq!(outside.each_ref().map(|path| fs::read(path).expect("a file")), [b"1", b"2"]);

@@ -12,7 +12,7 @@ mod matcher {
     mod wildmatch;
 }
 
-use matcher::ignore::{Patterns, Verdict};
+use matcher::ignore::{MatchVerdict, Patterns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -244,7 +244,7 @@ fn walk(dir: &Dir, prefix: &[u8], lists: &mut Vec<(usize, Patterns)>, kept: &mut
     }
     let ignored = |lists: &[(usize, Patterns)], path: &[u8], is_dir| {
         let mut verdicts = lists.iter().rev().map(|(base, list)| list.verdict(&path[*base..], is_dir));
-        verdicts.find_map(|verdict| verdict) == Some(Verdict::Ignored)
+        verdicts.find_map(|verdict| verdict) == Some(MatchVerdict::Ignored)
     };
     let list_name = dir.list.as_ref().map(|_| b".gitignore".to_vec());
     for name in dir.files.iter().chain(&dir.links).chain(&list_name) {

@@ -35,13 +35,13 @@ fn planned(plan: &RestorePlan) -> (Paths, Paths, Paths) {
 fn restore_at(
     sandbox: &Sandbox,
     to: RestoreTo<'_>,
-    moves_uncovered_aside: bool,
+    move_uncovered_files: bool,
     settings: &Settings,
     now: Moment,
 ) -> RestoreReport {
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
-    let options = RestoreOptions { moves_uncovered_aside, ..RestoreOptions::default() };
+    let options = RestoreOptions { move_uncovered_files, ..RestoreOptions::default() };
     let restore = Restore::prepare(&store, &project, to, options, settings, now, &Progress::default()).expect("a plan");
     let foreseen = planned(restore.plan());
     let report = restore.apply().expect("a restore");

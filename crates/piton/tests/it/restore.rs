@@ -56,7 +56,7 @@ fn modes_alone_come_back_without_a_write() {
         sandbox.chmod(path, mode);
     }
     let report = restored(&sandbox, FIRST, &[]);
-    assert_eq!((report.written.len(), report.removed.len(), report.remoded), (0, 0, 5), "{report:?}");
+    assert_eq!((report.written.len(), report.removed.len(), report.modes_changed), (0, 0, 5), "{report:?}");
     assert_same(&state_of(&sandbox.project()), &before, "after the restore");
     assert_eq!(fs::metadata(sandbox.path("secret")).expect("a file").ino(), inode);
 }

@@ -19,8 +19,8 @@ fn small() -> Settings {
     Settings { max_file_size_mb: 1, ..Settings::default() }
 }
 
-fn restore_small(sandbox: &Sandbox, moves_uncovered_aside: bool) -> RestoreReport {
-    let options = RestoreOptions { moves_uncovered_aside, ..RestoreOptions::default() };
+fn restore_small(sandbox: &Sandbox, move_uncovered_files: bool) -> RestoreReport {
+    let options = RestoreOptions { move_uncovered_files, ..RestoreOptions::default() };
     restore_between(sandbox, FIRST, options, &small(), |_| {}).expect("a restore")
 }
 
@@ -133,7 +133,7 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
     assert_eq!(left_by(&report), pairs(&[("dir/log", "too_large"), ("log", "too_large")]));
     assert_eq!((read(&sandbox, "a"), read(&sandbox, "log") == large), (b"1".to_vec(), true));
     let checkpoint = crate::restore_kit::listed(&sandbox).last().expect("one").0.clone();
-    let options = RestoreOptions { moves_uncovered_aside: true, ..RestoreOptions::default() };
+    let options = RestoreOptions { move_uncovered_files: true, ..RestoreOptions::default() };
     let report = restore_between(&sandbox, RestoreTo::Named(&checkpoint), options, &small(), |_| {}).expect("a report");
     assert_eq!((report.outcome, report.moved_aside.len()), (RestoreOutcome::Restored, 2), "{report:?}");
     for (path, name) in &report.moved_aside {

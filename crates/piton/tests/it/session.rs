@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime};
 
-use piton::session::{Author, Changed, Record, SessionId, Sessions};
+use piton::session::{Author, Record, RecordChange, SessionId, Sessions};
 use piton::{ErrorKind, Moment, Store};
 use testkit::Sandbox;
 
@@ -23,12 +23,12 @@ fn sessions(sandbox: &Sandbox) -> Sessions {
 /// Writes a record as an agent. Panics if it is not accepted.
 fn write(sandbox: &Sandbox, name: &str, text: &str) {
     let changed = sessions(sandbox).write(&id(name), text.as_bytes(), Author::Agent, now()).expect("a record");
-    assert_eq!(changed, Changed::Done);
+    assert_eq!(changed, RecordChange::Done);
 }
 
 fn update(sandbox: &Sandbox, name: &str, text: &str) {
     let changed = sessions(sandbox).update(&id(name), text.as_bytes(), Author::Agent, now()).expect("a record");
-    assert_eq!(changed, Changed::Done);
+    assert_eq!(changed, RecordChange::Done);
 }
 
 fn read(sandbox: &Sandbox, name: &str) -> Record {
@@ -239,20 +239,20 @@ fn what_an_agent_wrote_is_never_replaced_by_an_automatic_record() {
         |text: &str| sessions(&sandbox).write(&id("s"), text.as_bytes(), Author::Automatic, now()).expect("a value");
     let auto_update =
         |text: &str| sessions(&sandbox).update(&id("s"), text.as_bytes(), Author::Automatic, now()).expect("a value");
-    assert_eq!(auto("task: guess"), Changed::Done);
+    assert_eq!(auto("task: guess"), RecordChange::Done);
     assert!(read(&sandbox, "s").is_automatic());
-    assert_eq!((auto("task: a better guess"), auto_update("x: 1")), (Changed::Done, Changed::Done));
+    assert_eq!((auto("task: a better guess"), auto_update("x: 1")), (RecordChange::Done, RecordChange::Done));
     // An update by an agent makes the record the agent's.
     update(&sandbox, "s", "progress: [one]");
     assert!(!read(&sandbox, "s").is_automatic());
-    assert_eq!((auto("task: guess"), auto_update("x: 2")), (Changed::Declined, Changed::Declined));
+    assert_eq!((auto("task: guess"), auto_update("x: 2")), (RecordChange::Declined, RecordChange::Declined));
     // An agent cannot write a record that counts as automatic and would be replaced.
     write(&sandbox, "s", "task: mine\nautomatic: true\n");
-    assert_eq!(auto("task: guess"), Changed::Declined);
+    assert_eq!(auto("task: guess"), RecordChange::Declined);
     assert_eq!(read(&sandbox, "s").to_json()["task"], "mine");
     // A file of unknown author is not replaced either.
     plant(&sandbox, "s.yaml", "task: [half", 0);
-    assert_eq!(auto("task: guess"), Changed::Declined);
+    assert_eq!(auto("task: guess"), RecordChange::Declined);
     assert_eq!(fs::read_to_string(sandbox.base().join("s.yaml")).expect("a file"), "task: [half");
 }
 

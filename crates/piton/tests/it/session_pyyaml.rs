@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use piton::session::{Author, Changed, SessionId, Sessions};
+use piton::session::{Author, RecordChange, SessionId, Sessions};
 use testkit::{Sandbox, has_program};
 
 use crate::kit::now;
@@ -78,7 +78,7 @@ fn what_an_update_does_not_touch_is_the_same_to_pyyaml() {
         for given in ["progress: [new]\nstate: {fresh: 1}\n", "{}"] {
             let changed = sessions.update(&id(number), given.as_bytes(), Author::Agent, now());
             let text = || fs::read_to_string(base.join(format!("{number}.yaml"))).unwrap_or_default();
-            assert_eq!(changed.unwrap_or_else(|error| panic!("{error}\n{}", text())), Changed::Done);
+            assert_eq!(changed.unwrap_or_else(|error| panic!("{error}\n{}", text())), RecordChange::Done);
         }
     }
     script(&python, "check", &base);

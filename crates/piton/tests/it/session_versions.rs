@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use piton::session::{Author, Rewound, SessionId, Sessions};
+use piton::session::{Author, RecordRewind, SessionId, Sessions};
 use piton::{Checkpoint, CheckpointKind, Origin, Outcome, Request, RestoreTo, Settings};
 use testkit::Sandbox;
 
@@ -29,7 +29,7 @@ fn take(sandbox: &Sandbox, session: Option<&str>) -> Outcome {
     take_for(sandbox, &sandbox.project(), &Settings::default(), &request).outcome
 }
 
-fn rewind(sandbox: &Sandbox, to: &Checkpoint, saved: Option<&[u8]>) -> Rewound {
+fn rewind(sandbox: &Sandbox, to: &Checkpoint, saved: Option<&[u8]>) -> RecordRewind {
     Sessions::in_base(&sandbox.base()).rewind(to, saved).expect("no error")
 }
 
@@ -68,11 +68,11 @@ fn a_restore_brings_the_record_back_and_an_undo_takes_it_forward_again() {
     sandbox.write("a", "2");
     let second = note(&sandbox, "second");
     let report = restored(&sandbox, RestoreTo::Named("1"), &[]);
-    assert_eq!(report.record, Some(Rewound::Replaced));
+    assert_eq!(report.record, Some(RecordRewind::Replaced));
     assert_eq!(record(&sandbox), first);
     for (to, expected) in [(RestoreTo::Undo, &second), (RestoreTo::Redo, &first), (RestoreTo::Undo, &second)] {
         let report = restored(&sandbox, to, &[]);
-        assert_eq!(report.record, Some(Rewound::Replaced));
+        assert_eq!(report.record, Some(RecordRewind::Replaced));
         assert_eq!(&record(&sandbox), expected);
     }
     sandbox.assert_store_is_whole();
@@ -94,7 +94,7 @@ fn a_restore_leaves_the_record_where_it_should() {
     assert_eq!(restored(&sandbox, RestoreTo::Named("1"), &["a"]).record, None);
     assert_eq!(record(&sandbox), second);
     // Number 1 is the safety checkpoint by then, and number 2 has the first record.
-    assert_eq!(restored(&sandbox, RestoreTo::Named("3"), &[]).record, Some(Rewound::NoRecordThen));
+    assert_eq!(restored(&sandbox, RestoreTo::Named("3"), &[]).record, Some(RecordRewind::NoRecordThen));
     assert_eq!(record(&sandbox), second);
     assert_eq!(restored(&sandbox, RestoreTo::Named("5"), &[]).record, None);
     assert_eq!(record(&sandbox), second);
@@ -107,23 +107,23 @@ fn a_record_that_is_saved_nowhere_is_left_alone() {
     let first = note(&sandbox, "first");
     take(&sandbox, Some("talk"));
     let checkpoint = newest(&sandbox);
-    assert_eq!(rewind(&sandbox, &checkpoint, None), Rewound::Same);
+    assert_eq!(rewind(&sandbox, &checkpoint, None), RecordRewind::Same);
     let second = note(&sandbox, "second");
     let third = note(&sandbox, "third");
     // The record changed after it was saved.
-    assert_eq!(rewind(&sandbox, &checkpoint, Some(&second)), Rewound::Unsaved);
-    assert_eq!(rewind(&sandbox, &checkpoint, None), Rewound::Unsaved);
+    assert_eq!(rewind(&sandbox, &checkpoint, Some(&second)), RecordRewind::Unsaved);
+    assert_eq!(rewind(&sandbox, &checkpoint, None), RecordRewind::Unsaved);
     assert_eq!(record(&sandbox), third);
-    assert_eq!(rewind(&sandbox, &checkpoint, Some(&third)), Rewound::Replaced);
+    assert_eq!(rewind(&sandbox, &checkpoint, Some(&third)), RecordRewind::Replaced);
     assert_eq!(record(&sandbox), first);
     // The record is too large for the safety checkpoint of a restore.
     let large = note(&sandbox, &"x".repeat(300_000));
     sandbox.write("a", "2");
     let report = restored(&sandbox, RestoreTo::Named("1"), &[]);
-    assert_eq!(report.record, Some(Rewound::Unsaved));
+    assert_eq!(report.record, Some(RecordRewind::Unsaved));
     assert_eq!(record(&sandbox), large);
     // A deleted record comes back.
     Sessions::in_base(&sandbox.base()).delete(&id()).expect("no error");
-    assert_eq!(rewind(&sandbox, &checkpoint, None), Rewound::Replaced);
+    assert_eq!(rewind(&sandbox, &checkpoint, None), RecordRewind::Replaced);
     assert_eq!(record(&sandbox), first);
 }

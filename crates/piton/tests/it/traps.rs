@@ -215,7 +215,7 @@ fn undo_brings_back_what_was_moved_aside() {
     taken(&take_with(&sandbox, &sandbox.project(), &settings));
     let large = vec![7; 2 << 20];
     sandbox.write("dir/f", &large);
-    let options = RestoreOptions { moves_uncovered_aside: true, ..RestoreOptions::default() };
+    let options = RestoreOptions { move_uncovered_files: true, ..RestoreOptions::default() };
     let report = restore_between(&sandbox, RestoreTo::Named("1"), options, &settings, |_| {}).expect("a restore");
     assert_eq!(report.moved_aside.len(), 1);
     assert_eq!(fs::read(sandbox.path("dir/f")).expect("a file"), b"small");
@@ -229,8 +229,8 @@ fn undo_brings_back_what_was_moved_aside() {
 #[test]
 fn redo_writes_where_undo_had_put_a_file_back_that_the_settings_cover_by_then() {
     let sandbox = Sandbox::new();
-    let restore = |to, moves_uncovered_aside, settings: &Settings| {
-        let options = RestoreOptions { moves_uncovered_aside, ..RestoreOptions::default() };
+    let restore = |to, move_uncovered_files, settings: &Settings| {
+        let options = RestoreOptions { move_uncovered_files, ..RestoreOptions::default() };
         let report = restore_between(&sandbox, to, options, settings, |_| {}).expect("a restore");
         assert_eq!(report.left, [], "{report:?}");
     };

@@ -43,7 +43,7 @@ fn noise(count: usize) -> Vec<u8> {
 }
 
 fn delta_between(base: &[u8], target: &[u8]) -> Vec<u8> {
-    delta::Base::new(base.to_vec()).delta_to(target, usize::MAX).expect("there is no limit")
+    delta::DeltaBase::new(base.to_vec()).delta_to(target, usize::MAX).expect("there is no limit")
 }
 
 /// A pack, and an idx that names its entries `id(0)`, `id(1)` and so on.
@@ -274,7 +274,7 @@ fn an_entry_that_lies_across_two_pieces_is_read() {
         let start = made.add(Header::Blob, contents);
         let (_temp, pack) = made.open();
         let mut decoder = Decoder::new(&large);
-        decoder.look_at(&pack, FIRST).expect("the first piece");
+        decoder.metadata_opt(&pack, FIRST).expect("the first piece");
         let found = decoder.identify(&pack, start, &nowhere).expect("an object");
         assert_eq!(found, IdHasher::of(ObjectKind::Blob, contents).expect("no collision"), "{before}");
     };

@@ -26,7 +26,7 @@ use super::lock::{Exclusive, GcLock};
 use super::marks::{NO_HOME, narrow};
 use super::pack::SealedPack;
 use super::packs::Pack;
-use super::reach::{Reach, not_whole};
+use super::reachability::{Reachability, not_whole};
 use super::{Objects, Room, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -34,9 +34,9 @@ use crate::id::ObjectId;
 use crate::sys;
 use crate::time::Moment;
 
-pub(crate) use plan::Aim;
+pub(crate) use plan::GcGoal;
 use plan::{Bounds, Group, PACK_EXTRA_BYTES, PackState};
-use write::{Moving, Places, entry_at};
+use write::{EntryTable, Moving, entry_at};
 
 /// Age up to which unreachable files of stock git are kept: stock git does not take piton's locks, so a ref may be
 /// about to point to objects that it wrote this recently.
@@ -75,7 +75,7 @@ impl Watch {
 
 /// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Collected {
+pub(crate) struct GcReport {
     /// Number of bytes by which the store shrank on disk.
     pub bytes_freed: u64,
     /// True if work is left for the next collection, for example because other processes used the store the whole time,
@@ -88,7 +88,7 @@ pub(super) struct Collection<'a> {
     pub(super) store: &'a Store,
     pub(super) held: &'a GcLock,
     /// The reachable objects, which must be kept.
-    pub(super) reach: Reach,
+    pub(super) reach: Reachability,
     pub(super) now: Moment,
     pub(super) watch: &'a Watch,
     /// Size limit of the store, including the packs that the collection writes.
@@ -103,9 +103,9 @@ pub(super) struct Collection<'a> {
 
 impl Store {
     /// Marks every object that is reachable at this moment.
-    pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reach> {
+    pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reachability> {
         let roots = self.roots()?;
-        let mut reach = Reach::new(self.ids()?, roots.ends.clone());
+        let mut reach = Reachability::new(self.ids()?, roots.ends.clone());
         reach.all_roots(objects, &roots);
         Ok(reach)
     }
@@ -115,11 +115,11 @@ impl Store {
     pub(crate) fn collect(
         &self,
         held: &GcLock,
-        aim: Aim,
+        aim: GcGoal,
         bytes_max: Option<u64>,
         now: Moment,
         watch: &Watch,
-    ) -> Result<Collected> {
+    ) -> Result<GcReport> {
         // Only a collection unlinks objects, and the caller holds the lock for it, so no object disappears.
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
@@ -157,7 +157,7 @@ impl Store {
             even_young: true,
             relied: HashSet::new(),
         };
-        if collection.run(Aim::Every)?.left_some {
+        if collection.run(GcGoal::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
                 .with_hint("run `piton prune` when they have ended"));
@@ -167,12 +167,12 @@ impl Store {
 }
 
 impl Collection<'_> {
-    pub(super) fn run(mut self, aim: Aim) -> Result<Collected> {
+    pub(super) fn run(mut self, aim: GcGoal) -> Result<GcReport> {
         self.reach.check_whole()?;
-        let mut done = Collected::default();
+        let mut done = GcReport::default();
         let before = self.store.count_bytes()?;
         if !self.is_urgent && !self.settle()? {
-            return Ok(Collected { left_some: true, ..done });
+            return Ok(GcReport { left_some: true, ..done });
         }
         let packs = self.store.packs()?;
         self.relied = packs.iter().map(|pack| pack.name.clone()).collect();
@@ -202,7 +202,7 @@ impl Collection<'_> {
         }
         // Loose objects that were packed here, by index in `loose`, in addition to those that have a home.
         let mut packed = vec![false; loose.len()];
-        if matches!(aim, Aim::All | Aim::Every) {
+        if matches!(aim, GcGoal::All | GcGoal::Every) {
             match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
                 result => result?,
@@ -212,7 +212,7 @@ impl Collection<'_> {
         done.bytes_freed = before.saturating_sub(self.store.count_bytes()?);
         match no_space {
             Some(error) if done.bytes_freed == 0 => Err(error),
-            Some(_) => Ok(Collected { left_some: true, ..done }),
+            Some(_) => Ok(GcReport { left_some: true, ..done }),
             None => Ok(done),
         }
     }
@@ -227,7 +227,7 @@ impl Collection<'_> {
 
     /// Returns true if the collection should end soon: it was cancelled, or a take waits for room.
     fn is_over(&self) -> bool {
-        self.watch.is_stopped() || !self.is_urgent && self.store.somebody_waits()
+        self.watch.is_stopped() || !self.is_urgent && self.store.has_waiter()
     }
 
     /// Records the home of each reachable object, the pack whose copy is kept: a pack with a `.keep` file of the user,
@@ -263,14 +263,14 @@ impl Collection<'_> {
         marks.find(id).is_some_and(|slot| marks.home(slot) != NO_HOME)
     }
 
-    fn state(&self, packs: &[Pack], at: usize, aim: Aim) -> Result<PackState> {
+    fn state(&self, packs: &[Pack], at: usize, aim: GcGoal) -> Result<PackState> {
         let pack = &packs[at];
         let mut state = PackState { is_kept: pack.is_kept, ..PackState::default() };
         for entry in pack.entries() {
             let stays = self.stays(at, &entry.id);
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
         }
-        if matches!(aim, Aim::All | Aim::Every) {
+        if matches!(aim, GcGoal::All | GcGoal::Every) {
             // All entries of a pack were written by one process at one compression level, so a sample of at most 256 is
             // enough.
             for entry in (0..pack.len()).step_by(pack.len() / 256 + 1) {
@@ -281,8 +281,8 @@ impl Collection<'_> {
     }
 
     /// Returns the entries of these packs that satisfy `is_meant`, each object once.
-    fn places(&self, packs: &[Pack], of: &[usize], is_meant: impl Fn(usize, &ObjectId) -> bool) -> Places {
-        let mut places = Places::default();
+    fn places(&self, packs: &[Pack], of: &[usize], is_meant: impl Fn(usize, &ObjectId) -> bool) -> EntryTable {
+        let mut places = EntryTable::default();
         let mut of = of.to_vec();
         of.sort_unstable();
         for pack in of {
@@ -293,7 +293,7 @@ impl Collection<'_> {
     }
 
     /// Writes the replacement of a group of packs, and unlinks the group.
-    fn replace(&mut self, packs: &[Pack], group: &Group, done: &mut Collected) -> Result<()> {
+    fn replace(&mut self, packs: &[Pack], group: &Group, done: &mut GcReport) -> Result<()> {
         let places = self.places(packs, &group.packs, |pack, id| self.stays(pack, id));
         let mut new = PublishedPacks::default();
         if !places.is_empty() {
@@ -335,7 +335,7 @@ impl Collection<'_> {
     fn write(
         &self,
         packs: &[Pack],
-        places: &Places,
+        places: &EntryTable,
         loose: Vec<(ObjectId, u64)>,
         bytes: u64,
         tend: bool,
@@ -389,7 +389,7 @@ impl Collection<'_> {
     }
 
     /// Writes copies of entries that became reachable after the collection began.
-    fn rescue(&self, packs: &[Pack], places: &Places) -> Result<PublishedPacks> {
+    fn rescue(&self, packs: &[Pack], places: &EntryTable) -> Result<PublishedPacks> {
         if places.is_empty() {
             return Ok(PublishedPacks::default());
         }
@@ -407,7 +407,7 @@ impl Collection<'_> {
         packs: &[Pack],
         loose: &[ObjectId],
         packed: &mut [bool],
-        done: &mut Collected,
+        done: &mut GcReport,
     ) -> Result<()> {
         let marks = &self.reach.marks;
         let needed = loose.iter().filter_map(|id| Some((id, marks.find(id)?)));
@@ -430,7 +430,7 @@ impl Collection<'_> {
             .collect();
         for batch in batches {
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
-            let Some(_published) = self.write(packs, &Places::default(), batch.clone(), bytes, true)? else {
+            let Some(_published) = self.write(packs, &EntryTable::default(), batch.clone(), bytes, true)? else {
                 done.left_some = true;
                 break;
             };
@@ -446,7 +446,7 @@ impl Collection<'_> {
     }
 
     /// Removes loose objects that are also packed or that are unreachable, and leftovers of killed processes.
-    fn sweep(&mut self, loose: &[ObjectId], packed: &[bool], done: &mut Collected) -> Result<()> {
+    fn sweep(&mut self, loose: &[ObjectId], packed: &[bool], done: &mut GcReport) -> Result<()> {
         let Some(alone) = self.alone()? else {
             done.left_some = true;
             return Ok(());

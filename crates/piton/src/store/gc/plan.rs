@@ -60,7 +60,7 @@ impl Bounds {
 
 /// Goal of a garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum GcGoal {
     /// Free this many bytes, with the least work.
     Free(u64),
     /// Free the space that is lost to small packs, with little work.
@@ -82,8 +82,8 @@ pub(super) struct Group {
 }
 
 /// Returns the groups to rewrite, in this order. Packs without live bytes come first: removing them needs no copying.
-pub(super) fn plan(states: &[PackState], aim: Aim, bounds: Bounds) -> Vec<Group> {
-    let may_go = |at: &usize| aim == Aim::Every || !states[*at].is_kept;
+pub(super) fn plan(states: &[PackState], aim: GcGoal, bounds: Bounds) -> Vec<Group> {
+    let may_go = |at: &usize| aim == GcGoal::Every || !states[*at].is_kept;
     let (dead, mut rest): (Vec<_>, Vec<_>) =
         (0..states.len()).filter(may_go).partition(|at| states[*at].live_bytes == 0);
     let freed: u64 = dead.iter().map(|at| states[*at].dead_bytes).sum();
@@ -93,11 +93,11 @@ pub(super) fn plan(states: &[PackState], aim: Aim, bounds: Bounds) -> Vec<Group>
     }
     rest.sort_by_key(|at| (states[*at].live_bytes, *at));
     groups.extend(match aim {
-        Aim::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
-        Aim::Merge => smallest(states, &rest, bounds),
-        Aim::Due => due(states, &rest, bounds),
-        Aim::All => all(states, &rest, bounds, LARGE_DEAD_PART_MIN),
-        Aim::Every => all(states, &rest, bounds, u64::MAX),
+        GcGoal::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
+        GcGoal::Merge => smallest(states, &rest, bounds),
+        GcGoal::Due => due(states, &rest, bounds),
+        GcGoal::All => all(states, &rest, bounds, LARGE_DEAD_PART_MIN),
+        GcGoal::Every => all(states, &rest, bounds, u64::MAX),
     });
     groups
 }
@@ -201,7 +201,7 @@ mod tests {
     /// Bounds of a store without a limit.
     const BOUNDS: Bounds = Bounds { pack_bytes: PACK_BYTES_MAX, packs: PACKS_MAX };
 
-    fn plan(states: &[PackState], aim: Aim) -> Vec<Group> {
+    fn plan(states: &[PackState], aim: GcGoal) -> Vec<Group> {
         super::plan(states, aim, BOUNDS)
     }
 
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn what_is_dead_goes_first_and_is_enough_if_it_is() {
         let states = [state(100, 50), state(0, 60), state(10, 40)];
-        assert_eq!(packs_of(&plan(&states, Aim::Free(60))), [vec![1]]);
-        assert_eq!(packs_of(&plan(&states, Aim::Free(61))), [vec![1], vec![2]]);
-        assert_eq!(packs_of(&plan(&states, Aim::Free(1000))), [vec![1], vec![2], vec![0]]);
+        assert_eq!(packs_of(&plan(&states, GcGoal::Free(60))), [vec![1]]);
+        assert_eq!(packs_of(&plan(&states, GcGoal::Free(61))), [vec![1], vec![2]]);
+        assert_eq!(packs_of(&plan(&states, GcGoal::Free(1000))), [vec![1], vec![2], vec![0]]);
     }
 
     #[test]
@@ -222,23 +222,23 @@ mod tests {
         let states = [state(1000, 10), state(30, 1), state(100, 50), state(5, 0)];
         for (bytes, expected) in [(1, 1), (50, 1), (51, 2), (52, 3), (1000, 3)] {
             let order = [vec![2], vec![1], vec![0]];
-            assert_eq!(packs_of(&plan(&states, Aim::Free(bytes))), order[..expected], "{bytes}");
+            assert_eq!(packs_of(&plan(&states, GcGoal::Free(bytes))), order[..expected], "{bytes}");
         }
     }
 
     #[test]
     fn a_pack_that_stock_git_keeps_is_left_alone() {
         let states = [PackState { is_kept: true, ..state(0, 60) }, state(5, 0)];
-        assert_eq!(plan(&states, Aim::All), []);
+        assert_eq!(plan(&states, GcGoal::All), []);
     }
 
     #[test]
     fn packs_merge_geometrically_above_the_limit() {
         let mut states = vec![state(1 << 20, 0)];
         states.extend(vec![state(1000, 0); PACKS_MAX - 1]);
-        assert_eq!(plan(&states, Aim::Due), [], "not above it yet");
+        assert_eq!(plan(&states, GcGoal::Due), [], "not above it yet");
         states.push(state(1000, 0));
-        let groups = plan(&states, Aim::Due);
+        let groups = plan(&states, GcGoal::Due);
         assert_eq!(packs_of(&groups), [(1..=PACKS_MAX).collect::<Vec<_>>()], "the large one stays as it is");
         assert!(groups[0].tend);
     }
@@ -248,18 +248,18 @@ mod tests {
         for (large, merged) in [(61, 32), (62, 31)] {
             let mut states = vec![state(1, 0); 31];
             states.extend([state(large, 0), state(1 << 20, 0)]);
-            assert_eq!(packs_of(&plan(&states, Aim::Due)), [(0..merged).collect::<Vec<_>>()], "{large}");
+            assert_eq!(packs_of(&plan(&states, GcGoal::Due)), [(0..merged).collect::<Vec<_>>()], "{large}");
         }
         for (live_bytes, is_merged) in [(PACK_BYTES_MAX / 4 * 3, false), (PACK_BYTES_MAX / 2, true)] {
             let states = vec![state(live_bytes, 0); PACKS_MAX + 1];
-            assert_eq!(!plan(&states, Aim::Due).is_empty(), is_merged, "{live_bytes}");
+            assert_eq!(!plan(&states, GcGoal::Due).is_empty(), is_merged, "{live_bytes}");
         }
     }
 
     #[test]
     fn a_pack_is_due_when_more_than_a_quarter_of_it_is_dead() {
-        assert_eq!(plan(&[state(75, 25)], Aim::Due), []);
-        assert_eq!(plan(&[state(74, 26)], Aim::Due), [Group { packs: vec![0], tend: false }]);
+        assert_eq!(plan(&[state(75, 25)], GcGoal::Due), []);
+        assert_eq!(plan(&[state(74, 26)], GcGoal::Due), [Group { packs: vec![0], tend: false }]);
     }
 
     #[test]
@@ -273,23 +273,23 @@ mod tests {
             (&[state(PACK_BYTES_MAX / 4, 0); 4], true),
         ] {
             let all = Group { packs: (0..states.len()).collect(), tend: true };
-            assert_eq!(plan(states, Aim::All), if is_done { vec![all] } else { vec![] }, "{states:?}");
+            assert_eq!(plan(states, GcGoal::All), if is_done { vec![all] } else { vec![] }, "{states:?}");
         }
         let states =
             [state(5, 0), state(PACK_BYTES_MAX / 3, 0), state(PACK_BYTES_MAX / 3, 0), state(PACK_BYTES_MAX / 3, 0)];
-        assert_eq!(packs_of(&plan(&states, Aim::Every)), [vec![0, 1, 2]], "the last alone has no need of it");
+        assert_eq!(packs_of(&plan(&states, GcGoal::Every)), [vec![0, 1, 2]], "the last alone has no need of it");
     }
 
     #[test]
     fn a_large_pack_is_copied_for_a_hundredth_of_it_or_where_every_byte_must_go() {
         let live_bytes = PACK_BYTES_MAX / 100 * 100;
         for (state, aim, tend) in [
-            (state(live_bytes, live_bytes / 100), Aim::All, None),
-            (state(live_bytes, live_bytes / 100 + 1), Aim::All, Some(false)),
-            (PackState { is_hasty: true, ..state(live_bytes, 0) }, Aim::All, Some(true)),
-            (state(live_bytes, 1), Aim::Every, Some(false)),
-            (state(live_bytes, 0), Aim::Every, None),
-            (PackState { is_kept: true, ..state(live_bytes, 1) }, Aim::Every, Some(false)),
+            (state(live_bytes, live_bytes / 100), GcGoal::All, None),
+            (state(live_bytes, live_bytes / 100 + 1), GcGoal::All, Some(false)),
+            (PackState { is_hasty: true, ..state(live_bytes, 0) }, GcGoal::All, Some(true)),
+            (state(live_bytes, 1), GcGoal::Every, Some(false)),
+            (state(live_bytes, 0), GcGoal::Every, None),
+            (PackState { is_kept: true, ..state(live_bytes, 1) }, GcGoal::Every, Some(false)),
         ] {
             let expected: Vec<_> = tend.map(|tend| Group { packs: vec![0], tend }).into_iter().collect();
             assert_eq!(plan(&[state], aim), expected, "{state:?} {aim:?}");
@@ -300,20 +300,20 @@ mod tests {
     #[test]
     fn no_group_is_larger_than_a_full_pack() {
         let states = vec![state(PACK_BYTES_MAX / 3, 1); 7];
-        for group in plan(&states, Aim::All) {
+        for group in plan(&states, GcGoal::All) {
             let bytes: u64 = group.packs.iter().map(|at| states[*at].live_bytes).sum();
             assert!(bytes <= PACK_BYTES_MAX, "{group:?}");
         }
     }
 
     #[test]
-    fn whoever_needs_room_merges_the_smallest_into_one_pack_and_copies() {
+    fn making_room_merges_the_smallest_packs_by_copying() {
         let bounds = Bounds { pack_bytes: 100, packs: 2 };
         let states = [state(90, 0), state(40, 0), state(30, 0), state(25, 1), state(0, 9)];
-        let groups = super::plan(&states, Aim::Merge, bounds);
+        let groups = super::plan(&states, GcGoal::Merge, bounds);
         assert_eq!(packs_of(&groups), [vec![4], vec![3, 2, 1]]);
         assert!(groups.iter().all(|group| !group.tend));
-        assert_eq!(super::plan(&[state(90, 0), state(40, 0)], Aim::Merge, bounds), []);
+        assert_eq!(super::plan(&[state(90, 0), state(40, 0)], GcGoal::Merge, bounds), []);
     }
 
     /// G4.
@@ -325,13 +325,13 @@ mod tests {
             assert!(bounds.pack_bytes + PACK_EXTRA_BYTES <= bytes_max / 32, "{bounds:?}");
             assert!(bounds.pack_bytes <= PACK_BYTES_MAX && bounds.packs <= PACKS_MAX, "{bounds:?}");
             let states = vec![state(bounds.pack_bytes / 3, 1); PACKS_MAX + 1];
-            let groups = super::plan(&states, Aim::Due, bounds);
+            let groups = super::plan(&states, GcGoal::Due, bounds);
             assert!(groups.iter().all(|group| group.packs.len() == 3), "{groups:?}");
         }
     }
 
     #[test]
     fn a_store_that_is_in_order_is_left_alone() {
-        assert_eq!(plan(&[state(1000, 0), state(PACK_BYTES_MAX, 1)], Aim::All), []);
+        assert_eq!(plan(&[state(1000, 0), state(PACK_BYTES_MAX, 1)], GcGoal::All), []);
     }
 }

@@ -22,7 +22,7 @@ fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
 }
 
 /// Returns a collection that starts from an earlier `reach`.
-fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a Watch) -> Collection<'a> {
+fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reachability, watch: &'a Watch) -> Collection<'a> {
     Collection {
         store,
         held,
@@ -37,7 +37,7 @@ fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reach, watch: &'a W
 }
 
 #[test]
-fn a_collection_ends_when_it_is_told_to_or_somebody_in_a_hurry_waits() {
+fn a_collection_ends_when_cancelled_or_an_urgent_process_waits() {
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     for contents in ["one", "two", "three"] {
@@ -46,15 +46,15 @@ fn a_collection_ends_when_it_is_told_to_or_somebody_in_a_hurry_waits() {
     let before = store.pack_names().expect("packs");
     let held = store.lock_gc().expect("a lock");
     let (watch, stopped) = (Watch::default(), Watch { stop: Arc::new(AtomicBool::new(true)), ..Watch::default() });
-    assert!(store.collect(&held, Aim::All, None, NOW, &stopped).expect("a collection").left_some);
+    assert!(store.collect(&held, GcGoal::All, None, NOW, &stopped).expect("a collection").left_some);
     let urgent = store.lock_file("urgent").expect("a file");
     urgent.lock().expect("a lock");
-    assert!(store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection").left_some);
+    assert!(store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection").left_some);
     let made = store.make_room(&held, 0, 1, NOW, &stopped).expect("an answer");
-    assert_eq!(made, crate::store::RoomMade::Stopped { dropped: 0 });
+    assert_eq!(made, crate::store::MakeRoomOutcome::Stopped { dropped: 0 });
     assert_eq!(store.pack_names().expect("packs"), before);
     let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
-    let done = collection(&store, &held, reach, &watch).run(Aim::All).expect("a collection");
+    let done = collection(&store, &held, reach, &watch).run(GcGoal::All).expect("a collection");
     assert!(!done.left_some, "this one is in a hurry itself");
     assert_eq!(store.pack_names().expect("packs").len(), 1);
 }
@@ -72,10 +72,10 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     };
     let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
     std::fs::write(&keep, "").expect("a file");
-    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
     assert_eq!(is_hasty(), (1, true, true));
     std::fs::remove_file(&keep).expect("a file");
-    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
     assert_eq!(is_hasty(), (1, false, false));
 }
 
@@ -107,10 +107,10 @@ fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not
     // These name objects that are removed, and stock git creates them again.
     let overviews = [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
     overviews.iter().for_each(|path| std::fs::write(path, "").expect("a file"));
-    store.collect(&held, Aim::Due, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::Due, None, NOW, &watch).expect("a collection");
     assert_eq!(left(), [false, true, true, false], "nothing is packed unless all is to be made small");
     assert!(!overviews.iter().any(|path| path.exists()));
-    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
     assert_eq!(left(), [false, false, true, false]);
     assert!(store.objects(&StoreLock::none()).expect("objects").has(named));
     store.collect_every(&held, NOW, &watch).expect("a collection");
@@ -127,20 +127,20 @@ fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
     }
     let held = store.lock_gc().expect("a lock");
     let watch = Watch::default();
-    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
     let roots = store.roots().expect("names");
     let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
-    let mut reach = Reach::new(store.ids().expect("ids"), roots.ends.clone());
+    let mut reach = Reachability::new(store.ids().expect("ids"), roots.ends.clone());
     reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
-    collection(&store, &held, reach, &watch).run(Aim::All).expect("all that is named is there");
-    store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+    collection(&store, &held, reach, &watch).run(GcGoal::All).expect("all that is named is there");
+    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
     assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
     let objects = store.objects(&StoreLock::none()).expect("objects");
     assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
 }
 
 #[test]
-fn whoever_watches_hears_of_each_object_that_moves() {
+fn the_watcher_is_called_for_each_object_that_moves() {
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     for contents in ["one", "two", "three"] {
@@ -150,7 +150,7 @@ fn whoever_watches_hears_of_each_object_that_moves() {
     let reach = store.reach_all(objects).expect("marks");
     let packs = &store.packs().expect("packs");
     for tend in [false, true] {
-        let mut places = Places::default();
+        let mut places = EntryTable::default();
         for (pack, of) in packs.iter().enumerate() {
             for (at, entry) in of.entries().enumerate().filter(|(_, entry)| reach.marks.contains(&entry.id)) {
                 places.push((narrow(pack), narrow(at)), entry.id, false);
@@ -174,7 +174,7 @@ fn whoever_watches_hears_of_each_object_that_moves() {
     let watch = Watch::default();
     for contents in ["four", "five"] {
         take(&store, &project, contents);
-        store.collect(&held, Aim::All, None, NOW, &watch).expect("a collection");
+        store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
         let total = watch.total.load(Ordering::Relaxed);
         assert!(total > 0 && watch.done.load(Ordering::Relaxed) == total, "{watch:?}");
     }
@@ -185,12 +185,12 @@ fn whoever_watches_hears_of_each_object_that_moves() {
 #[test]
 fn what_was_named_after_a_collection_began_is_rescued() {
     for (aim, after) in [
-        (Aim::All, &["new", "forgotten"][..]),
-        (Aim::Every, &["new", "forgotten"]),
+        (GcGoal::All, &["new", "forgotten"][..]),
+        (GcGoal::Every, &["new", "forgotten"]),
         // The pack of a single take: the rescued pack has the same name.
-        (Aim::All, &["new"]),
-        (Aim::Due, &["new"]),
-        (Aim::Free(1 << 40), &["new"]),
+        (GcGoal::All, &["new"]),
+        (GcGoal::Due, &["new"]),
+        (GcGoal::Free(1 << 40), &["new"]),
     ] {
         let temp = tempfile::tempdir().expect("a directory");
         let (store, project) = store_and_project(&temp);

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::super::Objects;
-use super::super::delta::{Base, CHAIN_MAX};
+use super::super::delta::{CHAIN_MAX, DeltaBase};
 use super::super::marks::{Marks, NO_HOME, Slot, narrow};
 use super::super::pack::{Deflater, Form, LEVEL_SMALL, PackWriter, SealedPack, hash_stream};
 use super::super::packs::{Pack, PackEntry, Stored, StoredForm};
@@ -31,14 +31,14 @@ pub(super) type Place = (u32, u32);
 
 /// Entries to move, each object once.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct EntryTable {
     /// Sorted by pack, and by position in the pack.
     sorted: Vec<Place>,
     /// Entries of objects without a home, which may be in several packs.
     homeless: HashMap<ObjectId, Place>,
 }
 
-impl Places {
+impl EntryTable {
     /// Adds an entry. Entries must be added in ascending order of their places. Of an object without a home only the
     /// first entry is kept; an object with a home must be added once.
     pub(super) fn push(&mut self, place: Place, id: ObjectId, has_home: bool) {
@@ -83,7 +83,7 @@ pub(super) struct Moving<'a> {
     pub(super) objects: &'a Objects,
     pub(super) marks: &'a Marks,
     /// The entries to move.
-    pub(super) places: &'a Places,
+    pub(super) places: &'a EntryTable,
     /// Loose objects to move, and the sizes of their files.
     pub(super) loose: Vec<(ObjectId, u64)>,
     /// Size limit of the new pack, which is the reserved space. Writing stops rather than exceed it.
@@ -114,7 +114,7 @@ struct Candidate {
     /// Offset in the new pack.
     offset: u64,
     kind: ObjectKind,
-    base: Base,
+    base: DeltaBase,
     depth: u32,
 }
 
@@ -375,7 +375,7 @@ impl Moving<'_> {
         if !is_written && !self.put_copy(one, out, false)? {
             out.put_plain(id, stands, Form::Whole(kind), &bytes)?;
         }
-        window.push_front(Candidate { offset: out.last, kind, base: Base::new(bytes), depth });
+        window.push_front(Candidate { offset: out.last, kind, base: DeltaBase::new(bytes), depth });
         let mut held = 0;
         let fits = window.iter().take(WINDOW).take_while(|candidate| {
             held += candidate.base.len();

@@ -127,7 +127,7 @@ impl Store {
         mut change: impl FnMut(&mut Map<String, Value>) -> bool,
     ) -> Result<usize> {
         let path = self.layout.ledger(project);
-        if !fsx::is_there(&path)? {
+        if !fsx::exists(&path)? {
             return Ok(0);
         }
         let _held = open_locked(&path).map_err(|error| Error::io("open", &path, error))?;

@@ -17,12 +17,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::copies::{Checked, Copies, ReadData};
+use super::integrity::IntegrityChecker;
 use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
+use super::object_copies::{Checked, Copies, ReadData};
 use super::objects::Published;
 use super::verify::{Finding, FindingKind, VerifyReport, walk};
-use super::whole::Wholeness;
 use super::{Objects, ProjectRecord, Store, StoreLock, Watch, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -54,7 +54,7 @@ pub struct Loss {
 }
 
 /// A repair in progress. No other process reads or writes objects while it is held.
-pub(crate) struct Mending<'a> {
+pub(crate) struct RepairRun<'a> {
     store: &'a Store,
     is_dry: bool,
     now: Moment,
@@ -87,13 +87,13 @@ impl Store {
         let layout = super::Layout::new(fsx::canonical(base)?);
         create::is_there(&layout)?;
         let (has_objects, is_ours) = (fsx::is_dir(&layout.objects())?, create::is_a_store(layout.store())?);
-        let store = Self { layout, told: super::lock::Told::default() };
+        let store = Self { layout, told: super::lock::WaitCallback::default() };
         Ok((is_ours && (has_objects || !store.recorded_projects()?.is_empty())).then_some(store))
     }
 
     /// Begins a repair once no other process uses the store. Fails with `Busy` if others use it the whole time. With
     /// `is_dry`, nothing is changed.
-    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, watch: &Watch) -> Result<Mending<'_>> {
+    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, watch: &Watch) -> Result<RepairRun<'_>> {
         fsx::ensure_dir(self.layout.lock("").as_path())?;
         let held = self.lock_gc_until(Some(&watch.stop))?;
         let Some(alone) = self.exclude_patiently(&held)? else {
@@ -104,7 +104,7 @@ impl Store {
         let stamp = now.stamp();
         let names = (1..).map(|turn| if turn == 1 { stamp.clone() } else { format!("{stamp}-{turn}") });
         let aside = fsx::first_free(names.map(|name| self.layout.repairs().join(name)))?;
-        Ok(Mending {
+        Ok(RepairRun {
             store: self,
             is_dry,
             now,
@@ -119,7 +119,7 @@ impl Store {
     }
 }
 
-impl Mending<'_> {
+impl RepairRun<'_> {
     pub(crate) fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
         self.steps.push(RepairStep { what, about: about.into(), detail: detail.into() });
     }
@@ -133,7 +133,9 @@ impl Mending<'_> {
     pub(crate) fn diagnose(&self, watch: &Watch) -> Result<Diagnosis> {
         let (report, copies, checked) = self.store.inspect(ReadData::All, watch)?;
         if report.was_stopped {
-            return Err(Error::new(ErrorKind::Stopped, "repair the store").because("it was stopped; nothing was changed"));
+            return Err(
+                Error::new(ErrorKind::Stopped, "repair the store").because("it was stopped; nothing was changed")
+            );
         }
         Ok(Diagnosis { report, copies, checked })
     }
@@ -179,7 +181,7 @@ impl Mending<'_> {
     /// Moves a file to the directory of this repair. A missing file is fine.
     fn put_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()).map(Path::to_owned) else { return Ok(()) };
-        if !fsx::is_there(path)? {
+        if !fsx::exists(path)? {
             return Ok(());
         }
         let to = self.aside.join(below);
@@ -209,7 +211,7 @@ impl Mending<'_> {
     fn copy_aside(&mut self, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(self.store.layout.store()) else { return Ok(()) };
         let to = self.aside.join(below);
-        if self.is_dry || !fsx::is_there(path)? {
+        if self.is_dry || !fsx::exists(path)? {
             return Ok(());
         }
         let dir = to.parent().expect("below the directory of this repair");
@@ -221,7 +223,7 @@ impl Mending<'_> {
     }
 
     /// Moves invalid small files to the directory of this repair, and creates them again if possible.
-    pub(crate) fn mend_files(&mut self, report: &VerifyReport) -> Result<()> {
+    pub(crate) fn repair_files(&mut self, report: &VerifyReport) -> Result<()> {
         for finding in &report.findings {
             let Some(path) = finding.path.as_ref().map(|path| self.store.base().join(path)) else { continue };
             match finding.kind {
@@ -233,7 +235,7 @@ impl Mending<'_> {
                     self.put_derived_aside(&path)?;
                     self.say("put_aside", self.shown(&path), format!("{}; it is made again when needed", finding.why));
                 }
-                FindingKind::Intent => self.mend_intent(finding, &path)?,
+                FindingKind::Intent => self.repair_intent(finding, &path)?,
                 _ => {}
             }
         }
@@ -252,7 +254,7 @@ impl Mending<'_> {
 
     /// Moves an invalid note of a restore. A note that names a lost object is handled once it is known which objects
     /// are lost.
-    fn mend_intent(&mut self, finding: &Finding, path: &Path) -> Result<()> {
+    fn repair_intent(&mut self, finding: &Finding, path: &Path) -> Result<()> {
         if finding.id.is_some() {
             return Ok(());
         }
@@ -263,7 +265,7 @@ impl Mending<'_> {
     }
 
     /// Replaces invalid project records with what the checkpoints tell.
-    pub(crate) fn mend_records(&mut self, report: &VerifyReport) -> Result<()> {
+    pub(crate) fn repair_records(&mut self, report: &VerifyReport) -> Result<()> {
         let broken = report.findings.iter().filter(|finding| finding.kind == FindingKind::Record);
         for project in broken.filter_map(|finding| finding.project.clone()) {
             let path = self.store.layout.record(&project);
@@ -291,7 +293,7 @@ impl Mending<'_> {
         for project in self.store.recorded_projects()? {
             let dir = self.store.read_record(&project)?.dir().filter(|dir| ProjectId::of(dir) == project);
             // A directory that cannot be accessed is reported when it is searched.
-            places.extend(dir.filter(|dir| fsx::is_there(dir).unwrap_or(true)).map(|dir| (project, dir)));
+            places.extend(dir.filter(|dir| fsx::exists(dir).unwrap_or(true)).map(|dir| (project, dir)));
         }
         Ok(places)
     }
@@ -306,7 +308,7 @@ impl Mending<'_> {
     pub(crate) fn missing(&self, diagnosis: &Diagnosis) -> Result<BTreeSet<ObjectId>> {
         let fresh = self.fresh_copies()?;
         let copies = fresh.as_ref().unwrap_or(&diagnosis.copies);
-        let mut whole = Wholeness::new(copies, HashSet::new());
+        let mut whole = IntegrityChecker::new(copies, HashSet::new());
         let boundary = self.store.boundary()?;
         let mut seen = HashSet::new();
         for id in self.store.refs_as_they_stand()?.refs.into_values() {

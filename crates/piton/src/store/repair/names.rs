@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::super::Store;
-use super::super::copies::Copies;
+use super::super::integrity::{Commit, IntegrityChecker};
 use super::super::layout::{Layout, PROJECT_REFS};
+use super::super::object_copies::Copies;
 use super::super::verify::{FindingKind, is_packed_line};
-use super::super::whole::{Commit, Wholeness};
-use super::packs::Wreck;
-use super::{Diagnosis, Loss, Mending};
+use super::packs::DamagedPack;
+use super::{Diagnosis, Loss, RepairRun};
 use crate::error::Result;
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -36,8 +36,8 @@ struct Plan {
 }
 
 /// State of the planning.
-struct Planner<'a> {
-    whole: Wholeness<'a>,
+struct RefPlanner<'a> {
+    whole: IntegrityChecker<'a>,
     /// Every readable commit.
     commits: HashMap<CheckpointId, Commit>,
     boundary: HashSet<CheckpointId>,
@@ -51,12 +51,12 @@ struct Planner<'a> {
     plan: Plan,
 }
 
-impl Mending<'_> {
+impl RepairRun<'_> {
     /// Makes every ref point to an intact object. `promised` are objects that a dry run expects to be recovered.
-    pub(crate) fn mend_names(
+    pub(crate) fn repair_names(
         &mut self,
         diagnosis: &Diagnosis,
-        wrecks: &[Wreck],
+        wrecks: &[DamagedPack],
         promised: HashSet<ObjectId>,
     ) -> Result<()> {
         let fresh = self.fresh_copies()?;
@@ -93,12 +93,12 @@ impl Mending<'_> {
         if !self.is_dry {
             self.change_names(&plan, diagnosis)?;
         }
-        self.mend_other_names(copies, promised)
+        self.repair_other_names(copies, promised)
     }
 
     fn plan_names(&self, copies: &Copies, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<Plan> {
         let lost_ends = diagnosis.report.findings.iter().any(|finding| finding.kind == FindingKind::Shallow);
-        let mut planner = Planner::new(self.store, Wholeness::new(copies, promised), lost_ends)?;
+        let mut planner = RefPlanner::new(self.store, IntegrityChecker::new(copies, promised), lost_ends)?;
         let stand = self.store.refs_as_they_stand()?;
         let mut names: BTreeMap<String, Option<ObjectId>> =
             stand.refs.into_iter().map(|(name, id)| (name, Some(id))).collect();
@@ -126,33 +126,33 @@ impl Mending<'_> {
         let broken = |kind| diagnosis.report.findings.iter().any(|finding| finding.kind == kind);
         // First the refs for commits that would otherwise become unreachable.
         for (name, id) in &plan.recovered {
-            store.mend_ref(&self.alone, name, Some(*id), self.now)?;
+            store.repair_ref(&self.alone, name, Some(*id), self.now)?;
         }
         for (name, (id, _)) in &plan.moved {
             // As in `salvage`: stock git may be deleting objects that were unreachable so far.
             Layout::project_in_ref(name).map_or(Ok(()), |project| fsx::remove_file(&store.layout.index(&project)))?;
-            store.mend_ref(&self.alone, name, Some(*id), self.now)?;
+            store.repair_ref(&self.alone, name, Some(*id), self.now)?;
         }
         if !plan.removed.is_empty() || broken(FindingKind::PackedRefs) {
             let is_right = |line: &[u8]| {
                 let name = line.get(41..).map(String::from_utf8_lossy);
                 is_packed_line(line) && name.is_none_or(|name| !plan.removed.contains_key(name.as_ref()))
             };
-            store.mend_packed_refs(&self.alone, is_right, self.now)?;
+            store.repair_packed_refs(&self.alone, is_right, self.now)?;
         }
         for name in plan.removed.keys() {
-            store.mend_ref(&self.alone, name, None, self.now)?;
+            store.repair_ref(&self.alone, name, None, self.now)?;
         }
         if !plan.cuts.is_empty() || !plan.gone.is_empty() || broken(FindingKind::Shallow) {
-            store.mend_boundary(&self.alone, &plan.cuts, &plan.gone, self.now)?;
+            store.repair_boundary(&self.alone, &plan.cuts, &plan.gone, self.now)?;
         }
         Ok(())
     }
 
     /// Moves other files that name missing objects to the directory of this repair: nothing can be collected while they
     /// exist.
-    fn mend_other_names(&mut self, copies: &Copies, promised: HashSet<ObjectId>) -> Result<()> {
-        let mut whole = Wholeness::new(copies, promised);
+    fn repair_other_names(&mut self, copies: &Copies, promised: HashSet<ObjectId>) -> Result<()> {
+        let mut whole = IntegrityChecker::new(copies, promised);
         let mut gone = BTreeMap::new();
         for (path, kind, id) in self.store.other_names()? {
             if !whole.any(id).0 {
@@ -210,7 +210,7 @@ impl RefPlan {
         project: &ProjectId,
         gone: CheckpointId,
     ) -> Result<Self> {
-        let mut planner = Planner::new(store, Wholeness::new(copies, HashSet::new()), false)?;
+        let mut planner = RefPlanner::new(store, IntegrityChecker::new(copies, HashSet::new()), false)?;
         let name = Layout::ref_name(project);
         let mut stand = store.refs_as_they_stand()?;
         stand.refs.remove(&name);
@@ -236,8 +236,8 @@ impl RefPlan {
     }
 }
 
-impl<'a> Planner<'a> {
-    fn new(store: &Store, mut whole: Wholeness<'a>, lost_ends: bool) -> Result<Self> {
+impl<'a> RefPlanner<'a> {
+    fn new(store: &Store, mut whole: IntegrityChecker<'a>, lost_ends: bool) -> Result<Self> {
         let commits: HashMap<_, _> = whole.all_commits().into_iter().map(|commit| (commit.id, commit)).collect();
         let (ends, gone) = store.boundary()?.into_iter().partition(|end| commits.contains_key(end));
         let plan = Plan { gone: BTreeSet::from_iter::<HashSet<_>>(gone), ..Plan::default() };
@@ -249,7 +249,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-impl Planner<'_> {
+impl RefPlanner<'_> {
     /// Returns these commits and all their ancestors, as far as they are readable.
     fn ancestry(&self, from: Vec<CheckpointId>) -> HashSet<CheckpointId> {
         let mut found = HashSet::new();

@@ -4,22 +4,22 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
-use super::super::copies::{Copies, Found, Place};
 use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, WholeEntry, Why};
 use super::super::gc::PACK_FILES;
+use super::super::object_copies::{Copies, CopyLookup, ObjectPlace};
 use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackDirs, PackWriter, SealedPack, write_idx_of};
 use super::super::{commit, tree};
-use super::{Diagnosis, Mending};
+use super::{Diagnosis, RepairRun};
 use crate::error::{Error, Result};
 use crate::id::{ObjectId, ObjectKind};
 
 /// A corrupt pack that was moved to `repairs/`, and the offsets of the entries that could not be read.
-pub(crate) struct Wreck {
+pub(crate) struct DamagedPack {
     pack: usize,
     unread: HashSet<u64>,
 }
 
-impl Wreck {
+impl DamagedPack {
     /// Returns the ids of unreadable commits that the idx names.
     pub(super) fn unread_commits(&self, copies: &Copies) -> Vec<ObjectId> {
         let pack = &copies.packs[self.pack];
@@ -30,14 +30,14 @@ impl Wreck {
 }
 
 /// Result of searching a pack.
-struct Searched {
+struct PackSearch {
     unread: HashSet<u64>,
     /// True if the pack was read from beginning to end, and every object in it is intact and occurs once.
     is_complete: bool,
 }
 
 /// Reads the entries of a pack one after the other, and those that its idx names, and records the id at each offset.
-fn search(copies: &mut Copies, at: usize) -> Searched {
+fn search(copies: &mut Copies, at: usize) -> PackSearch {
     let pack = &copies.packs[at];
     let mut named: BTreeMap<u64, ObjectId> = pack.in_order().map(|(id, start)| (start, id)).collect();
     let mut unread: BTreeSet<u64> = named.keys().copied().collect();
@@ -53,7 +53,7 @@ fn search(copies: &mut Copies, at: usize) -> Searched {
     // A delta that names its base by id becomes readable once the base has been read.
     loop {
         let pack = &copies.packs[at];
-        let spare = Spare::of(copies);
+        let spare = FallbackSource::of(copies);
         let mut decoder = copies.decoder();
         let read = unread.iter().filter_map(|start| {
             let id = decoder.identify(pack, *start, &|id| spare.find(id)).ok()?;
@@ -64,7 +64,7 @@ fn search(copies: &mut Copies, at: usize) -> Searched {
         for (start, id) in &read {
             unread.remove(start);
             named.insert(*start, *id);
-            copies.acquit(&Place::Packed(at, *start));
+            copies.acquit(&ObjectPlace::Packed(at, *start));
         }
         copies.packs[at].learn(&named);
         if read.is_empty() {
@@ -73,24 +73,24 @@ fn search(copies: &mut Copies, at: usize) -> Searched {
     }
     // A pack that holds an object twice is rewritten: stock git rejects the idx of such a pack.
     let is_single = named.values().collect::<HashSet<_>>().len() == named.len();
-    Searched { is_complete: is_walked && is_single && unread.is_empty(), unread: unread.into_iter().collect() }
+    PackSearch { is_complete: is_walked && is_single && unread.is_empty(), unread: unread.into_iter().collect() }
 }
 
 /// Fallback for objects: any intact copy.
-struct Spare<'a> {
+struct FallbackSource<'a> {
     copies: &'a Copies,
     decoder: RefCell<Decoder<'a>>,
 }
 
-impl<'a> Spare<'a> {
+impl<'a> FallbackSource<'a> {
     fn of(copies: &'a Copies) -> Self {
         Self { copies, decoder: RefCell::new(copies.decoder()) }
     }
 
     fn find(&self, id: ObjectId) -> Option<InMemory> {
         match self.copies.read(&mut self.decoder.borrow_mut(), id) {
-            Found::Whole(object) => Some(object),
-            Found::Missing | Found::Damaged(_) => None,
+            CopyLookup::Whole(object) => Some(object),
+            CopyLookup::Missing | CopyLookup::Damaged(_) => None,
         }
     }
 }
@@ -105,7 +105,7 @@ fn makes_sense(kind: ObjectKind, bytes: &[u8]) -> bool {
 }
 
 /// New packs for the objects that are saved.
-struct Saving {
+struct RescuePacks {
     dirs: PackDirs,
     is_dry: bool,
     seen: HashSet<ObjectId>,
@@ -114,8 +114,8 @@ struct Saving {
     deflater: Deflater,
 }
 
-impl Saving {
-    fn new(mending: &Mending<'_>) -> Self {
+impl RescuePacks {
+    fn new(mending: &RepairRun<'_>) -> Self {
         let deflater = Deflater::new(LEVEL_SMALL);
         let dirs = mending.store.layout.pack_dirs();
         Self { dirs, is_dry: mending.is_dry, seen: HashSet::new(), writer: None, full: Vec::new(), deflater }
@@ -128,7 +128,7 @@ impl Saving {
         pack: &RawPack,
         id: ObjectId,
         start: u64,
-        spare: &Spare<'_>,
+        spare: &FallbackSource<'_>,
     ) -> Result<bool> {
         if !self.seen.insert(id) {
             return Ok(false);
@@ -170,14 +170,14 @@ impl Saving {
     }
 }
 
-impl Mending<'_> {
+impl RepairRun<'_> {
     /// Rebuilds idx files, saves the intact objects of corrupt packs, and moves those packs to `repairs/`.
-    pub(crate) fn mend_packs(&mut self, diagnosis: &mut Diagnosis) -> Result<Vec<Wreck>> {
+    pub(crate) fn repair_packs(&mut self, diagnosis: &mut Diagnosis) -> Result<Vec<DamagedPack>> {
         diagnosis.copies.refuse_unread()?;
         let mut wrecks = Vec::new();
         for at in 0..diagnosis.copies.packs.len() {
             let pack = &diagnosis.copies.packs[at];
-            let is_bad = |place: &Place| matches!(place, Place::Packed(pack, _) if *pack == at);
+            let is_bad = |place: &ObjectPlace| matches!(place, ObjectPlace::Packed(pack, _) if *pack == at);
             let is_damaged = pack.fault.is_some()
                 || diagnosis.checked.bad_packs.contains_key(&at)
                 || diagnosis.checked.bad.iter().any(|bad| is_bad(&bad.place));
@@ -195,7 +195,7 @@ impl Mending<'_> {
                 self.rebuild_idx(&diagnosis.copies, at)?;
                 continue;
             }
-            wrecks.push(Wreck { pack: at, unread: searched.unread });
+            wrecks.push(DamagedPack { pack: at, unread: searched.unread });
         }
         let new = self.save_from(&diagnosis.copies, &wrecks)?;
         diagnosis.copies.refuse_unread()?;
@@ -226,7 +226,7 @@ impl Mending<'_> {
 
     fn put_loose_aside(&mut self, diagnosis: &Diagnosis) -> Result<()> {
         for bad in &diagnosis.checked.bad {
-            if let Place::Loose(path) = &bad.place {
+            if let ObjectPlace::Loose(path) = &bad.place {
                 self.say("put_aside", self.shown(path), bad.why.clone());
                 self.put_aside(path)?;
             }
@@ -260,16 +260,18 @@ impl Mending<'_> {
 
     /// Writes all readable objects of these packs that have no intact copy elsewhere into new packs. Returns the names
     /// of those.
-    fn save_from(&mut self, copies: &Copies, wrecks: &[Wreck]) -> Result<Vec<PathBuf>> {
-        let mut saving = Saving::new(self);
+    fn save_from(&mut self, copies: &Copies, wrecks: &[DamagedPack]) -> Result<Vec<PathBuf>> {
+        let mut saving = RescuePacks::new(self);
         for wreck in wrecks {
             let pack = &copies.packs[wreck.pack];
             let is_elsewhere = |id: &ObjectId| {
                 let mut others = copies.places(*id).filter(|place| !copies.is_bad(place));
-                others.any(|place| !matches!(place, Place::Packed(at, _) if wrecks.iter().any(|one| one.pack == at)))
+                others.any(
+                    |place| !matches!(place, ObjectPlace::Packed(at, _) if wrecks.iter().any(|one| one.pack == at)),
+                )
             };
             let mut saved = 0;
-            let (spare, mut decoder) = (Spare::of(copies), copies.decoder());
+            let (spare, mut decoder) = (FallbackSource::of(copies), copies.decoder());
             for (id, start) in pack.in_order().filter(|(_, start)| !wreck.unread.contains(start)) {
                 saved += u64::from(!is_elsewhere(&id) && saving.save(&mut decoder, pack, id, start, &spare)?);
             }
@@ -290,13 +292,13 @@ impl Mending<'_> {
 
     /// Saves objects that were unreadable because their base was corrupt, if the base has been recovered in the
     /// meantime.
-    pub(crate) fn try_again(&mut self, diagnosis: &Diagnosis, wrecks: &[Wreck]) -> Result<()> {
+    pub(crate) fn try_again(&mut self, diagnosis: &Diagnosis, wrecks: &[DamagedPack]) -> Result<()> {
         if self.is_dry || wrecks.iter().all(|wreck| wreck.unread.is_empty()) {
             return Ok(());
         }
         let now = self.store.copies()?;
-        let spare = Spare::of(&now);
-        let mut saving = Saving::new(self);
+        let spare = FallbackSource::of(&now);
+        let mut saving = RescuePacks::new(self);
         let mut saved = 0;
         for wreck in wrecks {
             let pack = &diagnosis.copies.packs[wreck.pack];

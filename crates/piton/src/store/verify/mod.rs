@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use super::commit::HISTORY_MAX;
-use super::copies::{Checked, Copies, Place, ReadData};
 use super::decode::IdxFault;
+use super::integrity::{Commit, IntegrityChecker, ObjectFault};
 use super::layout::{Layout, PROJECT_REFS};
-use super::reach::RefsAsTheyStand;
-use super::whole::{Bad, Commit, Wholeness};
+use super::object_copies::{Checked, Copies, ObjectPlace, ReadData};
+use super::reachability::RefsAsTheyStand;
 use super::{Store, Watch};
 use crate::error::Result;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -235,7 +235,7 @@ impl Store {
         check.files()?;
         check.packs(&copies);
         let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, watch) };
-        let mut whole = Wholeness::new(&copies, HashSet::new());
+        let mut whole = IntegrityChecker::new(&copies, HashSet::new());
         let checkpoints = check.names(&mut whole)?;
         check.objects(&copies, &checked, &mut whole);
         check.affects(&mut whole);
@@ -273,7 +273,7 @@ impl Check<'_> {
     }
 
     /// Walks all histories. Returns the number of checkpoints.
-    fn names(&mut self, whole: &mut Wholeness<'_>) -> Result<u64> {
+    fn names(&mut self, whole: &mut IntegrityChecker<'_>) -> Result<u64> {
         let Names { stand, boundary, others } = self.names;
         let mut seen = HashSet::new();
         for name in &stand.garbage {
@@ -320,7 +320,11 @@ impl Check<'_> {
     }
 
     /// Reports projects that have checkpoints but no ref.
-    fn projects_without_ref(&mut self, whole: &mut Wholeness<'_>, refs: &BTreeMap<String, ObjectId>) -> Result<()> {
+    fn projects_without_ref(
+        &mut self,
+        whole: &mut IntegrityChecker<'_>,
+        refs: &BTreeMap<String, ObjectId>,
+    ) -> Result<()> {
         let bare = self.store.without_ref(|project| refs.contains_key(&Layout::ref_name(project)))?;
         if bare.is_empty() {
             return Ok(());
@@ -340,7 +344,7 @@ impl Check<'_> {
     }
 
     /// Reports missing and corrupt objects, corrupt ones once for each copy.
-    fn objects(&mut self, copies: &Copies, checked: &Checked, whole: &mut Wholeness<'_>) {
+    fn objects(&mut self, copies: &Copies, checked: &Checked, whole: &mut IntegrityChecker<'_>) {
         for (at, why) in &checked.bad_packs {
             let path = copies.packs[*at].name.with_added_extension("pack");
             self.note(FindingKind::Pack, Some(path), why.clone());
@@ -348,8 +352,8 @@ impl Check<'_> {
         let mut said = HashSet::new();
         for bad in &checked.bad {
             let path = match &bad.place {
-                Place::Packed(at, _) => copies.packs[*at].name.with_added_extension("pack"),
-                Place::Loose(path) => path.clone(),
+                ObjectPlace::Packed(at, _) => copies.packs[*at].name.with_added_extension("pack"),
+                ObjectPlace::Loose(path) => path.clone(),
             };
             let is_lost = !copies.has(bad.id);
             let why = if is_lost { bad.why.to_string() } else { format!("{}; another copy is whole", bad.why) };
@@ -358,15 +362,15 @@ impl Check<'_> {
         }
         for (id, bad) in whole.bad.clone().into_iter().filter(|(id, _)| !said.contains(id)) {
             let (kind, why) = match bad {
-                Bad::Missing => (FindingKind::ObjectMissing, "it is not in the store".into()),
-                Bad::Damaged(why) => (FindingKind::ObjectDamaged, why),
+                ObjectFault::Missing => (FindingKind::ObjectMissing, "it is not in the store".into()),
+                ObjectFault::Damaged(why) => (FindingKind::ObjectDamaged, why),
             };
             self.note(kind, None, why).id = Some(id);
         }
     }
 
     /// Adds to each finding the checkpoints and paths that its object affects.
-    fn affects(&mut self, whole: &mut Wholeness<'_>) {
+    fn affects(&mut self, whole: &mut IntegrityChecker<'_>) {
         if whole.bad.is_empty() {
             return;
         }
@@ -413,7 +417,7 @@ type Costs = BTreeMap<(String, Option<Vec<u8>>), Vec<(usize, CheckpointId)>>;
 
 /// Visits a commit and its ancestors, up to the ends of histories.
 pub(super) fn walk(
-    whole: &mut Wholeness<'_>,
+    whole: &mut IntegrityChecker<'_>,
     tip: Option<CheckpointId>,
     boundary: &HashSet<CheckpointId>,
     seen: &mut HashSet<CheckpointId>,

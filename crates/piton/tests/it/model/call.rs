@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 
-use piton::session::{Author, Changed, SessionId, Sessions};
+use piton::session::{Author, RecordChange, SessionId, Sessions};
 use piton::{
     CheckpointKind, Ensured, Error, History, Manager, Outcome, Policy, Progress, Project, ReadData, Report, Request,
     Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, Watch, clear, diff, maintain, prune,
@@ -214,7 +214,7 @@ impl Call {
         let options = RestoreOptions {
             paths,
             across_sessions: true,
-            moves_uncovered_aside: moves_aside,
+            move_uncovered_files: moves_aside,
             ..RestoreOptions::default()
         };
         let (store, project) = (Store::open_or_create(&self.base, now())?, self.project(dir)?);
@@ -252,10 +252,10 @@ fn author(is_automatic: bool) -> Author {
     if is_automatic { Author::Automatic } else { Author::Agent }
 }
 
-fn changed(changed: Changed) -> Answer {
+fn changed(changed: RecordChange) -> Answer {
     match changed {
-        Changed::Done => Answer::Done,
-        Changed::Declined => Answer::Declined,
+        RecordChange::Done => Answer::Done,
+        RecordChange::Declined => Answer::Declined,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::commit::{self, parents_and_tree, tagged};
-use super::copies::{Copies, Found};
 use super::decode::{Decoder, Why};
+use super::object_copies::{Copies, CopyLookup};
 use super::tree;
 use crate::id::{ObjectId, ObjectKind, ProjectId};
 use crate::relpath;
@@ -16,7 +16,7 @@ const TAGS_MAX: usize = 16;
 
 /// Defect of an object that something refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Bad {
+pub(super) enum ObjectFault {
     Missing,
     Damaged(Why),
 }
@@ -35,7 +35,7 @@ pub(super) struct Commit {
 }
 
 /// Memoised integrity check of objects.
-pub(super) struct Wholeness<'a> {
+pub(super) struct IntegrityChecker<'a> {
     copies: &'a Copies,
     decoder: Decoder<'a>,
     /// Objects that are missing and about to be written: they count as intact.
@@ -44,7 +44,7 @@ pub(super) struct Wholeness<'a> {
     blobs: HashSet<ObjectId>,
     commits: HashMap<ObjectId, Option<Commit>>,
     /// Objects that something refers to and that are missing or corrupt.
-    pub(super) bad: BTreeMap<ObjectId, Bad>,
+    pub(super) bad: BTreeMap<ObjectId, ObjectFault>,
 }
 
 struct OpenTree {
@@ -53,7 +53,7 @@ struct OpenTree {
     is_whole: bool,
 }
 
-impl<'a> Wholeness<'a> {
+impl<'a> IntegrityChecker<'a> {
     pub(super) fn new(copies: &'a Copies, promised: HashSet<ObjectId>) -> Self {
         Self {
             copies,
@@ -73,10 +73,10 @@ impl<'a> Wholeness<'a> {
 
     fn read(&mut self, id: ObjectId, kind: ObjectKind) -> Option<std::sync::Arc<Vec<u8>>> {
         let bad = match self.copies.read(&mut self.decoder, id) {
-            Found::Whole((found, bytes)) if found == kind => return Some(bytes),
-            Found::Whole((found, _)) => Bad::Damaged(format!("it is a {}", found.word()).into()),
-            Found::Missing => Bad::Missing,
-            Found::Damaged(why) => Bad::Damaged(why),
+            CopyLookup::Whole((found, bytes)) if found == kind => return Some(bytes),
+            CopyLookup::Whole((found, _)) => ObjectFault::Damaged(format!("it is a {}", found.word()).into()),
+            CopyLookup::Missing => ObjectFault::Missing,
+            CopyLookup::Damaged(why) => ObjectFault::Damaged(why),
         };
         if !self.promised.contains(&id) {
             self.bad.insert(id, bad);
@@ -87,7 +87,7 @@ impl<'a> Wholeness<'a> {
     /// Returns true if there is a readable commit with this id. The objects that it names are not checked.
     pub(super) fn is_commit(&mut self, id: ObjectId) -> bool {
         let found = self.copies.read(&mut self.decoder, id);
-        matches!(found, Found::Whole((ObjectKind::Commit, _)))
+        matches!(found, CopyLookup::Whole((ObjectKind::Commit, _)))
     }
 
     /// Returns a commit; `None` if it is missing or corrupt.
@@ -98,7 +98,7 @@ impl<'a> Wholeness<'a> {
         let read = self.read(id, ObjectKind::Commit).and_then(|bytes| {
             let (tree, parents) = parents_and_tree(&bytes);
             let Some((tree, time_secs)) = tree.zip(commit::time_of(&bytes)) else {
-                self.bad.insert(id, Bad::Damaged("it names no tree or no time".into()));
+                self.bad.insert(id, ObjectFault::Damaged("it names no tree or no time".into()));
                 return None;
             };
             let is_whole = self.tree(tree);
@@ -157,7 +157,8 @@ impl<'a> Wholeness<'a> {
     fn blob(&mut self, id: ObjectId) -> bool {
         if self.blobs.insert(id) && !self.copies.has(id) && !self.promised.contains(&id) {
             let is_there = self.copies.has_any(id);
-            let bad = if is_there { Bad::Damaged("its contents are damaged".into()) } else { Bad::Missing };
+            let bad =
+                if is_there { ObjectFault::Damaged("its contents are damaged".into()) } else { ObjectFault::Missing };
             self.bad.insert(id, bad);
         }
         !self.bad.contains_key(&id)
@@ -169,12 +170,12 @@ impl<'a> Wholeness<'a> {
         for _ in 0..TAGS_MAX {
             let found = self.copies.read(&mut self.decoder, id);
             match found {
-                Found::Whole((ObjectKind::Tag, bytes)) => match tagged(&bytes) {
+                CopyLookup::Whole((ObjectKind::Tag, bytes)) => match tagged(&bytes) {
                     Some(target) => id = target,
                     None => return (false, None),
                 },
-                Found::Whole((ObjectKind::Tree, _)) => return (self.tree(id), None),
-                Found::Whole((ObjectKind::Blob, _)) => return (self.blob(id), None),
+                CopyLookup::Whole((ObjectKind::Tree, _)) => return (self.tree(id), None),
+                CopyLookup::Whole((ObjectKind::Blob, _)) => return (self.blob(id), None),
                 _ => {
                     let commit = self.commit(id);
                     return (commit.as_ref().is_some_and(|commit| commit.is_whole), commit);
@@ -223,7 +224,7 @@ impl<'a> Wholeness<'a> {
             if self.trees.get(&id) != Some(&false) {
                 continue;
             }
-            let Found::Whole((_, bytes)) = self.copies.read(&mut self.decoder, id) else { continue };
+            let CopyLookup::Whole((_, bytes)) = self.copies.read(&mut self.decoder, id) else { continue };
             for entry in tree::entries(&bytes) {
                 let is_lost = self.bad.contains_key(&entry.id) || entry.mode == tree::DIRECTORY;
                 if is_lost && entry.mode != tree::SUBMODULE {

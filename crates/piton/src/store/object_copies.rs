@@ -58,7 +58,7 @@ impl ReadData {
 
 /// Location at which an object is listed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Place {
+pub(super) enum ObjectPlace {
     /// Index of the pack and offset in it.
     Packed(usize, u64),
     /// Path of a loose object.
@@ -69,7 +69,7 @@ pub(super) enum Place {
 #[derive(Debug, Clone)]
 pub(super) struct BadCopy {
     pub(super) id: ObjectId,
-    pub(super) place: Place,
+    pub(super) place: ObjectPlace,
     pub(super) why: Why,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Checked {
 
 /// Result of looking up an object.
 #[derive(Debug, Clone)]
-pub(super) enum Found {
+pub(super) enum CopyLookup {
     Whole(InMemory),
     Missing,
     Damaged(Why),
@@ -96,7 +96,7 @@ pub(super) struct Copies {
     pub(super) packs: Vec<RawPack>,
     pub(super) loose: HashMap<ObjectId, PathBuf>,
     /// Copies known to be bad.
-    bad: HashSet<Place>,
+    bad: HashSet<ObjectPlace>,
     large: Mutex<()>,
     /// The first loose object that could not be read because of an I/O error, and the error.
     unread: OnceLock<(PathBuf, String)>,
@@ -156,10 +156,10 @@ impl Copies {
     }
 
     /// Returns every location at which an object is listed, bad copies included.
-    pub(super) fn places(&self, id: ObjectId) -> impl Iterator<Item = Place> {
+    pub(super) fn places(&self, id: ObjectId) -> impl Iterator<Item = ObjectPlace> {
         let packed = self.packs.iter().enumerate().filter(|(_, pack)| pack.is_there());
-        let packed = packed.filter_map(move |(at, pack)| Some(Place::Packed(at, pack.start_of(id)?)));
-        packed.chain(self.loose.get(&id).cloned().map(Place::Loose))
+        let packed = packed.filter_map(move |(at, pack)| Some(ObjectPlace::Packed(at, pack.start_of(id)?)));
+        packed.chain(self.loose.get(&id).cloned().map(ObjectPlace::Loose))
     }
 
     /// Returns true if there is a copy that is not known to be bad.
@@ -168,7 +168,7 @@ impl Copies {
     }
 
     /// Returns true if the copy is known to be bad.
-    pub(super) fn is_bad(&self, place: &Place) -> bool {
+    pub(super) fn is_bad(&self, place: &ObjectPlace) -> bool {
         self.bad.contains(place)
     }
 
@@ -178,21 +178,26 @@ impl Copies {
     }
 
     /// Reads an object from its first intact copy. If there is none, reports the fault of the first copy.
-    pub(super) fn read(&self, decoder: &mut Decoder<'_>, id: ObjectId) -> Found {
+    pub(super) fn read(&self, decoder: &mut Decoder<'_>, id: ObjectId) -> CopyLookup {
         let mut fault = None;
         for place in self.places(id) {
             match self.read_at(decoder, &place, id) {
-                Ok(object) => return Found::Whole(object),
+                Ok(object) => return CopyLookup::Whole(object),
                 Err(why) => drop(fault.get_or_insert(why)),
             }
         }
-        fault.map_or(Found::Missing, Found::Damaged)
+        fault.map_or(CopyLookup::Missing, CopyLookup::Damaged)
     }
 
-    fn read_at(&self, decoder: &mut Decoder<'_>, place: &Place, id: ObjectId) -> std::result::Result<InMemory, Why> {
+    fn read_at(
+        &self,
+        decoder: &mut Decoder<'_>,
+        place: &ObjectPlace,
+        id: ObjectId,
+    ) -> std::result::Result<InMemory, Why> {
         let (kind, bytes) = match place {
-            Place::Packed(pack, start) => decoder.object(&self.packs[*pack], *start, &|_| None)?,
-            Place::Loose(path) => {
+            ObjectPlace::Packed(pack, start) => decoder.object(&self.packs[*pack], *start, &|_| None)?,
+            ObjectPlace::Loose(path) => {
                 let mut bytes = Vec::new();
                 let read = read_loose(path, LOOSE_BYTES_MAX, &mut |_, _, piece| bytes.extend_from_slice(piece));
                 let kind = read.map_err(|fault| self.note_fault(path, fault))?;
@@ -206,7 +211,7 @@ impl Copies {
     }
 
     /// Clears the bad mark of a copy that is intact under its new name.
-    pub(super) fn acquit(&mut self, place: &Place) {
+    pub(super) fn acquit(&mut self, place: &ObjectPlace) {
         self.bad.remove(place);
     }
 
@@ -302,7 +307,7 @@ impl Copies {
                         return;
                     }
                     let found = decoder.identify(&self.packs[*at], *start, &|_| None);
-                    let place = Place::Packed(*at, *start);
+                    let place = ObjectPlace::Packed(*at, *start);
                     checked.bad.extend(fit(*id, found).map(|why| BadCopy { id: *id, place, why }));
                     checked.objects += 1;
                 }
@@ -310,7 +315,7 @@ impl Copies {
                 did(item.bytes);
             }
             What::Loose(id, path) => {
-                let place = Place::Loose(path.clone());
+                let place = ObjectPlace::Loose(path.clone());
                 let found = identify_loose(path).map_err(|fault| self.note_fault(path, fault));
                 checked.bad.extend(fit(*id, found).map(|why| BadCopy { id: *id, place, why }));
                 checked.objects += 1;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::marks::NEVER;
-use super::reach::Reach;
+use super::reachability::Reachability;
 use super::{Store, StoreLock};
 use crate::error::Result;
 use crate::id::{ObjectId, ProjectId};
 
 /// Disk usage by project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Holdings {
+pub(crate) struct StoreUsage {
     /// Number of checkpoints of each project, and bytes of the objects that only this project holds.
     pub(crate) projects: BTreeMap<ProjectId, (usize, u64)>,
     /// Bytes of unreachable objects.
@@ -24,7 +24,7 @@ const NO_HOLDER: u32 = u32::MAX;
 const SEVERAL: u32 = u32::MAX - 1;
 
 /// Records that `holder` holds every object that was reached.
-fn note(holders: &mut Vec<u32>, reach: &Reach, holder: u32) {
+fn note(holders: &mut Vec<u32>, reach: &Reachability, holder: u32) {
     holders.resize(reach.marks.slots(), NO_HOLDER);
     for (_, slot) in reach.marks.iter() {
         let noted = &mut holders[slot.index()];
@@ -33,11 +33,11 @@ fn note(holders: &mut Vec<u32>, reach: &Reach, holder: u32) {
 }
 
 impl Store {
-    pub(crate) fn holdings(&self, held: &StoreLock) -> Result<Holdings> {
+    pub(crate) fn holdings(&self, held: &StoreLock) -> Result<StoreUsage> {
         let roots = self.roots()?;
         let objects = self.objects(held)?;
-        let mut holdings = Holdings::default();
-        let mut reach = Reach::new(self.ids()?, roots.ends.clone());
+        let mut holdings = StoreUsage::default();
+        let mut reach = Reachability::new(self.ids()?, roots.ends.clone());
         let mut holders: Vec<u32> = Vec::new();
         for (at, newest) in (0..).zip(roots.projects.values()) {
             reach.all_from(&objects, *newest, NEVER);

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::gc::{Aim, Collection, Watch, is_old};
+use super::gc::{Collection, GcGoal, Watch, is_old};
 use super::lock::GcLock;
-use super::marks::{NEVER, Rank};
-use super::reach::{Reach, Roots};
+use super::marks::{NEVER, ReachRank};
+use super::reachability::{ReachRoots, Reachability};
 use super::size::bytes_max_of_takes;
 use super::{Checkpoint, Objects, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ const ROUNDS_MAX: u32 = 8;
 
 /// Result of making room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RoomMade {
+pub(crate) enum MakeRoomOutcome {
     /// There is enough room, after this many checkpoints were dropped.
     Enough { dropped: u64 },
     /// Not enough room can be made: the newest checkpoints alone take too much. Earlier rounds may have dropped
@@ -37,7 +37,7 @@ pub(crate) enum RoomMade {
 type Histories = BTreeMap<ProjectId, Vec<Checkpoint>>;
 
 /// A checkpoint that may be dropped.
-struct Droppable<'a> {
+struct DropCandidate<'a> {
     project: &'a ProjectId,
     id: CheckpointId,
 }
@@ -52,7 +52,7 @@ impl Store {
         bytes_max: u64,
         now: Moment,
         watch: &Watch,
-    ) -> Result<RoomMade> {
+    ) -> Result<MakeRoomOutcome> {
         let collect = |reach, aim| {
             Collection {
                 store: self,
@@ -72,21 +72,21 @@ impl Store {
         let mut limit = bytes_max_of_takes(bytes_max);
         for _ in 0..ROUNDS_MAX {
             if watch.is_stopped() {
-                return Ok(RoomMade::Stopped { dropped });
+                return Ok(MakeRoomOutcome::Stopped { dropped });
             }
             let size = self.tidy_up(held, now)?;
             let Some(lacking) = size.saturating_add(bytes).checked_sub(limit).filter(|lacking| *lacking > 0) else {
-                return Ok(RoomMade::Enough { dropped });
+                return Ok(MakeRoomOutcome::Enough { dropped });
             };
             if !has_merged && self.has_too_many_packs(bytes_max) {
                 has_merged = true;
-                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::Merge)?;
+                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, GcGoal::Merge)?;
                 continue;
             }
             // Loose objects, as Hermes leaves them, take more space than packed ones.
             if !has_packed && !self.loose_ids()?.is_empty() {
                 has_packed = true;
-                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, Aim::All)?;
+                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, GcGoal::All)?;
                 continue;
             }
             let roots = self.roots()?;
@@ -97,7 +97,7 @@ impl Store {
             drop(objects);
             let Some(count) = self.gains(&reach, order.len(), now)?.how_many(lacking) else {
                 if limit == bytes_max {
-                    return Ok(RoomMade::Impossible { dropped });
+                    return Ok(MakeRoomOutcome::Impossible { dropped });
                 }
                 limit = bytes_max;
                 continue;
@@ -106,9 +106,9 @@ impl Store {
                 continue;
             }
             dropped += count as u64;
-            let first_kept = Rank::try_from(count).unwrap_or(NEVER);
+            let first_kept = ReachRank::try_from(count).unwrap_or(NEVER);
             reach.marks.unmark_before(first_kept);
-            collect(reach, Aim::Free(lacking))?;
+            collect(reach, GcGoal::Free(lacking))?;
         }
         Err(Error::new(ErrorKind::Busy, "make room in the store")
             .because("other processes write to it all the time")
@@ -136,7 +136,7 @@ impl Store {
 
     /// Computes the space that each dropped checkpoint frees. Recent unreachable loose objects, to which stock git may
     /// be about to point a ref, are not counted: they are not removed.
-    fn gains<'a>(&self, reach: &'a Reach, droppable: usize, now: Moment) -> Result<Gains<'a>> {
+    fn gains<'a>(&self, reach: &'a Reachability, droppable: usize, now: Moment) -> Result<Gains<'a>> {
         let mut gains = Gains::new(reach, droppable);
         for pack in self.packs()? {
             pack.entries().for_each(|entry| gains.add(&entry.id, entry.bytes()));
@@ -160,23 +160,30 @@ impl Store {
     }
 
     /// Returns the checkpoints that may be dropped, in order: the oldest of each project, then the next of each.
-    fn drop_order<'a>(&self, histories: &'a Histories) -> Result<Vec<Droppable<'a>>> {
+    fn drop_order<'a>(&self, histories: &'a Histories) -> Result<Vec<DropCandidate<'a>>> {
         let mut order = Vec::new();
         for (project, history) in histories {
             if self.interrupted_restore(project)?.is_some() {
                 continue;
             }
             let oldest_first = history.iter().skip(1).rev().enumerate();
-            order
-                .extend(oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), Droppable { project, id: one.id })));
+            order.extend(
+                oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), DropCandidate { project, id: one.id })),
+            );
         }
         order.sort_by_key(|(turn, time, one)| (*turn, *time, one.id));
         Ok(order.into_iter().map(|(_, _, one)| one).collect())
     }
 
     /// Marks every object with the rank of the checkpoint with which it becomes unreachable.
-    fn rank(&self, objects: &Objects, roots: &Roots, histories: &Histories, order: &[Droppable<'_>]) -> Result<Reach> {
-        let mut reach = Reach::new(self.ids()?, roots.ends.clone());
+    fn rank(
+        &self,
+        objects: &Objects,
+        roots: &ReachRoots,
+        histories: &Histories,
+        order: &[DropCandidate<'_>],
+    ) -> Result<Reachability> {
+        let mut reach = Reachability::new(self.ids()?, roots.ends.clone());
         reach.other_roots(objects, roots);
         let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
         let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
@@ -190,7 +197,7 @@ impl Store {
     }
 
     /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
-    fn drop_all(&self, histories: &Histories, dropped: &[Droppable<'_>], now: Moment) -> Result<bool> {
+    fn drop_all(&self, histories: &Histories, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
         for (project, count) in counted(dropped) {
             let held = self.share()?;
             let locked = self.lock_project(&held, &project)?;
@@ -207,14 +214,14 @@ impl Store {
     }
 }
 
-fn histories(objects: &Objects, roots: &Roots) -> Result<Histories> {
+fn histories(objects: &Objects, roots: &ReachRoots) -> Result<Histories> {
     let history = |(project, newest): (&ProjectId, &CheckpointId)| {
         Ok((project.clone(), objects.history(Some(*newest), &roots.ends)?))
     };
     roots.projects.iter().map(history).collect()
 }
 
-fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
+fn counted(dropped: &[DropCandidate<'_>]) -> BTreeMap<ProjectId, usize> {
     let mut counts = BTreeMap::new();
     for one in dropped {
         *counts.entry(one.project.clone()).or_default() += 1;
@@ -224,7 +231,7 @@ fn counted(dropped: &[Droppable<'_>]) -> BTreeMap<ProjectId, usize> {
 
 /// Space that is freed by each dropped checkpoint, in the order in which they are dropped.
 struct Gains<'a> {
-    reach: &'a Reach,
+    reach: &'a Reachability,
     freed: Vec<u64>,
     free_anyway: u64,
     /// By slot: true if a copy of the object was counted. Any further copy is freed anyway.
@@ -232,7 +239,7 @@ struct Gains<'a> {
 }
 
 impl<'a> Gains<'a> {
-    fn new(reach: &'a Reach, droppable: usize) -> Self {
+    fn new(reach: &'a Reachability, droppable: usize) -> Self {
         Self { reach, freed: vec![0; droppable], free_anyway: 0, is_counted: vec![false; reach.marks.slots()] }
     }
 
@@ -271,7 +278,7 @@ mod tests {
     #[test]
     fn no_more_go_than_must_and_what_is_dead_goes_first() {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
-        let mut reach = Reach::new(vec![id(1), id(4)], HashSet::new());
+        let mut reach = Reachability::new(vec![id(1), id(4)], HashSet::new());
         for (number, rank) in [(1, 0), (2, 1), (3, NEVER)] {
             reach.marks.insert(id(number), ObjectKind::Blob, 0, rank);
         }

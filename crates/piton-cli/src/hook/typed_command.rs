@@ -85,7 +85,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Directory, base, configuration, session and surface of a typed rollback.
-pub(super) struct Place {
+pub(super) struct TypedPlace {
     pub(super) dir: PathBuf,
     pub(super) base: PathBuf,
     pub(super) config: Option<PathBuf>,
@@ -96,7 +96,7 @@ pub(super) struct Place {
 }
 
 /// Runs the rollback and returns the text that a terminal would show.
-pub(super) fn run(place: &Place, words: &[String]) -> String {
+pub(super) fn run(place: &TypedPlace, words: &[String]) -> String {
     let command = format!("piton rollback {}", words.join(" "));
     match std::env::current_exe().and_then(|program| start(&program, place, words)) {
         Ok(Some(output)) => shown(&output, command.trim()),
@@ -109,7 +109,7 @@ pub(super) fn run(place: &Place, words: &[String]) -> String {
 
 /// Runs the rollback in a child process. Returns `None` if it is still running after `PATIENCE`; it is not killed then,
 /// because a restore must not stop halfway.
-fn start(program: &Path, place: &Place, words: &[String]) -> std::io::Result<Option<Output>> {
+fn start(program: &Path, place: &TypedPlace, words: &[String]) -> std::io::Result<Option<Output>> {
     let mut command = Command::new(program);
     command.arg("--no-color").arg("-C").arg(&place.dir).arg("--base").arg(&place.base);
     if let Some(config) = &place.config {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use super::commit::{parents_and_tree, tagged};
+use super::integrity::IntegrityChecker;
 use super::layout::{Layout, PROJECT_REFS};
-use super::marks::{Marks, NEVER, Rank};
-use super::whole::Wholeness;
+use super::marks::{Marks, NEVER, ReachRank};
 use super::{DAMAGED_HINT, Objects, Store, tree};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -26,7 +26,7 @@ const PACKED_REFS_CHANGES_MAX: u32 = 100;
 
 /// Everything that names an object.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Roots {
+pub(super) struct ReachRoots {
     /// Commits at which histories end. Read before the names: a take moves its ref first and cuts afterwards, so an end
     /// that is newer than the name would be outside the history, and the walk would run past the real end.
     pub(super) ends: HashSet<CheckpointId>,
@@ -45,8 +45,8 @@ impl Store {
         Ok(self.roots()?.projects)
     }
 
-    pub(super) fn roots(&self) -> Result<Roots> {
-        let mut roots = Roots { ends: self.boundary()?, ..Roots::default() };
+    pub(super) fn roots(&self) -> Result<ReachRoots> {
+        let mut roots = ReachRoots { ends: self.boundary()?, ..ReachRoots::default() };
         for (name, id) in self.all_refs()? {
             match Layout::project_in_ref(&name) {
                 Some(project) => drop(roots.projects.insert(project, id)),
@@ -73,7 +73,7 @@ impl Store {
             return Ok(());
         }
         let copies = self.copies()?;
-        let commits = Wholeness::new(&copies, HashSet::new()).all_commits();
+        let commits = IntegrityChecker::new(&copies, HashSet::new()).all_commits();
         match commits.iter().find_map(|commit| commit.project.as_ref().filter(|project| lost.contains_key(*project))) {
             None => Ok(()),
             Some(project) => {
@@ -205,7 +205,7 @@ pub(super) struct RefsAsTheyStand {
 }
 
 /// Marks reachable objects, starting from one name after the other. An object keeps its first mark.
-pub(super) struct Reach {
+pub(super) struct Reachability {
     pub(super) marks: Marks,
     /// Commits at which histories end.
     pub(super) boundary: HashSet<CheckpointId>,
@@ -214,20 +214,20 @@ pub(super) struct Reach {
     buffer: Vec<u8>,
 }
 
-impl Reach {
-    /// Returns a `Reach` without marks. `ids` are the existing objects; others can be marked, too.
+impl Reachability {
+    /// Returns a `Reachability` without marks. `ids` are the existing objects; others can be marked, too.
     pub(super) fn new(ids: Vec<ObjectId>, boundary: HashSet<CheckpointId>) -> Self {
         Self { marks: Marks::new(ids), boundary, missing: Vec::new(), buffer: Vec::new() }
     }
 
     /// Marks every object that is reachable from the roots.
-    pub(super) fn all_roots(&mut self, objects: &Objects, roots: &Roots) {
+    pub(super) fn all_roots(&mut self, objects: &Objects, roots: &ReachRoots) {
         roots.projects.values().for_each(|id| self.all_from(objects, *id, NEVER));
         self.other_roots(objects, roots);
     }
 
     /// Like [`Self::all_roots`], without the projects. Missing objects that only reflogs name are ignored.
-    pub(super) fn other_roots(&mut self, objects: &Objects, roots: &Roots) {
+    pub(super) fn other_roots(&mut self, objects: &Objects, roots: &ReachRoots) {
         roots.others.iter().for_each(|id| self.all_from(objects, *id, NEVER));
         let missing = self.missing.len();
         roots.logged.iter().for_each(|id| self.all_from(objects, *id, NEVER));
@@ -235,16 +235,16 @@ impl Reach {
     }
 
     /// Marks a commit and everything in its tree, but not its parents.
-    pub(super) fn commit_alone(&mut self, objects: &Objects, id: ObjectId, rank: Rank) {
+    pub(super) fn commit_alone(&mut self, objects: &Objects, id: ObjectId, rank: ReachRank) {
         self.walk(objects, id, rank, false);
     }
 
     /// Marks an object and everything that is reachable from it.
-    pub(super) fn all_from(&mut self, objects: &Objects, id: ObjectId, rank: Rank) {
+    pub(super) fn all_from(&mut self, objects: &Objects, id: ObjectId, rank: ReachRank) {
         self.walk(objects, id, rank, true);
     }
 
-    fn walk(&mut self, objects: &Objects, id: ObjectId, rank: Rank, with_parents: bool) {
+    fn walk(&mut self, objects: &Objects, id: ObjectId, rank: ReachRank, with_parents: bool) {
         let mut buffer = std::mem::take(&mut self.buffer);
         // Iterative, since a tree may be deeper than the stack allows.
         let mut open = vec![(id, None, 0)];
@@ -322,7 +322,7 @@ mod tests {
 
     /// G1: objects behind a skipped name would be taken for unreachable.
     #[test]
-    fn a_name_that_cannot_be_read_stops_whoever_wants_to_know_them_all() {
+    fn an_unreadable_ref_fails_listing_all_refs() {
         for (name, text, is_read) in [
             ("refs/heads/alias", "ref: refs/heads/master\n", true),
             ("refs/heads/garbage", "garbage\n", false),
