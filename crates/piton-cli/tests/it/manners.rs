@@ -363,7 +363,7 @@ fn a_signal_ends_a_check_and_it_says_that_it_is_none() {
             assert_eq!((&ran.json()["stopped"], &ran.json()["whole"]), (&json!(true), &json!(false)), "{ran:?}");
         } else {
             assert!(ran.stdout.starts_with("STOPPED: nothing wrong so far ("), "{ran:?}");
-            assert!(ran.stderr.starts_with("hint: what was not looked at may be damaged"), "{ran:?}");
+            assert!(ran.stderr.starts_with("hint: what was not checked may be corrupt"), "{ran:?}");
         }
     }
     assert!(piton(&sandbox, ["verify", "--read-data"]).done().stdout.starts_with("Whole ("));
