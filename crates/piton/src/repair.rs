@@ -69,8 +69,8 @@ pub struct RepairReport {
 /// # }
 /// ```
 pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Watch) -> Result<RepairReport> {
-    let mut mending = store.begin_repair(options.is_dry, now, watch)?;
-    let mut diagnosis = mending.diagnose(watch)?;
+    let mut run = store.begin_repair(options.is_dry, now, watch)?;
+    let mut diagnosis = run.diagnose(watch)?;
     let mut report = RepairReport {
         is_whole: diagnosis.report.is_whole(),
         steps: Vec::new(),
@@ -83,31 +83,28 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
         return Ok(report);
     }
     // Cannot be cancelled from here on: each step improves the store, but a partial repair does not make it usable.
-    mending.keep_names()?;
-    mending.repair_files(&diagnosis.report)?;
-    let wrecks = mending.repair_packs(&mut diagnosis)?;
-    let missing = mending.missing(&diagnosis)?;
+    run.keep_names()?;
+    run.repair_files(&diagnosis.report)?;
+    let wrecks = run.repair_packs(&mut diagnosis)?;
+    let missing = run.missing(&diagnosis)?;
     let mut promised = HashSet::new();
     if !missing.is_empty() {
-        promised = look_for(&missing, store, &mut mending, options)?;
-        mending.try_again(&diagnosis, &wrecks)?;
-        let left = if options.is_dry {
-            &missing - &promised.iter().copied().collect()
-        } else {
-            mending.missing(&diagnosis)?
-        };
+        promised = look_for(&missing, store, &mut run, options)?;
+        run.try_again(&diagnosis, &wrecks)?;
+        let left =
+            if options.is_dry { &missing - &promised.iter().copied().collect() } else { run.missing(&diagnosis)? };
         report.healed = missing.difference(&left).count() as u64;
     }
-    mending.repair_names(&diagnosis, &wrecks, promised)?;
-    mending.repair_records(&diagnosis.report)?;
+    run.repair_names(&diagnosis, &wrecks, promised)?;
+    run.repair_records(&diagnosis.report)?;
     if !options.is_dry {
-        let after = mending.is_whole()?;
+        let after = run.is_whole()?;
         (report.is_whole, report.findings) = (after.is_whole(), after.findings);
     }
-    report.steps = std::mem::take(&mut mending.steps);
-    report.lost = std::mem::take(&mut mending.lost);
-    report.moved_aside = std::mem::take(&mut mending.moved);
-    mending.finish()?;
+    report.steps = std::mem::take(&mut run.steps);
+    report.lost = std::mem::take(&mut run.lost);
+    report.moved_aside = std::mem::take(&mut run.moved);
+    run.finish()?;
     Ok(report)
 }
 
@@ -116,23 +113,23 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Wa
 fn look_for(
     missing: &BTreeSet<ObjectId>,
     store: &Store,
-    mending: &mut RepairRun<'_>,
+    run: &mut RepairRun<'_>,
     options: RepairOptions<'_>,
 ) -> Result<HashSet<ObjectId>> {
     // A limit that declines a checkpoint must not prevent recovery.
     let settings = Settings { max_files: 0, ..options.settings.clone() };
     let mut found = HashSet::new();
-    for (id, dir) in mending.places_to_look()? {
+    for (id, dir) in run.places_to_look()? {
         let project = match Project::at(&dir, options.home) {
             Ok(project) if !project.is_too_broad() && *project.id() == id => project,
             Ok(_) => continue,
             Err(error) => {
-                mending.say("not_readable", dir.display().to_string(), error.to_string());
+                run.say("not_readable", dir.display().to_string(), error.to_string());
                 continue;
             }
         };
-        mending.forget_index(&id)?;
-        let objects = mending.objects()?;
+        run.forget_index(&id)?;
+        let objects = run.objects()?;
         let new_objects = store.new_objects(&objects, options.is_dry);
         let (record, progress) = (ProjectRecord::default(), Progress::default());
         let ground = SurveyInput::new(store, &objects, &project, &record, None, &settings, &progress);
@@ -143,7 +140,7 @@ fn look_for(
                 let ids: HashSet<_> = survey.ids().filter(|id| missing.contains(id)).collect();
                 // Publish nothing if none of the missing objects was found.
                 if !ids.is_empty() && !options.is_dry {
-                    mending.hold(new_objects.publish()?);
+                    run.hold(new_objects.publish()?);
                 }
                 Ok(ids)
             }
@@ -151,7 +148,7 @@ fn look_for(
         });
         if unread > 0 {
             let what = format!("{unread} files or directories, which may hold what is lost");
-            mending.say("not_readable", dir.display().to_string(), what);
+            run.say("not_readable", dir.display().to_string(), what);
         }
         match read {
             Ok(ids) if ids.is_empty() => {}
@@ -160,10 +157,10 @@ fn look_for(
                     1 => "1 lost object is there".to_owned(),
                     count => format!("{count} lost objects are there"),
                 };
-                mending.say("healed", dir.display().to_string(), detail);
+                run.say("healed", dir.display().to_string(), detail);
                 found.extend(ids);
             }
-            Err(error) => mending.say("not_readable", dir.display().to_string(), error.to_string()),
+            Err(error) => run.say("not_readable", dir.display().to_string(), error.to_string()),
         }
     }
     Ok(found)

@@ -53,19 +53,8 @@ impl Store {
         now: Moment,
         watch: &Watch,
     ) -> Result<MakeRoomOutcome> {
-        let collect = |reach, aim| {
-            Collection {
-                store: self,
-                held,
-                reach,
-                now,
-                watch,
-                bytes_max,
-                is_urgent: true,
-                even_young: false,
-                relied: std::collections::HashSet::new(),
-            }
-            .run(aim)
+        let collect = |reach, goal| {
+            Collection { bytes_max, is_urgent: true, ..Collection::new(self, held, reach, now, watch) }.run(goal)
         };
         let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
         // Space for collections is left free if possible, but no checkpoint is refused for it.

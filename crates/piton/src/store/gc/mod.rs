@@ -101,6 +101,14 @@ pub(super) struct Collection<'a> {
     pub(super) relied: HashSet<PathBuf>,
 }
 
+impl<'a> Collection<'a> {
+    /// Returns a collection that yields to takes and keeps young files, without a size limit.
+    pub(super) fn new(store: &'a Store, held: &'a GcLock, reach: Reachability, now: Moment, watch: &'a Watch) -> Self {
+        let (bytes_max, is_urgent, even_young) = (u64::MAX, false, false);
+        Self { store, held, reach, now, watch, bytes_max, is_urgent, even_young, relied: HashSet::new() }
+    }
+}
+
 impl Store {
     /// Marks every object that is reachable at this moment.
     pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reachability> {
@@ -115,7 +123,7 @@ impl Store {
     pub(crate) fn collect(
         &self,
         held: &GcLock,
-        aim: GcGoal,
+        goal: GcGoal,
         bytes_max: Option<u64>,
         now: Moment,
         watch: &Watch,
@@ -125,18 +133,7 @@ impl Store {
         let reach = self.reach_all(&objects)?;
         drop(objects);
         let bytes_max = bytes_max.unwrap_or(u64::MAX);
-        Collection {
-            store: self,
-            held,
-            reach,
-            now,
-            watch,
-            bytes_max,
-            is_urgent: false,
-            even_young: false,
-            relied: HashSet::new(),
-        }
-        .run(aim)
+        Collection { bytes_max, ..Collection::new(self, held, reach, now, watch) }.run(goal)
     }
 }
 
@@ -146,17 +143,8 @@ impl Store {
     pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
         let bytes_max = u64::MAX;
-        let collection = Collection {
-            store: self,
-            held,
-            reach,
-            now,
-            watch,
-            bytes_max,
-            is_urgent: true,
-            even_young: true,
-            relied: HashSet::new(),
-        };
+        let collection = Collection::new(self, held, reach, now, watch);
+        let collection = Collection { bytes_max, is_urgent: true, even_young: true, ..collection };
         if collection.run(GcGoal::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
                 .because("other processes use the store all the time")
@@ -167,7 +155,7 @@ impl Store {
 }
 
 impl Collection<'_> {
-    pub(super) fn run(mut self, aim: GcGoal) -> Result<GcReport> {
+    pub(super) fn run(mut self, goal: GcGoal) -> Result<GcReport> {
         self.reach.check_whole()?;
         let mut done = GcReport::default();
         let before = self.store.count_bytes()?;
@@ -179,8 +167,8 @@ impl Collection<'_> {
         let loose = self.store.loose_ids()?;
         self.find_homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
-        let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, at, aim)).collect::<Result<_>>()?;
-        let groups = plan::plan(&states, aim, Bounds::new(self.bytes_max));
+        let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, at, goal)).collect::<Result<_>>()?;
+        let groups = plan::plan(&states, goal, Bounds::new(self.bytes_max));
         let bytes_of_group = |group: &Group| group.packs.iter().map(|at| packs[*at].bytes).sum::<u64>();
         self.watch.begin(groups.iter().map(bytes_of_group).sum());
         let mut no_space = None;
@@ -202,7 +190,7 @@ impl Collection<'_> {
         }
         // Loose objects that were packed here, by index in `loose`, in addition to those that have a home.
         let mut packed = vec![false; loose.len()];
-        if matches!(aim, GcGoal::All | GcGoal::Every) {
+        if matches!(goal, GcGoal::All | GcGoal::Every) {
             match self.pack_loose(&packs, &loose, &mut packed, &mut done) {
                 Err(error) if error.kind() == ErrorKind::Full => no_space = Some(error),
                 result => result?,
@@ -263,14 +251,14 @@ impl Collection<'_> {
         marks.find(id).is_some_and(|slot| marks.home(slot) != NO_HOME)
     }
 
-    fn state(&self, packs: &[Pack], at: usize, aim: GcGoal) -> Result<PackState> {
+    fn state(&self, packs: &[Pack], at: usize, goal: GcGoal) -> Result<PackState> {
         let pack = &packs[at];
         let mut state = PackState { is_kept: pack.is_kept, ..PackState::default() };
         for entry in pack.entries() {
             let stays = self.stays(at, &entry.id);
             *(if stays { &mut state.live_bytes } else { &mut state.dead_bytes }) += entry.bytes();
         }
-        if matches!(aim, GcGoal::All | GcGoal::Every) {
+        if matches!(goal, GcGoal::All | GcGoal::Every) {
             // All entries of a pack were written by one process at one compression level, so a sample of at most 256 is
             // enough.
             for entry in (0..pack.len()).step_by(pack.len() / 256 + 1) {

@@ -82,8 +82,8 @@ pub(super) struct Group {
 }
 
 /// Returns the groups to rewrite, in this order. Packs without live bytes come first: removing them needs no copying.
-pub(super) fn plan(states: &[PackState], aim: GcGoal, bounds: Bounds) -> Vec<Group> {
-    let may_go = |at: &usize| aim == GcGoal::Every || !states[*at].is_kept;
+pub(super) fn plan(states: &[PackState], goal: GcGoal, bounds: Bounds) -> Vec<Group> {
+    let may_go = |at: &usize| goal == GcGoal::Every || !states[*at].is_kept;
     let (dead, mut rest): (Vec<_>, Vec<_>) =
         (0..states.len()).filter(may_go).partition(|at| states[*at].live_bytes == 0);
     let freed: u64 = dead.iter().map(|at| states[*at].dead_bytes).sum();
@@ -92,7 +92,7 @@ pub(super) fn plan(states: &[PackState], aim: GcGoal, bounds: Bounds) -> Vec<Gro
         groups.push(Group { packs: dead, tend: false });
     }
     rest.sort_by_key(|at| (states[*at].live_bytes, *at));
-    groups.extend(match aim {
+    groups.extend(match goal {
         GcGoal::Free(bytes) => cheapest(states, &rest, bytes.saturating_sub(freed)),
         GcGoal::Merge => smallest(states, &rest, bounds),
         GcGoal::Due => due(states, &rest, bounds),
@@ -201,8 +201,8 @@ mod tests {
     /// Bounds of a store without a limit.
     const BOUNDS: Bounds = Bounds { pack_bytes: PACK_BYTES_MAX, packs: PACKS_MAX };
 
-    fn plan(states: &[PackState], aim: GcGoal) -> Vec<Group> {
-        super::plan(states, aim, BOUNDS)
+    fn plan(states: &[PackState], goal: GcGoal) -> Vec<Group> {
+        super::plan(states, goal, BOUNDS)
     }
 
     fn packs_of(groups: &[Group]) -> Vec<Vec<usize>> {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_large_pack_is_copied_for_a_hundredth_of_it_or_where_every_byte_must_go() {
         let live_bytes = PACK_BYTES_MAX / 100 * 100;
-        for (state, aim, tend) in [
+        for (state, goal, tend) in [
             (state(live_bytes, live_bytes / 100), GcGoal::All, None),
             (state(live_bytes, live_bytes / 100 + 1), GcGoal::All, Some(false)),
             (PackState { is_hasty: true, ..state(live_bytes, 0) }, GcGoal::All, Some(true)),
@@ -292,7 +292,7 @@ mod tests {
             (PackState { is_kept: true, ..state(live_bytes, 1) }, GcGoal::Every, Some(false)),
         ] {
             let expected: Vec<_> = tend.map(|tend| Group { packs: vec![0], tend }).into_iter().collect();
-            assert_eq!(plan(&[state], aim), expected, "{state:?} {aim:?}");
+            assert_eq!(plan(&[state], goal), expected, "{state:?} {goal:?}");
         }
     }
 

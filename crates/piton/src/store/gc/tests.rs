@@ -23,17 +23,7 @@ fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
 
 /// Returns a collection that starts from an earlier `reach`.
 fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reachability, watch: &'a Watch) -> Collection<'a> {
-    Collection {
-        store,
-        held,
-        reach,
-        now: NOW,
-        watch,
-        bytes_max: u64::MAX,
-        is_urgent: true,
-        even_young: true,
-        relied: HashSet::new(),
-    }
+    Collection { is_urgent: true, even_young: true, ..Collection::new(store, held, reach, NOW, watch) }
 }
 
 #[test]
@@ -184,7 +174,7 @@ fn the_watcher_is_called_for_each_object_that_moves() {
 /// checkpoint is unreachable, and so is the pack whose contents a take has found again.
 #[test]
 fn what_was_named_after_a_collection_began_is_rescued() {
-    for (aim, after) in [
+    for (goal, after) in [
         (GcGoal::All, &["new", "forgotten"][..]),
         (GcGoal::Every, &["new", "forgotten"]),
         // The pack of a single take: the rescued pack has the same name.
@@ -199,13 +189,13 @@ fn what_was_named_after_a_collection_began_is_rescued() {
         let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
         ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
         let watch = Watch::default();
-        let done = collection(&store, &held, reach, &watch).run(aim).expect("a collection");
+        let done = collection(&store, &held, reach, &watch).run(goal).expect("a collection");
         assert!(!done.left_some);
         let objects = store.objects(&StoreLock::none()).expect("objects");
         let history = store.history(&objects, ids.last().copied()).expect("a history").checkpoints;
         let history: Vec<_> = history.iter().map(|one| one.id).rev().collect();
-        assert_eq!(history, ids[ids.len() - 2..], "{aim:?} {after:?}");
+        assert_eq!(history, ids[ids.len() - 2..], "{goal:?} {after:?}");
         let reach = store.reach_all(&objects).expect("marks");
-        assert!(reach.missing.is_empty() && reach.marks.iter().all(|(id, _)| objects.has(id)), "{aim:?}");
+        assert!(reach.missing.is_empty() && reach.marks.iter().all(|(id, _)| objects.has(id)), "{goal:?}");
     }
 }
