@@ -67,6 +67,11 @@ impl Level {
     }
 
     /// Returns true if an agent continued without a checkpoint.
+    /// Returns true if an event of this level ends earlier ones.
+    fn ends_others(self) -> bool {
+        matches!(self, Self::Protected | Self::Acknowledged)
+    }
+
     fn is_unprotected(self) -> bool {
         matches!(self, Self::Unprotected | Self::Declined)
     }
@@ -245,6 +250,19 @@ impl Journal {
                 .any(|dir| fsx::ensure_dir(dir).is_ok() && is_ours(dir, false) && append(&journal_path(dir), &line))
     }
 
+    /// Appends an event that ends earlier ones to every log that exists: the logs of two directories are merged by time,
+    /// in seconds, and only within one log an event is certain to follow what it ends. Returns true if it is on record.
+    fn append_to_all(&self, event: &Event) -> bool {
+        let line = event.encode();
+        let places = [(&self.base, true)].into_iter().chain(self.others.iter().map(|dir| (dir, false)));
+        let append_to = |(dir, is_base): (&PathBuf, bool)| {
+            let log = journal_path(dir);
+            is_ours(dir, is_base) && log.exists() && append(&log, &line)
+        };
+        let appended = places.map(append_to).filter(|is_appended| *is_appended).count();
+        appended > 0 || self.append(event)
+    }
+
     /// Appends a warning that belongs to no project.
     pub fn note_warning(&self, what: String, now: Moment) -> bool {
         let (time, level) = (now, Level::Warning);
@@ -268,7 +286,7 @@ impl Journal {
         let all = last_of(Box::new(about.iter().map(|event| event.level)));
         let own = last_of(Box::new(about.iter().filter(|event| event.is_of_turn(&noted)).map(|event| event.level)));
         if [all, own].into_iter().flatten().any(Level::is_unprotected) {
-            self.append(&noted);
+            self.append_to_all(&noted);
         }
     }
 
@@ -295,7 +313,7 @@ impl Journal {
     /// Records that the user has seen all unprotected turns. Returns true if it is on record.
     pub fn acknowledge(&self, now: Moment) -> bool {
         let (time, level, what) = (now, Level::Acknowledged, "seen by the user".to_owned());
-        self.append(&Event { time, level, agent: None, session: None, turn: None, project: None, what })
+        self.append_to_all(&Event { time, level, agent: None, session: None, turn: None, project: None, what })
     }
 
     /// Returns the turn of the last recorded event of a session, as a fallback for callers that know no better name.
@@ -306,9 +324,13 @@ impl Journal {
 
     /// Returns up to `max` events, newest first.
     pub fn recent(&self, max: usize) -> Vec<Event> {
-        let mut events = self.events(|_| true);
-        events.reverse();
-        events.truncate(max);
+        let mut events: Vec<Event> = Vec::new();
+        for event in self.events(|_| true).into_iter().rev() {
+            // An event that ends earlier ones is in several logs.
+            if events.len() < max && !(event.level.ends_others() && events.contains(&event)) {
+                events.push(event);
+            }
+        }
         events
     }
 

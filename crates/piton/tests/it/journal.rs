@@ -112,6 +112,28 @@ fn a_base_that_takes_nothing_has_a_stand_in_and_both_are_read() {
 
 /// J2, J4.
 #[test]
+fn what_is_seen_or_protected_in_the_second_of_the_failure_is_over_in_whichever_log_that_is() {
+    let sandbox = Sandbox::new();
+    let journal = Journal::at(&sandbox.base()).or_in(Some(sandbox.home().join("state")));
+    let fail = |turn| assert!(journal.note(&event(7, Level::Unprotected, Some(turn), "/p")));
+    let now = Moment { secs: 7, nanos: 0, offset_secs: 0 };
+    fail("t1");
+    assert!(!sandbox.base().exists(), "it is in the other log");
+    let base = base(&sandbox);
+    assert!(Journal::at(&base).note(&event(6, Level::Warning, None, "/p")), "the base can be written again");
+    assert_eq!(journal.unprotected_turns(0).len(), 1);
+    assert!(journal.acknowledge(now));
+    assert_eq!((journal.unprotected_turns(0), journal.unprotected().len()), (vec![], 0));
+    let elsewhere = Journal::at(&sandbox.home().join("state"));
+    assert!(elsewhere.note(&event(7, Level::Unprotected, Some("t2"), "/p")));
+    assert_eq!(journal.unprotected_turns(0).len(), 1, "it came after the user had looked");
+    journal.note_protected(Path::new("/p"), now);
+    assert!(journal.unprotected()[0].is_past);
+    let acknowledged = journal.recent(10).iter().filter(|event| event.level == Level::Acknowledged).count();
+    assert_eq!(acknowledged, 1, "it is shown once");
+}
+
+#[test]
 fn no_link_leads_it_astray_and_nothing_fails() {
     let sandbox = Sandbox::new();
     let victim = sandbox.root().join("victim");
