@@ -10,6 +10,7 @@ const DIALECT: [&str; 9] =
 pub struct Opening<'a> {
     /// Line number, from 1.
     pub line: usize,
+    /// Text without the comment marker.
     pub text: &'a str,
 }
 
