@@ -12,8 +12,8 @@ use crate::project::Project;
 use crate::session;
 use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, GcLock, Intent, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring, Room, Store,
-    moved_meanwhile,
+    Checkpoint, Facts, GcLock, Intent, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring, Room,
+    Store, moved_meanwhile,
 };
 use crate::survey::{IndexUpdate, Survey, SurveyEnd};
 use crate::sys;
@@ -121,32 +121,10 @@ impl CheckpointBuilder<'_> {
         record: &mut ProjectRecord,
     ) -> Result<BuildOutcome> {
         let skipped = skipped::summarise(survey.skipped.clone(), usize::MAX);
-        let report = |outcome, files, skipped: Vec<Skipped>| {
-            let (unprotected, unread_index) = (survey.unprotected, survey.unread_index.clone());
-            let (tree, dropped_out) = (Some(survey.tree()), self.dropped_out(&skipped));
-            let (lost, held_by) = (None, None);
-            BuildOutcome::Done(Report {
-                outcome,
-                files,
-                skipped,
-                unprotected,
-                unread_index,
-                dropped_out,
-                tree,
-                lost,
-                held_by,
-            })
-        };
-        let files = survey.manifest.files();
-        if files == 0 && self.newest.is_none() && self.restoring.is_none() {
-            return Ok(report(Outcome::Skipped(WhySkipped::Empty), files, skipped));
+        if survey.manifest.files() == 0 && self.newest.is_none() && self.restoring.is_none() {
+            return Ok(self.report(survey, Outcome::Skipped(WhySkipped::Empty), skipped));
         }
-        let mut facts = survey.facts(skipped::summarise(skipped.clone(), SKIPPED_LINES_MAX));
-        facts.kind = self.request.kind;
-        facts.origin = self.request.origin.clone();
-        facts.restoring = self.restoring.clone();
-        facts.record = self.session_record.clone();
-        facts.is_incomplete = survey.is_incomplete && self.request.is_late;
+        let facts = self.facts(survey, &skipped);
         // Stock git's checkpoints do not record permissions: the same tree counts as unchanged.
         let is_same = |newest: &Checkpoint| {
             newest.tree == survey.tree() && (newest.facts.files.is_none() || newest.facts.same_files(&facts))
@@ -164,7 +142,7 @@ impl CheckpointBuilder<'_> {
             let index = survey.writes_index().then(|| write_index_of(survey, &path, self.now));
             self.note_index(index.as_ref(), survey, record);
             self.store.sync_newest(self.project)?;
-            return Ok(report(Outcome::Unchanged(newest.id), files, skipped));
+            return Ok(self.report(survey, Outcome::Unchanged(newest.id), skipped));
         }
         let commit = NewCheckpoint {
             tree: survey.tree(),
@@ -195,7 +173,32 @@ impl CheckpointBuilder<'_> {
         };
         let Some(id) = published? else { return Ok(BuildOutcome::Lost) };
         self.note_index(index.as_ref(), survey, record);
-        Ok(report(Outcome::Taken(id), files, skipped))
+        Ok(self.report(survey, Outcome::Taken(id), skipped))
+    }
+
+    fn report(&self, survey: &Survey, outcome: Outcome, skipped: Vec<Skipped>) -> BuildOutcome {
+        BuildOutcome::Done(Report {
+            outcome,
+            files: survey.manifest.files(),
+            unprotected: survey.unprotected,
+            unread_index: survey.unread_index.clone(),
+            dropped_out: self.dropped_out(&skipped),
+            tree: Some(survey.tree()),
+            lost: None,
+            held_by: None,
+            skipped,
+        })
+    }
+
+    /// Returns the facts of the commit.
+    fn facts(&self, survey: &Survey, skipped: &[Skipped]) -> Facts {
+        let mut facts = survey.facts(skipped::summarise(skipped.to_vec(), SKIPPED_LINES_MAX));
+        facts.kind = self.request.kind;
+        facts.origin = self.request.origin.clone();
+        facts.restoring = self.restoring.clone();
+        facts.record = self.session_record.clone();
+        facts.is_incomplete = survey.is_incomplete && self.request.is_late;
+        facts
     }
 
     /// Saves what a cancelled survey has read, for the next attempt.

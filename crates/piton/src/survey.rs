@@ -119,14 +119,12 @@ pub(crate) fn survey(ground: &SurveyInput<'_>, new_objects: &NewObjects) -> Resu
 pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_objects: &NewObjects) -> Result<SurveyEnd> {
     let SurveyInput { store, project, settings, progress, .. } = *ground;
     refuse_base(store, project)?;
-    let root = project.open_dir()?;
-    let scope = scope_of(ground, extra)?;
+    let (root, scope) = (project.open_dir()?, scope_of(ground, extra)?);
     let Some(root) = root else {
         return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
     };
     let record = ground.unfinished.as_ref().unwrap_or(ground.record);
     let index = store.read_index(project.id(), ground.unfinished.is_some());
-    let newest_tree = ground.newest.map(|newest| newest.tree);
     let mut known = IndexState::from_index(index.as_deref(), record, ground.newest);
     let hidden_rules = record.hidden_rules();
     let cache = known.cache.as_ref();
@@ -161,10 +159,11 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
     }
     let trees = build_trees(&manifest, known.cache.as_ref(), new_objects)?;
     let rules = scope.sum();
-    let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && Some(trees[0]) == newest_tree.map(Some);
+    let is_newest = ground.newest.is_some_and(|newest| trees[0] == Some(newest.tree));
+    let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && is_newest;
     let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
-    let may_stay =
-        || late.is_none() && may_be_behind(record, index_bytes, rules) && manifest.has_hidden_rules(&hidden_rules);
+    let may_be_behind = late.is_none() && may_be_behind(record, index_bytes, rules);
+    let may_stay = || may_be_behind && manifest.has_hidden_rules(&hidden_rules);
     let after = match known {
         _ if is_same => IndexUpdate::Current,
         IndexState { cache: Some(cache), behind, .. } if may_stay() => {
@@ -173,13 +172,12 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
         _ => IndexUpdate::Stale,
     };
     threads::drop_in_background(index, index_bytes >= INDEX_BYTES_LARGE);
-    let unread_index = scope.unread_index().map(Path::to_owned);
     let survey = Survey {
         manifest,
         trees,
         skipped,
         unprotected,
-        unread_index,
+        unread_index: scope.unread_index().map(Path::to_owned),
         rules,
         scope: Box::new(scope),
         index: after,
