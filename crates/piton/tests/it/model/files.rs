@@ -379,6 +379,14 @@ impl Went<'_> {
         self.check_nothing_is_lost();
     }
 
+    /// Returns true if the file was moved aside for a restored path below it: with `--force-uncovered`, or by a restore to a
+    /// checkpoint that lists moves.
+    fn made_way(&self, path: &Vec<u8>) -> bool {
+        let is_moved = |other: &Vec<u8>| other != path && without_aside(other) == *path;
+        let is_below = |wanted: &Vec<u8>| is_within(wanted, path);
+        (self.moves_aside || !self.is_plain) && self.paths.iter().any(is_below) && self.after.keys().any(is_moved)
+    }
+
     /// Asserts that each file is where it was, or was moved aside, or is in the checkpoint taken first. Files that no
     /// checkpoint covers are not touched at all, except by a restore to a checkpoint that lists what a restore created
     /// out of scope.
@@ -454,7 +462,7 @@ impl Went<'_> {
                 // It was moved aside or back, or was created since.
                 true
             } else if !self.is_meant(path) {
-                after == before
+                after == before || after.is_none() && self.made_way(path)
             } else if now.excludes(path) || then.excludes(path) {
                 is_kept || self.moves_aside || after == want || after.is_none()
             } else if now.ignore(path) && then.ignore(path) {

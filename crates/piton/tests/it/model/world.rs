@@ -317,8 +317,10 @@ impl<'a> World<'a> {
             (Verb::Turn { project, session, turn }, answer) => {
                 let (name, turn) = (name_of(*session), format!("turn-{turn}"));
                 let had = self.projects[*project].turns.get(&name).filter(|(had, _)| had.contains(&turn));
+                // A refused attempt is noted with the session, which outlives the project's record.
+                let was_refused = self.projects[*project].refused.contains(&name);
                 match (&answer, had) {
-                    (Answer::Skipped(why), Some(_)) if why == "already_this_turn" => {}
+                    (Answer::Skipped(why), had) if why == "already_this_turn" && (had.is_some() || was_refused) => {}
                     (_, Some((_, true))) => wrong(&answer),
                     _ => {
                         self.note_taken(*project, Some(name.clone()), answer);
@@ -441,8 +443,8 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn forget(&mut self, number: usize) {
-        let dir = std::mem::take(&mut self.projects[number].dir);
-        self.projects[number] = Project { dir, ..Project::default() };
+        let Project { dir, refused, .. } = std::mem::take(&mut self.projects[number]);
+        self.projects[number] = Project { dir, refused, ..Project::default() };
     }
 
     /// A prune may have dropped unused projects, or not.
