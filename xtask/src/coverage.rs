@@ -14,6 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::args::workspace_root;
 
+/// Crates of the library, whose lines are counted.
+const LIBRARIES: [&str; 2] = ["piton", "piton-triggers"];
 /// Module names up to the `::`; a test is left out if its name contains one of them.
 const LEFT_OUT: [&str; 9] = [
     "fault_store::",
@@ -36,7 +38,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     fs::create_dir_all(&profiles).with_context(|| format!("cannot make {}", profiles.display()))?;
     let cargo = |arguments: &[&str]| {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.arg("test").args(["--package=piton", "--package=piton-cli", "--lib", "--test=it"]).args(arguments);
+        cargo.arg("test").args(["--package=piton", "--package=piton-triggers", "--package=piton-cli"]);
+        cargo.args(["--lib", "--test=it"]).args(arguments);
         cargo.current_dir(&root).env("CARGO_TARGET_DIR", &target).env("RUSTFLAGS", "-Cinstrument-coverage");
         // `%8m` makes all processes share 8 files, which they lock while they write.
         cargo.env("LLVM_PROFILE_FILE", profiles.join("%8m.profraw"));
@@ -61,7 +64,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     for program in others {
         report.arg("--object").arg(program);
     }
-    report.arg("--sources").arg(root.join("crates/piton/src"));
+    report.arg("--sources").args(LIBRARIES.map(|name| root.join("crates").join(name).join("src")));
     ensure!(report.status().context("cannot run llvm-cov")?.success(), "the counts cannot be shown");
     if !tested.success() {
         println!("Some tests failed: with all of them it would be more.");

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use piton_triggers::analyse;
+
 use crate::diff::unified_diff;
 use crate::diff::{Lines, count};
 use crate::history::find;
@@ -14,7 +16,6 @@ use crate::session::{SessionId, fuzz as sessions};
 use crate::settings::Settings;
 use crate::store::{Checkpoint, Facts, Readable, fuzz as stores};
 use crate::time::Moment;
-use crate::triggers::analyse;
 use crate::worktree::fuzz as worktrees;
 
 /// What is called for one kind of bytes.

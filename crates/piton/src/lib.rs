@@ -58,7 +58,6 @@ mod sys;
 mod take;
 mod threads;
 mod time;
-pub mod triggers;
 mod unprotected;
 mod worktree;
 
@@ -71,6 +70,7 @@ pub use journal::{Event, Journal, Level, Unprotected};
 pub use late::{Attempt, Completion};
 pub use manager::{Manager, TurnStart};
 pub use notice::tell_sessions;
+pub use piton_triggers as triggers;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PruneAction, PrunePlan, PruneReason,

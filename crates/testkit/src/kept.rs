@@ -30,7 +30,7 @@ pub fn generated_seeds(name: &str) -> Vec<String> {
     if name != "triggers" {
         return Vec::new();
     }
-    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton/tests/it/data/commands.tsv");
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-triggers/tests/it/data/commands.tsv");
     let text = fs::read_to_string(table).expect("the table of commands");
     let rows = text.lines().filter(|line| !line.starts_with("# ")).filter_map(|line| line.splitn(3, '\t').nth(2));
     rows.map(unescape_command).collect()

@@ -33,11 +33,14 @@ impl Source {
     }
 }
 
-/// Reads the sources of some crates, sorted by path. Fails if a file cannot be read or parsed.
+/// Reads the sources of some crates, sorted by path. A crate that does not exist has none. Fails if a file cannot be read or parsed.
 pub(super) fn read_crates(root: &Path, packages: &[&str]) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for package in packages {
         let dir = root.join("crates").join(package).join("src");
+        if !dir.exists() {
+            continue;
+        }
         for file in files_below(&dir)? {
             let path = file.strip_prefix(&dir).context("outside of src")?.with_extension("");
             let path = path.to_str().context("a name that is not UTF-8")?.to_owned();

@@ -39,7 +39,6 @@ mod take;
 mod tidy;
 mod timeline;
 mod traps;
-mod triggers;
 mod unread;
 mod upkeep;
 mod verify;

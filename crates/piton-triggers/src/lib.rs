@@ -68,7 +68,7 @@ pub struct Verdict {
 /// Never panics and never fails: in doubt, the verdict is that `cwd` may change.
 ///
 /// ```
-/// use piton::triggers::analyse;
+/// use piton_triggers::analyse;
 /// use std::path::{Path, PathBuf};
 ///
 /// let home = Some(Path::new("/home/you"));

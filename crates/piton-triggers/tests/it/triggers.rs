@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use piton::triggers::{Verdict, analyse};
+use piton_triggers::{Verdict, analyse};
 use testkit::unescape_command;
 
 const TABLE: &str = include_str!("data/commands.tsv");

@@ -1,0 +1,3 @@
+//! Tests of the analysis of shell commands.
+
+mod triggers;
