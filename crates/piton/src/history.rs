@@ -71,7 +71,7 @@ impl History {
     /// Reads the history of a project up to the first checkpoint that is corrupt. Empty for a project that the store
     /// does not know.
     pub fn of(store: &Store, project: &Project) -> Result<Self> {
-        let held = store.share()?;
+        let held = store.locks.share()?;
         let objects = store.objects(&held)?;
         let readable = store.history_of(&objects, project.id())?;
         Ok(Self { readable, objects, _held: held })

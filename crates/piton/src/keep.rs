@@ -308,7 +308,7 @@ impl CheckpointBuilder<'_> {
         let index = || index_bytes_max(&survey.manifest).saturating_sub(self.store.index_bytes(self.project));
         let index = if survey.writes_index() { index() } else { 0 };
         let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
-        let room = self.store.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
+        let room = self.store.size.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
         Ok((room == Room::Lacking).then_some(bytes))
     }
 
@@ -321,7 +321,7 @@ impl CheckpointBuilder<'_> {
             return if keep > WALK_MAX { add() } else { Ok(()) };
         }
         // An interrupted restore needs both of its checkpoints to be continued or aborted.
-        let intent = self.store.interrupted_restore(self.project)?;
+        let intent = self.store.intents.get(self.project)?;
         let end = match intent {
             None if keep > WALK_MAX => self.oldest_by_place(new, parent, keep)?,
             intent => self.oldest_by_walk(new, parent, keep, intent.as_ref())?,

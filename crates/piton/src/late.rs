@@ -80,12 +80,12 @@ impl<'a> Completion<'a> {
     /// names the turn. Best effort: an error is ignored.
     fn note_turn(&self, origin: &Origin, report: &Report) {
         let Outcome::Taken(id) = report.outcome else { return };
-        let known = self.store.turn_records(self.project.id());
+        let known = self.store.ledger.turns(self.project.id());
         if let Some(known) = known.into_iter().find(|known| known.origin() == *origin) {
             let (before, tree) = (Some(id), report.tree);
             let (agent, session, turn) = (known.agent, known.session, known.turn);
             let record = TurnRecord { agent, session, turn, before, tree, ..TurnRecord::default() };
-            let _ = self.store.append_turn(self.project.id(), &record, || None);
+            let _ = self.store.ledger.append(self.project.id(), &record, || None);
         }
     }
 

@@ -148,7 +148,7 @@ impl Manager {
     /// Returns the directory in which a session began, if it is known and still exists.
     pub fn root_of(&self, session: &str) -> Option<PathBuf> {
         let store = Store::open_existing(&self.base).ok()??;
-        store.turn_note(&SessionKey::new(&self.agent, session))?.root.filter(|root| root.is_dir())
+        store.turns.get(&SessionKey::new(&self.agent, session))?.root.filter(|root| root.is_dir())
     }
 
     /// Returns the name of the turn, if one has begun.
@@ -222,7 +222,7 @@ impl Manager {
                 return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
             let key = SessionKey::new(&self.agent, session);
-            let noted = store.turn_note(&key).filter(|note| note.turn.as_deref() == Some(turn)).unwrap_or_default();
+            let noted = store.turns.get(&key).filter(|note| note.turn.as_deref() == Some(turn)).unwrap_or_default();
             if noted.refused.contains(project.id()) {
                 return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
@@ -238,7 +238,7 @@ impl Manager {
         }
         let report = {
             let begun = BegunHook { origin: request.origin.clone(), project: root.clone(), time: now };
-            let _marked = store.mark_begun(&begun).ok();
+            let _marked = store.hooks.mark_begun(&begun).ok();
             take(store, &project, request, &self.settings, now, progress)
         };
         self.note_turn(store, &project, &request.reason, &report, now, progress);
@@ -287,13 +287,13 @@ impl Manager {
             return;
         };
         let key = SessionKey::new(&self.agent, session);
-        let mut note = store.turn_note(&key).unwrap_or_default();
+        let mut note = store.turns.get(&key).unwrap_or_default();
         if note.turn.as_ref() != Some(turn) {
             (note.turn, note.misses) = (Some(turn.clone()), 0);
             note.refused.clear();
         }
         change(&mut note);
-        let _ = store.save_turn_note(&key, &note);
+        let _ = store.turns.save(&key, &note);
     }
 
     /// Returns the directories without protection, each with the reason.
@@ -371,7 +371,7 @@ impl Manager {
     /// Takes the notice that a restore left for this session, if agents are to be told. Each notice is returned once.
     pub fn take_notice(&self, now: Moment) -> Option<Notice> {
         let session = self.session.as_ref().filter(|_| self.settings.enabled && self.settings.tell_agent)?;
-        self.store(now).ok()?.take_notice(&SessionKey::new(&self.agent, session))
+        self.store(now).ok()?.turns.take_notice(&SessionKey::new(&self.agent, session))
     }
 
     /// Answers a prompt in place of the agent, once: a second call for the same prompt gets the same answer. `prompt`
@@ -380,16 +380,16 @@ impl Manager {
         let Ok(Some(store)) = Store::open_existing(&self.base) else {
             return answer();
         };
-        let _held = store.lock_prompts();
+        let _held = store.locks.lock_prompts();
         let key = SessionKey::new(&self.agent, session);
-        let noted = store.turn_note(&key).unwrap_or_default();
+        let noted = store.turns.get(&key).unwrap_or_default();
         if let Some((_, text)) = noted.answered.filter(|(answered, _)| answered == prompt) {
             return text;
         }
         let text = answer();
         let answered = Some((prompt.to_owned(), text.clone()));
-        let noted = store.turn_note(&key).unwrap_or_default();
-        let _ = store.save_turn_note(&key, &TurnNote { answered, ..noted });
+        let noted = store.turns.get(&key).unwrap_or_default();
+        let _ = store.turns.save(&key, &TurnNote { answered, ..noted });
         text
     }
 

@@ -15,7 +15,8 @@ pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -
         return Ok(0);
     }
     let target = &report.target;
-    let mut keys: HashSet<_> = store.sessions_since(project.id(), target.time.secs).into_iter().collect();
+    let record = store.record(project.id());
+    let mut keys: HashSet<_> = store.turns.sessions_since(&record, target.time.secs).into_iter().collect();
     let history = History::of(store, project)?;
     let newer = history.checkpoints().iter().take_while(|checkpoint| checkpoint.id != target.id).chain([target]);
     keys.extend(newer.filter_map(|checkpoint| {
@@ -31,6 +32,6 @@ pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -
     );
     let (written, removed) = (names(&report.written), names(&report.removed));
     let notice = Notice { headline, written, removed, more: 0 };
-    keys.iter().try_for_each(|key| store.leave_notice(key, notice.clone()))?;
+    keys.iter().try_for_each(|key| store.turns.leave_notice(key, notice.clone()))?;
     Ok(keys.len())
 }

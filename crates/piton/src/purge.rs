@@ -39,7 +39,7 @@ pub struct PurgeReport {
 /// Returns the number of checkpoints that a purge would rewrite, and the paths it would remove. See the example of
 /// [`purge`].
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
-    let held = store.share()?;
+    let held = store.locks.share()?;
     refuse_while_restoring(store, project)?;
     let objects = store.objects(&held)?;
     let history = store.history_of(&objects, project.id())?.whole()?;
@@ -50,7 +50,7 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
 
 /// Fails with `Busy` if a restore was interrupted: it needs its checkpoints under the ids that it recorded.
 fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
-    match store.interrupted_restore(project.id())? {
+    match store.intents.get(project.id())? {
         None => Ok(()),
         Some(_) => Err(Error::new(ErrorKind::Busy, "purge")
             .because("a restore of this project was cut short")
@@ -63,7 +63,7 @@ fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
 /// A prompt in the reason of a checkpoint, written by versions without a ledger, is not removed.
 pub fn purge_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnRecord> {
     let turn = find_prompt(store, project, name)?;
-    store.forget_prompt(&turn.session, &turn.turn)?;
+    store.ledger.forget_prompt(&turn.session, &turn.turn)?;
     Ok(turn)
 }
 
@@ -72,7 +72,7 @@ pub fn purge_prompt(store: &Store, project: &Project, name: &str) -> Result<Turn
 ///
 /// Fails with `NotFound` if there is no such turn, and with `Ambiguous` if there are several.
 pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnRecord> {
-    let with_words = store.turn_records(project.id()).into_iter().filter(|turn| turn.prompt.is_some());
+    let with_words = store.ledger.turns(project.id()).into_iter().filter(|turn| turn.prompt.is_some());
     let (exact, longer): (Vec<_>, Vec<_>) =
         with_words.filter(|turn| turn.turn.starts_with(name)).partition(|turn| turn.turn == name);
     let longer = longer.into_iter().filter(|_| name.chars().count() >= TURN_CHARS_MIN).collect();
@@ -119,10 +119,10 @@ fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
 /// # }
 /// ```
 pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, watch: &Watch) -> Result<PurgeReport> {
-    let collecting = store.lock_gc()?;
+    let collecting = store.locks.lock_gc()?;
     // Fail before the rewrite if the refs cannot be read, because garbage collection would fail after it.
     store.newest_of_all()?;
-    let before = store.count_bytes()?;
+    let before = store.size.count_bytes()?;
     let mut tries = 0..MOVES_MAX;
     let (mut report, contents) = loop {
         match rewrite_history(store, project, paths, now)? {
@@ -136,7 +136,7 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
     report.still_held = store.where_held(&contents)?;
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
     report.gone = (contents.len() - still_there.len()) as u64;
-    report.bytes_freed = before.saturating_sub(store.count_bytes()?);
+    report.bytes_freed = before.saturating_sub(store.size.count_bytes()?);
     Ok(report)
 }
 
@@ -152,8 +152,8 @@ fn rewrite_history(
     now: Moment,
 ) -> Result<Option<(PurgeReport, HashSet<ObjectId>)>> {
     let mut report = PurgeReport::default();
-    let held = store.share()?;
-    let locked = store.lock_project(&held, project.id())?;
+    let held = store.locks.share()?;
+    let locked = store.locks.lock_project(&held, project.id())?;
     refuse_while_restoring(store, project)?;
     let objects = store.objects(&held)?;
     let newest = store.newest(project.id())?;
@@ -182,7 +182,7 @@ fn rewrite_history(
     // Held until the ref has moved: stock git's garbage collection would delete the packs.
     let _published = new_objects.publish()?;
     // Before the ref moves: the ledger has both ids from here on, so it is right whether or not the ref moves.
-    store.rename_in_ledger(project.id(), &renamed)?;
+    store.ledger.rename_checkpoints(project.id(), &renamed)?;
     let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
     if !store.advance(&locked, project.id(), newest, new, now)? {
         return Ok(None);

@@ -99,7 +99,7 @@ impl Status {
             }
             inventory => inventory?,
         };
-        let held = store.share()?;
+        let held = store.locks.share()?;
         let holdings = store.holdings(&held).unwrap_or_else(|error| {
             note(error.to_string(), DAMAGED_HINT);
             Default::default()
@@ -116,7 +116,7 @@ impl Status {
         let mut projects = Vec::new();
         for project in inventory.projects {
             let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
-            match store.interrupted_restore(&project.id) {
+            match store.intents.get(&project.id) {
                 Ok(None) => {}
                 Ok(Some(_)) => note(
                     format!("a restore of {shown} was cut short"),
@@ -137,7 +137,7 @@ impl Status {
             note(problem.what, &problem.hint);
         }
         projects.sort_by(|a, b| b.project.last_touch.unwrap_or(0.0).total_cmp(&a.project.last_touch.unwrap_or(0.0)));
-        let store_bytes = store.count_bytes()?;
+        let store_bytes = store.size.count_bytes()?;
         if total_bytes_max.is_some_and(|bytes_max| store_bytes > bytes_max) {
             note("the store is larger than max_total_size_mb".to_owned(), "the next take or `piton prune` makes room");
         }
@@ -165,7 +165,7 @@ pub struct LastEvent {
 /// Returns the last activity of each agent, from the notes about its sessions and from the newest checkpoint of each
 /// project. Calls that had nothing to do leave no trace.
 pub fn last_heard(store: &Store) -> BTreeMap<String, LastEvent> {
-    let notes = store.turn_notes().into_iter().map(|(key, note)| {
+    let notes = store.turns.all().into_iter().map(|(key, note)| {
         let what = match note.turn {
             None => "a session began",
             Some(_) if note.is_unprompted => "a tool",
@@ -185,13 +185,13 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, LastEvent> {
 }
 
 fn newest_checkpoints(store: &Store) -> Result<Vec<(String, LastEvent)>> {
-    let held = store.share()?;
+    let held = store.locks.share()?;
     let objects = store.objects(&held)?;
     let mut all = Vec::new();
     for (project, id) in store.newest_of_all()? {
         let Ok(newest) = objects.checkpoint(id) else { continue };
         let mut newest = [newest];
-        store.assign_turns(&project, &mut newest);
+        store.ledger.assign(&project, &mut newest);
         let [Checkpoint { turns, facts, time, reason, .. }] = newest;
         all.extend(facts.origin.agent.map(|agent| (agent, LastEvent { time, what: reason })));
         // Oldest first, so that the last of each agent wins.

@@ -228,7 +228,7 @@ fn scope_of(ground: &SurveyInput<'_>, extra: Extra<'_>) -> Result<Scope> {
     let base = store.base().strip_prefix(project.dir()).ok();
     let base = base.map(|base| base.as_os_str().as_encoded_bytes().to_vec());
     // An intent that cannot be read names no temporary file: all of them count as the user's then.
-    let tokens = store.interrupted_restore(project.id()).ok().flatten().map(|intent| intent.tokens);
+    let tokens = store.intents.get(project.id()).ok().flatten().map(|intent| intent.tokens);
     let scope = Scope::new(project.dir(), lists, base, tokens.unwrap_or_default());
     let scope = scope.with_outside(extra.outside.cloned().unwrap_or_default());
     Ok(if extra.rules_after.is_some() { scope.with_other_sum() } else { scope })

@@ -226,7 +226,7 @@ pub fn take(
         };
         // Garbage collection must not run under the locks of a take, and may delete what this attempt found: start
         // over.
-        let held = match collecting.take().map_or_else(|| store.lock_gc_until(Some(&progress.stop)), Ok) {
+        let held = match collecting.take().map_or_else(|| store.locks.lock_gc_until(Some(&progress.stop)), Ok) {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::busy(&error)),
             held => held?,
         };
@@ -347,16 +347,16 @@ impl TakeRun<'_> {
     /// Locks the store and the project.
     fn locks(&self) -> Result<(ProjectLock, StoreLock)> {
         let stop = Some(&*self.progress.stop);
-        let held = self.store.share_until(stop)?;
-        Ok((self.store.lock_project_until(&held, self.project.id(), stop)?, held))
+        let held = self.store.locks.share_until(stop)?;
+        Ok((self.store.locks.lock_project_until(&held, self.project.id(), stop)?, held))
     }
 
     /// Records that the turn has used its attempt.
     fn note_turn(&self) -> Result<()> {
         if let Some((session, turn)) = self.request.turn() {
             let stop = Some(&*self.progress.stop);
-            let held = self.store.share_until(stop)?;
-            let locked = self.store.lock_project_until(&held, self.project.id(), stop)?;
+            let held = self.store.locks.share_until(stop)?;
+            let locked = self.store.locks.lock_project_until(&held, self.project.id(), stop)?;
             let mut record = self.store.record(self.project.id());
             record.set_turn(session, turn);
             if record.dir().is_some() {

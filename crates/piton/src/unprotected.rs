@@ -12,7 +12,7 @@ const HOOK_SECS_MAX: i64 = 30;
 /// A note that cannot be recorded is kept for the next call.
 pub fn note_killed_hooks(store: &Store, journal: &Journal) -> Vec<Event> {
     let mut noted = Vec::new();
-    store.take_killed(|begun| {
+    store.hooks.take_killed(|begun| {
         if has_checkpoint(store, &begun) || is_told(journal, &begun) {
             return true;
         }
@@ -31,7 +31,7 @@ pub fn note_killed_hooks(store: &Store, journal: &Journal) -> Vec<Event> {
 fn has_checkpoint(store: &Store, begun: &BegunHook) -> bool {
     let project = ProjectId::of(&begun.project);
     let newest = || {
-        let held = store.share().ok()?;
+        let held = store.locks.share().ok()?;
         let newest = store.newest(&project).ok()??;
         store.objects(&held).ok()?.checkpoint(newest).ok()
     };

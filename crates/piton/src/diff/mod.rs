@@ -131,7 +131,7 @@ pub fn diff(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Diff> {
-    let held = store.share_until(Some(&progress.stop))?;
+    let held = store.locks.share_until(Some(&progress.stop))?;
     let objects = store.objects(&held)?;
     let history = store.history_of(&objects, project.id())?;
     let from = history::find(&history, from)?;

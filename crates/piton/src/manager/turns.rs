@@ -52,7 +52,7 @@ impl Manager {
         };
         let (name, dir) = (start.name.as_deref(), start.dir.as_deref());
         let key = SessionKey::new(&self.agent, session);
-        let mut note = store.turn_note(&key).unwrap_or_default();
+        let mut note = store.turns.get(&key).unwrap_or_default();
         if let Some(parent) = note.parent.clone() {
             return self.work_for(&parent, now);
         }
@@ -69,7 +69,7 @@ impl Manager {
         start.agent_version = start.agent_version.as_deref().map(bounded_name).or(note.version);
         note.version = start.agent_version.clone();
         // A failure is ignored: the store cannot be written then, which is reported when a checkpoint is taken.
-        let _ = store.save_turn_note(&key, &note);
+        let _ = store.turns.save(&key, &note);
         start.mark.transcript_bytes = start.mark.transcript.as_deref().and_then(length_of);
         (self.turn, self.root, self.start) = (note.turn, note.root, Some(start));
     }
@@ -92,10 +92,11 @@ impl Manager {
             is_unprompted: true,
             ..TurnNote::default()
         };
-        let mut note = match store.turn_note(&key) {
+        let mut note = match store.turns.get(&key) {
             Some(note) => note,
             None => store
-                .first_turn_note(&key, fresh.clone())
+                .turns
+                .first(&key, fresh.clone())
                 .unwrap_or_else(|_| TurnNote { turn: Some(self.unsaved_turn(session, name, now)), ..fresh }),
         };
         if let Some(parent) = &note.parent {
@@ -116,12 +117,12 @@ impl Manager {
             (note.turn, note.time_secs) = (Some(turn.clone()), now.secs);
             (note.seen_secs, note.ended_secs) = (now.secs, None);
             // Best effort: if it is lost, the agent gets a spare checkpoint.
-            let _ = store.save_turn_note(&key, &note);
+            let _ = store.turns.save(&key, &note);
         } else if note.ended_secs.take().is_some() {
             note.seen_secs = now.secs;
-            let _ = store.save_turn_note(&key, &TurnNote { turn: Some(turn.clone()), ..note.clone() });
+            let _ = store.turns.save(&key, &TurnNote { turn: Some(turn.clone()), ..note.clone() });
         } else if note.seen_secs != now.secs {
-            store.touch_turn_note(&key, now);
+            store.turns.touch(&key, now);
         }
         (self.turn, self.root) = (Some(name.map_or(turn, str::to_owned)), note.root);
     }
@@ -132,11 +133,11 @@ impl Manager {
         let Some(store) = self.enter(session, now) else { return };
         let key = SessionKey::new(&self.agent, session);
         // Without a prompt there is no turn that it could belong to.
-        if let Some(mut note) = store.turn_note(&key).filter(|note| note.turn.is_some()) {
+        if let Some(mut note) = store.turns.get(&key).filter(|note| note.turn.is_some()) {
             note.also = name.map(bounded_name);
             (note.seen_secs, note.ended_secs) = (now.secs, None);
             // Best effort: without it the agent gets a spare checkpoint.
-            let _ = store.save_turn_note(&key, &note);
+            let _ = store.turns.save(&key, &note);
             (self.turn, self.root) = (note.turn, note.root);
         }
     }
@@ -155,9 +156,9 @@ impl Manager {
                 ..TurnNote::default()
             };
             // Another process may report a prompt at the same moment: its turn must not be overwritten.
-            let mut note = match store.turn_note(&key) {
+            let mut note = match store.turns.get(&key) {
                 Some(note) => note,
-                None => store.first_turn_note(&key, fresh.clone()).unwrap_or_else(|_| fresh.clone()),
+                None => store.turns.first(&key, fresh.clone()).unwrap_or_else(|_| fresh.clone()),
             };
             if note == fresh {
                 self.root = note.root;
@@ -170,7 +171,7 @@ impl Manager {
             // Some agents also report a start within a session.
             note.started_secs = note.started_secs.filter(|_| note.ended_secs.is_none()).or(Some(now.secs));
             (note.time_secs, note.seen_secs, note.ended_secs) = (now.secs, now.secs, None);
-            let _ = store.save_turn_note(&key, &note);
+            let _ = store.turns.save(&key, &note);
             self.root = note.root;
         }
     }
@@ -190,7 +191,7 @@ impl Manager {
     /// continue. Its prompt is not listed as one of the user's.
     pub fn end_continuation(&mut self, session: &str, now: Moment) {
         let open = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten();
-        let note = open.as_ref().and_then(|store| store.turn_note(&SessionKey::new(&self.agent, session)));
+        let note = open.as_ref().and_then(|store| store.turns.get(&SessionKey::new(&self.agent, session)));
         // A turn that has ended already is the user's: the start of the continuation was not reported.
         let turn = note.filter(|note| note.is_open && note.parent.is_none()).and_then(|note| note.turn);
         if let (Some(store), Some(turn)) = (&open, turn) {
@@ -206,11 +207,11 @@ impl Manager {
         let (Some(session), false) = (self.session.clone(), is_known || !self.settings.enabled) else { return };
         let Ok(Some(store)) = Store::open_existing(&self.base) else { return };
         let key = SessionKey::new(&self.agent, &session);
-        let note = store.turn_note(&key).filter(|note| note.version.is_none() && note.parent.is_none());
+        let note = store.turns.get(&key).filter(|note| note.version.is_none() && note.parent.is_none());
         let Some((mut note, version)) = note.and_then(|note| Some((note, bounded_name(&find()?)))) else { return };
         note.version = Some(version.clone());
         // Best effort: without it the next prompt looks again.
-        let _ = store.save_turn_note(&key, &note);
+        let _ = store.turns.save(&key, &note);
         match (&mut self.start, note.turn) {
             (Some(start), _) => start.agent_version = Some(version),
             (None, Some(turn)) => {
@@ -228,7 +229,7 @@ impl Manager {
         let record = TurnRecord { agent, session, turn, ..amendment };
         for project in store.known_projects().unwrap_or_default() {
             if store.record(&project).has_turn(&record.session, &record.turn) {
-                let _ = store.append_turn(&project, &record, || None);
+                let _ = store.ledger.append(&project, &record, || None);
             }
         }
     }
@@ -247,10 +248,10 @@ impl Manager {
         };
         let key = SessionKey::new(&self.agent, session);
         // The end of a subagent's or an unknown session has no effect.
-        if let Some(mut note) = store.turn_note(&key).filter(|note| note.parent.is_none()) {
+        if let Some(mut note) = store.turns.get(&key).filter(|note| note.parent.is_none()) {
             end(&mut note);
             note.seen_secs = now.secs;
-            let _ = store.save_turn_note(&key, &note);
+            let _ = store.turns.save(&key, &note);
         }
     }
 
@@ -265,12 +266,12 @@ impl Manager {
         };
         let mut session = parent.to_owned();
         for _ in 0..PARENTS_MAX {
-            match store.turn_note(&SessionKey::new(&self.agent, &session)).and_then(|note| note.parent) {
+            match store.turns.get(&SessionKey::new(&self.agent, &session)).and_then(|note| note.parent) {
                 Some(parent) => session = parent,
                 None => break,
             }
         }
-        let note = store.turn_note(&SessionKey::new(&self.agent, &session)).unwrap_or_default();
+        let note = store.turns.get(&SessionKey::new(&self.agent, &session)).unwrap_or_default();
         self.turn = Some(note.turn.unwrap_or_else(|| format!("start-{}", note.time_secs)));
         (self.session, self.root) = (Some(session), note.root);
     }
@@ -336,13 +337,13 @@ impl Manager {
             mark: start.mark,
             ..TurnRecord::default()
         };
-        let _ = store.append_turn(project.id(), &record, || existing(store, project, progress));
+        let _ = store.ledger.append(project.id(), &record, || existing(store, project, progress));
     }
 }
 
 /// Returns the ids and trees of a project's checkpoints, or `None` if they cannot be read in time.
 fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<HashSet<ObjectId>> {
-    let held = store.share_until(Some(&progress.stop)).ok()?;
+    let held = store.locks.share_until(Some(&progress.stop)).ok()?;
     let objects = store.objects(&held).ok()?;
     let history = store.history_of(&objects, project.id()).ok()?.whole().ok()?;
     Some(history.iter().flat_map(|checkpoint| [checkpoint.id, checkpoint.tree]).collect())

@@ -30,7 +30,7 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watc
     if is_dry {
         return Ok(report);
     }
-    let held = store.lock_gc_after_others(&watch.stop)?;
+    let held = store.locks.lock_gc_after_others(&watch.stop)?;
     let before = store.base_bytes()?;
     let last_touch = store.record(&id).last_touch();
     if !store.forget_project(&id, last_touch, !dir.is_dir(), now, watch)? {

@@ -89,7 +89,7 @@ impl Store {
                 // A record that cannot be read may belong to a project that was just used.
                 last_touch: if record.is_unread() { None } else { self.last_touch(&id, &record) },
                 // If the record of a restore cannot be read, it may be that of an interrupted one.
-                is_restoring: !matches!(self.interrupted_restore(&id), Ok(None)),
+                is_restoring: !matches!(self.intents.get(&id), Ok(None)),
                 id,
             });
         }
@@ -104,7 +104,7 @@ impl Store {
     /// Returns the time of the last use of a project, from its record or else from its newest checkpoint.
     fn last_touch(&self, id: &ProjectId, record: &ProjectRecord) -> Option<f64> {
         let from_newest = || {
-            let held = self.share().ok()?;
+            let held = self.locks.share().ok()?;
             let newest = self.objects(&held).ok()?.checkpoint(self.newest(id).ok()??).ok()?;
             Some(newest.time.as_secs_f64())
         };
@@ -197,7 +197,7 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Resu
 }
 
 fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    let held = store.lock_gc_after_others(&watch.stop)?;
+    let held = store.locks.lock_gc_after_others(&watch.stop)?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
@@ -225,7 +225,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
         }));
     }
     note(with_room(store, || store.collect(&held, GcGoal::All, policy.total_bytes_max, now, watch)).map(drop));
-    note(store.remove_unknown_ledgers());
+    note(store.ledger.remove_unknown(|| store.known_projects()));
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)
@@ -326,7 +326,7 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
         // On a full disk, the mark may be writable only after the prune.
         return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }
-    match store.try_lock_gc()? {
+    match store.locks.try_lock_gc()? {
         Some(held) if store.has_many_packs(settings.total_bytes_max()) => {
             let done = store.collect(&held, GcGoal::Due, settings.total_bytes_max(), now, watch)?;
             Ok(Maintained::Tidied(done.bytes_freed))
@@ -340,7 +340,7 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) 
 pub fn clear(store: &Store) -> Result<u64> {
     // Before anything is written or removed: the base may be set to a foreign directory by mistake.
     store.check_ours()?;
-    let held = store.lock_gc()?;
+    let held = store.locks.lock_gc()?;
     let bytes = store.base_bytes()?;
     store.remove_all(&held)?;
     remove_older_layouts(store)?;

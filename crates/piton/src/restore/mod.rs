@@ -220,7 +220,7 @@ impl<'a> Restore<'a> {
         let objects = store.objects(&held)?;
         let history = store.history_of(&objects, project.id())?;
         let checkpoints = &history.checkpoints;
-        let intent = store.interrupted_restore(project.id())?;
+        let intent = store.intents.get(project.id())?;
         let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref())?;
         let newest = checkpoints.first().cloned();
         let record = store.record(project.id());
@@ -435,11 +435,11 @@ impl<'a> Restore<'a> {
         let mut tokens = self.intent.take().map(|intent| intent.tokens).unwrap_or_default();
         tokens.push(token.clone());
         let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens };
-        self.store.note_intent(&locked, self.project.id(), &intent)?;
+        self.store.intents.note(&locked, self.project.id(), &intent)?;
         if self.is_missing {
             self.root = self.project.make_dir_again().inspect_err(|_| {
                 // Nothing was touched, so there is nothing to continue or abort.
-                let _ = self.store.clear_intent(&locked, self.project.id());
+                let _ = self.store.intents.clear(&locked, self.project.id());
             })?;
         }
         let mut done = apply::apply(self.plan, &contents, &self.objects, &self.root, &token, progress);
@@ -448,7 +448,7 @@ impl<'a> Restore<'a> {
         let record = if is_whole { rewind(self.store, &self.target, saved_record.as_deref()) } else { None };
         // A restore that is not safely on the disk is not done: the intent stays, and the next command reports it.
         let ended = match self.root.sync_file_system() {
-            Ok(()) => self.store.clear_intent(&locked, self.project.id()).map_err(|error| error.to_string()),
+            Ok(()) => self.store.intents.clear(&locked, self.project.id()).map_err(|error| error.to_string()),
             Err(error) => Err(plain_io(&error)),
         };
         // The report has to be returned whether or not the intent could be removed.
@@ -479,11 +479,11 @@ fn lock(
 ) -> Result<(StoreLock, Option<ProjectLock>)> {
     let stop = Some(&*progress.stop);
     if is_dry {
-        return Ok((store.share_until(stop)?, None));
+        return Ok((store.locks.share_until(stop)?, None));
     }
-    store.ensure_lockable()?;
-    let held = store.share_until(stop)?;
-    let locked = store.lock_project_until(&held, project.id(), stop)?;
+    store.locks.ensure_files()?;
+    let held = store.locks.share_until(stop)?;
+    let locked = store.locks.lock_project_until(&held, project.id(), stop)?;
     Ok((held, Some(locked)))
 }
 

@@ -25,7 +25,7 @@ impl Store {
         let is_here = |key: &SessionKey, note: &TurnNote| {
             note.parent.is_none() && (record.knows_session(&key.session) || dir.is_some() && note.root == dir)
         };
-        let sessions = self.turn_notes().into_iter().filter(|(key, note)| is_here(key, note)).collect();
+        let sessions = self.turns.all().into_iter().filter(|(key, note)| is_here(key, note)).collect();
         Activity { sessions, now, idle_secs: (idle_minutes > 0).then(|| idle_minutes.saturating_mul(60)) }
     }
 }

@@ -48,7 +48,7 @@ impl Store {
 
     /// Returns the size in bytes of the store and of everything that older layouts left.
     pub(crate) fn base_bytes(&self) -> Result<u64> {
-        Ok(self.count_bytes()? + self.legacy_bytes()?)
+        Ok(self.size.count_bytes()? + self.legacy_bytes()?)
     }
 
     /// Returns the size in bytes of everything that older layouts left, whether or not it was moved into an archive.
@@ -115,7 +115,7 @@ impl Store {
     /// Fails with `Busy` if other processes keep using it.
     pub(crate) fn remove_all(&self, held: &GcLock) -> Result<()> {
         self.check_ours()?;
-        let Some(_alone) = self.exclude_patiently(held)? else {
+        let Some(_alone) = self.locks.exclude_patiently(held)? else {
             return Err(Error::new(ErrorKind::Busy, "remove the store")
                 .because("other processes use it all the time")
                 .with_hint("end them, and try again"));
@@ -126,7 +126,7 @@ impl Store {
         fsx::remove_file(&self.layout.last_prune())?;
         remove_dir(&self.layout.unfinished())?;
         remove_dir(&self.layout.begun())?;
-        self.remove_ledgers()?;
+        self.ledger.remove_all()?;
         self.finish_removal()
     }
 
@@ -251,13 +251,10 @@ mod tests {
         fs::remove_file(&record).and_then(|()| fs::create_dir(&record)).expect("a directory");
         assert!(!forget(touched, false), "nobody can tell when it was used");
         fs::remove_dir(&record).and_then(|()| fs::write(&record, bytes)).expect("a record");
-        let locked = store.lock_project(&store.share().expect("a lock"), project.id()).expect("a lock");
+        let locked = store.locks.lock_project(&store.locks.share().expect("a lock"), project.id()).expect("a lock");
         store
-            .note_intent(
-                &locked,
-                project.id(),
-                &Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new() },
-            )
+            .intents
+            .note(&locked, project.id(), &Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new() })
             .expect("a note");
         drop(locked);
         assert!(!forget(touched, false), "a restore waits to be finished");

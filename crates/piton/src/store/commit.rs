@@ -232,7 +232,7 @@ impl Store {
             self.refuse_lost_ref(|other| other != project)?;
         }
         let mut history = objects.readable_history(newest, &ends)?;
-        self.assign_turns(project, &mut history.checkpoints);
+        self.ledger.assign(project, &mut history.checkpoints);
         Ok(history)
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::EXCLUDE_BYTES_MAX;
 use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR, LOCAL, Layout, STORE};
-use super::lock;
+use super::wait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::sys;
@@ -165,7 +165,7 @@ pub(super) fn is_there(layout: &Layout) -> Result<bool> {
 
 /// Returns true if the store exists with all its pieces and other users cannot write to it.
 fn is_whole(layout: &Layout) -> Result<bool> {
-    let files = [layout.lock(lock::GATE), layout.config(), layout.exclude(), layout.attributes()];
+    let files = [layout.lock(wait::GATE), layout.config(), layout.exclude(), layout.attributes()];
     let is_dir = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
     let is_link = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_symlink());
     let is_closed = |dir: &Path, bits: u32| dir.metadata().is_ok_and(|found| found.permissions().mode() & bits == 0);
@@ -200,7 +200,7 @@ pub(super) fn ensure(layout: &Layout, now: Moment) -> Result<()> {
     if is_whole(layout)? {
         return Ok(());
     }
-    let _locked = lock::lock_base(layout.base(), "the making of the store")?;
+    let _locked = wait::lock_base(layout.base(), "the making of the store")?;
     if is_whole(layout)? {
         return Ok(());
     }
@@ -244,10 +244,10 @@ fn make_base_private(layout: &Layout) -> Result<()> {
 /// Creates the pieces that a store made by stock git lacks, before the first command that writes. Permissions of
 /// existing files do not change.
 pub(super) fn ensure_lockable(layout: &Layout) -> Result<()> {
-    if fsx::exists(&layout.lock(lock::GATE))? || !is_there(layout)? {
+    if fsx::exists(&layout.lock(wait::GATE))? || !is_there(layout)? {
         return Ok(());
     }
-    let _locked = lock::lock_base(layout.base(), "the making of the store")?;
+    let _locked = wait::lock_base(layout.base(), "the making of the store")?;
     make_missing(layout)
 }
 
@@ -279,7 +279,7 @@ fn make_missing(layout: &Layout) -> Result<()> {
     if list.is_some_and(|list| is_template_of_git(&list)) {
         fsx::replace(&layout.exclude(), exclude_list().as_bytes(), Durability::Synced)?;
     }
-    for name in [lock::GC, lock::STORE, lock::GATE] {
+    for name in [wait::GC, wait::STORE, wait::GATE] {
         let path = layout.lock(name);
         sys::open_lock(&path).map_err(|error| Error::io("make", &path, error))?;
     }

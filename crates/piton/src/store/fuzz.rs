@@ -137,19 +137,19 @@ fn note(store: &Store, which: u8, text: &[u8]) {
         }
         4 => {
             put(&layout.intent(project));
-            let _ = store.interrupted_restore(project);
+            let _ = store.intents.get(project);
         }
         5 => {
             put(&layout.turns().join(key.file_name()));
-            let Some(note) = store.turn_note(key) else { return };
-            store.save_turn_note(key, &note).expect("a file that can be written");
-            assert_eq!(store.turn_note(key).as_ref(), Some(&note), "a note comes back as it was");
+            let Some(note) = store.turns.get(key) else { return };
+            store.turns.save(key, &note).expect("a file that can be written");
+            assert_eq!(store.turns.get(key).as_ref(), Some(&note), "a note comes back as it was");
         }
         6 => {
             put(&layout.notices().join(key.file_name()));
-            let Some(notice) = store.take_notice(key) else { return };
-            store.leave_notice(key, notice.clone()).expect("a file that can be written");
-            let again = store.take_notice(key).expect("just left");
+            let Some(notice) = store.turns.take_notice(key) else { return };
+            store.turns.leave_notice(key, notice.clone()).expect("a file that can be written");
+            let again = store.turns.take_notice(key).expect("just left");
             assert!(again.written.len() + again.removed.len() <= 50 && again.headline == notice.headline);
         }
         _ => {
@@ -286,7 +286,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
         return;
     }
     put("idx", &idx_of(found.iter().map(|(id, (_, _, start))| (*id, *start)), pack));
-    let held = store.share().expect("nobody else is there");
+    let held = store.locks.share().expect("nobody else is there");
     let objects = store.objects(&held).expect("a store that can be read");
     let mut buffer = Vec::new();
     for (id, (kind, bytes, _)) in &found {

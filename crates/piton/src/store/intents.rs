@@ -1,9 +1,12 @@
 //! The intent of a restore, written to disk before the restore changes anything: a crash leaves it behind, and the next
 //! command can report the restore, finish it or undo it.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::{ProjectLock, Store};
+use super::ProjectLock;
+use super::layout::{Layout, projects_by_file};
 use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -25,9 +28,15 @@ pub struct Intent {
     pub tokens: Vec<String>,
 }
 
-impl Store {
+/// The intents of the restores in progress.
+#[derive(Debug, Clone)]
+pub(crate) struct Intents {
+    pub(super) layout: Arc<Layout>,
+}
+
+impl Intents {
     /// Returns the interrupted restore of a project, if there is one. Fails with `Damaged` if the file is corrupt.
-    pub fn interrupted_restore(&self, project: &ProjectId) -> Result<Option<Intent>> {
+    pub(crate) fn get(&self, project: &ProjectId) -> Result<Option<Intent>> {
         let path = self.layout.intent(project);
         let Some(bytes) = fsx::read_small(&path, INTENT_BYTES_MAX)? else {
             return Ok(None);
@@ -52,8 +61,13 @@ impl Store {
         }
     }
 
+    /// Returns every project with an interrupted restore.
+    pub(super) fn projects(&self) -> Result<Vec<ProjectId>> {
+        projects_by_file(&self.layout.intents())
+    }
+
     /// Writes the intent of a restore. It is synced on return.
-    pub(crate) fn note_intent(&self, _held: &ProjectLock, project: &ProjectId, intent: &Intent) -> Result<()> {
+    pub(crate) fn note(&self, _held: &ProjectLock, project: &ProjectId, intent: &Intent) -> Result<()> {
         let paths: Vec<_> = intent.paths.iter().map(|path| escape(path)).collect();
         let (target, safety) = (intent.target.to_string(), intent.safety.to_string());
         let value = json!({"target": target, "safety": safety, "paths": paths, "tokens": intent.tokens});
@@ -63,7 +77,7 @@ impl Store {
     }
 
     /// Removes the intent of a restore that is complete.
-    pub(crate) fn clear_intent(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
+    pub(crate) fn clear(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
         let path = self.layout.intent(project);
         fsx::remove_file(&path)?;
         fsx::sync_dir(path.parent().expect("an intent is in a directory"))

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::pack::PackDirs;
+use crate::error::Result;
 use crate::fsx;
 use crate::id::{ObjectId, ProjectId};
 
@@ -308,6 +309,12 @@ impl Layout {
     pub(super) fn directories_made_later(&self) -> impl Iterator<Item = PathBuf> {
         ["restores", "turns", "notices", "installs", "repairs"].iter().map(|dir| self.store.join(dir))
     }
+}
+
+/// Returns the projects that have a file in this directory, named `<project>.json`.
+pub(super) fn projects_by_file(dir: &Path) -> Result<Vec<ProjectId>> {
+    let names = fsx::names_in(dir)?;
+    Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?)).collect())
 }
 
 #[cfg(test)]

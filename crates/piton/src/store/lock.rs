@@ -11,7 +11,6 @@
 //!   out for ever.
 //! - L3. A process that moves a project's ref holds that project's lock.
 
-use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
@@ -19,15 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Store;
+use super::create;
+use super::layout::Layout;
+use super::wait::{self, GATE, GC, Mode, PAUSE_MS_MAX, STORE, WAIT_MS_MAX, WaitCallback, Waiting, wait_at_most};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
 use crate::sys;
 
-pub(super) const GC: &str = "gc";
-pub(super) const GATE: &str = "gate";
-pub(super) const STORE: &str = "store";
-pub(super) const SIZE: &str = "size";
 /// Held by a process that waits urgently for `gc`: the collection in progress yields to it.
 const URGENT: &str = "urgent";
 
@@ -38,47 +35,6 @@ const WANTED: &str = ".wanted";
 const EXCLUSIVE_WAIT_MS_MAX: u64 = 150;
 /// Held by a process that answers a prompt in place of an agent. Comes before all others.
 const PROMPT: &str = "prompt";
-
-/// Longest pause between two attempts to take a lock. Short, so that a process that has waited for long is not the last
-/// to notice that the lock is free.
-const PAUSE_MS_MAX: u64 = 4;
-/// Timeout for locks. Longer than any step under `store` exclusive or a project's lock should take.
-const WAIT_MS_MAX: u64 = 30_000;
-/// Time after which the callback is told about the wait and the lock holder.
-const SILENT_MS_MAX: u64 = 500;
-
-/// A wait for a lock that another process holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// Locked resource, such as `the store`.
-    pub what: String,
-    /// Lock holder, as far as the system tells: `` `piton prune` (process 1234) ``.
-    pub holder: String,
-}
-
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "waiting for {}, which holds {}; {} s at most", self.holder, self.what, WAIT_MS_MAX / 1000)
-    }
-}
-
-type Tell = dyn Fn(&Waiting) + Send + Sync;
-
-/// Callback for waits.
-#[derive(Clone, Default)]
-pub(super) struct WaitCallback(Option<Arc<Tell>>);
-
-impl fmt::Debug for WaitCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Told" } else { "Nobody" })
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Shared,
-    Exclusive,
-}
 
 /// Shared lock on the objects: existing objects stay while it is held.
 #[derive(Debug)]
@@ -112,25 +68,26 @@ pub(crate) struct ProjectLock {
     _file: File,
 }
 
-/// Lock of a base: no other process makes a store or changes a session record in it while it is held.
-#[derive(Debug)]
-pub(crate) struct BaseLock {
-    _dir: File,
+/// The lock files of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Locks {
+    layout: Arc<Layout>,
+    told: WaitCallback,
 }
 
-/// Locks the base directory. Fails with `Busy` after 30 seconds.
-pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
-    let dir = File::open(base).map_err(|error| Error::io("open", base, error))?;
-    wait_until(&dir, Mode::Exclusive, what, None, &WaitCallback::default())?;
-    Ok(BaseLock { _dir: dir })
-}
+impl Locks {
+    pub(super) fn new(layout: Arc<Layout>) -> Self {
+        Self { layout, told: WaitCallback::default() }
+    }
 
-impl Store {
-    /// Sets the callback for waits: `tell` is called after half a second, once for each lock, on the waiting thread,
-    /// with the process that holds the lock.
-    #[must_use]
-    pub fn on_lock_wait(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        Self { told: WaitCallback(Some(Arc::new(tell))), ..self }
+    /// Creates the lock files that a store written only by stock git lacks.
+    pub(crate) fn ensure_files(&self) -> Result<()> {
+        create::ensure_lockable(&self.layout)
+    }
+
+    /// Sets the callback for waits.
+    pub(super) fn on_wait(&mut self, tell: impl Fn(&Waiting) + Send + Sync + 'static) {
+        self.told = WaitCallback::new(tell);
     }
 
     /// Blocks until no process unlinks objects, and prevents that while the lock is held. Fails with `Busy` after 30
@@ -197,7 +154,7 @@ impl Store {
     /// none can be made.
     pub(crate) fn lock_prompts(&self) -> Result<Option<File>> {
         let file = self.open_lock(PROMPT)?;
-        file.as_ref().map_or(Ok(()), |file| self.wait_for(file, Mode::Exclusive, "the prompts"))?;
+        file.as_ref().map_or(Ok(()), |file| self.wait_until(file, Mode::Exclusive, "the prompts", None))?;
         Ok(file)
     }
 
@@ -225,11 +182,11 @@ impl Store {
             }
             file.unlock().map_err(|error| Error::new(ErrorKind::Io, format!("unlock {WHAT}")).because(error))?;
             if stop.load(Ordering::Relaxed) {
-                return Err(stopped(WHAT, &file));
+                return Err(wait::stopped(WHAT, &file));
             }
             std::thread::sleep(Duration::from_millis(PAUSE_MS_MAX));
         }
-        Err(held_for_too_long(WHAT, &file))
+        Err(wait::held_for_too_long(WHAT, &file))
     }
 
     /// Takes the garbage collection lock. A collection in progress yields. Fails with `Busy` after 30 seconds.
@@ -278,13 +235,15 @@ impl Store {
         Ok(None)
     }
 
-    /// Blocks until the lock is taken. Fails with `Busy` after 30 seconds.
-    pub(super) fn wait_for(&self, file: &File, mode: Mode, what: &str) -> Result<()> {
-        self.wait_until(file, mode, what, None)
+    /// Takes the exclusive lock of this name. Fails with `Busy` after 30 seconds.
+    pub(super) fn hold(&self, name: &str, what: &str) -> Result<File> {
+        let file = self.lock_file(name)?;
+        self.wait_until(&file, Mode::Exclusive, what, None)?;
+        Ok(file)
     }
 
     fn wait_until(&self, file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) -> Result<()> {
-        wait_until(file, mode, what, stop, &self.told)
+        wait::wait_until(file, mode, what, stop, &self.told)
     }
 
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
@@ -292,7 +251,7 @@ impl Store {
         match sys::open_lock(&path) {
             // Missing if only stock git has used the store.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.ensure_lockable()?;
+                self.ensure_files()?;
                 sys::open_lock(&path).map_err(|error| Error::io("open the lock", &path, error))
             }
             opened => opened.map_err(|error| Error::io("open the lock", &path, error)),
@@ -310,83 +269,9 @@ impl Store {
     }
 }
 
-/// Blocks until the lock is taken. Fails with `Busy` after 30 seconds (a process that is suspended, not dead, must not
-/// block all others unnoticed), and with `Stopped` once `stop` is set. A free lock is taken even then.
-fn wait_until(file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>, told: &WaitCallback) -> Result<()> {
-    if wait_at_most(file, mode, what, WAIT_MS_MAX, stop, told)? {
-        return Ok(());
-    }
-    if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-        return Err(stopped(what, file));
-    }
-    Err(held_for_too_long(what, file))
-}
-
-fn stopped(what: &str, file: &File) -> Error {
-    Error::new(ErrorKind::Stopped, format!("lock {what}"))
-        .because(format!("{} holds it, and the wait was cut short", holder_of(file)))
-        .with_hint("try again when that process has ended")
-}
-
-fn held_for_too_long(what: &str, file: &File) -> Error {
-    Error::new(ErrorKind::Busy, format!("lock {what}"))
-        .because(format!("{} has held it for {} seconds", holder_of(file), WAIT_MS_MAX / 1000))
-        .with_hint("see whether it is still at work, and try again")
-}
-
-/// Describes the holder of a lock for people.
-fn holder_of(file: &File) -> String {
-    let holders = sys::lock_holders(file);
-    let Some((process, command)) = holders.first() else {
-        return "another process".to_owned();
-    };
-    match holders.len() - 1 {
-        0 => format!("`{command}` (process {process})"),
-        1 => format!("`{command}` (process {process}) with one other"),
-        others => format!("`{command}` (process {process}) with {others} others"),
-    }
-}
-
-/// Waits for a lock. Returns false after `wait_ms_max`, or once `stop` is set.
-fn wait_at_most(
-    file: &File,
-    mode: Mode,
-    what: &str,
-    wait_ms_max: u64,
-    stop: Option<&AtomicBool>,
-    told: &WaitCallback,
-) -> Result<bool> {
-    let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
-    let mut waited_ms = 0;
-    let mut pause_ms = 1;
-    let mut tell = told.0.as_ref();
-    loop {
-        let tried = match mode {
-            Mode::Shared => file.try_lock_shared(),
-            Mode::Exclusive => file.try_lock(),
-        };
-        match tried {
-            Ok(()) => return Ok(true),
-            Err(TryLockError::Error(error)) => {
-                return Err(Error::new(ErrorKind::Io, format!("lock {what}")).because(error));
-            }
-            Err(TryLockError::WouldBlock) if waited_ms >= wait_ms_max || is_stopped() => return Ok(false),
-            Err(TryLockError::WouldBlock) => {
-                std::thread::sleep(Duration::from_millis(pause_ms));
-                waited_ms += pause_ms;
-                pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
-            }
-        }
-        if waited_ms >= SILENT_MS_MAX
-            && let Some(tell) = tell.take()
-        {
-            tell(&Waiting { what: what.to_owned(), holder: holder_of(file) });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::wait::SIZE;
     use super::*;
     use crate::store::Room;
     use crate::store::kit::{NOW, store};
@@ -395,14 +280,14 @@ mod tests {
     fn maintenance_yields_to_urgent_collectors() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
-        let urgent = store.lock_file(URGENT).expect("a lock");
+        let urgent = store.locks.lock_file(URGENT).expect("a lock");
         urgent.lock().expect("the lock");
         let stop = AtomicBool::new(true);
-        let refused = store.lock_gc_after_others(&stop).expect_err("somebody is in a hurry");
+        let refused = store.locks.lock_gc_after_others(&stop).expect_err("somebody is in a hurry");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
-        assert!(store.try_lock_gc().expect("a lock").is_some(), "nothing stays locked");
+        assert!(store.locks.try_lock_gc().expect("a lock").is_some(), "nothing stays locked");
         drop(urgent);
-        assert!(store.lock_gc_after_others(&stop).is_ok());
+        assert!(store.locks.lock_gc_after_others(&stop).is_ok());
     }
 
     /// L2. `store` itself is free, and a process that wants to share it waits all the same: a collection is ahead of
@@ -411,13 +296,13 @@ mod tests {
     fn a_later_process_waits_at_the_gate_behind_a_collector() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
-        let gate = store.lock_file(GATE).expect("a lock");
+        let gate = store.locks.lock_file(GATE).expect("a lock");
         gate.lock().expect("the lock");
         let stop = AtomicBool::new(true);
-        let refused = store.share_until(Some(&stop)).expect_err("the gate is closed");
+        let refused = store.locks.share_until(Some(&stop)).expect_err("the gate is closed");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         drop(gate);
-        assert!(store.share_until(Some(&stop)).is_ok());
+        assert!(store.locks.share_until(Some(&stop)).is_ok());
     }
 
     /// L1. An object that was found under `store` shared is not unlinked.
@@ -425,24 +310,23 @@ mod tests {
     fn the_exclusive_lock_waits_for_readers() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
-        let (held, shared) = (store.lock_gc().expect("a lock"), store.share().expect("a lock"));
-        assert!(store.exclude(&held).expect("a lock").is_none());
+        let (held, shared) = (store.locks.lock_gc().expect("a lock"), store.locks.share().expect("a lock"));
+        assert!(store.locks.exclude(&held).expect("a lock").is_none());
         drop(shared);
-        let alone = store.exclude(&held).expect("a lock").expect("nobody else is there");
-        let refused = store.share_until(Some(&AtomicBool::new(true))).expect_err("somebody is alone");
+        let alone = store.locks.exclude(&held).expect("a lock").expect("nobody else is there");
+        let refused = store.locks.share_until(Some(&AtomicBool::new(true))).expect_err("somebody is alone");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         drop(alone);
-        store.share().expect("a lock");
+        store.locks.share().expect("a lock");
     }
 
     #[test]
     fn what_one_has_locked_no_other_has() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
-        let is_free = |name: &str| store.lock_file(name).expect("a file").try_lock().is_ok();
-        let prompt = store.lock_prompts().expect("a lock");
-        let size = store.lock_file(SIZE).expect("a file");
-        store.wait_for(&size, Mode::Exclusive, "the size").expect("a lock");
+        let is_free = |name: &str| store.locks.lock_file(name).expect("a file").try_lock().is_ok();
+        let prompt = store.locks.lock_prompts().expect("a lock");
+        let size = store.locks.hold(SIZE, "the size").expect("a lock");
         assert_eq!([PROMPT, SIZE].map(is_free), [false, false]);
         drop((prompt, size));
         assert_eq!([PROMPT, SIZE].map(is_free), [true, true]);
@@ -454,12 +338,12 @@ mod tests {
     fn reserved_room_is_not_given_to_others() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
-        let bytes_max = (store.count_bytes().expect("a size") + 100_000) * 32 / 31;
-        let room = |bytes, held: Option<&GcLock>| store.reserve(bytes, 0, bytes_max, held).expect("a size");
+        let bytes_max = (store.size.count_bytes().expect("a size") + 100_000) * 32 / 31;
+        let room = |bytes, held: Option<&GcLock>| store.size.reserve(bytes, 0, bytes_max, held).expect("a size");
         assert_eq!(room(90_000, None), Room::Reserved);
         // The note leaves no room, although the files do.
         assert_eq!(room(50_000, None), Room::Lacking);
-        let held = store.lock_gc().expect("a lock");
+        let held = store.locks.lock_gc().expect("a lock");
         assert_eq!(room(50_000, Some(&held)), Room::Lacking);
         let made = store.make_room(&held, 50_000, bytes_max, NOW, &crate::Watch::default()).expect("room");
         assert_eq!(made, crate::store::MakeRoomOutcome::Enough { dropped: 0 });
@@ -471,7 +355,7 @@ mod tests {
         // A power cut may lose the note. A caller without a limit, such as a restore, does not wait for a process that
         // makes room.
         std::fs::write(store.layout.size(), "").expect("a file");
-        let _held = store.lock_gc().expect("a lock");
-        assert_eq!(store.reserve(60_000, 0, u64::MAX, None).expect("a size"), Room::Reserved);
+        let _held = store.locks.lock_gc().expect("a lock");
+        assert_eq!(store.size.reserve(60_000, 0, u64::MAX, None).expect("a size"), Room::Reserved);
     }
 }

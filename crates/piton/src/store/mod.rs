@@ -12,7 +12,14 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use self::intents::Intents;
+use self::ledger::Ledger;
+use self::lock::Locks;
+use self::running_hooks::RunningHooks;
+use self::size::StoreSize;
+use self::turns::TurnNotes;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::ProjectId;
@@ -57,6 +64,7 @@ mod turns;
 mod unfinished;
 mod usage;
 mod verify;
+mod wait;
 
 pub(crate) use activity::Activity;
 pub use base::Archive;
@@ -70,8 +78,7 @@ pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, TurnRecord};
-pub use lock::Waiting;
-pub(crate) use lock::{BaseLock, GcLock, ProjectLock, StoreLock, lock_base};
+pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
 pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
@@ -87,6 +94,8 @@ pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
 pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
+pub use wait::Waiting;
+pub(crate) use wait::{BaseLock, lock_base};
 
 /// Size limit of an index that is read, enough for 10 million files.
 const INDEX_BYTES_MAX: u64 = 2 << 30;
@@ -109,8 +118,13 @@ const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Store {
-    layout: Layout,
-    told: lock::WaitCallback,
+    layout: Arc<Layout>,
+    pub(crate) locks: Locks,
+    pub(crate) size: StoreSize,
+    pub(crate) intents: Intents,
+    pub(crate) turns: TurnNotes,
+    pub(crate) ledger: Ledger,
+    pub(crate) hooks: RunningHooks,
 }
 
 impl Store {
@@ -122,7 +136,7 @@ impl Store {
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
-        Ok(Self { layout, told: lock::WaitCallback::default() })
+        Ok(Self::new(layout))
     }
 
     /// Opens the store in `base`. Returns `None` if there is none. Fails with `Damaged` if parts of it are missing.
@@ -133,7 +147,7 @@ impl Store {
         }
         let layout = Layout::new(fsx::canonical(base)?);
         let is_there = create::is_there(&layout)?;
-        let store = Self { layout, told: lock::WaitCallback::default() };
+        let store = Self::new(layout);
         // Projects are recorded only after a store is complete.
         if !is_there && !store.recorded_projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
@@ -149,12 +163,39 @@ impl Store {
         }
         let layout = Layout::new(fsx::canonical(base)?);
         create::is_there(&layout)?;
-        Ok(Some(Self { layout, told: lock::WaitCallback::default() }))
+        Ok(Some(Self::new(layout)))
     }
 
-    /// Creates the pieces that a store written only by stock git lacks, so that it can be locked.
-    pub(crate) fn ensure_lockable(&self) -> Result<()> {
-        create::ensure_lockable(&self.layout)
+    fn new(layout: Layout) -> Self {
+        let layout = Arc::new(layout);
+        Self::compose(Locks::new(Arc::clone(&layout)), layout)
+    }
+
+    fn compose(locks: Locks, layout: Arc<Layout>) -> Self {
+        let at = || Arc::clone(&layout);
+        Self {
+            size: StoreSize { layout: at(), locks: locks.clone() },
+            intents: Intents { layout: at() },
+            turns: TurnNotes { layout: at() },
+            ledger: Ledger { layout: at() },
+            hooks: RunningHooks { layout: at() },
+            locks,
+            layout,
+        }
+    }
+
+    /// Sets the callback for waits: `tell` is called after half a second, once for each lock, on the waiting thread,
+    /// with the process that holds the lock.
+    #[must_use]
+    pub fn on_lock_wait(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        let Self { mut locks, layout, .. } = self;
+        locks.on_wait(tell);
+        Self::compose(locks, layout)
+    }
+
+    /// Returns the interrupted restore of a project, if there is one. Fails with `Damaged` if its intent is corrupt.
+    pub fn interrupted_restore(&self, project: &ProjectId) -> Result<Option<Intent>> {
+        self.intents.get(project)
     }
 
     /// Returns the directory that holds everything.

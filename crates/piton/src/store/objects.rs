@@ -399,7 +399,7 @@ mod tests {
     fn an_object_is_read_as_what_it_is_and_stands_in_the_store_once() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
-        let held = store.share().expect("a lock");
+        let held = store.locks.share().expect("a lock");
         let (text, kind) = (&b"a file that is read piece by piece"[..], ObjectKind::Blob);
         let id = IdHasher::of(kind, text).expect("no collision");
         for _ in 0..2 {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::layout::projects_by_file;
 use super::{ProjectLock, Store, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
@@ -271,11 +272,6 @@ impl Store {
         Ok(bare)
     }
 
-    /// Returns every project with an interrupted restore.
-    pub(super) fn projects_with_intent(&self) -> Result<Vec<ProjectId>> {
-        projects_by_file(&self.layout.intents())
-    }
-
     /// Returns the record of a project. A missing or corrupt record is empty, since all of it can be created again. A
     /// record that cannot be read because of an I/O error is empty, too, and is not overwritten.
     pub(crate) fn record(&self, project: &ProjectId) -> ProjectRecord {
@@ -345,12 +341,12 @@ impl Store {
         watch: &Watch,
     ) -> Result<bool> {
         let stop = Some(&*watch.stop);
-        let held = self.share_until(stop)?;
-        let locked = self.lock_project_until(&held, id, stop)?;
+        let held = self.locks.share_until(stop)?;
+        let locked = self.locks.lock_project_until(&held, id, stop)?;
         let mut record = self.record(id);
         let touched = record.last_touch();
         let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
-        if is_used || !is_gone && self.interrupted_restore(id)?.is_some() {
+        if is_used || !is_gone && self.intents.get(id)?.is_some() {
             return Ok(false);
         }
         // A record with an index and without a ref means a lost ref; a process that is killed from here on must not
@@ -364,14 +360,9 @@ impl Store {
         for path in [self.layout.index(id), self.layout.lineage(id), self.layout.intent(id), self.layout.record(id)] {
             fsx::remove_file(&path)?;
         }
-        self.remove_ledger(id)?;
+        self.ledger.remove(id)?;
         Ok(true)
     }
-}
-
-fn projects_by_file(dir: &Path) -> Result<Vec<ProjectId>> {
-    let names = fsx::names_in(dir)?;
-    Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".json")?)).collect())
 }
 
 #[cfg(test)]

@@ -107,11 +107,11 @@ impl Store {
     /// Returns the number of checkpoints of each project that would be dropped to shrink the store to `bytes_max`.
     /// Returns `None` if it cannot shrink that far.
     pub(crate) fn would_drop(&self, bytes_max: u64, now: Moment) -> Result<Option<BTreeMap<ProjectId, usize>>> {
-        let size = self.count_bytes()?;
+        let size = self.size.count_bytes()?;
         if size <= bytes_max_of_takes(bytes_max) {
             return Ok(Some(BTreeMap::new()));
         }
-        let held = self.share()?;
+        let held = self.locks.share()?;
         let roots = self.roots()?;
         let objects = self.objects(&held)?;
         let histories = histories(&objects, &roots)?;
@@ -142,9 +142,9 @@ impl Store {
     /// Removes leftovers of killed processes, and counts the size of the store. If other processes use the store for
     /// too long, only counts: the temporary files may be theirs, and data that they are about to write is missed.
     fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<u64> {
-        match self.exclude_patiently(held)? {
-            Some(alone) => self.remove_left_overs(now, false).and_then(|()| self.recount(&alone)),
-            None => self.recount_beside_others(),
+        match self.locks.exclude_patiently(held)? {
+            Some(alone) => self.remove_left_overs(now, false).and_then(|()| self.size.recount(&alone)),
+            None => self.size.recount_beside_others(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Store {
     fn drop_order<'a>(&self, histories: &'a Histories) -> Result<Vec<DropCandidate<'a>>> {
         let mut order = Vec::new();
         for (project, history) in histories {
-            if self.interrupted_restore(project)?.is_some() {
+            if self.intents.get(project)?.is_some() {
                 continue;
             }
             let oldest_first = history.iter().skip(1).rev().enumerate();
@@ -188,9 +188,9 @@ impl Store {
     /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
     fn drop_all(&self, histories: &Histories, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
         for (project, count) in counted(dropped) {
-            let held = self.share()?;
-            let locked = self.lock_project(&held, &project)?;
-            if self.interrupted_restore(&project)?.is_some() {
+            let held = self.locks.share()?;
+            let locked = self.locks.lock_project(&held, &project)?;
+            if self.intents.get(&project)?.is_some() {
                 return Ok(false);
             }
             let history = &histories[&project];

@@ -55,8 +55,8 @@ impl Store {
         }
         self.refuse_lost_ref(|project| roots.projects.contains_key(project))?;
         roots.others.extend(self.named_by_heads()?.into_iter().map(|(_, id)| id));
-        for project in self.projects_with_intent()? {
-            if let Some(intent) = self.interrupted_restore(&project)? {
+        for project in self.intents.projects()? {
+            if let Some(intent) = self.intents.get(&project)? {
                 roots.others.extend([intent.target, intent.safety]);
             }
         }

@@ -17,7 +17,7 @@ use super::layout::Layout;
 use super::lock::Exclusive;
 use super::objects::DAMAGED_HINT;
 use super::verify::wrong_packed_line;
-use super::{ProjectLock, Store, lock};
+use super::{ProjectLock, Store, wait};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -132,7 +132,7 @@ impl Store {
 
     /// Removes ends of histories whose checkpoints are gone.
     pub(super) fn forget_boundaries(&self, gone: &HashSet<CheckpointId>, now: Moment) -> Result<()> {
-        self.rewrite_boundary(lock::GC, now, |ends| ends.retain(|id| !gone.contains(id)))
+        self.rewrite_boundary(wait::GC, now, |ends| ends.retain(|id| !gone.contains(id)))
     }
 
     /// Ends histories at `cuts`, and removes the invalid ends in `gone`.
@@ -143,7 +143,7 @@ impl Store {
         gone: &BTreeSet<CheckpointId>,
         now: Moment,
     ) -> Result<()> {
-        self.rewrite_boundary(lock::GC, now, |ends| {
+        self.rewrite_boundary(wait::GC, now, |ends| {
             ends.retain(|id| !gone.contains(id));
             ends.extend(cuts);
         })
@@ -151,7 +151,7 @@ impl Store {
 
     /// Sets a ref of any name to `id`, or deletes it, whatever its old value.
     pub(super) fn repair_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
-        self.set_ref(lock::GC, name, id, now)
+        self.set_ref(wait::GC, name, id, now)
     }
 
     /// Sets a ref of any name to `id`, or deletes it. The caller holds the lock named `by`.
@@ -178,7 +178,7 @@ impl Store {
         now: Moment,
     ) -> Result<()> {
         let path = self.layout.packed_refs();
-        let lock = self.put_lock(lock::GC, &path, b"", now)?;
+        let lock = self.put_lock(wait::GC, &path, b"", now)?;
         let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
         // A line that begins with `^` belongs to the previous one.
         let mut keeping = false;
@@ -200,8 +200,7 @@ impl Store {
 
     /// Replaces the file that lists the ends of histories. `by` is part of the name of the temporary file.
     fn rewrite_boundary(&self, by: &str, now: Moment, change: impl Fn(&mut BTreeSet<CheckpointId>)) -> Result<()> {
-        let guard = self.lock_file(SHALLOW)?;
-        self.wait_for(&guard, lock::Mode::Exclusive, "the end of the history")?;
+        let _guard = self.locks.hold(SHALLOW, "the end of the history")?;
         for _ in 0..BOUNDARY_CHANGES_MAX {
             if self.try_rewrite_boundary(by, now, &change)? {
                 return Ok(());
@@ -247,8 +246,7 @@ impl Store {
         let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
         let is_it = |line: &[u8]| line.get(40..).is_some_and(|rest| rest.trim_ascii() == name.as_bytes());
         if text.split(|byte| *byte == b'\n').any(is_it) {
-            let guard = self.lock_file(PACKED_REFS)?;
-            self.wait_for(&guard, lock::Mode::Exclusive, "the packed refs")?;
+            let _guard = self.locks.hold(PACKED_REFS, "the packed refs")?;
             let lock = self.put_lock(project.as_str(), &packed, &text, now)?;
             // Read again under git's own lock. A line that begins with `^` belongs to the previous one.
             let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
@@ -361,8 +359,8 @@ mod tests {
         let all =
             [&header, &stays, &peeled, &goes, &peeled, &peeled, &"\n".to_owned(), &last].map(String::as_str).concat();
         fs::write(store.layout.packed_refs(), all).expect("a file");
-        let held = store.lock_gc().expect("a lock");
-        let alone = store.exclude(&held).expect("a lock").expect("nobody else is there");
+        let held = store.locks.lock_gc().expect("a lock");
+        let alone = store.locks.exclude(&held).expect("a lock").expect("nobody else is there");
         store.repair_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
         let left = fs::read_to_string(store.layout.packed_refs()).expect("a file");
         assert_eq!(left, [header, stays, peeled, last].concat());

@@ -91,7 +91,7 @@ impl Store {
     /// Returns those of `contents` that are in the store, each with every place that holds it: each path of each
     /// project once, with the newest checkpoint that has it there.
     pub(crate) fn where_held(&self, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
-        let held = self.share()?;
+        let held = self.locks.share()?;
         // Names before objects: a take publishes objects first, so every object that is named at this point exists
         // afterwards.
         let roots = self.roots()?;

@@ -6,10 +6,12 @@ use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Origin, Store};
+use super::Origin;
+use super::layout::Layout;
 use crate::error::Result;
 use crate::fsx;
 use crate::relpath::{escape, unescape};
@@ -63,7 +65,13 @@ impl BegunHook {
     }
 }
 
-impl Store {
+/// The notes about attempts in progress.
+#[derive(Debug, Clone)]
+pub(crate) struct RunningHooks {
+    pub(super) layout: Arc<Layout>,
+}
+
+impl RunningHooks {
     /// Notes that an attempt begins. The note is removed when the returned mark is dropped, and stays if the process is
     /// killed.
     pub(crate) fn mark_begun(&self, begun: &BegunHook) -> Result<BegunMark> {
@@ -123,8 +131,8 @@ mod tests {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let mut told = Vec::new();
-        let mark = store.mark_begun(&begun()).expect("a file");
-        store.take_killed(|begun| {
+        let mark = store.hooks.mark_begun(&begun()).expect("a file");
+        store.hooks.take_killed(|begun| {
             told.push(begun);
             true
         });
@@ -132,12 +140,12 @@ mod tests {
         drop(mark);
         assert_eq!(fsx::names_in(&store.layout.begun()).expect("names").len(), 0);
         // The lock is released with the process, and the file stays.
-        let BegunMark { path, _locked: file } = &store.mark_begun(&begun()).expect("a file");
+        let BegunMark { path, _locked: file } = &store.hooks.mark_begun(&begun()).expect("a file");
         file.unlock().expect("unlocked");
-        store.take_killed(|_| false);
+        store.hooks.take_killed(|_| false);
         assert!(path.exists(), "it is not on record");
         for _ in 0..2 {
-            store.take_killed(|begun| {
+            store.hooks.take_killed(|begun| {
                 told.push(begun);
                 true
             });

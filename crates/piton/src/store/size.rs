@@ -11,10 +11,12 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::Store;
-use super::lock::{self, Exclusive, GcLock};
+use super::layout::Layout;
+use super::lock::{Exclusive, GcLock, Locks};
 use super::pack::PACK_BYTES_MAX;
+use super::wait::SIZE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 
@@ -46,7 +48,14 @@ pub(crate) enum Room {
     Lacking,
 }
 
-impl Store {
+/// The size of a store, as counted and as noted.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreSize {
+    pub(super) layout: Arc<Layout>,
+    pub(super) locks: Locks,
+}
+
+impl StoreSize {
     /// Returns the size of all files of the store, including temporary ones. Files that a repair moved to `repairs/` do
     /// not count: no checkpoint may be dropped for them.
     pub(crate) fn count_bytes(&self) -> Result<u64> {
@@ -60,7 +69,7 @@ impl Store {
 
     /// Like [`Self::recount`], while others may write: their open reservations are not counted.
     pub(super) fn recount_beside_others(&self) -> Result<u64> {
-        let _held = self.lock_size()?;
+        let _held = self.lock()?;
         let counted = self.count_bytes()?;
         if self.note_size(counted).is_err() {
             // On a full disk, for example. Without a note the next process counts.
@@ -80,11 +89,11 @@ impl Store {
         collecting: Option<&GcLock>,
     ) -> Result<Room> {
         let bytes_max = if collecting.is_some() { bytes_max } else { bytes_max_of_takes(bytes_max) };
-        let _held = self.lock_size()?;
+        let _held = self.lock()?;
         let size = match self.noted_size() {
             Some(size) => size,
             // The process that makes room counts the files then.
-            None if bytes_max < u64::MAX && collecting.is_none() && self.is_collecting()? => {
+            None if bytes_max < u64::MAX && collecting.is_none() && self.locks.is_collecting()? => {
                 return Ok(Room::Lacking);
             }
             None => self.count_bytes()?.saturating_sub(written),
@@ -107,7 +116,7 @@ impl Store {
     /// Releases a reservation of [`Self::reserve_to_collect`].
     pub(super) fn give_back(&self, bytes: u64, bytes_max: u64) -> Result<()> {
         let bytes = bytes.saturating_sub(collection_bytes(bytes_max));
-        let _held = self.lock_size()?;
+        let _held = self.lock()?;
         match self.noted_size().filter(|_| bytes > 0) {
             Some(size) => self.note_size(size.saturating_sub(bytes)),
             None => Ok(()),
@@ -119,10 +128,8 @@ impl Store {
         std::str::from_utf8(&noted).ok()?.trim().parse().ok()
     }
 
-    fn lock_size(&self) -> Result<fs::File> {
-        let file = self.lock_file(lock::SIZE)?;
-        self.wait_for(&file, lock::Mode::Exclusive, "the size of the store")?;
-        Ok(file)
+    fn lock(&self) -> Result<fs::File> {
+        self.locks.hold(SIZE, "the size of the store")
     }
 
     fn note_size(&self, bytes: u64) -> Result<()> {
@@ -155,6 +162,7 @@ pub(crate) fn bytes_below(dir: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Store;
     use crate::time::Moment;
 
     #[test]
@@ -164,8 +172,8 @@ mod tests {
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
         // Without the note of the size itself, which has more digits by then.
         let count = || {
-            store.recount_beside_others().expect("a size");
-            store.count_bytes().expect("a size") - fs::metadata(store.layout.size()).expect("a note").len()
+            store.size.recount_beside_others().expect("a size");
+            store.size.count_bytes().expect("a size") - fs::metadata(store.layout.size()).expect("a note").len()
         };
         let before = count();
         for (path, more) in [("objects/pack/deep/er", 5000), ("objects/info/x", 10_000), ("repairs/1/x", 10_000)] {
@@ -182,11 +190,11 @@ mod tests {
         let temp = tempfile::tempdir().expect("a directory");
         let now = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
-        store.recount_beside_others().expect("a size");
-        let size = store.recount_beside_others().expect("a size");
+        store.size.recount_beside_others().expect("a size");
+        let size = store.size.recount_beside_others().expect("a size");
         let noted = || fs::read_to_string(store.layout.size()).expect("a note").trim().parse::<u64>();
         let bytes_max = ((size + 25_000) * COLLECTION_PART).div_ceil(COLLECTION_PART - 1);
-        let reserve = |bytes, written| store.reserve(bytes, written, bytes_max, None).expect("a size");
+        let reserve = |bytes, written| store.size.reserve(bytes, written, bytes_max, None).expect("a size");
         assert_eq!([reserve(10_000, 0), reserve(10_000, 0)], [Room::Reserved; 2]);
         assert_eq!(noted(), Ok(size + 20_000));
         assert_eq!(reserve(10_000, 0), Room::Lacking, "others may be about to write that");

@@ -72,7 +72,7 @@ mod tests {
             for (secs, stays) in [(limit - 1, true), (limit, true), (limit + 1, false)] {
                 let path = store.git_dir().join(path);
                 put(&path, 0o600, secs);
-                store.sweep(&store.share().expect("a lock"), NOW);
+                store.sweep(&store.locks.share().expect("a lock"), NOW);
                 assert_eq!(path.exists(), stays, "{} after {secs} s", path.display());
             }
         }

@@ -7,11 +7,13 @@
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-use super::{ProjectRecord, Store};
+use super::ProjectRecord;
+use super::layout::Layout;
 use crate::error::Result;
 use crate::fsx::{self, Durability};
 use crate::id::{ProjectId, bounded_name};
@@ -166,13 +168,19 @@ impl Notice {
     }
 }
 
-impl Store {
+/// The notes about sessions and the notices for them.
+#[derive(Debug, Clone)]
+pub(crate) struct TurnNotes {
+    pub(super) layout: Arc<Layout>,
+}
+
+impl TurnNotes {
     /// Returns the note of a session.
-    pub(crate) fn turn_note(&self, key: &SessionKey) -> Option<TurnNote> {
+    pub(crate) fn get(&self, key: &SessionKey) -> Option<TurnNote> {
         read_note(&self.layout.turns().join(key.file_name())).map(|(_, note)| note)
     }
 
-    pub(crate) fn save_turn_note(&self, key: &SessionKey, note: &TurnNote) -> Result<()> {
+    pub(crate) fn save(&self, key: &SessionKey, note: &TurnNote) -> Result<()> {
         fsx::ensure_dir(&self.layout.turns())?;
         let path = self.layout.turns().join(key.file_name());
         fsx::replace(&path, &note.encode(key), Durability::Rebuildable)?;
@@ -181,24 +189,23 @@ impl Store {
     }
 
     /// Records the time of an event of a session.
-    pub(crate) fn touch_turn_note(&self, key: &SessionKey, now: Moment) {
+    pub(crate) fn touch(&self, key: &SessionKey, now: Moment) {
         // Best effort: on failure the session may seem idle a little early.
         let _ = sys::set_mtime(&self.layout.turns().join(key.file_name()), now.secs);
     }
 
     /// Returns the note of a session, and saves `note` if there is none. Of many concurrent callers, all get the same
     /// note.
-    pub(crate) fn first_turn_note(&self, key: &SessionKey, note: TurnNote) -> Result<TurnNote> {
+    pub(crate) fn first(&self, key: &SessionKey, note: TurnNote) -> Result<TurnNote> {
         fsx::ensure_dir(&self.layout.turns())?;
         let path = self.layout.turns().join(key.file_name());
         let is_first = fsx::place(&path, &note.encode(key))?;
-        Ok(if is_first { note } else { self.turn_note(key).unwrap_or(note) })
+        Ok(if is_first { note } else { self.get(key).unwrap_or(note) })
     }
 
-    /// Returns the sessions that had a turn in this project since this time.
-    pub(crate) fn sessions_since(&self, project: &ProjectId, secs: i64) -> Vec<SessionKey> {
-        let record: ProjectRecord = self.record(project);
-        self.turn_notes()
+    /// Returns the sessions that had a turn in the project of this record since this time.
+    pub(crate) fn sessions_since(&self, record: &ProjectRecord, secs: i64) -> Vec<SessionKey> {
+        self.all()
             .into_iter()
             .filter(|(key, note)| note.time_secs >= secs && record.knows_session(&key.session))
             .map(|(key, _)| key)
@@ -206,7 +213,7 @@ impl Store {
     }
 
     /// Returns the notes of all sessions.
-    pub(crate) fn turn_notes(&self) -> Vec<(SessionKey, TurnNote)> {
+    pub(crate) fn all(&self) -> Vec<(SessionKey, TurnNote)> {
         let names = fsx::names_in(&self.layout.turns()).unwrap_or_default();
         names.iter().filter_map(|name| read_note(&self.layout.turns().join(name))).collect()
     }
@@ -248,6 +255,7 @@ pub(crate) fn turn_name(now: Moment, number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Store;
 
     #[test]
     fn a_note_comes_back_as_it_was() {
@@ -301,7 +309,7 @@ mod tests {
         let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
         let note = |turn: &str| TurnNote { turn: Some(turn.to_owned()), ..TurnNote::default() };
         for (session, turn, first) in [("s", "one", "one"), ("s", "two", "one"), ("another", "two", "two")] {
-            let found = store.first_turn_note(&SessionKey::new("claude", session), note(turn)).expect("a note");
+            let found = store.turns.first(&SessionKey::new("claude", session), note(turn)).expect("a note");
             assert_eq!(found.turn, note(first).turn, "{session} {turn}");
         }
     }

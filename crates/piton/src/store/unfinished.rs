@@ -118,7 +118,7 @@ impl Store {
 
     /// Takes the lock on completing a project's checkpoint; `None` if another process holds it.
     pub(crate) fn try_lock_finish(&self, project: &ProjectId) -> Result<Option<FinishLock>> {
-        let file = self.lock_file(&format!("{project}{FINISH}"))?;
+        let file = self.locks.lock_file(&format!("{project}{FINISH}"))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(FinishLock { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -136,7 +136,7 @@ impl Store {
 
     /// Returns true if another process waits for a lock that completing this project's checkpoint holds.
     pub(crate) fn must_make_way(&self, project: &ProjectId) -> bool {
-        self.is_wanted(project)
+        self.locks.is_wanted(project)
     }
 }
 

@@ -158,7 +158,7 @@ impl Collection<'_> {
     pub(super) fn run(mut self, goal: GcGoal) -> Result<GcReport> {
         self.reach.check_whole()?;
         let mut done = GcReport::default();
-        let before = self.store.count_bytes()?;
+        let before = self.store.size.count_bytes()?;
         if !self.is_urgent && !self.settle()? {
             return Ok(GcReport { left_some: true, ..done });
         }
@@ -197,7 +197,7 @@ impl Collection<'_> {
             }
         }
         self.sweep(&loose, &packed, &mut done)?;
-        done.bytes_freed = before.saturating_sub(self.store.count_bytes()?);
+        done.bytes_freed = before.saturating_sub(self.store.size.count_bytes()?);
         match no_space {
             Some(error) if done.bytes_freed == 0 => Err(error),
             Some(_) => Ok(GcReport { left_some: true, ..done }),
@@ -210,12 +210,12 @@ impl Collection<'_> {
     fn settle(&self) -> Result<bool> {
         let Some(alone) = self.exclude()? else { return Ok(false) };
         self.store.remove_left_overs(self.now, self.even_young)?;
-        self.store.recount(&alone).map(|_| true)
+        self.store.size.recount(&alone).map(|_| true)
     }
 
     /// Returns true if the collection should end soon: it was cancelled, or a take waits for room.
     fn is_over(&self) -> bool {
-        self.watch.is_stopped() || !self.is_urgent && self.store.has_waiter()
+        self.watch.is_stopped() || !self.is_urgent && self.store.locks.has_waiter()
     }
 
     /// Records the home of each reachable object, the pack whose copy is kept: a pack with a `.keep` file of the user,
@@ -329,7 +329,7 @@ impl Collection<'_> {
         tend: bool,
     ) -> Result<Option<PublishedPacks>> {
         let bytes = (bytes + PACK_EXTRA_BYTES).max(size::collection_bytes(self.bytes_max));
-        if self.store.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
+        if self.store.size.reserve_to_collect(bytes, self.bytes_max, self.is_urgent)? == Room::Lacking {
             return Ok(None);
         }
         // Reopened for each group: the packs of the previous group are gone.
@@ -340,7 +340,7 @@ impl Collection<'_> {
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
         let sealed = moving.write(&self.store.layout.pack_dirs(), tend)?;
         let new = sealed.map(|sealed| SealedPack::publish(vec![sealed], &self.store.layout.packs())).transpose()?;
-        self.store.give_back(bytes, self.bytes_max)?;
+        self.store.size.give_back(bytes, self.bytes_max)?;
         Ok(new)
     }
 
@@ -363,7 +363,7 @@ impl Collection<'_> {
 
     fn exclude(&self) -> Result<Option<Exclusive>> {
         for attempt in 0..TRIES_MAX {
-            if let Some(alone) = self.store.exclude(self.held)?
+            if let Some(alone) = self.store.locks.exclude(self.held)?
                 && !self.store.git_collects(self.now)
             {
                 return Ok(Some(alone));
@@ -449,7 +449,7 @@ impl Collection<'_> {
         }
         goes.into_iter().try_for_each(|id| fsx::remove_file(&path_of(id)))?;
         self.store.remove_left_overs(self.now, self.even_young)?;
-        self.store.recount(&alone).map(drop)
+        self.store.size.recount(&alone).map(drop)
     }
 
     /// Removes the boundaries of histories that are unreachable. Stock git complains about a `shallow` entry whose

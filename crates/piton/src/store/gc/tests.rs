@@ -34,10 +34,10 @@ fn a_collection_ends_when_cancelled_or_an_urgent_process_waits() {
         take(&store, &project, contents);
     }
     let before = store.pack_names().expect("packs");
-    let held = store.lock_gc().expect("a lock");
+    let held = store.locks.lock_gc().expect("a lock");
     let (watch, stopped) = (Watch::default(), Watch { stop: Arc::new(AtomicBool::new(true)), ..Watch::default() });
     assert!(store.collect(&held, GcGoal::All, None, NOW, &stopped).expect("a collection").left_some);
-    let urgent = store.lock_file("urgent").expect("a file");
+    let urgent = store.locks.lock_file("urgent").expect("a file");
     urgent.lock().expect("a lock");
     assert!(store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection").left_some);
     let made = store.make_room(&held, 0, 1, NOW, &stopped).expect("an answer");
@@ -54,7 +54,7 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     take(&store, &project, &"a line of text\n".repeat(100));
-    let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
+    let (held, watch) = (store.locks.lock_gc().expect("a lock"), Watch::default());
     let is_hasty = || {
         let packs = store.packs().expect("packs");
         let all: Vec<_> = (0..packs[0].len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
@@ -92,7 +92,7 @@ fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not
     std::fs::write(store.git_dir().join("refs/heads/named"), format!("{named}\n")).expect("a ref");
     let (_, young) = put_loose(&store, "young", 60 * 60);
     let (_, old) = put_loose(&store, "old", 60 * 60 + 1);
-    let (held, watch) = (store.lock_gc().expect("a lock"), Watch::default());
+    let (held, watch) = (store.locks.lock_gc().expect("a lock"), Watch::default());
     let left = || [&twice, &path, &young, &old].map(|path| path.exists());
     // These name objects that are removed, and stock git creates them again.
     let overviews = [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
@@ -115,7 +115,7 @@ fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
     for contents in ["one", "two", "three", "four"] {
         take(&store, &project, contents);
     }
-    let held = store.lock_gc().expect("a lock");
+    let held = store.locks.lock_gc().expect("a lock");
     let watch = Watch::default();
     store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
     let roots = store.roots().expect("names");
@@ -160,7 +160,7 @@ fn the_watcher_is_called_for_each_object_that_moves() {
         assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
     }
     // The progress reaches its total, also in the second run.
-    let held = store.lock_gc().expect("a lock");
+    let held = store.locks.lock_gc().expect("a lock");
     let watch = Watch::default();
     for contents in ["four", "five"] {
         take(&store, &project, contents);
@@ -185,7 +185,7 @@ fn what_was_named_after_a_collection_began_is_rescued() {
         let temp = tempfile::tempdir().expect("a directory");
         let (store, project) = store_and_project(&temp);
         let mut ids: Vec<_> = ["forgotten", "one", "two"].map(|contents| take(&store, &project, contents)).into();
-        let held = store.lock_gc().expect("a lock");
+        let held = store.locks.lock_gc().expect("a lock");
         let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
         ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
         let watch = Watch::default();

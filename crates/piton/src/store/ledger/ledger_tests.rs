@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::settings::PromptText;
+use crate::store::Store;
 use crate::store::kit::{NOW, store};
 use crate::time::Moment;
 use crate::{CheckpointKind, History, Manager, Outcome, Progress, Project, Request, RestoreTo, Settings, TurnStart};
@@ -38,11 +39,11 @@ fn project() -> ProjectId {
 }
 
 fn turns(store: &Store) -> Vec<String> {
-    store.turn_records(&project()).into_iter().map(|record| record.turn).collect()
+    store.ledger.turns(&project()).into_iter().map(|record| record.turn).collect()
 }
 
 fn put(store: &Store, record: &TurnRecord) {
-    store.append_turn(&project(), record, || None).expect("a line");
+    store.ledger.append(&project(), record, || None).expect("a line");
 }
 
 /// K1.
@@ -51,7 +52,7 @@ fn a_torn_line_costs_itself_alone() {
     let temp = tempfile::tempdir().expect("a directory");
     let store = store(&temp);
     put(&store, &record("one", 1));
-    assert_eq!(store.turn_records(&project()), [record("one", 1)], "it comes back as it was");
+    assert_eq!(store.ledger.turns(&project()), [record("one", 1)], "it comes back as it was");
     let path = store.layout.ledger(&project());
     let whole = fs::read(&path).expect("a ledger");
     for length in 1..whole.len() {
@@ -76,7 +77,7 @@ fn the_ledger_is_the_owners_alone_and_follows_no_link() {
     let other = temp.path().join("other");
     fs::write(&other, "theirs").expect("a file");
     fs::remove_file(&path).and_then(|()| std::os::unix::fs::symlink(&other, &path)).expect("a link");
-    store.append_turn(&project(), &record("two", 2), || None).expect_err("a link is in the way");
+    store.ledger.append(&project(), &record("two", 2), || None).expect_err("a link is in the way");
     assert_eq!(fs::read(&other).expect("a file"), b"theirs");
 }
 
@@ -92,7 +93,7 @@ fn many_writers_at_once_lose_no_line() {
         }
         // K4: a rewrite in between.
         let renamed = HashMap::from([(id(1), (id(2), id(3)))]);
-        (0..20).for_each(|_| store.rename_in_ledger(&project(), &renamed).expect("renamed"));
+        (0..20).for_each(|_| store.ledger.rename_checkpoints(&project(), &renamed).expect("renamed"));
     });
     let found: HashSet<_> = turns(&store).into_iter().collect();
     assert_eq!(found.len(), 200);
@@ -107,13 +108,13 @@ fn a_later_line_adds_to_a_turn_and_unknown_keys_survive_a_rewrite() {
     let path = store.layout.ledger(&project());
     let later = "{\"agent\":\"claude\",\"session\":\"s\",\"turn\":\"one\",\"ended\":\"soon\",\"before\":\"0101010101010101010101010101010101010101\"}\n{\"kind\":\"of another version\"}\n";
     fs::write(&path, fs::read_to_string(&path).expect("a ledger") + later).expect("a ledger");
-    let found = store.turn_records(&project());
+    let found = store.ledger.turns(&project());
     assert_eq!((found.len(), found[0].before, found[0].prompt.as_deref()), (1, Some(id(1)), Some("words of one")));
-    assert_eq!(store.forget_prompt("s", "one").expect("forgotten"), 1);
+    assert_eq!(store.ledger.forget_prompt("s", "one").expect("forgotten"), 1);
     let text = fs::read_to_string(&path).expect("a ledger");
     assert!(text.ends_with(later), "{text}");
     assert!(!text.contains("words"), "{text}");
-    assert_eq!(store.forget_prompt("s", "one").expect("nothing"), 0);
+    assert_eq!(store.ledger.forget_prompt("s", "one").expect("nothing"), 0);
 }
 
 /// K3.
@@ -126,7 +127,7 @@ fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
     let mut largest = 0;
     for n in 0..400 {
         let existing = || Some(HashSet::from([id(1), id(9)]));
-        store.append_turn(&project(), &long(format!("t{n}"), 2), existing).expect("a line");
+        store.ledger.append(&project(), &long(format!("t{n}"), 2), existing).expect("a line");
         largest = largest.max(fs::metadata(store.layout.ledger(&project())).expect("a ledger").len());
     }
     assert!(largest <= LEDGER_BYTES_MAX, "{largest}");
@@ -136,7 +137,8 @@ fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
     // One checkpoint with very many prompts does not displace the others.
     for n in 0..400 {
         store
-            .append_turn(&project(), &long(format!("u{n}"), 9), || Some(HashSet::from([id(1), id(9)])))
+            .ledger
+            .append(&project(), &long(format!("u{n}"), 9), || Some(HashSet::from([id(1), id(9)])))
             .expect("a line");
     }
     assert_eq!(turns(&store)[0], "first");
@@ -239,7 +241,7 @@ fn a_commit_that_another_program_rewrote_is_found_by_its_tree() {
     };
     (checkpoints[0].id, checkpoints[0].turns) = (id(77), Vec::new());
     checkpoints[0].facts.origin = crate::Origin::default();
-    played.store.assign_turns(played.project.id(), &mut checkpoints);
+    played.store.ledger.assign(played.project.id(), &mut checkpoints);
     assert_eq!(checkpoints[0].headline(), "prompt: words");
 }
 
@@ -252,18 +254,18 @@ fn a_purge_a_forgotten_project_and_a_clear_reach_the_ledger() {
     let (store, project) = (played.store.clone(), played.project.clone());
     let report = crate::purge(&store, &project, &[b"secret".to_vec()], NOW, &crate::Watch::default()).expect("purged");
     assert_eq!(played.headlines(), ["prompt: words"]);
-    let found = store.turn_records(project.id());
+    let found = store.ledger.turns(project.id());
     assert_eq!((found[0].before, found[0].formerly), (Some(report.rewritten[0].1), Some(report.rewritten[0].0)));
     assert_eq!(crate::purge_prompt(&store, &project, "tur").expect_err("too short").kind(), ErrorKind::NotFound);
     assert_eq!(crate::purge_prompt(&store, &project, "turn").expect("gone").turn, "turn-1");
     assert_eq!(played.headlines(), ["prompt"]);
     let stranger = ProjectId::of(Path::new("/nobody"));
-    store.append_turn(&stranger, &record("x", 1), || None).expect("a line");
-    store.remove_unknown_ledgers().expect("removed");
-    assert_eq!(store.projects_with_ledger().expect("ledgers"), [project.id().clone()]);
+    store.ledger.append(&stranger, &record("x", 1), || None).expect("a line");
+    store.ledger.remove_unknown(|| store.known_projects()).expect("removed");
+    assert_eq!(store.ledger.projects().expect("ledgers"), [project.id().clone()]);
     let touched = store.record(project.id()).last_touch();
     assert!(store.forget_project(project.id(), touched, true, NOW, &crate::Watch::default()).expect("forgotten"));
-    assert!(store.projects_with_ledger().expect("ledgers").is_empty());
+    assert!(store.ledger.projects().expect("ledgers").is_empty());
     played.prompt("s", "turn-2", "words");
     crate::clear(&store).expect("cleared");
     assert!(!store.layout.local().exists());
@@ -280,7 +282,7 @@ fn a_turn_that_could_not_be_protected_is_in_the_ledger_with_the_reason() {
     manager.start_turn("s", TurnStart { prompt: Some("words".into()), ..TurnStart::default() }, now);
     let ensured = manager.ensure_checkpoint(&played.dir, "prompt", now);
     assert!(matches!(ensured.report.expect("an outcome").outcome, Outcome::Skipped(_)));
-    let found = played.store.turn_records(played.project.id());
+    let found = played.store.ledger.turns(played.project.id());
     assert_eq!((found[0].before, found[0].missed.as_deref()), (None, Some("too_many_files")));
     assert_eq!(found[0].prompt.as_deref(), Some("words"));
 }
@@ -332,7 +334,7 @@ fn a_version_that_is_learnt_late_is_in_the_record_of_its_turn() {
     let temp = tempfile::tempdir().expect("a directory");
     let mut played = Played::new(&temp);
     let versions = |played: &Played| -> Vec<Option<String>> {
-        played.store.turn_records(played.project.id()).into_iter().map(|turn| turn.agent_version).collect()
+        played.store.ledger.turns(played.project.id()).into_iter().map(|turn| turn.agent_version).collect()
     };
     let text = |version: &str| Some(version.to_owned());
     played.prompt("s", "t1", "one");
@@ -350,5 +352,5 @@ fn a_version_that_is_learnt_late_is_in_the_record_of_its_turn() {
     played.manager.learn_agent_version(|| text("1.3.0"));
     played.manager.ensure_checkpoint(&played.dir, "prompt", NOW);
     assert_eq!(versions(&played), [text("1.2.3"), text("1.2.3"), text("1.3.0")]);
-    assert_eq!(played.store.turn_records(played.project.id())[0].prompt, text("one"), "the rest stays");
+    assert_eq!(played.store.ledger.turns(played.project.id())[0].prompt, text("one"), "the rest stays");
 }

@@ -11,17 +11,19 @@
 //! one turn form one record: keys of a later line replace those of an earlier one, so that the end of a turn can be
 //! added.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{Checkpoint, Store};
+use super::Checkpoint;
+use super::layout::Layout;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -48,10 +50,16 @@ const TURNS_KEPT_OF_CHECKPOINT: usize = 50;
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-impl Store {
+/// The ledgers of all projects.
+#[derive(Debug, Clone)]
+pub(crate) struct Ledger {
+    pub(super) layout: Arc<Layout>,
+}
+
+impl Ledger {
     /// Appends a line about a turn. `existing` returns the ids and trees of the project's checkpoints and is called
     /// only if the ledger has reached its limit. If it returns `None`, the compaction is postponed, up to 4 MiB.
-    pub(crate) fn append_turn(
+    pub(crate) fn append(
         &self,
         project: &ProjectId,
         record: &TurnRecord,
@@ -80,24 +88,24 @@ impl Store {
 
     /// Returns the turns of a project in the order in which they began. An unreadable ledger counts as empty: the
     /// checkpoints do not depend on it.
-    pub(crate) fn turn_records(&self, project: &ProjectId) -> Vec<TurnRecord> {
+    pub(crate) fn turns(&self, project: &ProjectId) -> Vec<TurnRecord> {
         merged(&read_lines(&self.layout.ledger(project)).unwrap_or_default())
     }
 
     /// Adds to each checkpoint the turns that began from it.
-    pub(crate) fn assign_turns(&self, project: &ProjectId, checkpoints: &mut [Checkpoint]) {
-        rows::assign(checkpoints, self.turn_records(project));
+    pub(crate) fn assign(&self, project: &ProjectId, checkpoints: &mut [Checkpoint]) {
+        rows::assign(checkpoints, self.turns(project));
     }
 
     /// Records the new id and tree of checkpoints that are about to be replaced. The old id stays as `formerly`, so
     /// that the ledger is right both before and after the ref moves.
-    pub(crate) fn rename_in_ledger(
+    pub(crate) fn rename_checkpoints(
         &self,
         project: &ProjectId,
         new: &HashMap<CheckpointId, (CheckpointId, ObjectId)>,
     ) -> Result<()> {
         let id = |line: &Map<String, Value>, key: &str| ObjectId::from_hex(line.get(key)?.as_str()?.as_bytes());
-        self.rewrite_ledger(project, |line| {
+        self.rewrite(project, |line| {
             let Some((id, tree)) = id(line, "before").and_then(|before| new.get(&before)) else { return false };
             let before = line.insert("before".to_owned(), id.to_string().into());
             line.insert("tree".to_owned(), tree.to_string().into());
@@ -114,18 +122,14 @@ impl Store {
             is("session", session) && is("turn", turn)
         };
         let mut forgotten = 0;
-        for project in self.projects_with_ledger()? {
-            forgotten += self.rewrite_ledger(&project, |line| is_meant(line) && line.remove("prompt").is_some())?;
+        for project in self.projects()? {
+            forgotten += self.rewrite(&project, |line| is_meant(line) && line.remove("prompt").is_some())?;
         }
         Ok(forgotten)
     }
 
     /// Rewrites the lines that `change` changes, and returns their number. If there are none, nothing is written.
-    fn rewrite_ledger(
-        &self,
-        project: &ProjectId,
-        mut change: impl FnMut(&mut Map<String, Value>) -> bool,
-    ) -> Result<usize> {
+    fn rewrite(&self, project: &ProjectId, mut change: impl FnMut(&mut Map<String, Value>) -> bool) -> Result<usize> {
         let path = self.layout.ledger(project);
         if !fsx::exists(&path)? {
             return Ok(0);
@@ -144,22 +148,23 @@ impl Store {
         Ok(changed)
     }
 
-    pub(super) fn remove_ledger(&self, project: &ProjectId) -> Result<()> {
+    pub(super) fn remove(&self, project: &ProjectId) -> Result<()> {
         fsx::remove_file(&self.layout.ledger(project))
     }
 
-    /// Removes the ledgers of projects that are unknown to the store.
-    pub(crate) fn remove_unknown_ledgers(&self) -> Result<()> {
+    /// Removes the ledgers of projects that are not among the known ones. `known` is called after the ledgers were
+    /// listed.
+    pub(crate) fn remove_unknown(&self, known: impl FnOnce() -> Result<BTreeSet<ProjectId>>) -> Result<()> {
         // In this order: a project has its record before its ledger.
-        let with_ledger = self.projects_with_ledger()?;
-        let known = self.known_projects()?;
+        let with_ledger = self.projects()?;
+        let known = known()?;
         let mut unknown = with_ledger.iter().filter(|project| !known.contains(*project));
-        unknown.try_for_each(|project| self.remove_ledger(project))
+        unknown.try_for_each(|project| self.remove(project))
     }
 
     /// Removes all ledgers and their temporary files. Other files in the directory stay.
-    pub(super) fn remove_ledgers(&self) -> Result<()> {
-        self.projects_with_ledger()?.iter().try_for_each(|project| self.remove_ledger(project))?;
+    pub(super) fn remove_all(&self) -> Result<()> {
+        self.projects()?.iter().try_for_each(|project| self.remove(project))?;
         fsx::remove_beginning_with(fsx::TEMP_PREFIX, &self.layout.ledgers())?;
         // Fails, as intended, if a directory holds other files.
         let _ = fs::remove_dir(self.layout.ledgers());
@@ -167,7 +172,7 @@ impl Store {
         Ok(())
     }
 
-    fn projects_with_ledger(&self) -> Result<Vec<ProjectId>> {
+    fn projects(&self) -> Result<Vec<ProjectId>> {
         let names = fsx::names_in(&self.layout.ledgers())?;
         Ok(names.iter().filter_map(|name| ProjectId::parse(name.to_str()?.strip_suffix(".jsonl")?)).collect())
     }

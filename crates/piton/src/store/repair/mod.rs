@@ -87,7 +87,7 @@ impl Store {
         let layout = super::Layout::new(fsx::canonical(base)?);
         create::is_there(&layout)?;
         let (has_objects, is_ours) = (fsx::is_dir(&layout.objects())?, create::is_a_store(layout.store())?);
-        let store = Self { layout, told: super::lock::WaitCallback::default() };
+        let store = Self::new(layout);
         Ok((is_ours && (has_objects || !store.recorded_projects()?.is_empty())).then_some(store))
     }
 
@@ -95,8 +95,8 @@ impl Store {
     /// `is_dry`, nothing is changed.
     pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, watch: &Watch) -> Result<RepairRun<'_>> {
         fsx::ensure_dir(self.layout.lock("").as_path())?;
-        let held = self.lock_gc_until(Some(&watch.stop))?;
-        let Some(alone) = self.exclude_patiently(&held)? else {
+        let held = self.locks.lock_gc_until(Some(&watch.stop))?;
+        let Some(alone) = self.locks.exclude_patiently(&held)? else {
             return Err(Error::new(ErrorKind::Busy, "repair the store")
                 .because("other processes use it all the time")
                 .with_hint("end them, and try again"));
@@ -280,7 +280,7 @@ impl RepairRun<'_> {
             let history = history.map_or_else(|_| Vec::new(), |history| history.checkpoints);
             if let (Some(newest), Some(oldest)) = (history.first(), history.last()) {
                 let record = ProjectRecord::with_times(oldest.time, newest.time);
-                let locked = self.store.lock_project(&StoreLock::none(), &project)?;
+                let locked = self.store.locks.lock_project(&StoreLock::none(), &project)?;
                 self.store.save_record(&locked, &project, &record)?;
             }
         }
@@ -330,6 +330,6 @@ impl RepairRun<'_> {
 
     /// Recounts the size of the store.
     pub(crate) fn finish(self) -> Result<()> {
-        if self.is_dry { Ok(()) } else { self.store.recount(&self.alone).map(drop) }
+        if self.is_dry { Ok(()) } else { self.store.size.recount(&self.alone).map(drop) }
     }
 }

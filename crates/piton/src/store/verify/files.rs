@@ -131,8 +131,8 @@ impl Check<'_> {
     }
 
     fn intents(&mut self) -> Result<()> {
-        for project in self.store.projects_with_intent()? {
-            match self.store.interrupted_restore(&project) {
+        for project in self.store.intents.projects()? {
+            match self.store.intents.get(&project) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Damaged => {
                     let path = self.store.layout.intent(&project);
@@ -188,8 +188,8 @@ impl Store {
             let kind = if path == self.layout.head() { FindingKind::Head } else { FindingKind::Ref };
             names.push((path, kind, id));
         }
-        for project in self.projects_with_intent()? {
-            if let Ok(Some(intent)) = self.interrupted_restore(&project) {
+        for project in self.intents.projects()? {
+            if let Ok(Some(intent)) = self.intents.get(&project) {
                 let path = self.layout.intent(&project);
                 names.extend([intent.target, intent.safety].map(|id| (path.clone(), FindingKind::Intent, id)));
             }

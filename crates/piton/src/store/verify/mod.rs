@@ -215,7 +215,7 @@ impl Store {
     /// # }
     /// ```
     pub fn verify(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
-        let _held = self.share_until(Some(&watch.stop))?;
+        let _held = self.locks.share_until(Some(&watch.stop))?;
         self.look_over(read, watch)
     }
 
