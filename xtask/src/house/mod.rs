@@ -23,7 +23,7 @@ use crate::args::workspace_root;
 /// Default revision to compare with: the last one before the sources were reviewed.
 const BASELINE: &str = "d79d49d";
 /// The crates that are measured.
-const CRATES: [&str; 3] = ["piton", "piton-triggers", "piton-cli"];
+const CRATES: [&str; 4] = ["piton", "piton-ignore", "piton-triggers", "piton-cli"];
 
 /// One line of the table.
 struct Row {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use piton_ignore::{MatchVerdict, Patterns};
+
 use super::cache::Cache;
-use super::ignore::{MatchVerdict, Patterns};
 use super::index::{index_bytes_max, read_paths, write_index};
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use crate::fuzz::two;

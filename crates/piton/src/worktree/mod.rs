@@ -3,14 +3,12 @@
 mod cache;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod ignore;
 mod index;
 mod manifest;
 mod read;
 mod scan;
 mod scope;
 mod tracked;
-mod wildmatch;
 mod write;
 mod young;
 

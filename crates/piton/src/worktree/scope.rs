@@ -9,7 +9,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use super::ignore::{MatchVerdict, Patterns};
+use piton_ignore::{MatchVerdict, Patterns};
+
 use super::tracked::Tracked;
 use crate::id::{Checksum, ObjectId};
 use crate::relpath;

@@ -16,7 +16,6 @@ mod lineage;
 mod links;
 mod lost;
 mod manager;
-mod matcher_oracle;
 mod mended;
 mod mmap;
 mod model;

@@ -28,9 +28,9 @@ fn is_of_tests(path: &Path) -> bool {
 }
 
 /// Crates that the library consists of besides its own.
-const PARTS: [&str; 1] = ["piton-triggers"];
+const PARTS: [&str; 2] = ["piton-ignore", "piton-triggers"];
 /// All crates of the product.
-const CRATES: [&str; 3] = ["piton", "piton-triggers", "piton-cli"];
+const CRATES: [&str; 4] = ["piton", "piton-ignore", "piton-triggers", "piton-cli"];
 
 /// Returns the sources of all crates of the library. Those of its parts have the name of their crate in front.
 fn library() -> Vec<Source> {

@@ -5,14 +5,6 @@
 //! first seed; every tree has its own seed, which a failure names. Without git there is nothing to compare with, and
 //! the tests fail.
 
-/// The matcher is private to the library, so it is compiled separately here.
-#[path = "../../src/worktree"]
-mod matcher {
-    pub(super) mod ignore;
-    mod wildmatch;
-}
-
-use matcher::ignore::{MatchVerdict, Patterns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -20,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use piton_ignore::{MatchVerdict, Patterns};
 use testkit::Dice;
 
 type Bytes = Vec<u8>;

@@ -5,7 +5,7 @@
 //! Matching does not recurse and does not branch: it remembers one `*` and one `**` to resume from, which is enough
 //! (see `run`), so that the time is polynomial for every pattern.
 //!
-//! Not done here: the syntax of a line (negation, anchoring, a trailing slash). See `ignore`.
+//! Not done here: the syntax of a line (negation, anchoring, a trailing slash). See the crate's root.
 
 /// Kind of text that a pattern is matched against.
 #[derive(Clone, Copy, PartialEq, Eq)]

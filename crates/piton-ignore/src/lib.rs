@@ -8,13 +8,27 @@
 //! Not done here: reading files (git does not follow a symbolic link in place of a `.gitignore`, and drops a list of
 //! more than 100 MiB), ordering the lists of nested directories, and skipping ignored directories. Callers consult the
 //! list of the deepest directory first and stop at the first verdict.
+//!
+//! ```
+//! use piton_ignore::{MatchVerdict, Patterns};
+//!
+//! let list = Patterns::parse(b"*.log\n!keep.log\n/target/\n");
+//! assert_eq!(list.verdict(b"a/b.log", false), Some(MatchVerdict::Ignored));
+//! assert_eq!(list.verdict(b"a/keep.log", false), Some(MatchVerdict::Included));
+//! assert_eq!(list.verdict(b"target", true), Some(MatchVerdict::Ignored));
+//! assert_eq!(list.verdict(b"target", false), None);
+//! ```
 
-use super::wildmatch::{Against, Glob, Shape, byte_bits, compile};
+mod wildmatch;
+
 use std::collections::HashMap;
+
+use wildmatch::{Against, Glob, Shape, byte_bits, compile};
 
 /// Verdict of a list on a path that one of its patterns matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MatchVerdict {
+pub enum MatchVerdict {
+    /// The last matching pattern ignores the path.
     Ignored,
     /// The last matching pattern begins with `!`.
     Included,
@@ -22,7 +36,7 @@ pub(crate) enum MatchVerdict {
 
 /// One list of patterns, as in one `.gitignore` file.
 #[derive(Debug, Default)]
-pub(crate) struct Patterns {
+pub struct Patterns {
     names: Table,
     endings: Table,
     paths: Table,
@@ -67,7 +81,7 @@ impl Ranks {
 impl Patterns {
     /// Parses a list. Never fails: a line that git cannot use is ignored.
     #[must_use]
-    pub(crate) fn parse(text: &[u8]) -> Self {
+    pub fn parse(text: &[u8]) -> Self {
         let mut list = Self::default();
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for (number, line) in text.split(|b| *b == b'\n').enumerate() {
@@ -79,7 +93,7 @@ impl Patterns {
     /// Returns the verdict of the last pattern that matches. `path` is relative to the directory of the list, without a
     /// slash at either end. A symbolic link to a directory is not a directory.
     #[must_use]
-    pub(crate) fn verdict(&self, path: &[u8], is_dir: bool) -> Option<MatchVerdict> {
+    pub fn verdict(&self, path: &[u8], is_dir: bool) -> Option<MatchVerdict> {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         let mut best = self.all.get(is_dir);
         best = best.max(self.names.whole(name).get(is_dir));

@@ -1,0 +1,3 @@
+//! Tests of the gitignore matcher, with stock git as the oracle.
+
+mod matcher_oracle;
