@@ -1,6 +1,10 @@
 //! The coding agents that piton knows, by name. The events that each sends to a hook are in `hook`, the locations of
 //! its configuration in `install`.
 
+use std::path::Path;
+
+use crate::shell;
+
 /// A coding agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Agent {
@@ -70,5 +74,55 @@ impl Agent {
     /// Returns the agent of that name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|agent| agent.name() == name)
+    }
+
+    /// Returns true if a command line is one that an installer of ours wrote: a call of piton and nothing else. It contains
+    /// nothing that a shell would interpret, except for [`shell::FAILS_OPEN`], so that it is safe to run it as a test.
+    pub(crate) fn is_own_command(self, line: &str) -> bool {
+        let line = line.strip_suffix(shell::FAILS_OPEN).unwrap_or(line);
+        let Some(words) = shell::words(line) else { return false };
+        if words.iter().map(|word| shell::quote(word)).collect::<Vec<_>>().join(" ") != line {
+            return false;
+        }
+        match &words[..] {
+            [program, verb, name, ..] if verb == "hook" && name == self.name() => is_piton(program),
+            [program, verb, ..] if verb == "rollback" && self == Self::Hermes => is_piton(program),
+            _ => false,
+        }
+    }
+}
+
+fn is_piton(program: &str) -> bool {
+    let path = Path::new(program);
+    path.is_absolute() && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("piton"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_call_of_piton_is_ours() {
+        for line in
+            ["/a/piton hook claude", "'/a b/piton' hook claude 2>/dev/null || true", "/a/piton-0.2 hook claude x"]
+        {
+            assert!(Agent::Claude.is_own_command(line), "{line}");
+        }
+        for line in [
+            "piton hook claude",
+            "nice /a/piton hook claude",
+            "/a/piton hook codex",
+            "/a/piton take",
+            "/a/x hook claude",
+            "/a/piton hook claude ; x",
+            "/a/piton hook claude && x",
+            "/a/piton hook claude $(x)",
+            "/a/piton hook claude \"`x`\"",
+            "/a/piton hook claude\nx",
+            "/a/piton hook claude > /etc/passwd",
+            "/a/piton hook claude 2>/dev/null || true; x",
+        ] {
+            assert!(!Agent::Claude.is_own_command(line), "{line}");
+        }
     }
 }

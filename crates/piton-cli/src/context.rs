@@ -12,7 +12,7 @@ use piton::{
 
 use crate::cli::Global;
 use crate::columns::counted;
-use crate::install::files;
+use crate::edit::files;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
 /// Maximum age of a warning that is shown.

@@ -9,10 +9,11 @@ use serde_json::json;
 
 use crate::agents::Agent;
 use crate::cli::Cli;
+use crate::edit::{Config, Format};
 use crate::hook::fuzz as hooks;
-use crate::install::edit::{Config, Format};
+use crate::install::pieces::Pieces;
 use crate::install::setup::{Caller, Homes, Whose, setup};
-use crate::install::shell;
+use crate::shell;
 
 /// A function that tests one input, and panics if it finds a bug.
 pub type Target = fn(&[u8]);
@@ -47,27 +48,28 @@ fn edits(bytes: &[u8]) {
     let homes = Homes::new(Path::new("/home/u"), |_| None);
     let setup = setup(agent, &Whose::User, &homes, &caller).expect("an agent with a configuration");
     let file = &setup.configs[0];
+    let pieces = Pieces { all: &file.pieces, agent };
     let Ok(before) = Config::parse(text, file.format) else { return };
     assert_eq!(before.text(), text);
     switch_on(&before);
     let mut config = before.clone();
-    let Ok(edited) = config.install(&file.pieces, agent) else { return };
+    let Ok(edited) = pieces.install(&mut config) else { return };
     let same = |one: &Config, other: &Config| one.says_the_same(other);
     let reread = Config::parse(config.text(), file.format).expect("what was just edited");
     assert!(same(&reread, &config), "the text says what the edit meant");
     // A name in a list of names counts as ours, even if we did not add it.
-    let had_ours = !before.our_commands(&file.pieces, agent).is_empty() || text.contains("piton");
-    assert!(!config.our_commands(&file.pieces, agent).is_empty());
+    let had_ours = !pieces.our_commands(&before).is_empty() || text.contains("piton");
+    assert!(!pieces.our_commands(&config).is_empty());
     let mut again = config.clone();
-    assert!(again.install(&file.pieces, agent).is_ok_and(|edited| edited.made.is_empty()));
+    assert!(pieces.install(&mut again).is_ok_and(|edited| edited.made.is_empty()));
     assert_eq!(again.text(), config.text(), "once is enough");
-    if config.uninstall(&file.pieces, agent, Some(&edited.made)).is_ok() {
+    if pieces.uninstall(&mut config, Some(&edited.made)).is_ok() {
         // A default that we added for the agent to read the file is kept while the file has other entries for the
         // agent.
         if edited.made.iter().any(|keys| keys == &["version"]) {
             let _ = config.unset(&["version"]);
         }
-        assert!(config.our_commands(&file.pieces, agent).is_empty());
+        assert!(pieces.our_commands(&config).is_empty());
         assert!(
             had_ours || !edited.left.is_empty() || same(&config, &before),
             "{:?}\n{:?}",

@@ -8,6 +8,7 @@ mod cli;
 mod cmd;
 mod columns;
 mod context;
+mod edit;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -18,6 +19,7 @@ mod maintenance;
 mod output;
 mod picker;
 mod progress;
+mod shell;
 mod surface;
 mod usage;
 

@@ -13,8 +13,8 @@ use piton::{Checkpoint, History, Project, Store};
 use crate::agents::Agent;
 use crate::cli::{Cli, Global};
 use crate::context::Context;
-use crate::install::shell;
 use crate::output::{Output, local, plain};
+use crate::shell;
 
 /// Maximum number of paths to search, because the user is waiting for the completion.
 const PATHS_MAX: usize = 200_000;

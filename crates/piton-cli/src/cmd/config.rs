@@ -10,8 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::{Context, variable};
-use crate::install::edit::{Config, Format};
-use crate::install::files;
+use crate::edit::{Config, Format, files};
 use crate::output::{Output, plain};
 
 /// Show each setting and where it is from, or change one

@@ -13,13 +13,15 @@ use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
 use crate::context::Context;
+use crate::edit::{Config, files};
 use crate::hook::OWN_TEXT_ARRIVED;
-use crate::install::edit::{Config, Ours};
+use crate::install::fire;
 use crate::install::outdated::{outdated, written_secs};
+use crate::install::pieces::{Ours, Pieces};
 use crate::install::setup::{Caller, Homes, Setup, TIMEOUT_SECS, Whose, prompt_event, setup};
 use crate::install::trust::{Trust, trust};
-use crate::install::{files, fire, shell};
 use crate::output::{Output, local, plain};
+use crate::shell;
 
 /// Minimum free disk space; with less, the next checkpoints may fail.
 const DISK_BYTES_MIN: u64 = 200 << 20;
@@ -300,7 +302,7 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
             let parsed = read.and_then(|text| Config::parse(&text.unwrap_or_default(), config.format));
             match parsed {
                 Ok(parsed) => {
-                    let ours = parsed.our_commands(&config.pieces, agent);
+                    let ours = Pieces { all: &config.pieces, agent }.our_commands(&parsed);
                     places.push(ConfigPlace { config: config.path.clone(), ours, is_the_projects });
                     problems.extend(switched_off(agent, &parsed.value(), &config.path));
                 }
@@ -333,7 +335,7 @@ fn commands_in(agent: Agent, text: &str) -> Vec<Ours> {
         let list = text.lines().find_map(|line| line.strip_prefix("const COMMAND = ")?.strip_suffix(';'));
         let words = list.and_then(|list| serde_json::from_str::<Vec<String>>(list).ok()).unwrap_or_default();
         let command = words.iter().map(|word| shell::quote(word)).collect::<Vec<_>>().join(" ");
-        let is_ours = shell::is_ours(&command, agent);
+        let is_ours = agent.is_own_command(&command);
         return is_ours
             .then(|| Ours { event: "chat.message".to_owned(), command, at: Vec::new() })
             .into_iter()
@@ -342,7 +344,7 @@ fn commands_in(agent: Agent, text: &str) -> Vec<Ours> {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     let events = value["hooks"].as_object().into_iter().flatten();
     let ours = |(event, list): (&String, &Value)| {
-        let command = list[0]["command"].as_str().filter(|line| shell::is_ours(line, agent))?.to_owned();
+        let command = list[0]["command"].as_str().filter(|line| agent.is_own_command(line))?.to_owned();
         Some(Ours { event: event.clone(), command, at: vec![0] })
     };
     events.filter_map(ours).collect()

@@ -16,9 +16,9 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::columns::{self, wrapped};
 use crate::context::Context;
-use crate::install::shell::quote;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
+use crate::shell::quote;
 use crate::surface::Surface;
 
 /// List the checkpoints of this project, or go back to one of them

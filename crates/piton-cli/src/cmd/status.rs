@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::{counted, cut_start, padded, wrapped};
 use crate::context::Context;
-use crate::install::shell::quote;
 use crate::output::{BAD, Output, WARN, bytes, plain};
+use crate::shell::quote;
 
 /// Show the store: what it takes, for which projects, and what is wrong
 #[derive(Debug, Args)]

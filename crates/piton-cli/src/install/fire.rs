@@ -13,8 +13,8 @@ use piton::{History, Project, Store};
 use serde_json::{Value, json};
 
 use super::setup::{self, TIMEOUT_SECS};
-use super::shell;
 use crate::agents::Agent;
+use crate::shell;
 
 /// Interval at which the child process is polled.
 const POLL: Duration = Duration::from_millis(2);

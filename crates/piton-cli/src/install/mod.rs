@@ -8,20 +8,13 @@
 //! - I2. A file that is not ours is never overwritten or removed. Before a file is changed, a copy of it is kept.
 //! - I3. Repeating an installation changes nothing.
 
-pub(crate) mod edit;
-pub(crate) mod files;
 pub(crate) mod fire;
-mod flow;
-pub(crate) mod jsonc;
-#[cfg(test)]
-mod jsonc_tests;
 pub(crate) mod outdated;
+pub(crate) mod pieces;
 pub(crate) mod record;
 pub(crate) mod setup;
-pub(crate) mod shell;
 pub(crate) mod switch;
 pub(crate) mod trust;
-mod yaml;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -29,10 +22,11 @@ use std::path::{Path, PathBuf};
 use piton::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
-use self::edit::{Config, What};
+use self::pieces::{Pieces, What};
 use self::record::{Before, Changed, Record, Records};
 use self::setup::{ConfigFile, OwnFile, Setup, Whose};
 use crate::agents::Agent;
+use crate::edit::{self, Config, files};
 
 /// Change of one file.
 #[derive(Debug)]
@@ -109,9 +103,10 @@ impl<'a> Planner<'a> {
         let text = before.as_deref().unwrap_or_default();
         let failed = |why: String| refused(file, "edit", &why);
         let mut config = Config::parse(text, file.format).map_err(failed)?;
-        let has_ours = !config.our_commands(&file.pieces, plan.agent).is_empty();
+        let pieces = Pieces { all: &file.pieces, agent: plan.agent };
+        let has_ours = !pieces.our_commands(&config).is_empty();
         plan.was_there |= has_ours;
-        let edited = config.install(&file.pieces, plan.agent).map_err(failed)?;
+        let edited = pieces.install(&mut config).map_err(failed)?;
         plan.left.extend(
             edited.left.into_iter().map(|(key, why)| Left { what: format!("`{key}` in {}", file.path.display()), why }),
         );
@@ -209,7 +204,7 @@ impl<'a> Planner<'a> {
                 let failed = |why: String| refused(file, "take piton out of", &why);
                 let mut config = Config::parse(&text, file.format).map_err(failed)?;
                 let made = known.and_then(|known| known.made.as_deref());
-                config.uninstall(&file.pieces, plan.agent, made).map_err(failed)?;
+                Pieces { all: &file.pieces, agent: plan.agent }.uninstall(&mut config, made).map_err(failed)?;
                 let was_absent = known.is_some_and(|known| known.before == Some(Before::Absent));
                 (!(was_absent && is_bare(&config.value(), file))).then(|| config.text().to_owned())
             }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::UNIX_EPOCH;
 
-use super::edit::Config;
-use super::files;
+use super::pieces::Pieces;
 use super::setup::{OwnFile, Setup};
 use crate::agents::Agent;
+use crate::edit::{Config, files};
 
 /// Returns messages about command files of an older version, and about configuration entries that differ from those of
 /// this version.
@@ -21,7 +21,8 @@ pub(crate) fn outdated(agent: Agent, setup: &Setup) -> Vec<String> {
     for config in &setup.configs {
         let text = files::read(&config.path).ok().flatten().unwrap_or_default();
         let Ok(parsed) = Config::parse(&text, config.format) else { continue };
-        for keys in parsed.outdated(&config.pieces, agent) {
+        let pieces = Pieces { all: &config.pieces, agent };
+        for keys in pieces.outdated(&parsed) {
             let what = format!("`{keys}` in {} is not as this version of piton needs it", config.path.display());
             found.push(what + ": /piton may only list");
         }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use piton::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::files;
 use crate::agents::Agent;
+use crate::edit::files;
 
 /// One installation: of an agent, for the user or in one project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::edit::{Format, Piece, What};
-use super::shell;
+use super::pieces::{Piece, What};
 use crate::agents::Agent;
+use crate::edit::Format;
+use crate::shell;
 
 /// Timeout after which an agent gives up on a hook: far below the default of each agent, far above the hook's own
 /// deadline.

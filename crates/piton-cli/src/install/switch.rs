@@ -6,9 +6,9 @@ use std::path::Path;
 use piton::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
-use super::edit::{Config, Format};
 use super::record::{Before, Changed, Records, Switched};
-use super::{Change, Planner, before_of, files};
+use super::{Change, Planner, before_of};
+use crate::edit::{Config, Format, files};
 
 impl Planner<'_> {
     /// Plans turning automatic checkpoints on. Returns the change and the record of it, or `None` if they are on.

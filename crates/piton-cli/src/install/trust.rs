@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::edit::{Config, Format, Ours};
-use super::files;
+use super::pieces::Ours;
 use super::setup::Homes;
 use crate::agents::Agent;
+use crate::edit::{Config, Format, files};
 
 /// State of the approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
