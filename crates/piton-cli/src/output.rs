@@ -9,8 +9,9 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use piton::json::keyword;
 use piton::{Error, ErrorKind, Moment, Waiting};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::cli::Global;
 use crate::surface::Surface;
@@ -60,11 +61,11 @@ impl Output {
         }
     }
 
-    /// Prints JSON if `--json` is given.
-    pub(crate) fn json(&self, value: &Value) {
+    /// Prints a report as JSON if `--json` is given.
+    pub(crate) fn json(&self, report: &impl Serialize) {
         if self.is_json {
             // Not through `AutoStream`: when it strips colours, it would strip control characters from strings, too.
-            self.note(write_to(io::stdout(), &value.to_string()));
+            self.note(write_to(io::stdout(), &as_line(report)));
         }
     }
 
@@ -199,7 +200,7 @@ impl Output {
 
     fn complain(&self, kind: &str, message: &str, hint: Option<&str>) {
         if self.is_json {
-            self.json(&json!({"error": {"kind": kind, "message": plain(message), "hint": hint}}));
+            self.json(&ErrorJson { error: ErrorKeys { kind, message: plain(message), hint } });
         } else {
             self.to_stderr(&format!("{BAD}error:{BAD:#} {}", plain(message)));
             if let Some(hint) = hint {
@@ -224,7 +225,7 @@ impl Output {
         };
         let kind = ours.map(Error::kind);
         let other = if error.is::<Declined>() { "declined" } else { "other" };
-        self.complain(kind.map_or(other, ErrorKind::word), &message, own_hint.as_deref());
+        self.complain(&kind.map_or_else(|| other.to_owned(), |kind| keyword(&kind)), &message, own_hint.as_deref());
         ExitCode::from(match kind {
             _ if could_not.is_some() => 2,
             Some(ErrorKind::NotFound) => 4,
@@ -292,6 +293,43 @@ fn split_hint(message: &str) -> (String, Option<String>) {
     }
 }
 
+/// JSON of an error.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ErrorJson<'a> {
+    /// what went wrong
+    error: ErrorKeys<'a>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ErrorKeys<'a> {
+    /// kind of failure: `usage`, `invalid`, `not_found`, `ambiguous`, `busy`, `damaged`, `not_ours`, `full`, `io`,
+    /// `stopped`, `needs_consent`, `declined` or `other`
+    kind: &'a str,
+    /// what could not be done, and why
+    message: String,
+    /// what to do next, or null
+    hint: Option<&'a str>,
+}
+
+/// JSON of `--version`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct VersionJson<'a> {
+    /// name of the program
+    name: &'a str,
+    /// its version
+    version: &'a str,
+    /// its licence, as an SPDX expression
+    licence: &'a str,
+}
+
+/// Returns a report as one line of JSON.
+fn as_line(report: &impl Serialize) -> String {
+    serde_json::to_string(report).expect("reports have text as keys")
+}
+
 fn write_to(mut out: impl io::Write, text: &str) -> io::Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush())
 }
@@ -326,7 +364,7 @@ fn version(wants_json: bool, is_verbose: bool) -> ExitCode {
     let (name, version) = ("piton", env!("CARGO_PKG_VERSION"));
     let mut text = format!("{name} {version}");
     if wants_json {
-        text = json!({"name": name, "version": version, "licence": env!("CARGO_PKG_LICENSE")}).to_string();
+        text = as_line(&VersionJson { name, version, licence: env!("CARGO_PKG_LICENSE") });
     } else if is_verbose {
         let parts = PARTS.split_once("\n\n").map_or(PARTS, |(_, parts)| parts);
         text = format!("{text}\nLicence: {}\n\n{}", env!("CARGO_PKG_LICENSE"), parts.trim_end());

@@ -13,7 +13,9 @@ use crate::id::Collision;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Kind of failure, for programs to match on. Exit codes derive from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// A file system operation failed.
     Io,
@@ -35,24 +37,6 @@ pub enum ErrorKind {
     Stopped,
     /// The operation would do more than was asked for, and needs consent.
     NeedsConsent,
-}
-
-impl ErrorKind {
-    /// Returns its name in `--json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Io => "io",
-            Self::NotFound => "not_found",
-            Self::Ambiguous => "ambiguous",
-            Self::Invalid => "invalid",
-            Self::Busy => "busy",
-            Self::Damaged => "damaged",
-            Self::NotOurs => "not_ours",
-            Self::Full => "full",
-            Self::Stopped => "stopped",
-            Self::NeedsConsent => "needs_consent",
-        }
-    }
 }
 
 /// Cause of an error: another error, or text.

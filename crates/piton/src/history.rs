@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ObjectId, ObjectKind};
+use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::project::Project;
-use crate::store::{Checkpoint, DAMAGED_HINT, EntryMode, Objects, Readable, Store, StoreLock, TreeChange};
+use crate::store::{
+    Checkpoint, CheckpointKind, DAMAGED_HINT, EntryMode, Objects, Readable, Store, StoreLock, TreeChange, TurnRecord,
+};
 use crate::threads;
+use crate::time::Moment;
 
 /// Number of digits of an id that name a checkpoint: at least 4, at most the length of a SHA-256 id.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=64;
@@ -36,6 +39,99 @@ pub struct Listed {
     pub checkpoint: Checkpoint,
     /// Difference from the previous checkpoint. All zero for the oldest, `None` if either of the two is corrupt.
     pub change: Option<Change>,
+}
+
+/// JSON of a [`Listed`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct ListedJson<'a> {
+    /// position in the list; the newest is 1
+    number: usize,
+    /// id of the checkpoint
+    id: CheckpointId,
+    /// its first seven digits
+    short_id: String,
+    /// time at which it was taken, as in RFC 3339
+    time: Moment,
+    /// why it was taken; the newest prompt, if it was taken for prompts
+    reason: String,
+    /// number of files that changed since the checkpoint before, or null if one of the two is damaged
+    files_changed: Option<u64>,
+    /// number of lines added since then, or null
+    insertions: Option<u64>,
+    /// number of lines removed since then, or null
+    deletions: Option<u64>,
+    /// agent that it was taken for, or null
+    agent: Option<String>,
+    /// session that it was taken for, or null
+    session: Option<String>,
+    /// turn that it was taken for, or null
+    turn: Option<String>,
+    /// cause of the checkpoint
+    kind: CheckpointKind,
+    /// prompts that began from it, newest first
+    prompts: Vec<PromptJson<'a>>,
+    /// true if it was completed after its deadline and lacks files that had changed by then
+    incomplete: bool,
+}
+
+/// JSON of a turn that began from a checkpoint.
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct PromptJson<'a> {
+    /// session of the prompt
+    session: &'a str,
+    /// turn of the prompt
+    turn: &'a str,
+    /// agent that was asked, or null
+    agent: Option<&'a str>,
+    /// its version, or null
+    agent_version: Option<&'a str>,
+    /// text of the prompt as far as it is stored, or null
+    prompt: Option<&'a str>,
+    /// time of the prompt, or null
+    time: Option<Moment>,
+}
+
+impl<'a> From<&'a Listed> for ListedJson<'a> {
+    fn from(listed: &'a Listed) -> Self {
+        let Listed { number, checkpoint, change } = listed;
+        let origin = checkpoint.newest_origin();
+        let prompts = checkpoint.turns.iter().filter(|turn| !turn.continued).map(PromptJson::from);
+        Self {
+            number: *number,
+            id: checkpoint.id,
+            short_id: checkpoint.id.short(),
+            time: checkpoint.time,
+            reason: checkpoint.reason_or_prompt(),
+            files_changed: change.map(|change| change.files),
+            insertions: change.map(|change| change.insertions),
+            deletions: change.map(|change| change.deletions),
+            agent: origin.agent,
+            session: origin.session,
+            turn: origin.turn,
+            kind: checkpoint.facts.kind,
+            prompts: prompts.collect(),
+            incomplete: checkpoint.facts.is_incomplete,
+        }
+    }
+}
+
+impl<'a> From<&'a TurnRecord> for PromptJson<'a> {
+    fn from(turn: &'a TurnRecord) -> Self {
+        Self {
+            session: &turn.session,
+            turn: &turn.turn,
+            agent: turn.agent.as_deref(),
+            agent_version: turn.agent_version.as_deref(),
+            prompt: turn.prompt.as_deref(),
+            time: turn.time,
+        }
+    }
+}
+
+crate::json::serialized_as! {
+    Listed => ListedJson<'_>;
 }
 
 /// Checkpoints of a project, newest first.

@@ -95,6 +95,11 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
+crate::json::serialized_as_text! {
+    ObjectId = "id, as 40 hexadecimal digits";
+    ProjectId = "name of the project in the store";
+}
+
 /// Type of an object, in git's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ObjectKind {

@@ -38,6 +38,8 @@ pub mod fuzz;
 mod history;
 mod id;
 mod journal;
+#[macro_use]
+pub mod json;
 mod keep;
 mod late;
 mod manager;

@@ -1,8 +1,10 @@
 //! Files that a scan skipped, with the reason: part of a report, never an error.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::json::{AtPath, JsonPath};
 use crate::relpath;
 
 /// Reason why a file was skipped.
@@ -133,16 +135,48 @@ impl Skipped {
         Self { path, why, extent: Extent::Dir(None) }
     }
 
-    /// Returns the path for display and for `--json`: a directory ends in a slash, and bytes that are not UTF-8 are
-    /// replaced.
+    /// Returns the path for display: a directory ends in a slash, and bytes that are not UTF-8 are replaced.
     pub fn shown_path(&self) -> String {
-        let path = String::from_utf8_lossy(&self.path).into_owned();
+        String::from_utf8_lossy(&self.marked_path()).into_owned()
+    }
+
+    /// Returns the path with a slash after it if it is a directory.
+    fn marked_path(&self) -> Cow<'_, [u8]> {
         match self.extent {
-            Extent::File => path,
-            _ if path.is_empty() => "./".to_owned(),
-            _ => path + "/",
+            Extent::File => Cow::Borrowed(&self.path),
+            _ if self.path.is_empty() => Cow::Borrowed(b"./"),
+            _ => Cow::Owned([&self.path[..], b"/"].concat()),
         }
     }
+}
+
+crate::json::serialized_as_word!(SkipReason);
+
+/// JSON of a [`Skipped`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct SkippedJson<'a> {
+    #[serde(flatten)]
+    path: JsonPath<'a, AtPath>,
+    /// reason
+    why: SkipReason,
+    /// number of files, or null if they were not counted
+    files: Option<u64>,
+}
+
+impl<'a> From<&'a Skipped> for SkippedJson<'a> {
+    fn from(skipped: &'a Skipped) -> Self {
+        let files = match skipped.extent {
+            Extent::File => Some(1),
+            Extent::Dir(files) => files,
+            Extent::Some(files) => Some(files),
+        };
+        Self { path: JsonPath::new(skipped.marked_path()), why: skipped.why, files }
+    }
+}
+
+crate::json::serialized_as! {
+    Skipped => SkippedJson<'_>;
 }
 
 /// Formats as `node_modules/ (excluded, 41,203 files not entered)`.

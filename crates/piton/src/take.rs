@@ -54,7 +54,9 @@ pub enum Outcome {
 }
 
 /// Reason why no checkpoint was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum WhySkipped {
     /// Automatic checkpoints are off.
     Disabled,
@@ -74,23 +76,6 @@ pub enum WhySkipped {
     BeingCompleted,
     /// The store has reached its limit.
     StoreFull,
-}
-
-impl WhySkipped {
-    /// Returns the value used in `--json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled",
-            Self::TooBroad => "too_broad",
-            Self::AlreadyThisTurn => "already_this_turn",
-            Self::Empty => "empty",
-            Self::TooManyFiles => "too_many_files",
-            Self::Deadline => "deadline",
-            Self::Busy => "busy",
-            Self::BeingCompleted => "being_completed",
-            Self::StoreFull => "store_full",
-        }
-    }
 }
 
 /// Report of a take.
@@ -117,6 +102,62 @@ pub struct Report {
     pub lost: Option<CheckpointId>,
     /// The lock that could not be acquired and the process that held it, as text.
     pub held_by: Option<String>,
+}
+
+/// JSON of a [`Report`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct ReportJson<'a> {
+    /// outcome of the take
+    outcome: OutcomeWord,
+    /// reason why none was taken, or null
+    why: Option<WhySkipped>,
+    /// id of the checkpoint that holds the files, or null
+    id: Option<CheckpointId>,
+    /// its first seven digits, or null
+    short_id: Option<String>,
+    /// number of files in scope
+    files: u64,
+    /// files and directories that were left out
+    skipped: &'a [Skipped],
+    /// true if the ignore rules leave out all or nearly all files of the project
+    unprotected: bool,
+    /// the newest checkpoint, if another program deleted it, or null
+    lost: Option<CheckpointId>,
+}
+
+/// Outcome of a take without its data.
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum OutcomeWord {
+    Taken,
+    Unchanged,
+    Skipped,
+}
+
+impl<'a> From<&'a Report> for ReportJson<'a> {
+    fn from(report: &'a Report) -> Self {
+        let (outcome, why, id) = match report.outcome {
+            Outcome::Taken(id) => (OutcomeWord::Taken, None, Some(id)),
+            Outcome::Unchanged(id) => (OutcomeWord::Unchanged, None, Some(id)),
+            Outcome::Skipped(why) => (OutcomeWord::Skipped, Some(why), None),
+        };
+        Self {
+            outcome,
+            why,
+            id,
+            short_id: id.map(|id| id.short()),
+            files: report.files,
+            skipped: &report.skipped,
+            unprotected: report.unprotected,
+            lost: report.lost,
+        }
+    }
+}
+
+crate::json::serialized_as! {
+    Report => ReportJson<'_>;
 }
 
 /// Progress of a take or a restore, to be read from another thread, and the flag that cancels it.

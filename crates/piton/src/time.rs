@@ -104,6 +104,10 @@ impl fmt::Display for Moment {
     }
 }
 
+crate::json::serialized_as_text! {
+    Moment = "time, as in RFC 3339";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,6 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
-use serde_json::json;
 
 use super::complete::{checkpoints_or_paths, paths};
 use super::paths::{check_from_here, parse_paths};
@@ -67,14 +66,7 @@ pub(crate) fn show(
     if diff.files.is_empty() {
         check_paths(&paths, (from, to), &store, &project)?;
     }
-    let (insertions, deletions) = totals(&diff);
-    output.json(&json!({
-        "files_changed": diff.files.len(),
-        "insertions": insertions,
-        "deletions": deletions,
-        "files": diff.files.iter().map(file_json).collect::<Vec<_>>(),
-        "diff": String::from_utf8_lossy(&diff.patch),
-    }));
+    output.json(&diff);
     if diff.files.is_empty() {
         output.text("Nothing differs");
         return Ok(());
@@ -115,21 +107,6 @@ fn check_paths(
         .with_hint("`piton show --verbose` lists what a checkpoint holds; `piton diff N M` compares two checkpoints"))
 }
 
-fn totals(diff: &Diff) -> (u64, u64) {
-    diff.files.iter().fold((0, 0), |(plus, minus), file| (plus + file.insertions, minus + file.deletions))
-}
-
-fn file_json(file: &FileDiff) -> serde_json::Value {
-    json!({
-        "path": String::from_utf8_lossy(&file.path),
-        "old_path": file.old_path.as_ref().map(|path| String::from_utf8_lossy(path)),
-        "status": file.status.word(),
-        "insertions": file.insertions,
-        "deletions": file.deletions,
-        "binary": file.is_binary,
-    })
-}
-
 /// Formats ` src/main.rs | 4 ++--` for each file, and the totals.
 fn summary(diff: &Diff) -> String {
     let name = |file: &FileDiff| {
@@ -143,7 +120,7 @@ fn summary(diff: &Diff) -> String {
         let _ = writeln!(text, " {} | {marks}", columns::padded(&name(file), width));
     }
     let plural = |count: u64| if count == 1 { "" } else { "s" };
-    let (plus, minus) = totals(diff);
+    let (plus, minus) = diff.totals();
     let files = diff.files.len() as u64;
     let _ = write!(text, " {files} file{} changed, {plus} insertion{}(+), ", plural(files), plural(plus));
     let _ = writeln!(text, "{minus} deletion{}(-)", plural(minus));

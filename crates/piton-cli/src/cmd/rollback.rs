@@ -5,10 +5,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::{
-    Change, Checkpoint, CheckpointKind, Event, History, Listed, Project, ProjectId, RestoreTo, Store, TurnRecord,
-};
-use serde_json::{Value, json};
+use piton::{Change, Checkpoint, Event, History, Listed, Project, ProjectId, RestoreTo, Store};
 
 use super::complete::{after_rollback, checkpoints};
 use super::restore::How;
@@ -119,7 +116,7 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
         }
         None => Vec::new(),
     };
-    output.json(&list.iter().map(as_json).collect());
+    output.json(&list);
     let dir = plain(&project.dir().display().to_string());
     let mut missed = context.unprotected_turns();
     missed.retain(|turn| turn.project.as_deref() == Some(project.dir()));
@@ -245,45 +242,4 @@ pub(crate) fn counts(change: &Change) -> String {
         Change { files: 1, insertions, deletions } => format!("  (1 file, +{insertions}/-{deletions})"),
         Change { files, insertions, deletions } => format!("  ({files} files, +{insertions}/-{deletions})"),
     }
-}
-
-fn as_json(listed: &Listed) -> Value {
-    let Listed { number, checkpoint, change } = listed;
-    let origin = checkpoint.newest_origin();
-    json!({
-        "number": number,
-        "id": checkpoint.id.to_string(),
-        "short_id": checkpoint.id.short(),
-        "time": checkpoint.time.to_string(),
-        "reason": reason(checkpoint),
-        "files_changed": change.map(|change| change.files),
-        "insertions": change.map(|change| change.insertions),
-        "deletions": change.map(|change| change.deletions),
-        "agent": origin.agent,
-        "session": origin.session,
-        "turn": origin.turn,
-        "kind": checkpoint.facts.kind.word(),
-        "prompts": prompts_json(checkpoint),
-        "incomplete": checkpoint.facts.is_incomplete,
-    })
-}
-
-/// Returns the reason of a checkpoint; for one taken for prompts, the newest prompt.
-pub(crate) fn reason(checkpoint: &Checkpoint) -> String {
-    if checkpoint.facts.kind == CheckpointKind::Auto { checkpoint.headline() } else { checkpoint.reason.clone() }
-}
-
-/// Returns the turns that began from a checkpoint, newest first.
-pub(crate) fn prompts_json(checkpoint: &Checkpoint) -> Value {
-    let turn = |turn: &TurnRecord| {
-        json!({
-            "session": turn.session,
-            "turn": turn.turn,
-            "agent": turn.agent,
-            "agent_version": turn.agent_version,
-            "prompt": turn.prompt,
-            "time": turn.time.map(|time| time.to_string()),
-        })
-    };
-    checkpoint.turns.iter().filter(|turn| !turn.continued).map(turn).collect()
 }

@@ -2,12 +2,10 @@
 
 use clap::Args;
 use clap_complete::ArgValueCandidates;
-use piton::{Change, Checkpoint, CheckpointKind, History, Listed, TurnRecord, grouped};
-use serde_json::json;
+use piton::json::{AtPaths, JsonPaths};
+use piton::{Change, Checkpoint, CheckpointKind, History, Listed, Skipped, TurnRecord, grouped};
 
 use super::complete::checkpoints;
-use super::rollback::{prompts_json, reason};
-use super::take::skipped_json;
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
@@ -30,29 +28,35 @@ pub(crate) fn run(args: &Show, context: &Context, output: &Output) -> anyhow::Re
     let checkpoint = history.find(&args.checkpoint)?;
     let listed = history.listed(checkpoint)?;
     let files = history.files(checkpoint)?;
-    let (facts, origin) = (&checkpoint.facts, checkpoint.newest_origin());
-    output.json(&json!({
-        "number": listed.number,
-        "id": checkpoint.id.to_string(),
-        "short_id": checkpoint.id.short(),
-        "time": checkpoint.time.to_string(),
-        "reason": reason(checkpoint),
-        "kind": facts.kind.word(),
-        "agent": origin.agent,
-        "session": origin.session,
-        "turn": origin.turn,
-        "prompts": prompts_json(checkpoint),
-        "incomplete": facts.is_incomplete,
-        "files": files.len(),
-        "files_changed": listed.change.map(|change| change.files),
-        "insertions": listed.change.map(|change| change.insertions),
-        "deletions": listed.change.map(|change| change.deletions),
-        "empty_dirs": facts.empty_dirs.iter().map(|dir| String::from_utf8_lossy(dir)).collect::<Vec<_>>(),
-        "skipped": facts.skipped.iter().map(skipped_json).collect::<Vec<_>>(),
-        "paths": files.iter().map(|path| String::from_utf8_lossy(path)).collect::<Vec<_>>(),
-    }));
+    output.json(&ShowJson {
+        listed: &listed,
+        files: files.len(),
+        empty_dirs: JsonPaths::new(&checkpoint.facts.empty_dirs),
+        skipped: &checkpoint.facts.skipped,
+        paths: JsonPaths::new(&files),
+    });
     output.text(&as_text(&listed, checkpoint, &files, output.is_verbose));
     Ok(())
+}
+
+piton::path_keys! {
+    AtEmptyDirs = "empty_dirs", "empty_dirs_bytes", "directories without files";
+}
+
+/// JSON of one checkpoint.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ShowJson<'a> {
+    #[serde(flatten)]
+    listed: &'a Listed,
+    /// number of files
+    files: usize,
+    #[serde(flatten)]
+    empty_dirs: JsonPaths<'a, AtEmptyDirs>,
+    /// files and directories that were left out
+    skipped: &'a [Skipped],
+    #[serde(flatten)]
+    paths: JsonPaths<'a, AtPaths>,
 }
 
 /// Lists the turns that began from the checkpoint, unless the headline already shows the only one.
@@ -73,7 +77,7 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
     let facts = &checkpoint.facts;
     let mut lines = vec![
         format!("Checkpoint {}  {ID}{}{ID:#}", listed.number, checkpoint.id),
-        format!("Reason:    {}", plain(&reason(checkpoint))),
+        format!("Reason:    {}", plain(&checkpoint.reason_or_prompt())),
         format!("Time:      {}", local(checkpoint.time).date_and_time()),
         format!("Kind:      {}", facts.kind.word()),
     ];

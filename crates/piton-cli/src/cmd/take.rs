@@ -6,7 +6,6 @@ use clap::Args;
 use piton::{
     CheckpointKind, Error, ErrorKind, Origin, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take,
 };
-use serde_json::{Value, json};
 
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
@@ -55,7 +54,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     }
     maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
     let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    output.json(&as_json(&report, elapsed_ms));
+    output.json(&TakeJson { report: &report, elapsed_ms });
     if matches!(report.outcome, Outcome::Taken(_) | Outcome::Unchanged(_)) {
         context.journal().note_protected(project.dir(), now);
     }
@@ -157,31 +156,12 @@ fn print_left_out(report: &Report, output: &Output) {
     output.text(&lines.join("\n"));
 }
 
-fn as_json(report: &Report, elapsed_ms: u64) -> Value {
-    let (outcome, why, id) = match report.outcome {
-        Outcome::Taken(id) => ("taken", None, Some(id)),
-        Outcome::Unchanged(id) => ("unchanged", None, Some(id)),
-        Outcome::Skipped(why) => ("skipped", Some(why.word()), None),
-    };
-    json!({
-        "outcome": outcome,
-        "why": why,
-        "id": id.map(|id| id.to_string()),
-        "short_id": id.map(|id| id.short()),
-        "files": report.files,
-        "skipped": report.skipped.iter().map(skipped_json).collect::<Vec<_>>(),
-        "unprotected": report.unprotected,
-        "lost": report.lost.map(|lost| lost.to_string()),
-        "elapsed_ms": elapsed_ms,
-    })
-}
-
-/// Formats one skipped path. Bytes that are not UTF-8 are replaced: the path is for display.
-pub(crate) fn skipped_json(skipped: &Skipped) -> Value {
-    let files = match skipped.extent {
-        piton::Extent::File => Some(1),
-        piton::Extent::Dir(files) => files,
-        piton::Extent::Some(files) => Some(files),
-    };
-    json!({"path": skipped.shown_path(), "why": skipped.why.word(), "files": files})
+/// JSON of a take.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct TakeJson<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// duration in milliseconds
+    elapsed_ms: u64,
 }

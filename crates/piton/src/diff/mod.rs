@@ -1,5 +1,6 @@
 //! Comparison of a checkpoint with the current files, or of two checkpoints. Stores nothing.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io::{self, Read as _};
@@ -7,6 +8,7 @@ use std::io::{self, Read as _};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::json::{AtOldPath, AtPath, JsonPath, JsonPathOption};
 use crate::project::Project;
 use crate::relpath;
 use crate::restore::{Left, Planner, WhyLeft};
@@ -53,7 +55,9 @@ pub struct FileDiff {
 }
 
 /// Kind of change of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum DiffStatus {
     /// Does not exist on the old side.
     Added,
@@ -65,15 +69,71 @@ pub enum DiffStatus {
     Renamed,
 }
 
-impl DiffStatus {
-    /// Returns its name in `--json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Deleted => "deleted",
-            Self::Modified => "modified",
-            Self::Renamed => "renamed",
+/// JSON of a [`Diff`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct DiffJson<'a> {
+    /// number of files that differ
+    files_changed: usize,
+    /// number of lines added
+    insertions: u64,
+    /// number of lines removed
+    deletions: u64,
+    /// files that differ
+    files: &'a [FileDiff],
+    /// the difference as a patch; bytes that are not UTF-8 are replaced
+    diff: Cow<'a, str>,
+}
+
+impl<'a> From<&'a Diff> for DiffJson<'a> {
+    fn from(diff: &'a Diff) -> Self {
+        let (insertions, deletions) = diff.totals();
+        let patch = String::from_utf8_lossy(&diff.patch);
+        Self { files_changed: diff.files.len(), insertions, deletions, files: &diff.files, diff: patch }
+    }
+}
+
+/// JSON of a [`FileDiff`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct FileDiffJson<'a> {
+    #[serde(flatten)]
+    path: JsonPath<'a, AtPath>,
+    #[serde(flatten)]
+    old_path: JsonPathOption<'a, AtOldPath>,
+    /// kind of change
+    status: DiffStatus,
+    /// number of lines added
+    insertions: u64,
+    /// number of lines removed
+    deletions: u64,
+    /// true if it is not compared by lines
+    binary: bool,
+}
+
+impl<'a> From<&'a FileDiff> for FileDiffJson<'a> {
+    fn from(file: &'a FileDiff) -> Self {
+        let FileDiff { path, old_path, status, insertions, deletions, is_binary } = file;
+        Self {
+            path: JsonPath::new(path),
+            old_path: JsonPathOption::new(old_path.as_deref()),
+            status: *status,
+            insertions: *insertions,
+            deletions: *deletions,
+            binary: *is_binary,
         }
+    }
+}
+
+crate::json::serialized_as! {
+    Diff => DiffJson<'_>;
+    FileDiff => FileDiffJson<'_>;
+}
+
+impl Diff {
+    /// Returns the number of lines added and the number of lines removed.
+    pub fn totals(&self) -> (u64, u64) {
+        self.files.iter().fold((0, 0), |(plus, minus), file| (plus + file.insertions, minus + file.deletions))
     }
 }
 

@@ -7,6 +7,7 @@ use super::{Manager, PARENTS_MAX, PAUSE_SECS};
 use crate::error::Result;
 use crate::fsx;
 use crate::id::{ObjectId, bounded_name};
+use crate::json::keyword;
 use crate::project::Project;
 use crate::store::{RewindMark, SessionKey, Store, TurnNote, TurnRecord, stored_prompt, turn_name};
 use crate::take::{Outcome, Progress, Report, WhySkipped};
@@ -309,11 +310,11 @@ impl Manager {
             return;
         };
         let missed = match report {
-            Err(_) => Some("error"),
+            Err(_) => Some("error".to_owned()),
             Ok(Report { outcome: Outcome::Taken(_) | Outcome::Unchanged(_), .. }) => None,
             Ok(Report { outcome: Outcome::Skipped(why), .. }) => match why {
                 WhySkipped::AlreadyThisTurn | WhySkipped::Disabled | WhySkipped::TooBroad => return,
-                why => Some(why.word()),
+                why => Some(keyword(why)),
             },
         };
         let before = match report.as_ref().map(|report| report.outcome) {
@@ -333,7 +334,7 @@ impl Manager {
             reason: self.start.is_none().then(|| reason.to_owned()),
             before,
             tree: report.as_ref().ok().and_then(|report| report.tree).filter(|_| before.is_some()),
-            missed: missed.map(str::to_owned),
+            missed,
             mark: start.mark,
             ..TurnRecord::default()
         };

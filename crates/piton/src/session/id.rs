@@ -40,6 +40,10 @@ impl fmt::Display for SessionId {
     }
 }
 
+crate::json::serialized_as_text! {
+    SessionId = "id of the session record";
+}
+
 fn objection(name: &str) -> Option<&'static str> {
     let is_odd = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
     Some(match name {

@@ -21,7 +21,11 @@ pub enum CheckpointKind {
     Safety,
 }
 
+crate::json::serialized_as_word!(CheckpointKind);
+
 impl CheckpointKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Auto, Self::Manual, Self::Safety];
+
     /// Returns its name in records and in `--json`.
     pub fn word(self) -> &'static str {
         match self {
@@ -182,11 +186,8 @@ impl Facts {
         let octal = |digits: &str| u16::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
         match key {
             "kind" => {
-                self.kind = match value {
-                    "manual" => CheckpointKind::Manual,
-                    "safety" => CheckpointKind::Safety,
-                    _ => CheckpointKind::Auto,
-                }
+                let is_it = |kind: &CheckpointKind| kind.word() == value;
+                self.kind = CheckpointKind::ALL.into_iter().find(is_it).unwrap_or_default();
             }
             "agent" => self.origin.agent = text(),
             "session" => self.origin.session = text(),

@@ -108,6 +108,11 @@ impl Checkpoint {
         }
     }
 
+    /// Returns the reason of the checkpoint; for one taken for prompts, the newest prompt.
+    pub fn reason_or_prompt(&self) -> String {
+        if self.facts.kind == CheckpointKind::Auto { self.headline() } else { self.reason.clone() }
+    }
+
     /// Returns the number of prompts that began from this checkpoint, without the newest turn.
     pub fn earlier_prompts(&self) -> usize {
         self.turns.iter().skip(1).filter(|turn| turn.prompted).count()

@@ -119,8 +119,10 @@ pub(super) enum Answer {
 impl Call {
     /// Makes the call in this process.
     pub(super) fn make(&self) -> Answer {
-        self.answer()
-            .unwrap_or_else(|error| Answer::Failed { kind: error.kind().word().to_owned(), text: error.to_string() })
+        self.answer().unwrap_or_else(|error| Answer::Failed {
+            kind: piton::json::keyword(&error.kind()),
+            text: error.to_string(),
+        })
     }
 
     fn settings(&self) -> Settings {
@@ -263,7 +265,7 @@ fn taken(report: &Report) -> Answer {
     match report.outcome {
         Outcome::Taken(id) => Answer::Taken(id.to_string()),
         Outcome::Unchanged(id) => Answer::Unchanged(id.to_string()),
-        Outcome::Skipped(why) => Answer::Skipped(why.word().to_owned()),
+        Outcome::Skipped(why) => Answer::Skipped(piton::json::keyword(&why)),
     }
 }
 
