@@ -405,11 +405,12 @@ impl<'a> Planner<'a> {
     fn compare_empty_dirs(&self, now: &Facts, draft: &mut Draft<'_>) -> Result<()> {
         let dirs = self.survey.manifest.dirs.iter().zip(&self.survey.trees);
         let trees: HashMap<&[u8], Option<ObjectId>> = dirs.map(|(dir, tree)| (&*dir.path, *tree)).collect();
-        let is_unseen =
-            |dir: &&[u8]| self.leads_to_meant(dir) && !trees.contains_key(dir) && !draft.plan.makes_way(dir);
+        // A directory that is renamed back leaves its place to the wanted one.
+        let is_there = |dir: &[u8]| trees.contains_key(dir) && !draft.plan.goes_back(dir);
+        let is_unseen = |dir: &&[u8]| self.leads_to_meant(dir) && !is_there(dir) && !draft.plan.makes_way(dir);
         for dir in draft.kept_dirs.iter().copied().filter(is_unseen).collect::<Vec<_>>() {
             match self.stat(dir) {
-                Ok(stat) if stat.kind == Kind::Dir => {}
+                Ok(stat) if stat.kind == Kind::Dir && !draft.plan.goes_back(dir) => {}
                 Err(error) if !crate::sys::is_gone(&error) => {
                     let why = WhyLeft::Failed(plain_io(&error));
                     draft.plan.left.push(Left { path: dir.to_vec(), why });

@@ -207,3 +207,23 @@ fn nothing_goes_aside_under_a_name_that_the_checkpoint_holds() {
     let read = |path: &str| fs::read_to_string(sandbox.path(path)).expect("a file");
     assert_eq!([read("x.ex"), read(&aside), read(&format!("{aside}-2"))], ["old", "mine", "another"]);
 }
+
+/// R5. An empty directory whose place a directory takes that is renamed back, comes back with the undo.
+#[test]
+fn undo_creates_an_empty_directory_whose_place_was_taken_by_a_rename() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.project();
+    sandbox.tree("x.ex = old\n b");
+    taken(&take_with(&sandbox, &dir, &all()));
+    fs::remove_file(sandbox.path("x.ex")).expect("x.ex");
+    sandbox.tree("x.ex/");
+    let moved = restore_by_force(&sandbox, RestoreTo::Named("1"), &some());
+    assert_eq!((moved.moved_aside.len(), moved.left), (1, vec![]));
+    fs::remove_file(sandbox.path("x.ex")).expect("x.ex");
+    sandbox.tree("x.ex/");
+    let before = state_of(&dir);
+    // The safety checkpoint of the restore above lists the rename.
+    assert_eq!(restore(&sandbox, RestoreTo::Named("1"), &all()).left, []);
+    assert_eq!(restore(&sandbox, RestoreTo::Undo, &all()).left, []);
+    assert_same(&state_of(&dir), &before, "undone");
+}
