@@ -358,8 +358,8 @@ pub(super) struct Went<'a> {
     /// True if the checkpoint holds exactly the files in scope of its state: no purge removed any, and no restore added
     /// files out of scope.
     pub(super) is_plain: bool,
-    /// Contents of the checkpoint taken before it.
-    pub(super) saved: &'a BTreeMap<Vec<u8>, Held>,
+    /// Contents of the checkpoints taken before it: by a killed restore, and by the one that continued it.
+    pub(super) saved: &'a [BTreeMap<Vec<u8>, Held>],
     pub(super) words: &'a str,
 }
 
@@ -408,10 +408,11 @@ impl Went<'_> {
         }
     }
 
-    /// Returns true if the contents are in the checkpoint taken first. Permissions are compared elsewhere.
+    /// Returns true if the contents are in a checkpoint taken first. Permissions are compared elsewhere.
     fn is_saved(&self, path: &[u8], node: &Node) -> bool {
         let held = as_held(node);
-        self.saved.get(path) == held.as_ref() || self.after.get(path).and_then(as_held) == held
+        self.saved.iter().any(|saved| saved.get(path) == held.as_ref())
+            || self.after.get(path).and_then(as_held) == held
     }
 
     fn check_to_the_last_bit(&self, rules: &Scope) {

@@ -136,7 +136,7 @@ impl World<'_> {
         let words = format!("{ending:?} of a killed {:?} {:?}: {answer:?}", going.verb, going.paths);
         // The checkpoints that the restore and its end have taken are the newest, if they got that far.
         let newest = self.projects[number].kept.iter().rev().take(2).rev();
-        let saved = newest.flat_map(|kept| self.sandbox.held_by(&kept.id)).collect();
+        let saved: Vec<_> = newest.map(|kept| self.sandbox.held_by(&kept.id)).collect();
         let went = |is_all| self.went(going, &after, &saved, is_all, &words);
         let before = &going.before;
         match (&answer, ending) {

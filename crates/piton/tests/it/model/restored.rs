@@ -20,7 +20,7 @@ impl World<'_> {
         &self,
         going: &'b Going,
         after: &'b State,
-        saved: &'b BTreeMap<Vec<u8>, Held>,
+        saved: &'b [BTreeMap<Vec<u8>, Held>],
         is_all: bool,
         words: &'b str,
     ) -> Went<'b> {
@@ -46,7 +46,7 @@ impl World<'_> {
         assert_eq!(unforeseen, None, "{words}");
         let is_all = left.is_empty();
         let saved = safety.as_ref().map(|id| self.sandbox.held_by(id)).unwrap_or_default();
-        self.went(going, &after, &saved, is_all, &words).check();
+        self.went(going, &after, std::slice::from_ref(&saved), is_all, &words).check();
         let undoable = self.projects[number].undoable.take().filter(|_| matches!(verb, To::Undo | To::Redo));
         if let Some((want, _)) = undoable.filter(|(_, was)| was == before && !target.is_purged) {
             // Nothing happened since the restore: undo restores every bit, in scope or not.
