@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use piton::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
@@ -27,8 +28,8 @@ pub(crate) fn exit_code() -> u8 {
     caught().and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(130)
 }
 
-/// Runs work that stops soon after `stop` is set. The first signal sets it; the second one ends the process.
-pub(crate) fn stoppable<T>(stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
+/// Runs work that can be cancelled. The first signal cancels `progress`; the second one ends the process.
+pub(crate) fn cancelled_by_signal<T>(progress: &Progress, work: impl FnOnce() -> T) -> T {
     // If no handler can be installed, signals keep their default effect.
     let heard = heard();
     let Ok(mut signals) = Signals::new(&heard) else { return work() };
@@ -44,7 +45,7 @@ pub(crate) fn stoppable<T>(stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
     let result = std::thread::scope(|threads| {
         let listener = std::thread::Builder::new().spawn_scoped(threads, move || {
             for signal in signals.forever() {
-                if stop.swap(true, Ordering::Relaxed) {
+                if progress.cancel() {
                     let _ = emulate_default_handler(signal);
                 }
                 CAUGHT.store(signal, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! Progress of a take, a restore or work on the store, shown on a terminal after the first half second. Ctrl-C cancels
-//! the work.
+//! Shows the progress of a take, a restore or work on the store on a terminal, after the first half second. Ctrl-C
+//! cancels the work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use piton::{Progress, Watch, grouped};
+use piton::{Progress, grouped};
 
 use crate::columns::counted;
-use crate::interrupt::stoppable;
+use crate::interrupt::cancelled_by_signal;
 use crate::output::Output;
 
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -16,36 +16,38 @@ const TICK: Duration = Duration::from_millis(100);
 /// Minimum time of observation before a rate and an estimate are shown.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Runs a take or a restore, and shows its progress.
-pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
-    let progress = Progress::default();
-    let mut pace = Pace::default();
-    let line = |elapsed| take_line(&progress, &mut pace, elapsed);
-    show_meanwhile(output, line, || stoppable(&progress.stop, || work(&progress)))
+/// What the work begins with, and is said to do before there is anything to count.
+#[derive(Clone, Copy)]
+enum Subject {
+    Files,
+    Store,
 }
 
-/// Runs work on the store, and shows its progress.
-pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
-    let watch = Watch::default();
-    let mut pace = Pace::default();
-    show_meanwhile(output, |elapsed| store_line(&watch, &mut pace, elapsed), || stoppable(&watch.stop, || work(&watch)))
+/// Runs a take, a diff or a restore, and shows its progress. The first signal cancels it.
+pub(crate) fn watch<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    let progress = Progress::default();
+    show_meanwhile(output, Subject::Files, &progress, || cancelled_by_signal(&progress, || work(&progress)))
+}
+
+/// Runs work on the store, and shows its progress. The first signal cancels it.
+pub(crate) fn watch_store<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    let progress = Progress::default();
+    show_meanwhile(output, Subject::Store, &progress, || cancelled_by_signal(&progress, || work(&progress)))
 }
 
 /// Like [`watch_store`], but the first signal does not cancel the work, because it must not be left half done.
-pub(crate) fn watch_to_the_end<T>(output: &Output, work: impl FnOnce(&Watch) -> T) -> T {
-    let watch = Watch::default();
-    let unheard = AtomicBool::new(false);
-    let mut pace = Pace::default();
-    show_meanwhile(output, |elapsed| store_line(&watch, &mut pace, elapsed), || stoppable(&unheard, || work(&watch)))
+pub(crate) fn watch_to_the_end<T>(output: &Output, work: impl FnOnce(&Progress) -> T) -> T {
+    let (progress, ignored) = (Progress::default(), Progress::default());
+    show_meanwhile(output, Subject::Store, &progress, || cancelled_by_signal(&ignored, || work(&progress)))
 }
 
-fn show_meanwhile<T>(output: &Output, mut line: impl FnMut(Duration) -> String + Send, work: impl FnOnce() -> T) -> T {
+fn show_meanwhile<T>(output: &Output, subject: Subject, progress: &Progress, work: impl FnOnce() -> T) -> T {
     if !output.shows_progress() {
         return work();
     }
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(&mut line, &done));
+        let watcher = std::thread::Builder::new().spawn_scoped(threads, || show(subject, progress, &done));
         let result = work();
         done.store(true, Ordering::Relaxed);
         if let Ok(watcher) = watcher {
@@ -55,8 +57,8 @@ fn show_meanwhile<T>(output: &Output, mut line: impl FnMut(Duration) -> String +
     })
 }
 
-fn show(line: &mut dyn FnMut(Duration) -> String, done: &AtomicBool) {
-    let began = Instant::now();
+fn show(subject: Subject, progress: &Progress, done: &AtomicBool) {
+    let (began, mut pace) = (Instant::now(), Pace::default());
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a template that was tried"));
     while !done.load(Ordering::Relaxed) {
@@ -64,13 +66,14 @@ fn show(line: &mut dyn FnMut(Duration) -> String, done: &AtomicBool) {
         if began.elapsed() < PATIENCE || done.load(Ordering::Relaxed) {
             continue;
         }
-        bar.set_message(line(began.elapsed()));
+        bar.set_message(line(subject, progress, &mut pace, began.elapsed()));
         bar.tick();
     }
     bar.finish_and_clear();
 }
 
-fn take_line(progress: &Progress, pace: &mut Pace, elapsed: Duration) -> String {
+/// Describes the present phase of the work.
+fn line(subject: Subject, progress: &Progress, pace: &mut Pace, elapsed: Duration) -> String {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let files = |count: u64| counted(count, "file");
     let (to_write, to_check) = (load(&progress.files_to_write), load(&progress.contents_to_check));
@@ -79,22 +82,23 @@ fn take_line(progress: &Progress, pace: &mut Pace, elapsed: Duration) -> String 
         let share = pace.share(load(&progress.bytes_written), load(&progress.bytes_to_write), "written", elapsed);
         return format!("writing: {written} of {}, {share}", files(to_write));
     }
+    let (store_bytes, store_bytes_done) = (load(&progress.store_bytes), load(&progress.store_bytes_done));
+    // A take counts files again once it has made room in the store.
+    if store_bytes > 0 && (matches!(subject, Subject::Store) || store_bytes_done < store_bytes) {
+        return pace.share(store_bytes_done, store_bytes, "done", elapsed);
+    }
     let found = load(&progress.files_found);
     match (load(&progress.contents_checked), load(&progress.bytes_to_read)) {
         (checked, _) if checked < to_check => {
             format!("checking what will change: {} of {}", grouped(checked), counted(to_check, "content"))
         }
         _ if to_check > 0 => "saving the files as they are".to_owned(),
-        (_, 0) if found == 0 => "looking at the files".to_owned(),
+        (_, 0) if found == 0 => match subject {
+            Subject::Files => "looking at the files".to_owned(),
+            Subject::Store => "looking at the store".to_owned(),
+        },
         (_, 0) => format!("{} found", files(found)),
         (_, all) => format!("{}, {}", files(found), pace.share(load(&progress.bytes_read), all, "read", elapsed)),
-    }
-}
-
-fn store_line(watch: &Watch, pace: &mut Pace, elapsed: Duration) -> String {
-    match watch.total.load(Ordering::Relaxed) {
-        0 => "looking at the store".to_owned(),
-        all => pace.share(watch.done.load(Ordering::Relaxed), all, "done", elapsed),
     }
 }
 
@@ -138,7 +142,7 @@ mod tests {
     #[test]
     fn a_restore_says_what_it_is_at_and_what_remains() {
         let (progress, mut pace) = (Progress::default(), Pace::default());
-        let mut line = |progress: &Progress, elapsed| take_line(progress, &mut pace, elapsed);
+        let mut line = |progress: &Progress, elapsed| line(Subject::Files, progress, &mut pace, elapsed);
         assert_eq!(line(&progress, secs(1)), "looking at the files");
         set(&progress.files_found, 1);
         assert_eq!(line(&progress, secs(1)), "1 file found");
@@ -161,19 +165,32 @@ mod tests {
     }
 
     #[test]
+    fn a_take_that_makes_room_says_so_and_goes_back_to_its_files() {
+        let (progress, mut pace) = (Progress::default(), Pace::default());
+        let mut line = |progress: &Progress| line(Subject::Files, progress, &mut pace, secs(1));
+        set(&progress.files_found, 3);
+        assert_eq!(line(&progress), "3 files found");
+        set(&progress.store_bytes, 8 << 20);
+        set(&progress.store_bytes_done, 2 << 20);
+        assert_eq!(line(&progress), "2.00 MiB of 8.00 MiB done");
+        set(&progress.store_bytes_done, 8 << 20);
+        assert_eq!(line(&progress), "3 files found");
+    }
+
+    #[test]
     fn there_is_no_estimate_from_the_first_moments() {
-        let (watch, mut pace) = (Watch::default(), Pace::default());
-        let mut line = |watch: &Watch, elapsed| store_line(watch, &mut pace, elapsed);
-        assert_eq!(line(&watch, secs(4)), "looking at the store");
-        set(&watch.total, 126 << 20);
-        set(&watch.done, 8 << 10);
-        assert_eq!(line(&watch, secs(4)), "8.00 KiB of 126.00 MiB done");
-        set(&watch.done, 16 << 10);
-        assert_eq!(line(&watch, secs(5)), "16.00 KiB of 126.00 MiB done");
-        set(&watch.done, 26 << 20);
-        assert_eq!(line(&watch, secs(14)), "26.00 MiB of 126.00 MiB done, 2.60 MiB/s, 38 s to go");
+        let (progress, mut pace) = (Progress::default(), Pace::default());
+        let mut line = |progress: &Progress, elapsed| line(Subject::Store, progress, &mut pace, elapsed);
+        assert_eq!(line(&progress, secs(4)), "looking at the store");
+        set(&progress.store_bytes, 126 << 20);
+        set(&progress.store_bytes_done, 8 << 10);
+        assert_eq!(line(&progress, secs(4)), "8.00 KiB of 126.00 MiB done");
+        set(&progress.store_bytes_done, 16 << 10);
+        assert_eq!(line(&progress, secs(5)), "16.00 KiB of 126.00 MiB done");
+        set(&progress.store_bytes_done, 26 << 20);
+        assert_eq!(line(&progress, secs(14)), "26.00 MiB of 126.00 MiB done, 2.60 MiB/s, 38 s to go");
         // Another phase with the same total: the measurement starts over.
-        set(&watch.done, 0);
-        assert_eq!(line(&watch, secs(15)), "0 B of 126.00 MiB done");
+        set(&progress.store_bytes_done, 0);
+        assert_eq!(line(&progress, secs(15)), "0 B of 126.00 MiB done");
     }
 }

@@ -2,12 +2,12 @@
 //! limit.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectKind, ProjectId};
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::session;
 use crate::skipped::{self, Extent, SkipReason, Skipped};
@@ -53,7 +53,7 @@ pub(crate) struct CheckpointBuilder<'a> {
     /// True if another program may be about to move the ref regardless of its value.
     pub(crate) is_contended: bool,
     /// Cancels the wait for that.
-    pub(crate) stop: Option<&'a AtomicBool>,
+    pub(crate) progress: Option<&'a Progress>,
     pub(crate) now: Moment,
 }
 
@@ -284,7 +284,7 @@ impl CheckpointBuilder<'_> {
             if newest != Some(id) {
                 return self.store.leads_to(newest, id);
             }
-            if self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            if self.progress.is_some_and(Progress::is_cancelled) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(WATCH_PAUSE_MS));

@@ -5,11 +5,12 @@
 //! that is cancelled keeps what it has read, and the next one continues from there.
 
 use crate::error::Result;
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{SkipReason, Skipped};
 use crate::store::{CheckpointKind, FinishLock, Origin, Store, TurnRecord};
-use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
+use crate::take::{Outcome, Report, Request, WhySkipped, take};
 use crate::time::Moment;
 use crate::worktree::{Manifest, is_settled};
 
@@ -51,7 +52,7 @@ impl<'a> Completion<'a> {
         self.store.must_make_way(self.project.id())
     }
 
-    /// Takes the checkpoint, until `progress.stop` is set. Withdraws the request once it is settled, or if another
+    /// Takes the checkpoint, until `progress` is cancelled. Withdraws the request once it is settled, or if another
     /// checkpoint was taken since.
     pub fn attempt(&self, settings: &Settings, progress: &Progress) -> Result<Attempt> {
         let (store, id) = (self.store, self.project.id());

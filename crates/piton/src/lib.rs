@@ -44,6 +44,7 @@ mod keep;
 mod late;
 mod manager;
 mod notice;
+mod progress;
 mod project;
 mod prune;
 mod purge;
@@ -73,6 +74,7 @@ pub use late::{Attempt, Completion};
 pub use manager::{Manager, TurnStart};
 pub use notice::tell_sessions;
 pub use piton_triggers as triggers;
+pub use progress::Progress;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PruneAction, PrunePlan, PruneReason,
@@ -92,8 +94,7 @@ pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
     RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,
-    Watch,
 };
-pub use take::{Outcome, Progress, Report, Request, WhySkipped, take};
+pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;
 pub use unprotected::note_killed_hooks;

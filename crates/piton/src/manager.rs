@@ -25,7 +25,6 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -36,11 +35,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::{History, Listed};
 use crate::id::ProjectId;
 use crate::journal::{Event, Journal, Level};
+use crate::progress::Progress;
 use crate::project::{self, Home, Project};
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
 use crate::store::{BegunHook, CheckpointKind, Notice, Origin, SessionKey, Store, TurnNote, UnfinishedRequest};
-use crate::take::{Outcome, Progress, Report, Request, WhySkipped, take};
+use crate::take::{Outcome, Report, Request, WhySkipped, take};
 use crate::time::Moment;
 use crate::unprotected::note_killed_hooks;
 
@@ -464,14 +464,14 @@ fn within_deadline<T>(deadline_ms: u64, work: impl FnOnce(&Progress) -> T) -> T 
     let progress = Progress::default();
     let (working, is_over) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let stop = &progress.stop;
-        let watch = move || {
+        let progress = &progress;
+        let timer = move || {
             if is_over.recv_timeout(Duration::from_millis(deadline_ms)) == Err(RecvTimeoutError::Timeout) {
-                stop.store(true, Ordering::Relaxed);
+                progress.cancel();
             }
         };
-        let _ = thread::Builder::new().spawn_scoped(scope, watch);
-        let done = work(&progress);
+        let _ = thread::Builder::new().spawn_scoped(scope, timer);
+        let done = work(progress);
         drop(working);
         done
     })

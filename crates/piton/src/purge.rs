@@ -10,11 +10,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, Watch, moved_meanwhile, push_entry,
+    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, moved_meanwhile, push_entry,
 };
 use crate::time::Moment;
 
@@ -98,7 +99,7 @@ fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
 /// Removes the paths, files or directories, from every checkpoint of the project.
 ///
 /// ```
-/// use piton::{Watch, plan_purge, purge};
+/// use piton::{Progress, plan_purge, purge};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
@@ -113,12 +114,18 @@ fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let paths = [b"keys.json".to_vec()];
 /// assert_eq!(plan_purge(&store, &project, &paths)?.0, 1); // looks only
-/// let report = purge(&store, &project, &paths, now, &Watch::default())?;
+/// let report = purge(&store, &project, &paths, now, &Progress::default())?;
 /// assert_eq!((report.rewritten.len(), report.gone), (1, 1)); // one checkpoint has a new id, one content is gone
 /// # Ok(())
 /// # }
 /// ```
-pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, watch: &Watch) -> Result<PurgeReport> {
+pub fn purge(
+    store: &Store,
+    project: &Project,
+    paths: &[Vec<u8>],
+    now: Moment,
+    progress: &Progress,
+) -> Result<PurgeReport> {
     let collecting = store.locks.lock_gc()?;
     // Fail before the rewrite if the refs cannot be read, because garbage collection would fail after it.
     store.newest_of_all()?;
@@ -132,7 +139,7 @@ pub fn purge(store: &Store, project: &Project, paths: &[Vec<u8>], now: Moment, w
             None => return Err(moved_meanwhile("purge")),
         }
     };
-    store.collect_every(&collecting, now, watch)?;
+    store.collect_every(&collecting, now, progress)?;
     report.still_held = store.where_held(&contents)?;
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
     report.gone = (contents.len() - still_there.len()) as u64;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::id::ObjectId;
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
-use crate::store::{Finding, Loss, ProjectRecord, RepairRun, RepairStep, Store, Watch};
+use crate::store::{Finding, Loss, ProjectRecord, RepairRun, RepairStep, Store};
 use crate::survey::{SurveyEnd, SurveyInput, survey};
-use crate::take::Progress;
 use crate::time::Moment;
 
 /// Options of a repair.
@@ -48,7 +48,7 @@ pub struct RepairReport {
 /// processes keep using it.
 ///
 /// ```
-/// use piton::{ReadData, RepairOptions, Settings, Store, Watch, repair};
+/// use piton::{Progress, ReadData, RepairOptions, Settings, Store, repair};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
@@ -62,15 +62,15 @@ pub struct RepairReport {
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// std::fs::remove_file(store.git_dir().join("HEAD"))?;
 /// let damaged = Store::open_damaged(&base)?.expect("what is left of it");
-/// assert!(!damaged.verify(ReadData::No, &Watch::default())?.is_whole());
+/// assert!(!damaged.verify(ReadData::No, &Progress::default())?.is_whole());
 /// let options = RepairOptions { settings: &Settings::default(), home: None, is_dry: false };
-/// assert!(repair(&damaged, options, now, &Watch::default())?.is_whole);
+/// assert!(repair(&damaged, options, now, &Progress::default())?.is_whole);
 /// # Ok(())
 /// # }
 /// ```
-pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, watch: &Watch) -> Result<RepairReport> {
-    let mut run = store.begin_repair(options.is_dry, now, watch)?;
-    let mut diagnosis = run.diagnose(watch)?;
+pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: &Progress) -> Result<RepairReport> {
+    let mut run = store.begin_repair(options.is_dry, now, progress)?;
+    let mut diagnosis = run.diagnose(progress)?;
     let mut report = RepairReport {
         is_whole: diagnosis.report.is_whole(),
         steps: Vec::new(),

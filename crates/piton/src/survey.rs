@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ObjectId, ObjectKind};
 use crate::late::leave_out_changed;
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, push_entry};
 use crate::sys::{self, Dir, Kind};
-use crate::take::Progress;
 use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{
@@ -151,7 +151,7 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
         let threads = threads::cores();
         let reading = Reading { root: &root, manifest: &manifest, new_objects, settings, progress, threads };
         let read = reading.run()?;
-        is_stopped = progress.stop.load(Ordering::Relaxed);
+        is_stopped = progress.is_cancelled();
         if is_stopped && late.is_none() {
             return Ok(SurveyEnd::Stopped(None));
         }
@@ -216,8 +216,7 @@ fn look(
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads: threads::cores(),
-        stop: &progress.stop,
-        found: &progress.files_found,
+        progress,
     })
 }
 

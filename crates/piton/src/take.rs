@@ -6,17 +6,16 @@
 //! - T4. A take that is declined by a rule is an outcome, not an error, and leaves the store unchanged.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId};
 use crate::keep::{BuildOutcome, CheckpointBuilder, is_contended};
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::Skipped;
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, MakeRoomOutcome, Objects, Origin, ProjectLock, Store, StoreLock, Watch,
+    Checkpoint, CheckpointKind, GcLock, MakeRoomOutcome, Objects, Origin, ProjectLock, Store, StoreLock,
 };
 use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
@@ -160,31 +159,6 @@ crate::json::serialized_as! {
     Report => ReportJson<'_>;
 }
 
-/// Progress of a take or a restore, to be read from another thread, and the flag that cancels it.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Files found in scope.
-    pub files_found: AtomicU64,
-    /// Bytes that have to be read.
-    pub bytes_to_read: AtomicU64,
-    /// Bytes that were read.
-    pub bytes_read: AtomicU64,
-    /// Of a restore, before it changes anything: number of contents to read and verify.
-    pub contents_to_check: AtomicU64,
-    /// Contents that were verified.
-    pub contents_checked: AtomicU64,
-    /// Of a restore, once the safety checkpoint is taken: number of files to write.
-    pub files_to_write: AtomicU64,
-    /// Files that were written.
-    pub files_written: AtomicU64,
-    /// Bytes to write.
-    pub bytes_to_write: AtomicU64,
-    /// Bytes that were written.
-    pub bytes_written: AtomicU64,
-    /// Cancels the take once set: it ends soon, as if the deadline had passed, and leaves nothing behind.
-    pub stop: Arc<AtomicBool>,
-}
-
 impl Report {
     pub(crate) fn declined(why: WhySkipped) -> Self {
         let outcome = Outcome::Skipped(why);
@@ -267,12 +241,11 @@ pub fn take(
         };
         // Garbage collection must not run under the locks of a take, and may delete what this attempt found: start
         // over.
-        let held = match collecting.take().map_or_else(|| store.locks.lock_gc_until(Some(&progress.stop)), Ok) {
+        let held = match collecting.take().map_or_else(|| store.locks.lock_gc_until(Some(progress)), Ok) {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::busy(&error)),
             held => held?,
         };
-        let watch = Watch { stop: Arc::clone(&progress.stop), ..Watch::default() };
-        match store.make_room(&held, bytes, bytes_max, now, &watch)? {
+        match store.make_room(&held, bytes, bytes_max, now, progress)? {
             MakeRoomOutcome::Enough { .. } => collecting = Some(held),
             MakeRoomOutcome::Impossible { .. } => break,
             MakeRoomOutcome::Stopped { .. } => return Ok(Report::declined(WhySkipped::Deadline)),
@@ -342,7 +315,7 @@ impl TakeRun<'_> {
             bytes_max: settings.total_bytes_max(),
             collecting,
             is_contended,
-            stop: Some(&*progress.stop),
+            progress: Some(progress),
             now,
         };
         let taken = surveyed.and_then(|end| keep.keep_end(end, project, new_objects, &mut record));
@@ -387,17 +360,17 @@ impl TakeRun<'_> {
 
     /// Locks the store and the project.
     fn locks(&self) -> Result<(ProjectLock, StoreLock)> {
-        let stop = Some(&*self.progress.stop);
-        let held = self.store.locks.share_until(stop)?;
-        Ok((self.store.locks.lock_project_until(&held, self.project.id(), stop)?, held))
+        let progress = Some(self.progress);
+        let held = self.store.locks.share_until(progress)?;
+        Ok((self.store.locks.lock_project_until(&held, self.project.id(), progress)?, held))
     }
 
     /// Records that the turn has used its attempt.
     fn note_turn(&self) -> Result<()> {
         if let Some((session, turn)) = self.request.turn() {
-            let stop = Some(&*self.progress.stop);
-            let held = self.store.locks.share_until(stop)?;
-            let locked = self.store.locks.lock_project_until(&held, self.project.id(), stop)?;
+            let progress = Some(self.progress);
+            let held = self.store.locks.share_until(progress)?;
+            let locked = self.store.locks.lock_project_until(&held, self.project.id(), progress)?;
             let mut record = self.store.record(self.project.id());
             record.set_turn(session, turn);
             if record.dir().is_some() {

@@ -90,7 +90,7 @@ fn attempt(completion: &Completion<'_>, context: &Context, began: Instant) -> pi
         let watch = || {
             while !is_over.load(Ordering::Relaxed) {
                 if Instant::now() >= until || completion.must_make_way() {
-                    progress.stop.store(true, Ordering::Relaxed);
+                    progress.cancel();
                     return;
                 }
                 thread::park_timeout(POLL);

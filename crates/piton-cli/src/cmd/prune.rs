@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
         output.text(&plan_text(&plan));
         return Ok(());
     }
-    let report = watch_store(output, |watch| prune(&store, &policy, Context::now(), watch))?;
+    let report = watch_store(output, |progress| prune(&store, &policy, Context::now(), progress))?;
     output.json(&report_json(&report));
     output.text(&report_text(&report));
     for problem in &report.problems {
@@ -103,7 +103,7 @@ fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &
 }
 
 fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyhow::Result<()> {
-    let report = watch_store(output, |watch| forget(store, dir, is_dry, Context::now(), watch))?;
+    let report = watch_store(output, |progress| forget(store, dir, is_dry, Context::now(), progress))?;
     let mut value = report_json(&report);
     value["dry_run"] = is_dry.into();
     output.json(&value);
@@ -142,7 +142,7 @@ pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
 /// Does the maintenance that is due, and returns a report as JSON. Errors are returned and added to `problems`.
 fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Result<Value> {
     let done = context.existing_store().and_then(|store| match store {
-        Some(store) => maintain(&store, &context.settings, Context::now(), &piton::Watch::default()),
+        Some(store) => maintain(&store, &context.settings, Context::now(), &piton::Progress::default()),
         None => Ok(Maintained::Nothing),
     });
     match &done {

@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     if checkpoints > 0 && !args.yes && !output.confirmed("Purge? [y/N] ", "--yes")? {
         return Err(Declined("nothing was changed", Some("`--yes` does not ask")).into());
     }
-    let report = watch_to_the_end(output, |watch| purge(&store, &project, &paths, Context::now(), watch))?;
+    let report = watch_to_the_end(output, |progress| purge(&store, &project, &paths, Context::now(), progress))?;
     output.json(&as_json(&report));
     output.text(&as_text(&report));
     for (id, place) in report.still_held.iter().take(PLACES_MAX) {

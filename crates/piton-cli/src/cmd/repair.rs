@@ -31,7 +31,7 @@ const LINES_MAX: usize = 30;
 pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.store_as_it_is()?;
     let options = RepairOptions { settings: &context.settings, home: context.home.as_deref(), is_dry: args.dry_run };
-    let report = watch_store(output, |watch| repair(&store, options, Context::now(), watch))?;
+    let report = watch_store(output, |progress| repair(&store, options, Context::now(), progress))?;
     output.json(&as_json(&store, &report, args.dry_run));
     output.text(&as_text(&report, args.dry_run, output.is_verbose));
     match (report.is_whole, report.lost.is_empty()) {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::sync::atomic::Ordering;
 
 use clap::Args;
 use clap_complete::{ArgValueCandidates, ArgValueCompleter};
@@ -197,7 +196,7 @@ impl<'a> RestoreJob<'a> {
                     .with_hint("look at the list again"));
             }
             // From here on, the restore cannot be interrupted.
-            if progress.stop.load(Ordering::Relaxed) {
+            if progress.is_cancelled() {
                 return Err(Error::new(ErrorKind::Stopped, "restore").because("stopped; no file was touched"));
             }
             restore.apply_watched(progress)

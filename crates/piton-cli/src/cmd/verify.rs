@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
         }
         None => ReadData::No,
     };
-    let report = watch_store(output, |watch| store.verify(read, watch))?;
+    let report = watch_store(output, |progress| store.verify(read, progress))?;
     output.json(&as_json(&store, &report));
     output.text(&as_text(&store, &report, output.is_verbose));
     if report.was_stopped {

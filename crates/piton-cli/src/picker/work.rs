@@ -5,7 +5,6 @@
 //! Locks of the store are held while one request is handled, never while the user is being asked.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -103,7 +102,7 @@ impl<T> Slot<T> {
     /// Stores a request, replacing any that is waiting, and cancels the one in progress.
     fn put(&self, request: T) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        wanted.1.stop.store(true, Ordering::Relaxed);
+        wanted.1.cancel();
         wanted.0 = Some(request);
         self.bell.notify_one();
     }
@@ -172,7 +171,7 @@ fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
 fn count(ground: &Ground, ids: Vec<CheckpointId>, progress: &Progress, send: &dyn Fn(Event)) {
     let Ok(history) = History::of(&ground.store, &ground.project) else { return };
     for id in ids {
-        if progress.stop.load(Ordering::Relaxed) {
+        if progress.is_cancelled() {
             return;
         }
         if let Some(checkpoint) = history.checkpoints().iter().find(|one| one.id == id)

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::json::{AtOldPath, AtPath, JsonPath, JsonPathOption};
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
 use crate::restore::{Left, Planner, WhyLeft};
@@ -17,7 +18,6 @@ use crate::skipped::SkipReason;
 use crate::store::{Checkpoint, EntryMode, Objects, Store};
 use crate::survey::{SurveyEnd, SurveyInput, entry_mode, survey};
 use crate::sys::{Dir, is_gone};
-use crate::take::Progress;
 use crate::worktree::{DirNode, FileNode};
 
 mod lines;
@@ -191,7 +191,7 @@ pub fn diff(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Diff> {
-    let held = store.locks.share_until(Some(&progress.stop))?;
+    let held = store.locks.share_until(Some(progress))?;
     let objects = store.objects(&held)?;
     let history = store.history_of(&objects, project.id())?;
     let from = history::find(&history, from)?;

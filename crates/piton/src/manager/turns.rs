@@ -8,9 +8,10 @@ use crate::error::Result;
 use crate::fsx;
 use crate::id::{ObjectId, bounded_name};
 use crate::json::keyword;
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::store::{RewindMark, SessionKey, Store, TurnNote, TurnRecord, stored_prompt, turn_name};
-use crate::take::{Outcome, Progress, Report, WhySkipped};
+use crate::take::{Outcome, Report, WhySkipped};
 use crate::time::Moment;
 
 /// Start of a turn, as reported by the agent. All fields are optional.
@@ -344,7 +345,7 @@ impl Manager {
 
 /// Returns the ids and trees of a project's checkpoints, or `None` if they cannot be read in time.
 fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<HashSet<ObjectId>> {
-    let held = store.locks.share_until(Some(&progress.stop)).ok()?;
+    let held = store.locks.share_until(Some(progress)).ok()?;
     let objects = store.objects(&held).ok()?;
     let history = store.history_of(&objects, project.id()).ok()?.whole().ok()?;
     Some(history.iter().flat_map(|checkpoint| [checkpoint.id, checkpoint.tree]).collect())

@@ -6,9 +6,10 @@ use super::{PruneReason, PruneReport, PrunedItem};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ProjectId;
+use crate::progress::Progress;
 use crate::project;
 use crate::status::StatusProblem;
-use crate::store::{GcGoal, Store, Watch};
+use crate::store::{GcGoal, Store};
 use crate::time::Moment;
 
 /// Forgets the project in exactly this directory, with all its checkpoints, and frees the space. Neither the files in
@@ -16,7 +17,7 @@ use crate::time::Moment;
 ///
 /// Fails with `NotFound` if the store has no record of the directory, and with `Invalid` if it is in use or a restore
 /// of it was interrupted.
-pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watch) -> Result<PruneReport> {
+pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &Progress) -> Result<PruneReport> {
     let dir = fsx::canonical(dir).ok().or_else(|| fsx::canonical_of_missing(dir)).unwrap_or_else(|| dir.to_owned());
     let id = ProjectId::of(&dir);
     if !store.known_projects()?.contains(&id) {
@@ -30,16 +31,16 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, watch: &Watc
     if is_dry {
         return Ok(report);
     }
-    let held = store.locks.lock_gc_after_others(&watch.stop)?;
+    let held = store.locks.lock_gc_after_others(progress)?;
     let before = store.base_bytes()?;
     let last_touch = store.record(&id).last_touch();
-    if !store.forget_project(&id, last_touch, !dir.is_dir(), now, watch)? {
+    if !store.forget_project(&id, last_touch, !dir.is_dir(), now, progress)? {
         return Err(Error::new(ErrorKind::Invalid, "forget")
             .with_path(&dir)
             .because("it is in use, or a restore of it was cut short")
             .with_hint("`piton restore --continue` there finishes a restore; then try again"));
     }
-    report.problems.extend(store.collect(&held, GcGoal::All, None, now, watch).err().map(|error| error.to_string()));
+    report.problems.extend(store.collect(&held, GcGoal::All, None, now, progress).err().map(|error| error.to_string()));
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
     Ok(report)
 }

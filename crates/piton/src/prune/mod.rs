@@ -14,8 +14,9 @@ use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
+use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::store::{GcGoal, MakeRoomOutcome, ProjectRecord, Store, Watch};
+use crate::store::{GcGoal, MakeRoomOutcome, ProjectRecord, Store};
 use crate::time::Moment;
 
 mod forget;
@@ -170,10 +171,10 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 }
 
 /// Prunes by these rules, and frees the space. Blocks while another process collects garbage. Fails with `Busy` if that
-/// takes too long, and with `Stopped` once `watch` is stopped.
+/// takes too long, and with `Stopped` once `progress` is cancelled.
 ///
 /// ```
-/// use piton::{Policy, Watch, plan_prune, prune};
+/// use piton::{Policy, Progress, plan_prune, prune};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let temp = tempfile::tempdir()?;
 /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
@@ -187,28 +188,28 @@ pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePl
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let policy = Policy::from(&settings);
 /// assert!(plan_prune(&store, &policy, now)?.drops.is_empty()); // looks only
-/// let report = prune(&store, &policy, now, &Watch::default())?;
+/// let report = prune(&store, &policy, now, &Progress::default())?;
 /// assert_eq!((report.scanned, report.deleted_orphan, report.deleted_stale), (1, 0, 0));
 /// # Ok(())
 /// # }
 /// ```
-pub fn prune(store: &Store, policy: &Policy, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    prune_by(store, policy, Orphans::GoAtOnce, now, watch)
+pub fn prune(store: &Store, policy: &Policy, now: Moment, progress: &Progress) -> Result<PruneReport> {
+    prune_by(store, policy, Orphans::GoAtOnce, now, progress)
 }
 
-fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch: &Watch) -> Result<PruneReport> {
-    let held = store.locks.lock_gc_after_others(&watch.stop)?;
+fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progress: &Progress) -> Result<PruneReport> {
+    let held = store.locks.lock_gc_after_others(progress)?;
     let before = store.base_bytes()?;
     let inventory = store.inventory()?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     report.problems.extend(store.finish_removal().err().map(|error| error.to_string()));
-    drop_by_rule(store, plan(policy, &inventory, now.as_secs_f64(), orphans), &inventory, &mut report, now, watch);
+    drop_by_rule(store, plan(policy, &inventory, now.as_secs_f64(), orphans), &inventory, &mut report, now, progress);
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     // If the caller has cancelled, do not start with the slowest part.
-    if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !watch.is_stopped()) {
-        let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, watch));
+    if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !progress.is_cancelled()) {
+        let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, progress));
         note(made.and_then(|made| {
             let (MakeRoomOutcome::Enough { dropped: count }
             | MakeRoomOutcome::Impossible { dropped: count }
@@ -224,7 +225,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, watch
             }
         }));
     }
-    note(with_room(store, || store.collect(&held, GcGoal::All, policy.total_bytes_max, now, watch)).map(drop));
+    note(with_room(store, || store.collect(&held, GcGoal::All, policy.total_bytes_max, now, progress)).map(drop));
     note(store.ledger.remove_unknown(|| store.known_projects()));
     report.dropped_checkpoints = dropped;
     report.bytes_freed = before.saturating_sub(store.base_bytes()?);
@@ -238,10 +239,10 @@ fn drop_by_rule(
     inventory: &Inventory,
     report: &mut PruneReport,
     now: Moment,
-    watch: &Watch,
+    progress: &Progress,
 ) {
     for dropping in drops {
-        if watch.is_stopped() {
+        if progress.is_cancelled() {
             break;
         }
         let dropped = match &dropping.what {
@@ -249,7 +250,7 @@ fn drop_by_rule(
                 let known = inventory.projects.iter().find(|project| project.id == *id);
                 let last_touch = known.and_then(|project| project.last_touch);
                 let is_gone = dropping.why == PruneReason::Orphan;
-                with_room(store, || store.forget_project(id, last_touch, is_gone, now, watch))
+                with_room(store, || store.forget_project(id, last_touch, is_gone, now, progress))
             }
             PruneTarget::Archive(name) => store.remove_archive(name).map(|()| true),
             PruneTarget::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
@@ -317,18 +318,18 @@ pub enum Maintained {
 
 /// Does the maintenance that is due: an automatic prune, at most once in `min_interval_hours`, or consolidating packs.
 /// Runs in the background, never on the path of a take.
-pub fn maintain(store: &Store, settings: &Settings, now: Moment, watch: &Watch) -> Result<Maintained> {
+pub fn maintain(store: &Store, settings: &Settings, now: Moment, progress: &Progress) -> Result<Maintained> {
     if is_prune_due(store, settings, now) {
         let policy = policy_after_gap(store, settings, now);
         // Marked first, so that a failing prune is not retried by every take.
         let marked = store.mark_prune(now);
-        let pruned = prune_by(store, &policy, Orphans::GoWhenStale, now, watch).map(Maintained::Pruned);
+        let pruned = prune_by(store, &policy, Orphans::GoWhenStale, now, progress).map(Maintained::Pruned);
         // On a full disk, the mark may be writable only after the prune.
         return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
     }
     match store.locks.try_lock_gc()? {
         Some(held) if store.has_many_packs(settings.total_bytes_max()) => {
-            let done = store.collect(&held, GcGoal::Due, settings.total_bytes_max(), now, watch)?;
+            let done = store.collect(&held, GcGoal::Due, settings.total_bytes_max(), now, progress)?;
             Ok(Maintained::Tidied(done.bytes_freed))
         }
         _ => Ok(Maintained::Nothing),
@@ -365,7 +366,7 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
     let inventory = base.inventory_of([])?;
     let mut report = PruneReport { scanned: inventory.old_repositories.len() as u64, ..PruneReport::default() };
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
-    drop_by_rule(base, drops, &inventory, &mut report, now, &Watch::default());
+    drop_by_rule(base, drops, &inventory, &mut report, now, &Progress::default());
     report.bytes_freed = before.saturating_sub(base.base_bytes()?);
     Ok(report)
 }

@@ -11,10 +11,10 @@ use super::left::{Left, WhyLeft};
 use super::plan::{Remove, RestorePlan, Write};
 use crate::error::{Error, Result, plain_io};
 use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::progress::Progress;
 use crate::relpath;
 use crate::store::Objects;
 use crate::sys::{self, Dir};
-use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{ChangeResult, NewContents, SeenFile, WorktreeWriter};
 

@@ -11,6 +11,7 @@
 use crate::error::{Error, ErrorKind, Result, plain_io};
 use crate::id::CheckpointId;
 use crate::keep::{BuildOutcome, CheckpointBuilder};
+use crate::progress::Progress;
 use crate::project::Project;
 use crate::session::{self, RecordRewind, Sessions};
 use crate::settings::Settings;
@@ -20,7 +21,7 @@ use crate::store::{
 };
 use crate::survey::{Survey, SurveyInput};
 use crate::sys::Dir;
-use crate::take::{Outcome, Progress, Request};
+use crate::take::{Outcome, Request};
 use crate::time::Moment;
 
 mod apply;
@@ -375,7 +376,7 @@ impl<'a> Restore<'a> {
             bytes_max: None,
             collecting: None,
             is_contended: false,
-            stop: None,
+            progress: None,
             now: self.now,
         };
         let new_objects = self.new_objects.take().expect("a plan is applied once");
@@ -477,13 +478,13 @@ fn lock(
     is_dry: bool,
     progress: &Progress,
 ) -> Result<(StoreLock, Option<ProjectLock>)> {
-    let stop = Some(&*progress.stop);
+    let progress = Some(progress);
     if is_dry {
-        return Ok((store.locks.share_until(stop)?, None));
+        return Ok((store.locks.share_until(progress)?, None));
     }
     store.locks.ensure_files()?;
-    let held = store.locks.share_until(stop)?;
-    let locked = store.locks.lock_project_until(&held, project.id(), stop)?;
+    let held = store.locks.share_until(progress)?;
+    let locked = store.locks.lock_project_until(&held, project.id(), progress)?;
     Ok((held, Some(locked)))
 }
 

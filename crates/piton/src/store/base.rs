@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::store::Intent;
     use crate::store::kit::{NOW, store};
-    use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings, Watch};
+    use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings};
 
     #[test]
     fn only_what_is_named_and_made_as_piton_does_it_is_an_archive() {
@@ -243,7 +243,7 @@ mod tests {
         let Outcome::Taken(id) = taken.expect("a take").outcome else { panic!("not taken") };
         let touched = store.record(project.id()).last_touch();
         let forget = |last_touch, is_gone| {
-            store.forget_project(project.id(), last_touch, is_gone, NOW, &Watch::default()).expect("an answer")
+            store.forget_project(project.id(), last_touch, is_gone, NOW, &Progress::default()).expect("an answer")
         };
         assert!(!forget(touched.map(|secs| secs - 1.0), false), "it was used since");
         let record = store.layout.record(project.id());

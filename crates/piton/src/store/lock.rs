@@ -15,7 +15,6 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::create;
@@ -23,6 +22,7 @@ use super::layout::Layout;
 use super::wait::{self, GATE, GC, Mode, PAUSE_MS_MAX, STORE, WAIT_MS_MAX, WaitCallback, Waiting, wait_at_most};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
+use crate::progress::Progress;
 use crate::sys;
 
 /// Held by a process that waits urgently for `gc`: the collection in progress yields to it.
@@ -96,17 +96,17 @@ impl Locks {
         self.share_until(None)
     }
 
-    /// Like [`Self::share`], but fails with `Stopped` once `stop` is set.
-    pub(crate) fn share_until(&self, stop: Option<&AtomicBool>) -> Result<StoreLock> {
+    /// Like [`Self::share`], but fails with `Stopped` once `progress` is cancelled.
+    pub(crate) fn share_until(&self, progress: Option<&Progress>) -> Result<StoreLock> {
         // On a read-only file system no process can unlink objects either, and a store that only stock git has used has
         // no lock files.
         let Some(gate) = self.open_lock(GATE)? else {
             return Ok(StoreLock { _file: None });
         };
         let file = self.open_lock(STORE)?;
-        self.wait_until(&gate, Mode::Shared, "the store", stop)?;
+        self.wait_until(&gate, Mode::Shared, "the store", progress)?;
         if let Some(file) = &file {
-            self.wait_until(file, Mode::Shared, "the store", stop)?;
+            self.wait_until(file, Mode::Shared, "the store", progress)?;
         }
         Ok(StoreLock { _file: file })
     }
@@ -117,12 +117,12 @@ impl Locks {
         self.lock_project_until(after, project, None)
     }
 
-    /// Like [`Self::lock_project`], but fails with `Stopped` once `stop` is set.
+    /// Like [`Self::lock_project`], but fails with `Stopped` once `progress` is cancelled.
     pub(crate) fn lock_project_until(
         &self,
         _after: &StoreLock,
         project: &ProjectId,
-        stop: Option<&AtomicBool>,
+        progress: Option<&Progress>,
     ) -> Result<ProjectLock> {
         let file = self.lock_file(project.as_str())?;
         if !wait_at_most(&file, Mode::Exclusive, "this project", 0, None, &WaitCallback::default())? {
@@ -135,7 +135,7 @@ impl Locks {
                 }
                 is_told
             });
-            self.wait_until(&file, Mode::Exclusive, "this project", stop)?;
+            self.wait_until(&file, Mode::Exclusive, "this project", progress)?;
         }
         Ok(ProjectLock { _file: file })
     }
@@ -171,17 +171,17 @@ impl Locks {
     }
 
     /// Takes the garbage collection lock after all processes that wait for it urgently. Fails with `Stopped` if it is
-    /// not free once `stop` is set, and with `Busy` if it stays held.
-    pub(crate) fn lock_gc_after_others(&self, stop: &AtomicBool) -> Result<GcLock> {
+    /// not free once `progress` is cancelled, and with `Busy` if it stays held.
+    pub(crate) fn lock_gc_after_others(&self, progress: &Progress) -> Result<GcLock> {
         const WHAT: &str = "the collection";
         let file = self.lock_file(GC)?;
         for _ in 0..WAIT_MS_MAX / PAUSE_MS_MAX {
-            self.wait_until(&file, Mode::Exclusive, WHAT, Some(stop))?;
+            self.wait_until(&file, Mode::Exclusive, WHAT, Some(progress))?;
             if !self.has_waiter() {
                 return Ok(GcLock { _file: file });
             }
             file.unlock().map_err(|error| Error::new(ErrorKind::Io, format!("unlock {WHAT}")).because(error))?;
-            if stop.load(Ordering::Relaxed) {
+            if progress.is_cancelled() {
                 return Err(wait::stopped(WHAT, &file));
             }
             std::thread::sleep(Duration::from_millis(PAUSE_MS_MAX));
@@ -194,12 +194,12 @@ impl Locks {
         self.lock_gc_until(None)
     }
 
-    /// Like [`Self::lock_gc`], but fails with `Stopped` once `stop` is set.
-    pub(crate) fn lock_gc_until(&self, stop: Option<&AtomicBool>) -> Result<GcLock> {
+    /// Like [`Self::lock_gc`], but fails with `Stopped` once `progress` is cancelled.
+    pub(crate) fn lock_gc_until(&self, progress: Option<&Progress>) -> Result<GcLock> {
         let urgent = self.lock_file(URGENT)?;
-        self.wait_until(&urgent, Mode::Exclusive, "the collection", stop)?;
+        self.wait_until(&urgent, Mode::Exclusive, "the collection", progress)?;
         let file = self.lock_file(GC)?;
-        self.wait_until(&file, Mode::Exclusive, "the collection", stop)?;
+        self.wait_until(&file, Mode::Exclusive, "the collection", progress)?;
         Ok(GcLock { _file: file })
     }
 
@@ -242,8 +242,8 @@ impl Locks {
         Ok(file)
     }
 
-    fn wait_until(&self, file: &File, mode: Mode, what: &str, stop: Option<&AtomicBool>) -> Result<()> {
-        wait::wait_until(file, mode, what, stop, &self.told)
+    fn wait_until(&self, file: &File, mode: Mode, what: &str, progress: Option<&Progress>) -> Result<()> {
+        wait::wait_until(file, mode, what, progress, &self.told)
     }
 
     pub(super) fn lock_file(&self, name: &str) -> Result<File> {
@@ -276,18 +276,24 @@ mod tests {
     use crate::store::Room;
     use crate::store::kit::{NOW, store};
 
+    fn cancelled() -> Progress {
+        let progress = Progress::default();
+        progress.cancel();
+        progress
+    }
+
     #[test]
     fn maintenance_yields_to_urgent_collectors() {
         let temp = tempfile::tempdir().expect("a directory");
         let store = store(&temp);
         let urgent = store.locks.lock_file(URGENT).expect("a lock");
         urgent.lock().expect("the lock");
-        let stop = AtomicBool::new(true);
-        let refused = store.locks.lock_gc_after_others(&stop).expect_err("somebody is in a hurry");
+        let cancelled = cancelled();
+        let refused = store.locks.lock_gc_after_others(&cancelled).expect_err("somebody is in a hurry");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         assert!(store.locks.try_lock_gc().expect("a lock").is_some(), "nothing stays locked");
         drop(urgent);
-        assert!(store.locks.lock_gc_after_others(&stop).is_ok());
+        assert!(store.locks.lock_gc_after_others(&cancelled).is_ok());
     }
 
     /// L2. `store` itself is free, and a process that wants to share it waits all the same: a collection is ahead of
@@ -298,11 +304,11 @@ mod tests {
         let store = store(&temp);
         let gate = store.locks.lock_file(GATE).expect("a lock");
         gate.lock().expect("the lock");
-        let stop = AtomicBool::new(true);
-        let refused = store.locks.share_until(Some(&stop)).expect_err("the gate is closed");
+        let cancelled = cancelled();
+        let refused = store.locks.share_until(Some(&cancelled)).expect_err("the gate is closed");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         drop(gate);
-        assert!(store.locks.share_until(Some(&stop)).is_ok());
+        assert!(store.locks.share_until(Some(&cancelled)).is_ok());
     }
 
     /// L1. An object that was found under `store` shared is not unlinked.
@@ -314,7 +320,7 @@ mod tests {
         assert!(store.locks.exclude(&held).expect("a lock").is_none());
         drop(shared);
         let alone = store.locks.exclude(&held).expect("a lock").expect("nobody else is there");
-        let refused = store.locks.share_until(Some(&AtomicBool::new(true))).expect_err("somebody is alone");
+        let refused = store.locks.share_until(Some(&cancelled())).expect_err("somebody is alone");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         drop(alone);
         store.locks.share().expect("a lock");
@@ -345,7 +351,7 @@ mod tests {
         assert_eq!(room(50_000, None), Room::Lacking);
         let held = store.locks.lock_gc().expect("a lock");
         assert_eq!(room(50_000, Some(&held)), Room::Lacking);
-        let made = store.make_room(&held, 50_000, bytes_max, NOW, &crate::Watch::default()).expect("room");
+        let made = store.make_room(&held, 50_000, bytes_max, NOW, &Progress::default()).expect("room");
         assert_eq!(made, crate::store::MakeRoomOutcome::Enough { dropped: 0 });
         assert_eq!(room(50_000, Some(&held)), Room::Reserved);
         drop(held);

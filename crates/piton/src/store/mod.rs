@@ -73,7 +73,6 @@ pub(crate) use commit::{NewCheckpoint, Readable};
 pub(crate) use create::claim_base;
 pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
 pub(crate) use gc::GcGoal;
-pub use gc::Watch;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;

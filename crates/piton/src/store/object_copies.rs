@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::Store;
 use super::decode::{Decoder, InMemory, RawPack, Why};
-use super::{Store, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::progress::Progress;
 use crate::threads;
 
 /// Number of pack entries per unit of work.
@@ -223,20 +224,20 @@ impl Copies {
     }
 
     /// Reads and hashes all copies that the sample covers, on all cores, and marks the bad ones.
-    pub(super) fn check(&mut self, sample: ReadData, watch: &Watch) -> Checked {
+    pub(super) fn check(&mut self, sample: ReadData, progress: &Progress) -> Checked {
         let work = self.work(sample);
-        watch.begin(work.iter().map(|item| item.bytes).sum());
+        progress.begin_store_phase(work.iter().map(|item| item.bytes).sum());
         let next = AtomicUsize::new(0);
         let this = &*self;
         let parts = threads::together(threads::cores().min(work.len()), |_| {
             let mut decoder = this.decoder();
             let mut checked = Checked::default();
             while let Some(item) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if watch.is_stopped() {
+                if progress.is_cancelled() {
                     checked.was_stopped = true;
                     break;
                 }
-                this.check_item(item, &mut decoder, watch, &mut checked);
+                this.check_item(item, &mut decoder, progress, &mut checked);
             }
             checked
         });
@@ -281,9 +282,9 @@ impl Copies {
         work
     }
 
-    fn check_item(&self, item: &Item, decoder: &mut Decoder<'_>, watch: &Watch, checked: &mut Checked) {
+    fn check_item(&self, item: &Item, decoder: &mut Decoder<'_>, progress: &Progress, checked: &mut Checked) {
         let did = |bytes: u64| {
-            watch.advance(bytes);
+            progress.advance_store(bytes);
         };
         let fit = |id: ObjectId, found: std::result::Result<ObjectId, Why>| match found {
             Ok(found) if found == id => None,
@@ -302,7 +303,7 @@ impl Copies {
             What::Entries(at, entries) => {
                 for (id, start) in entries {
                     // Entries may be large, and cancelling must not take long.
-                    if watch.is_stopped() {
+                    if progress.is_cancelled() {
                         checked.was_stopped = true;
                         return;
                     }

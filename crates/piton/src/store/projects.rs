@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::layout::projects_by_file;
-use super::{ProjectLock, Store, Watch};
+use super::{ProjectLock, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{ObjectId, ProjectId};
+use crate::progress::Progress;
 use crate::relpath;
 use crate::time::Moment;
 
@@ -338,11 +339,11 @@ impl Store {
         last_touch: Option<f64>,
         is_gone: bool,
         now: Moment,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<bool> {
-        let stop = Some(&*watch.stop);
-        let held = self.locks.share_until(stop)?;
-        let locked = self.locks.lock_project_until(&held, id, stop)?;
+        let progress = Some(progress);
+        let held = self.locks.share_until(progress)?;
+        let locked = self.locks.lock_project_until(&held, id, progress)?;
         let mut record = self.record(id);
         let touched = record.last_touch();
         let is_used = record.is_unread() || touched.is_some() && touched != last_touch;

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::gc::{Collection, GcGoal, Watch, is_old};
+use super::gc::{Collection, GcGoal, is_old};
 use super::lock::GcLock;
 use super::marks::{NEVER, ReachRank};
 use super::reachability::{ReachRoots, Reachability};
@@ -15,6 +15,7 @@ use super::size::bytes_max_of_takes;
 use super::{Checkpoint, Objects, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::progress::Progress;
 use crate::time::Moment;
 
 /// Maximum number of rounds. The freed space is known except for a few bytes (blocks, deltas that lose their base), for
@@ -51,16 +52,16 @@ impl Store {
         bytes: u64,
         bytes_max: u64,
         now: Moment,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<MakeRoomOutcome> {
         let collect = |reach, goal| {
-            Collection { bytes_max, is_urgent: true, ..Collection::new(self, held, reach, now, watch) }.run(goal)
+            Collection { bytes_max, is_urgent: true, ..Collection::new(self, held, reach, now, progress) }.run(goal)
         };
         let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
         // Space for collections is left free if possible, but no checkpoint is refused for it.
         let mut limit = bytes_max_of_takes(bytes_max);
         for _ in 0..ROUNDS_MAX {
-            if watch.is_stopped() {
+            if progress.is_cancelled() {
                 return Ok(MakeRoomOutcome::Stopped { dropped });
             }
             let size = self.tidy_up(held, now)?;

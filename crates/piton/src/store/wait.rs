@@ -4,10 +4,10 @@ use std::fmt;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::progress::Progress;
 use crate::sys;
 
 pub(super) const GC: &str = "gc";
@@ -75,18 +75,18 @@ pub(crate) fn lock_base(base: &Path, what: &str) -> Result<BaseLock> {
 }
 
 /// Blocks until the lock is taken. Fails with `Busy` after 30 seconds (a process that is suspended, not dead, must not
-/// block all others unnoticed), and with `Stopped` once `stop` is set. A free lock is taken even then.
+/// block all others unnoticed), and with `Stopped` once `progress` is cancelled. A free lock is taken even then.
 pub(super) fn wait_until(
     file: &File,
     mode: Mode,
     what: &str,
-    stop: Option<&AtomicBool>,
+    progress: Option<&Progress>,
     told: &WaitCallback,
 ) -> Result<()> {
-    if wait_at_most(file, mode, what, WAIT_MS_MAX, stop, told)? {
+    if wait_at_most(file, mode, what, WAIT_MS_MAX, progress, told)? {
         return Ok(());
     }
-    if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+    if progress.is_some_and(Progress::is_cancelled) {
         return Err(stopped(what, file));
     }
     Err(held_for_too_long(what, file))
@@ -117,16 +117,16 @@ fn holder_of(file: &File) -> String {
     }
 }
 
-/// Waits for a lock. Returns false after `wait_ms_max`, or once `stop` is set.
+/// Waits for a lock. Returns false after `wait_ms_max`, or once `progress` is cancelled.
 pub(super) fn wait_at_most(
     file: &File,
     mode: Mode,
     what: &str,
     wait_ms_max: u64,
-    stop: Option<&AtomicBool>,
+    progress: Option<&Progress>,
     told: &WaitCallback,
 ) -> Result<bool> {
-    let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let is_cancelled = || progress.is_some_and(Progress::is_cancelled);
     let mut waited_ms = 0;
     let mut pause_ms = 1;
     let mut tell = told.0.as_ref();
@@ -140,7 +140,7 @@ pub(super) fn wait_at_most(
             Err(TryLockError::Error(error)) => {
                 return Err(Error::new(ErrorKind::Io, format!("lock {what}")).because(error));
             }
-            Err(TryLockError::WouldBlock) if waited_ms >= wait_ms_max || is_stopped() => return Ok(false),
+            Err(TryLockError::WouldBlock) if waited_ms >= wait_ms_max || is_cancelled() => return Ok(false),
             Err(TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(pause_ms));
                 waited_ms += pause_ms;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Collision, ObjectId, ObjectKind};
+use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::skipped::{SkipReason, Skipped};
 use crate::store::{NewObjects, Writer};
 use crate::sys::{self, Dir, Kind, Stat};
-use crate::take::Progress;
 use crate::threads;
 use crate::worktree::{Contents, FileNode, Manifest, ReadFile, Reader, id_of_stream, is_settled};
 
@@ -40,7 +40,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads every file whose id is not known, on all cores, until `progress.stop` is set.
+    /// Reads every file whose id is not known, on all cores, until `progress` is cancelled.
     pub(super) fn run(&self) -> Result<Vec<Vec<FileRead>>> {
         let dirs = self.manifest.dirs.iter().enumerate().filter(|(_, dir)| !dir.same_files);
         let places =
@@ -70,7 +70,7 @@ impl Reading<'_> {
         let mut reader = Reader::new(self.root);
         let mut writer = self.new_objects.writer();
         let mut read = Vec::new();
-        let is_over = || failed.load(Ordering::Relaxed) || self.progress.stop.load(Ordering::Relaxed);
+        let is_over = || failed.load(Ordering::Relaxed) || self.progress.is_cancelled();
         while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed))
             && !is_over()
         {
@@ -87,7 +87,7 @@ impl Reading<'_> {
                 None => {
                     let mut reads_first = file.may_be_known;
                     reader.read(&path, Some(self.settings.file_bytes_max()), |contents| {
-                        take_in(contents, &mut writer, &mut reads_first, &self.progress.stop)
+                        take_in(contents, &mut writer, &mut reads_first, self.progress)
                     })?
                 }
             };
@@ -119,31 +119,31 @@ fn take_in(
     contents: Contents<'_>,
     writer: &mut Writer<'_>,
     reads_first: &mut bool,
-    stop: &AtomicBool,
+    progress: &Progress,
 ) -> Result<TakenIn> {
     match contents {
         Contents::Whole(bytes) => writer.add(ObjectKind::Blob, bytes).map(Some),
         Contents::Large { size, read, .. } if std::mem::take(reads_first) => {
-            Ok(match id_of_stream(size, &mut CancellableRead { read, stop }) {
+            Ok(match id_of_stream(size, &mut CancellableRead { read, progress }) {
                 Some(Ok(id)) if !writer.has(id) => None,
                 known => known,
             })
         }
         Contents::Large { size, read, is_unmoved } => {
-            writer.add_stream(size, &mut CancellableRead { read, stop }, is_unmoved)
+            writer.add_stream(size, &mut CancellableRead { read, progress }, is_unmoved)
         }
     }
 }
 
-/// Reader of a large file that fails once `stop` is set.
+/// Reader of a large file that fails once `progress` is cancelled.
 struct CancellableRead<'a> {
     read: &'a mut dyn Read,
-    stop: &'a AtomicBool,
+    progress: &'a Progress,
 }
 
 impl Read for CancellableRead<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.stop.load(Ordering::Relaxed) { Err(io::Error::other("stopped")) } else { self.read.read(into) }
+        if self.progress.is_cancelled() { Err(io::Error::other("stopped")) } else { self.read.read(into) }
     }
 }
 

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::cache::{Cache, CachedFile, DirInCache};
 use super::index::has_fingerprint;
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use super::scope::{Decision, DirectoryRules, RuleSets, RulesAfter, Scope};
+use crate::progress::Progress;
 use crate::relpath;
 use crate::skipped::{SkipReason, Skipped};
 use crate::sys::{self, Dir, Kind, Stat};
@@ -40,10 +41,8 @@ pub(crate) struct Scan<'a> {
     /// Number of files above which the scan ends. `None` means no limit.
     pub(crate) files_max: Option<u64>,
     pub(crate) threads: usize,
-    /// Set by the caller to cancel the scan.
-    pub(crate) stop: &'a AtomicBool,
-    /// Number of files in scope found so far.
-    pub(crate) found: &'a AtomicU64,
+    /// Counts the files in scope, and cancels the scan.
+    pub(crate) progress: &'a Progress,
 }
 
 /// Result of a scan.
@@ -78,10 +77,10 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         failed: AtomicBool::new(false),
     };
     let found = threads::together(scan.threads, |_| work.run());
-    if scan.stop.load(Ordering::Relaxed) {
+    if scan.progress.is_cancelled() {
         return Ok(ScanEnd::Stopped);
     }
-    if scan.files_max.is_some_and(|max| scan.found.load(Ordering::Relaxed) > max) {
+    if scan.files_max.is_some_and(|max| scan.progress.files_found.load(Ordering::Relaxed) > max) {
         return Ok(ScanEnd::TooManyFiles);
     }
     let mut skipped = Vec::new();
@@ -236,8 +235,9 @@ impl Work<'_> {
     }
 
     fn is_over(&self) -> bool {
-        let too_many = self.scan.files_max.is_some_and(|max| self.scan.found.load(Ordering::Relaxed) > max);
-        too_many || self.scan.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+        let too_many =
+            self.scan.files_max.is_some_and(|max| self.scan.progress.files_found.load(Ordering::Relaxed) > max);
+        too_many || self.scan.progress.is_cancelled() || self.failed.load(Ordering::Relaxed)
     }
 
     /// Lists one directory. Returns its subdirectories that are in scope.
@@ -434,7 +434,7 @@ impl<'a> Listing<'a> {
         }
         let cached_count = self.cached.map_or(0, DirInCache::len);
         node.same_files = self.cached.is_some() && agreeing == cached_count && agreeing == node.files.len();
-        self.work.scan.found.fetch_add(node.files.len() as u64, Ordering::Relaxed);
+        self.work.scan.progress.files_found.fetch_add(node.files.len() as u64, Ordering::Relaxed);
         found.covered |= has_own_rules && top.in_scope == 0 && top.left_out > 0;
         if at == 0 {
             found.unprotected = top.is_unprotected(|| {

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use piton::{Maintained, Settings, Store, Watch, maintain};
+use piton::{Maintained, Progress, Settings, Store, maintain};
 use testkit::{Sandbox, space};
 
 use crate::kit::{Dice, cases, now, take_at, take_with, taken};
@@ -29,7 +29,7 @@ impl Shadow {
             Settings { max_snapshots: u64::MAX, max_total_size_mb: 0, auto_prune: false, ..Settings::default() };
         self.taken.push((dir.to_owned(), taken(&take_at(&self.base, dir, &settings, now()))));
         let store = Store::open_existing(&self.base).expect("a base").expect("a store");
-        maintain(&store, &settings, now(), &Watch::default()).expect("maintenance");
+        maintain(&store, &settings, now(), &Progress::default()).expect("maintenance");
     }
 
     fn git(&self, args: &[&str]) -> String {
@@ -81,7 +81,7 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
         shadow.take(dir);
         newest.insert(dir.clone(), taken(&take_with(&sandbox, dir, &settings)));
         // As the command does after each take.
-        maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+        maintain(&store_of(&sandbox), &settings, now(), &Progress::default()).expect("maintenance");
         let size = space::bytes_below(&sandbox.store());
         assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
         for (dir, id) in &newest {
@@ -121,7 +121,7 @@ fn the_limit_holds_while_packs_are_merged_beside_takes() {
             assert!(size <= bytes_max, "take {number}: {size} bytes of {bytes_max}");
         };
         let done = std::thread::scope(|scope| {
-            let upkeep = || maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+            let upkeep = || maintain(&store_of(&sandbox), &settings, now(), &Progress::default()).expect("maintenance");
             // There is no store before the first take.
             let upkeep = (number > 0).then(|| scope.spawn(upkeep));
             taken(&take_with(&sandbox, dir, &settings));

@@ -5,7 +5,9 @@ use std::fs::{self, File, FileTimes};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use piton::{Event, History, Journal, Level, Maintained, Manager, Moment, Project, Settings, Store, Watch, maintain};
+use piton::{
+    Event, History, Journal, Level, Maintained, Manager, Moment, Progress, Project, Settings, Store, maintain,
+};
 use testkit::{Sandbox, files_in};
 
 use crate::kit::{now, take_at, taken};
@@ -110,7 +112,7 @@ fn left_after(touched: &[i64], mark: Option<i64>, maintained: &[i64]) -> Vec<usi
         fs::write(sandbox.base().join(".last_prune"), mark.to_string()).expect("a mark");
     }
     let left = |secs: &i64| {
-        let done = maintain(&store_of(&sandbox), &settings, at(*secs), &Watch::default()).expect("maintenance");
+        let done = maintain(&store_of(&sandbox), &settings, at(*secs), &Progress::default()).expect("maintenance");
         assert!(matches!(&done, Maintained::Pruned(report) if report.problems.is_empty()), "at {secs}: {done:?}");
         ids(&sandbox, &other).len()
     };

@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use piton::{Policy, RestoreOutcome, RestoreTo, Watch, prune};
+use piton::{Policy, Progress, RestoreOutcome, RestoreTo, prune};
 use testkit::{Sandbox, walk};
 
 use crate::hostile::Victim;
@@ -161,7 +161,7 @@ fn a_collection_takes_nothing_away_while_something_that_is_named_is_damaged() {
     damage_object(&sandbox, &packs(&sandbox)[0], tree.trim());
     let before = bytes_of(&sandbox.store().join("objects"));
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
-    let pruned = prune(&store_of(&sandbox), &policy, now(), &Watch::default());
+    let pruned = prune(&store_of(&sandbox), &policy, now(), &Progress::default());
     assert!(pruned.map_or(true, |report| !report.problems.is_empty()), "it says so");
     assert!(bytes_of(&sandbox.store().join("objects")) == before);
 }

@@ -44,7 +44,7 @@ fn attempt_until_something_is_read(store: &Store, project: &Project, settings: &
             while progress.bytes_read.load(Ordering::Relaxed) == 0 && !is_over.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
-            progress.stop.store(true, Ordering::Relaxed);
+            progress.cancel();
         });
         let attempt = completion.attempt(settings, &progress);
         is_over.store(true, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use piton::{ErrorKind, FindingKind, History, Policy, Project, ReadData, RestoreTo, Settings, Status, Store, Watch};
+use piton::{ErrorKind, FindingKind, History, Policy, Progress, Project, ReadData, RestoreTo, Settings, Status, Store};
 use testkit::Sandbox;
 
 use crate::kit::{now, project_id, take, take_with, taken};
@@ -44,7 +44,7 @@ fn a_ref_that_is_gone_costs_no_checkpoint() {
     assert_eq!(kind_of(try_list(&sandbox).map(drop)), ErrorKind::Damaged);
     assert_eq!(kind_of(try_restore(&sandbox, RestoreTo::Named(&taken_ids[0]), &[])), ErrorKind::Damaged);
     let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
-    assert_eq!(kind_of(piton::prune(&store_of(&sandbox), &policy, now(), &Watch::default())), ErrorKind::Damaged);
+    assert_eq!(kind_of(piton::prune(&store_of(&sandbox), &policy, now(), &Progress::default())), ErrorKind::Damaged);
     let status = Status::of(&store_of(&sandbox), None).expect("a status");
     assert_eq!((status.projects.len(), status.problems.len()), (2, 1), "{:?}", status.problems);
     assert!(status.problems[0].what.contains("is gone"), "{:?}", status.problems);
@@ -54,7 +54,7 @@ fn a_ref_that_is_gone_costs_no_checkpoint() {
     assert!(repair(&sandbox).is_whole);
     assert_eq!(ids_of(&sandbox, &sandbox.project()), taken_ids);
     assert_eq!(ids_of(&sandbox, &other), [theirs_again, theirs]);
-    piton::prune(&store_of(&sandbox), &policy, now(), &Watch::default()).expect("a prune");
+    piton::prune(&store_of(&sandbox), &policy, now(), &Progress::default()).expect("a prune");
     assert_eq!(ids_of(&sandbox, &sandbox.project()), taken_ids);
     taken(&take(&sandbox));
     sandbox.assert_store_is_whole();
@@ -72,7 +72,7 @@ fn a_purge_beside_a_ref_that_is_gone_changes_nothing() {
     let theirs = Project::at(&other, None).expect("a project").id().to_string();
     fs::remove_file(sandbox.store().join(format!("refs/hermes/{theirs}"))).expect("a ref");
     let project = Project::at(&sandbox.project(), None).expect("a project");
-    let purged = piton::purge(&store_of(&sandbox), &project, &[b"keys".to_vec()], now(), &Watch::default());
+    let purged = piton::purge(&store_of(&sandbox), &project, &[b"keys".to_vec()], now(), &Progress::default());
     assert_eq!(kind_of(purged), ErrorKind::Damaged);
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [own]);
 }
@@ -136,7 +136,7 @@ fn a_store_without_some_of_its_parts_is_damaged_and_not_absent() {
         if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.expect("a part");
         assert_eq!(kind_of(Store::open_existing(&sandbox.base()).map(drop)), ErrorKind::Damaged, "{part}");
         let rest = Store::open_damaged(&sandbox.base()).expect("a base").expect("what is left");
-        assert!(!rest.verify(ReadData::No, &Watch::default()).expect("a check").is_whole(), "{part}");
+        assert!(!rest.verify(ReadData::No, &Progress::default()).expect("a check").is_whole(), "{part}");
         assert!(Status::of(&rest, None).is_ok(), "{part}");
     }
     let sandbox = Sandbox::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use piton::{FindingKind, Moment, ReadData, RepairReport, Settings, Watch};
+use piton::{FindingKind, Moment, Progress, ReadData, RepairReport, Settings};
 use testkit::{Sandbox, git};
 
 use crate::kit::{project_id, settled, take, take_at, take_with, taken};
@@ -422,7 +422,7 @@ fn what_was_purged_and_is_still_there_is_held_by_the_next_checkpoint() {
     let settings = Settings::default();
     taken(&take_at(&sandbox.base(), &sandbox.project(), &settings, settled()));
     let project = piton::Project::at(&sandbox.project(), None).expect("a project");
-    piton::purge(&store_of(&sandbox), &project, &[b"keys".to_vec()], settled(), &Watch::default()).expect("a purge");
+    piton::purge(&store_of(&sandbox), &project, &[b"keys".to_vec()], settled(), &Progress::default()).expect("a purge");
     let next = taken(&take_at(&sandbox.base(), &sandbox.project(), &settings, settled()));
     assert_eq!(sandbox.store_git(&["show", &format!("{next}:keys")]), b"secret");
     sandbox.assert_store_is_whole();
@@ -436,7 +436,7 @@ fn a_small_file_that_cannot_be_read_is_an_error_and_one_that_is_too_long_is_dama
         let path = sandbox.store().join(dir).join(format!("{}{name}", project_id(&sandbox)));
         let _ = fs::remove_file(&path);
         fs::create_dir_all(&path).expect("a directory");
-        let error = store_of(&sandbox).verify(ReadData::No, &Watch::default()).expect_err(dir);
+        let error = store_of(&sandbox).verify(ReadData::No, &Progress::default()).expect_err(dir);
         assert_eq!(error.kind(), piton::ErrorKind::Io, "{dir}: {error}");
         fs::remove_dir(&path).and_then(|()| fs::File::create(&path)?.set_len(bytes)).expect("a file");
         let kind = if dir == "indexes" { FindingKind::Index } else { FindingKind::Intent };

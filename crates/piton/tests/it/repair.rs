@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use piton::{
     FindingKind, History, Progress, Project, ReadData, RepairOptions, RepairReport, Restore, RestoreOptions, RestoreTo,
-    Settings, Store, Watch,
+    Settings, Store,
 };
 use testkit::{Sandbox, git};
 
@@ -25,7 +25,7 @@ pub(crate) fn repair_with(sandbox: &Sandbox, is_dry: bool) -> RepairReport {
     let store = Store::open_damaged(&sandbox.base()).expect("a base").expect("a store");
     let (settings, home) = (Settings::default(), sandbox.home());
     let options = RepairOptions { settings: &settings, home: Some(&home), is_dry };
-    piton::repair(&store, options, now(), &Watch::default()).expect("a repair")
+    piton::repair(&store, options, now(), &Progress::default()).expect("a repair")
 }
 
 pub(crate) fn steps(report: &RepairReport) -> Vec<&str> {

@@ -210,8 +210,9 @@ fn a_project_whose_ref_is_packed_is_forgotten_for_good_and_its_neighbours_are_no
     let kept = ids_of(&sandbox, &stays);
     fs::remove_dir_all(&gone).expect("a directory");
     let policy = piton::Policy { retention_days: 0, delete_orphans: true, total_bytes_max: None };
-    let report = piton::prune(&crate::upkeep::store_of(&sandbox), &policy, crate::kit::now(), &piton::Watch::default())
-        .expect("a prune");
+    let report =
+        piton::prune(&crate::upkeep::store_of(&sandbox), &policy, crate::kit::now(), &piton::Progress::default())
+            .expect("a prune");
     assert_eq!((report.scanned, report.deleted_orphan, report.problems.len()), (2, 1, 0), "{report:?}");
     assert_eq!(ids_of(&sandbox, &stays), kept);
     let refs = String::from_utf8(sandbox.store_git(&["for-each-ref", "--format=%(refname)"])).expect("text");

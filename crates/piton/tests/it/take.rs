@@ -115,7 +115,7 @@ fn a_refused_turn_has_had_its_try_and_one_out_of_time_has_not() {
     let store = Store::open_or_create(&sandbox.base(), now()).expect("a store");
     let at = Project::at(&project, None).expect("a project");
     let progress = Progress::default();
-    progress.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    progress.cancel();
     let late = piton::take(&store, &at, &auto("s", "t2"), &enabled(), now(), &progress).expect("a report");
     assert_eq!(late.outcome, Outcome::Skipped(WhySkipped::Deadline));
     taken(&take_for(&sandbox, &project, &enabled(), &auto("s", "t2")));

@@ -107,7 +107,7 @@ fn the_two_sides_do_not_see_each_other() {
 #[test]
 fn what_is_below_does_not_see_what_is_above() {
     const ROWS: [&[&str]; 4] = [
-        &["error", "fsx", "id", "json", "relpath", "settings", "skipped", "sys", "threads", "time"],
+        &["error", "fsx", "id", "json", "progress", "relpath", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
             "diff", "history", "keep", "late", "project", "prune", "purge", "repair", "restore", "session", "status",

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use piton::{
     ErrorKind, Level, Manager, Moment, Policy, Progress, Project, RepairOptions, Request, RestoreOutcome, RestoreTo,
-    Settings, Store, Watch,
+    Settings, Store,
 };
 use testkit::Sandbox;
 
@@ -41,7 +41,8 @@ fn a_repair_takes_no_object_away_that_it_could_not_read() {
     fs::remove_file(sandbox.path("a")).expect("a file");
     let (settings, home) = (Settings::default(), sandbox.home());
     let options = RepairOptions { settings: &settings, home: Some(&home), is_dry: false };
-    let error = piton::repair(&store_of(&sandbox), options, now(), &Watch::default()).expect_err("it cannot be read");
+    let error =
+        piton::repair(&store_of(&sandbox), options, now(), &Progress::default()).expect_err("it cannot be read");
     assert_eq!(error.kind(), ErrorKind::Io);
     set_mode(&loose, 0o444);
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
@@ -61,7 +62,7 @@ fn a_pack_that_cannot_be_opened_is_not_taken_for_gone() {
         set_mode(&file, 0o000);
         let (settings, home) = (Settings::default(), sandbox.home());
         let options = RepairOptions { settings: &settings, home: Some(&home), is_dry: false };
-        let repaired = piton::repair(&store_of(&sandbox), options, now(), &Watch::default());
+        let repaired = piton::repair(&store_of(&sandbox), options, now(), &Progress::default());
         assert_eq!(repaired.expect_err("it cannot be read").kind(), ErrorKind::Io, "{}", file.display());
         set_mode(&file, 0o600);
     }
@@ -83,7 +84,7 @@ fn a_packed_ref_that_is_garbled_costs_no_history() {
     fs::write(&packed, text.replace(&second, &format!("!{}", &second[1..]))).expect("packed refs");
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
     let later = Moment { secs: now().secs + 86_400, ..now() };
-    let pruned = piton::prune(&store_of(&sandbox), &policy, later, &Watch::default());
+    let pruned = piton::prune(&store_of(&sandbox), &policy, later, &Progress::default());
     assert_eq!(pruned.expect_err("a name cannot be read").kind(), ErrorKind::Damaged);
     let project = Project::at(&sandbox.project(), None).expect("a project");
     let taken_again = piton::take(
@@ -116,7 +117,7 @@ fn a_project_whose_record_cannot_be_read_is_not_old() {
     let record = sandbox.store().join(format!("projects/{}.json", project_id(&sandbox)));
     set_mode(&record, 0o000);
     let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
-    piton::prune(&store_of(&sandbox), &policy, days(21), &Watch::default()).expect("a prune");
+    piton::prune(&store_of(&sandbox), &policy, days(21), &Progress::default()).expect("a prune");
     set_mode(&record, 0o600);
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
 }

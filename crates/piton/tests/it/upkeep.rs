@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton::{
-    History, Maintained, Outcome, Policy, Project, PruneReport, Settings, Store, Watch, WhySkipped, maintain, prune,
+    History, Maintained, Outcome, Policy, Progress, Project, PruneReport, Settings, Store, WhySkipped, maintain, prune,
 };
 use testkit::Sandbox;
 
@@ -22,7 +22,7 @@ pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
     // A process that another test starts inherits the locks for a moment: garbage collection then gives up, and
     // continues the next time.
     for _ in 0..20 {
-        let report = prune(&store_of(sandbox), &policy, now(), &Watch::default()).expect("a prune");
+        let report = prune(&store_of(sandbox), &policy, now(), &Progress::default()).expect("a prune");
         assert_eq!(report.problems, [""; 0]);
         whole = PruneReport { bytes_freed: whole.bytes_freed + report.bytes_freed, ..report };
         if packs(sandbox).len() <= 1 {
@@ -138,13 +138,13 @@ fn packs_merge_when_there_are_many_and_only_then() {
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
     };
     (0..32).for_each(take);
-    let done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+    let done = maintain(&store_of(&sandbox), &settings, now(), &Progress::default()).expect("maintenance");
     assert_eq!((done, packs(&sandbox).len()), (Maintained::Nothing, 32));
     (32..40).for_each(take);
     let mut done = Maintained::Nothing;
     for _ in 0..20 {
         if packs(&sandbox).len() > 2 {
-            done = maintain(&store_of(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+            done = maintain(&store_of(&sandbox), &settings, now(), &Progress::default()).expect("maintenance");
         }
     }
     assert!(matches!(done, Maintained::Tidied(_)), "{done:?}");
@@ -164,7 +164,7 @@ fn after_500_takes_the_store_is_about_as_small_as_stock_git_makes_it() {
         change(&sandbox.project(), &mut dice, 40, 3);
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
         if number % 40 == 0 {
-            maintain(&store(&sandbox), &settings, now(), &Watch::default()).expect("maintenance");
+            maintain(&store(&sandbox), &settings, now(), &Progress::default()).expect("maintenance");
         }
     }
     let ids = ids_of(&sandbox, &sandbox.project());
@@ -222,7 +222,7 @@ fn what_only_a_log_of_stock_git_names_stays() {
     let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
     // A day later, so that nothing is kept because it is young.
     let later = piton::Moment { secs: now().secs + 86_400, ..now() };
-    prune(&store_of(&sandbox), &policy, later, &Watch::default()).expect("a prune");
+    prune(&store_of(&sandbox), &policy, later, &Progress::default()).expect("a prune");
     sandbox.store_git(&["cat-file", "-e", &old]);
     sandbox.assert_store_is_whole();
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use piton::{FindingKind, ReadData, Settings, Store, VerifyReport, Watch};
+use piton::{FindingKind, Progress, ReadData, Settings, Store, VerifyReport};
 use testkit::Sandbox;
 
 use crate::damaged::bytes_of;
@@ -15,7 +15,7 @@ use crate::upkeep::{collect, ids_of, packs};
 
 pub(crate) fn verify(sandbox: &Sandbox, read: ReadData) -> VerifyReport {
     let store = Store::open_damaged(&sandbox.base()).expect("a base").expect("a store");
-    store.verify(read, &Watch::default()).expect("a check")
+    store.verify(read, &Progress::default()).expect("a check")
 }
 
 pub(crate) fn kinds(report: &VerifyReport) -> Vec<FindingKind> {
@@ -293,10 +293,10 @@ fn a_check_beside_takes_finds_nothing() {
 #[test]
 fn a_check_that_is_stopped_says_so() {
     let rich = Rich::new();
-    let watch = Watch::default();
-    watch.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let progress = Progress::default();
+    progress.cancel();
     let store = Store::open_damaged(&rich.sandbox.base()).expect("a base").expect("a store");
-    assert!(store.verify(ReadData::All, &watch).expect("a check").was_stopped);
+    assert!(store.verify(ReadData::All, &progress).expect("a check").was_stopped);
 }
 
 /// A crafted pack: entries as given, under any ids.

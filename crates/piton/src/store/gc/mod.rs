@@ -17,8 +17,7 @@ mod write;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::keeps::PublishedPacks;
@@ -31,6 +30,7 @@ use super::{Objects, Room, Store, StoreLock, size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ObjectId;
+use crate::progress::Progress;
 use crate::sys;
 use crate::time::Moment;
 
@@ -45,33 +45,6 @@ const YOUNG_SECS: i128 = 60 * 60;
 const TRIES_MAX: u32 = 40;
 /// Extensions of all files that belong to a pack. The idx is removed first: without it, readers ignore the others.
 pub(super) const PACK_FILES: [&str; 7] = ["idx", "bitmap", "rev", "mtimes", "promisor", "keep", "pack"];
-
-/// Progress of a long operation on the store, readable from another thread, and a flag to cancel it.
-#[derive(Debug, Default)]
-pub struct Watch {
-    /// Number of bytes to process.
-    pub total: AtomicU64,
-    /// Number of bytes processed so far.
-    pub done: AtomicU64,
-    /// Cancels the operation soon after it is set. Finished work is kept, and the next run does the rest.
-    pub stop: Arc<AtomicBool>,
-}
-
-impl Watch {
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Resets the progress for an operation on this many bytes. One `Watch` may serve several operations in a row.
-    pub(super) fn begin(&self, bytes: u64) {
-        self.done.store(0, Ordering::Relaxed);
-        self.total.store(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn advance(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
 
 /// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,7 +63,7 @@ pub(super) struct Collection<'a> {
     /// The reachable objects, which must be kept.
     pub(super) reach: Reachability,
     pub(super) now: Moment,
-    pub(super) watch: &'a Watch,
+    pub(super) progress: &'a Progress,
     /// Size limit of the store, including the packs that the collection writes.
     pub(super) bytes_max: u64,
     /// True if the collection continues even while takes wait for room.
@@ -103,9 +76,15 @@ pub(super) struct Collection<'a> {
 
 impl<'a> Collection<'a> {
     /// Returns a collection that yields to takes and keeps young files, without a size limit.
-    pub(super) fn new(store: &'a Store, held: &'a GcLock, reach: Reachability, now: Moment, watch: &'a Watch) -> Self {
+    pub(super) fn new(
+        store: &'a Store,
+        held: &'a GcLock,
+        reach: Reachability,
+        now: Moment,
+        progress: &'a Progress,
+    ) -> Self {
         let (bytes_max, is_urgent, even_young) = (u64::MAX, false, false);
-        Self { store, held, reach, now, watch, bytes_max, is_urgent, even_young, relied: HashSet::new() }
+        Self { store, held, reach, now, progress, bytes_max, is_urgent, even_young, relied: HashSet::new() }
     }
 }
 
@@ -126,24 +105,24 @@ impl Store {
         goal: GcGoal,
         bytes_max: Option<u64>,
         now: Moment,
-        watch: &Watch,
+        progress: &Progress,
     ) -> Result<GcReport> {
         // Only a collection unlinks objects, and the caller holds the lock for it, so no object disappears.
         let objects = self.objects(&StoreLock::none())?;
         let reach = self.reach_all(&objects)?;
         drop(objects);
         let bytes_max = bytes_max.unwrap_or(u64::MAX);
-        Collection { bytes_max, ..Collection::new(self, held, reach, now, watch) }.run(goal)
+        Collection { bytes_max, ..Collection::new(self, held, reach, now, progress) }.run(goal)
     }
 }
 
 impl Store {
     /// Removes every unreachable byte, no matter how much has to be rewritten for it. Fails with `Busy` if other
     /// processes use the store the whole time.
-    pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, watch: &Watch) -> Result<()> {
+    pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, progress: &Progress) -> Result<()> {
         let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
         let bytes_max = u64::MAX;
-        let collection = Collection::new(self, held, reach, now, watch);
+        let collection = Collection::new(self, held, reach, now, progress);
         let collection = Collection { bytes_max, is_urgent: true, even_young: true, ..collection };
         if collection.run(GcGoal::Every)?.left_some {
             return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
@@ -170,7 +149,7 @@ impl Collection<'_> {
         let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, at, goal)).collect::<Result<_>>()?;
         let groups = plan::plan(&states, goal, Bounds::new(self.bytes_max));
         let bytes_of_group = |group: &Group| group.packs.iter().map(|at| packs[*at].bytes).sum::<u64>();
-        self.watch.begin(groups.iter().map(bytes_of_group).sum());
+        self.progress.begin_store_phase(groups.iter().map(bytes_of_group).sum());
         let mut no_space = None;
         for group in &groups {
             // A group that could not be unlinked takes twice its space: one at a time is enough.
@@ -178,7 +157,7 @@ impl Collection<'_> {
                 done.left_some = true;
                 break;
             }
-            let before = self.watch.done.load(Ordering::Relaxed);
+            let before = self.progress.store_bytes_done.load(Ordering::Relaxed);
             match self.replace(&packs, group, &mut done) {
                 Ok(()) => {}
                 // The next group may need less space.
@@ -186,7 +165,7 @@ impl Collection<'_> {
                 Err(error) => return Err(error),
             }
             // Bytes that did not have to be moved count as done, too.
-            self.watch.done.store(before + bytes_of_group(group), Ordering::Relaxed);
+            self.progress.store_bytes_done.store(before + bytes_of_group(group), Ordering::Relaxed);
         }
         // Loose objects that were packed here, by index in `loose`, in addition to those that have a home.
         let mut packed = vec![false; loose.len()];
@@ -215,7 +194,7 @@ impl Collection<'_> {
 
     /// Returns true if the collection should end soon: it was cancelled, or a take waits for room.
     fn is_over(&self) -> bool {
-        self.watch.is_stopped() || !self.is_urgent && self.store.locks.has_waiter()
+        self.progress.is_cancelled() || !self.is_urgent && self.store.locks.has_waiter()
     }
 
     /// Records the home of each reachable object, the pack whose copy is kept: a pack with a `.keep` file of the user,
@@ -336,7 +315,7 @@ impl Collection<'_> {
         let objects = &self.store.objects(&StoreLock::none())?;
         let marks = &self.reach.marks;
         let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
-        let (is_over, moved) = (&|| self.is_over(), &|bytes| self.watch.advance(bytes));
+        let (is_over, moved) = (&|| self.is_over(), &|bytes| self.progress.advance_store(bytes));
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
         let sealed = moving.write(&self.store.layout.pack_dirs(), tend)?;
         let new = sealed.map(|sealed| SealedPack::publish(vec![sealed], &self.store.layout.packs())).transpose()?;
@@ -404,7 +383,7 @@ impl Collection<'_> {
         let path_of = |id: &ObjectId| self.store.layout.loose_object(id);
         let needed: Vec<_> = needed.into_iter().map(|(id, _)| (*id, Store::bytes_of(&path_of(id)))).collect();
         if !needed.is_empty() {
-            self.watch.begin(needed.iter().map(|(_, bytes)| bytes).sum());
+            self.progress.begin_store_phase(needed.iter().map(|(_, bytes)| bytes).sum());
         }
         let pack_bytes = Bounds::new(self.bytes_max).pack_bytes;
         let mut bytes = needed.first().map_or(0, |(_, bytes)| *bytes);

@@ -1,5 +1,7 @@
 //! Unit tests of the garbage collection: the objects that are kept and the space that is freed.
 
+use std::sync::atomic::AtomicU64;
+
 use super::*;
 use crate::{CheckpointKind, Outcome, Progress, Project, Request, Settings};
 
@@ -22,8 +24,8 @@ fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
 }
 
 /// Returns a collection that starts from an earlier `reach`.
-fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reachability, watch: &'a Watch) -> Collection<'a> {
-    Collection { is_urgent: true, even_young: true, ..Collection::new(store, held, reach, NOW, watch) }
+fn collection<'a>(store: &'a Store, held: &'a GcLock, reach: Reachability, progress: &'a Progress) -> Collection<'a> {
+    Collection { is_urgent: true, even_young: true, ..Collection::new(store, held, reach, NOW, progress) }
 }
 
 #[test]
@@ -35,16 +37,17 @@ fn a_collection_ends_when_cancelled_or_an_urgent_process_waits() {
     }
     let before = store.pack_names().expect("packs");
     let held = store.locks.lock_gc().expect("a lock");
-    let (watch, stopped) = (Watch::default(), Watch { stop: Arc::new(AtomicBool::new(true)), ..Watch::default() });
+    let (progress, stopped) = (Progress::default(), Progress::default());
+    stopped.cancel();
     assert!(store.collect(&held, GcGoal::All, None, NOW, &stopped).expect("a collection").left_some);
     let urgent = store.locks.lock_file("urgent").expect("a file");
     urgent.lock().expect("a lock");
-    assert!(store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection").left_some);
+    assert!(store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection").left_some);
     let made = store.make_room(&held, 0, 1, NOW, &stopped).expect("an answer");
     assert_eq!(made, crate::store::MakeRoomOutcome::Stopped { dropped: 0 });
     assert_eq!(store.pack_names().expect("packs"), before);
     let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
-    let done = collection(&store, &held, reach, &watch).run(GcGoal::All).expect("a collection");
+    let done = collection(&store, &held, reach, &progress).run(GcGoal::All).expect("a collection");
     assert!(!done.left_some, "this one is in a hurry itself");
     assert_eq!(store.pack_names().expect("packs").len(), 1);
 }
@@ -54,7 +57,7 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     let temp = tempfile::tempdir().expect("a directory");
     let (store, project) = store_and_project(&temp);
     take(&store, &project, &"a line of text\n".repeat(100));
-    let (held, watch) = (store.locks.lock_gc().expect("a lock"), Watch::default());
+    let (held, progress) = (store.locks.lock_gc().expect("a lock"), Progress::default());
     let is_hasty = || {
         let packs = store.packs().expect("packs");
         let all: Vec<_> = (0..packs[0].len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
@@ -62,10 +65,10 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     };
     let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
     std::fs::write(&keep, "").expect("a file");
-    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(is_hasty(), (1, true, true));
     std::fs::remove_file(&keep).expect("a file");
-    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(is_hasty(), (1, false, false));
 }
 
@@ -92,18 +95,18 @@ fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not
     std::fs::write(store.git_dir().join("refs/heads/named"), format!("{named}\n")).expect("a ref");
     let (_, young) = put_loose(&store, "young", 60 * 60);
     let (_, old) = put_loose(&store, "old", 60 * 60 + 1);
-    let (held, watch) = (store.locks.lock_gc().expect("a lock"), Watch::default());
+    let (held, progress) = (store.locks.lock_gc().expect("a lock"), Progress::default());
     let left = || [&twice, &path, &young, &old].map(|path| path.exists());
     // These name objects that are removed, and stock git creates them again.
     let overviews = [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
     overviews.iter().for_each(|path| std::fs::write(path, "").expect("a file"));
-    store.collect(&held, GcGoal::Due, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::Due, None, NOW, &progress).expect("a collection");
     assert_eq!(left(), [false, true, true, false], "nothing is packed unless all is to be made small");
     assert!(!overviews.iter().any(|path| path.exists()));
-    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
+    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(left(), [false, false, true, false]);
     assert!(store.objects(&StoreLock::none()).expect("objects").has(named));
-    store.collect_every(&held, NOW, &watch).expect("a collection");
+    store.collect_every(&held, NOW, &progress).expect("a collection");
     assert_eq!(left(), [false; 4], "every byte goes that nothing refers to");
 }
 
@@ -116,14 +119,14 @@ fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
         take(&store, &project, contents);
     }
     let held = store.locks.lock_gc().expect("a lock");
-    let watch = Watch::default();
-    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
+    let progress = Progress::default();
+    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
     let roots = store.roots().expect("names");
     let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
     let mut reach = Reachability::new(store.ids().expect("ids"), roots.ends.clone());
     reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
-    collection(&store, &held, reach, &watch).run(GcGoal::All).expect("all that is named is there");
-    store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
+    collection(&store, &held, reach, &progress).run(GcGoal::All).expect("all that is named is there");
+    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
     let objects = store.objects(&StoreLock::none()).expect("objects");
     assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
@@ -161,12 +164,12 @@ fn the_watcher_is_called_for_each_object_that_moves() {
     }
     // The progress reaches its total, also in the second run.
     let held = store.locks.lock_gc().expect("a lock");
-    let watch = Watch::default();
+    let progress = Progress::default();
     for contents in ["four", "five"] {
         take(&store, &project, contents);
-        store.collect(&held, GcGoal::All, None, NOW, &watch).expect("a collection");
-        let total = watch.total.load(Ordering::Relaxed);
-        assert!(total > 0 && watch.done.load(Ordering::Relaxed) == total, "{watch:?}");
+        store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
+        let total = progress.store_bytes.load(Ordering::Relaxed);
+        assert!(total > 0 && progress.store_bytes_done.load(Ordering::Relaxed) == total, "{progress:?}");
     }
 }
 
@@ -188,8 +191,8 @@ fn what_was_named_after_a_collection_began_is_rescued() {
         let held = store.locks.lock_gc().expect("a lock");
         let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
         ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
-        let watch = Watch::default();
-        let done = collection(&store, &held, reach, &watch).run(goal).expect("a collection");
+        let progress = Progress::default();
+        let done = collection(&store, &held, reach, &progress).run(goal).expect("a collection");
         assert!(!done.left_some);
         let objects = store.objects(&StoreLock::none()).expect("objects");
         let history = store.history(&objects, ids.last().copied()).expect("a history").checkpoints;

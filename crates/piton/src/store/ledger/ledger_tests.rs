@@ -252,7 +252,7 @@ fn a_purge_a_forgotten_project_and_a_clear_reach_the_ledger() {
     fs::write(played.dir.join("secret"), "s").expect("a file");
     played.prompt("s", "turn-1", "words");
     let (store, project) = (played.store.clone(), played.project.clone());
-    let report = crate::purge(&store, &project, &[b"secret".to_vec()], NOW, &crate::Watch::default()).expect("purged");
+    let report = crate::purge(&store, &project, &[b"secret".to_vec()], NOW, &Progress::default()).expect("purged");
     assert_eq!(played.headlines(), ["prompt: words"]);
     let found = store.ledger.turns(project.id());
     assert_eq!((found[0].before, found[0].formerly), (Some(report.rewritten[0].1), Some(report.rewritten[0].0)));
@@ -264,7 +264,7 @@ fn a_purge_a_forgotten_project_and_a_clear_reach_the_ledger() {
     store.ledger.remove_unknown(|| store.known_projects()).expect("removed");
     assert_eq!(store.ledger.projects().expect("ledgers"), [project.id().clone()]);
     let touched = store.record(project.id()).last_touch();
-    assert!(store.forget_project(project.id(), touched, true, NOW, &crate::Watch::default()).expect("forgotten"));
+    assert!(store.forget_project(project.id(), touched, true, NOW, &Progress::default()).expect("forgotten"));
     assert!(store.ledger.projects().expect("ledgers").is_empty());
     played.prompt("s", "turn-2", "words");
     crate::clear(&store).expect("cleared");

@@ -23,10 +23,11 @@ use super::lock::{Exclusive, GcLock};
 use super::object_copies::{Checked, Copies, ReadData};
 use super::objects::Published;
 use super::verify::{Finding, FindingKind, VerifyReport, walk};
-use super::{Objects, ProjectRecord, Store, StoreLock, Watch, create};
+use super::{Objects, ProjectRecord, Store, StoreLock, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::progress::Progress;
 use crate::time::Moment;
 
 /// A step of a repair, done or planned.
@@ -93,9 +94,9 @@ impl Store {
 
     /// Begins a repair once no other process uses the store. Fails with `Busy` if others use it the whole time. With
     /// `is_dry`, nothing is changed.
-    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, watch: &Watch) -> Result<RepairRun<'_>> {
+    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, progress: &Progress) -> Result<RepairRun<'_>> {
         fsx::ensure_dir(self.layout.lock("").as_path())?;
-        let held = self.locks.lock_gc_until(Some(&watch.stop))?;
+        let held = self.locks.lock_gc_until(Some(progress))?;
         let Some(alone) = self.locks.exclude_patiently(&held)? else {
             return Err(Error::new(ErrorKind::Busy, "repair the store")
                 .because("other processes use it all the time")
@@ -130,8 +131,8 @@ impl RepairRun<'_> {
     }
 
     /// Reads and checks everything. Fails with `Stopped` if it is cancelled.
-    pub(crate) fn diagnose(&self, watch: &Watch) -> Result<Diagnosis> {
-        let (report, copies, checked) = self.store.inspect(ReadData::All, watch)?;
+    pub(crate) fn diagnose(&self, progress: &Progress) -> Result<Diagnosis> {
+        let (report, copies, checked) = self.store.inspect(ReadData::All, progress)?;
         if report.was_stopped {
             return Err(
                 Error::new(ErrorKind::Stopped, "repair the store").because("it was stopped; nothing was changed")
@@ -325,7 +326,7 @@ impl RepairRun<'_> {
 
     /// Checks the whole store after the repair. It cannot be cancelled: the report must be complete.
     pub(crate) fn is_whole(&self) -> Result<VerifyReport> {
-        self.store.look_over(ReadData::All, &Watch::default())
+        self.store.look_over(ReadData::All, &Progress::default())
     }
 
     /// Recounts the size of the store.

@@ -11,15 +11,16 @@ pub(super) use files::{is_packed_line, wrong_packed_line};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
+use super::Store;
 use super::commit::HISTORY_MAX;
 use super::decode::IdxFault;
 use super::integrity::{Commit, IntegrityChecker, ObjectFault};
 use super::layout::{Layout, PROJECT_REFS};
 use super::object_copies::{Checked, Copies, ObjectPlace, ReadData};
 use super::reachability::RefsAsTheyStand;
-use super::{Store, Watch};
 use crate::error::Result;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::progress::Progress;
 
 /// Limit on the number of pairs of path and checkpoint that are listed as affected. A lost tree may affect each file of
 /// each checkpoint.
@@ -197,7 +198,7 @@ impl Store {
     /// `Stopped` if the caller cancels while this waits for the store's lock.
     ///
     /// ```
-    /// use piton::{ReadData, Watch};
+    /// use piton::{Progress, ReadData};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let temp = tempfile::tempdir()?;
     /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
@@ -209,23 +210,23 @@ impl Store {
     /// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
     /// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
     /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
-    /// let report = store.verify(ReadData::All, &Watch::default())?;
+    /// let report = store.verify(ReadData::All, &Progress::default())?;
     /// assert!(report.is_whole() && report.checkpoints == 1);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn verify(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
-        let _held = self.locks.share_until(Some(&watch.stop))?;
-        self.look_over(read, watch)
+    pub fn verify(&self, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
+        let _held = self.locks.share_until(Some(progress))?;
+        self.look_over(read, progress)
     }
 
     /// Like [`Self::verify`], for a caller that has locked the store.
-    pub(super) fn look_over(&self, read: ReadData, watch: &Watch) -> Result<VerifyReport> {
-        self.inspect(read, watch).map(|(report, ..)| report)
+    pub(super) fn look_over(&self, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
+        self.inspect(read, progress).map(|(report, ..)| report)
     }
 
     /// Like [`Self::look_over`], but also returns the copies of all objects and the result of reading them.
-    pub(super) fn inspect(&self, read: ReadData, watch: &Watch) -> Result<(VerifyReport, Copies, Checked)> {
+    pub(super) fn inspect(&self, read: ReadData, progress: &Progress) -> Result<(VerifyReport, Copies, Checked)> {
         // Names before objects: a take publishes objects first, so every object that is named at this point exists
         // afterwards. Ends of histories before names: a take moves its ref first and cuts afterwards.
         let boundary = self.boundary()?;
@@ -234,7 +235,7 @@ impl Store {
         let mut check = Check { store: self, names: &names, findings: Vec::new() };
         check.files()?;
         check.packs(&copies);
-        let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, watch) };
+        let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, progress) };
         let mut whole = IntegrityChecker::new(&copies, HashSet::new());
         let checkpoints = check.names(&mut whole)?;
         check.objects(&copies, &checked, &mut whole);

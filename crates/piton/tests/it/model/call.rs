@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Stdio};
 use piton::session::{Author, RecordChange, SessionId, Sessions};
 use piton::{
     CheckpointKind, Ensured, Error, History, Manager, Outcome, Policy, Progress, Project, ReadData, Report, Request,
-    Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, Watch, clear, diff, maintain, prune,
-    purge, take,
+    Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, clear, diff, maintain, prune, purge,
+    take,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -141,7 +141,7 @@ impl Call {
     }
 
     fn answer(&self) -> Result<Answer, Error> {
-        let (settings, progress, watch) = (self.settings(), Progress::default(), Watch::default());
+        let (settings, progress, watch) = (self.settings(), Progress::default(), Progress::default());
         let store = || Store::open_or_create(&self.base, now());
         let session = |name: &str| SessionId::parse(name);
         let sessions = Sessions::in_base(&self.base);
