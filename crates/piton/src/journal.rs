@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fsx;
 use crate::id::bounded_name;
+use crate::json::JsonPathOption;
 use crate::relpath::{escape, unescape};
 use crate::store::{Origin, journal_path};
 use crate::sys;
@@ -94,6 +95,47 @@ pub struct Event {
     pub project: Option<PathBuf>,
     /// Description of the event.
     pub what: String,
+}
+
+crate::json::serialized_as_word!(Level);
+
+crate::path_keys! {
+    AtProject = "project", "project_bytes", "directory of the project, or null";
+}
+
+/// JSON of an [`Event`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct EventJson<'a> {
+    /// time of the event, as in RFC 3339
+    time: Moment,
+    /// agent that was running, or null
+    agent: Option<&'a str>,
+    /// its session, or null
+    session: Option<&'a str>,
+    /// turn of the session, or null
+    turn: Option<&'a str>,
+    #[serde(flatten)]
+    project: JsonPathOption<'a, AtProject>,
+    /// why there is no checkpoint
+    why: &'a str,
+}
+
+impl<'a> From<&'a Event> for EventJson<'a> {
+    fn from(event: &'a Event) -> Self {
+        Self {
+            time: event.time,
+            agent: event.agent.as_deref(),
+            session: event.session.as_deref(),
+            turn: event.turn.as_deref(),
+            project: JsonPathOption::of(event.project.as_deref()),
+            why: &event.what,
+        }
+    }
+}
+
+crate::json::serialized_as! {
+    Event => EventJson<'_>;
 }
 
 impl Event {

@@ -29,10 +29,10 @@ pub trait PathKey {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! path_keys {
-    ($($name:ident = $key:literal, $bytes:literal, $meaning:literal;)+) => {$(
+    ($($vis:vis $name:ident = $key:literal, $bytes:literal, $meaning:literal;)+) => {$(
         #[doc = concat!("Key `", $key, "`: ", $meaning, ".")]
         #[derive(Debug, Clone, Copy)]
-        pub struct $name;
+        $vis struct $name;
 
         impl $crate::json::PathKey for $name {
             const KEY: &'static str = $key;
@@ -43,13 +43,13 @@ macro_rules! path_keys {
 }
 
 path_keys! {
-    AtPath = "path", "path_bytes", "path, relative to the project";
-    AtOldPath = "old_path", "old_path_bytes", "path before a rename, or null";
-    AtName = "name", "name_bytes", "new path";
-    AtPaths = "paths", "paths_bytes", "paths, relative to the project";
-    AtFile = "file", "file_bytes", "path of the file";
-    AtDir = "dir", "dir_bytes", "path of the directory";
-    AtWorkdir = "workdir", "workdir_bytes", "directory of the project, or null if it is not known";
+    pub AtPath = "path", "path_bytes", "path, relative to the project";
+    pub AtOldPath = "old_path", "old_path_bytes", "path before a rename, or null";
+    pub AtName = "name", "name_bytes", "new path";
+    pub AtPaths = "paths", "paths_bytes", "paths, relative to the project";
+    pub AtFile = "file", "file_bytes", "path of the file";
+    pub AtDir = "dir", "dir_bytes", "path of the directory";
+    pub AtWorkdir = "workdir", "workdir_bytes", "directory of the project, or null if it is not known";
 }
 
 /// One path as a key of a report. Serialised with `#[serde(flatten)]`.
@@ -97,6 +97,11 @@ impl<'a, K> JsonPaths<'a, K> {
     /// Returns the key for a list of paths.
     pub fn new<P: AsRef<[u8]> + ?Sized + 'a>(paths: impl IntoIterator<Item = &'a P>) -> Self {
         Self(paths.into_iter().map(AsRef::as_ref).collect(), PhantomData)
+    }
+
+    /// Returns the key for a list of paths of the file system.
+    pub fn of(paths: &'a [std::path::PathBuf]) -> Self {
+        Self(paths.iter().map(|path| path.as_os_str().as_bytes()).collect(), PhantomData)
     }
 }
 
@@ -209,15 +214,15 @@ mod schema {
 
 /// Serialises a type as another one, which has the keys of its JSON. The other one is made from a reference.
 macro_rules! serialized_as {
-    ($($type:ty => $keys:ty;)+) => {$(
-        impl serde::Serialize for $type {
+    ($($type:ident $(<$life:lifetime>)? => $keys:ty;)+) => {$(
+        impl serde::Serialize for $type $(<$life>)? {
             fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
                 <$keys>::from(self).serialize(to)
             }
         }
 
         #[cfg(feature = "schema")]
-        impl schemars::JsonSchema for $type {
+        impl schemars::JsonSchema for $type $(<$life>)? {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
             }

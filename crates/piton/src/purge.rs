@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
+use crate::json::{AtPaths, JsonPaths};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
@@ -35,6 +36,58 @@ pub struct PurgeReport {
     pub still_held: Vec<(ObjectId, String)>,
     /// Number of bytes freed on disk.
     pub bytes_freed: u64,
+}
+
+/// JSON of a [`PurgeReport`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct PurgeReportJson<'a> {
+    #[serde(flatten)]
+    paths: JsonPaths<'a, AtPaths>,
+    /// number of contents that are gone
+    gone: u64,
+    /// checkpoints that have new ids, oldest first
+    rewritten: Vec<RewrittenJson>,
+    /// contents that other paths or projects still hold
+    still_held: Vec<StillHeldJson<'a>>,
+    /// number of bytes given back
+    bytes_freed: u64,
+}
+
+/// JSON of a checkpoint with a new id.
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct RewrittenJson {
+    /// id before
+    old: CheckpointId,
+    /// id after
+    new: CheckpointId,
+}
+
+/// JSON of a content that is still in the store.
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct StillHeldJson<'a> {
+    /// id of the content
+    id: ObjectId,
+    /// where it is, as text
+    place: &'a str,
+}
+
+impl<'a> From<&'a PurgeReport> for PurgeReportJson<'a> {
+    fn from(report: &'a PurgeReport) -> Self {
+        Self {
+            paths: JsonPaths::new(&report.paths),
+            gone: report.gone,
+            rewritten: report.rewritten.iter().map(|&(old, new)| RewrittenJson { old, new }).collect(),
+            still_held: report.still_held.iter().map(|(id, place)| StillHeldJson { id: *id, place }).collect(),
+            bytes_freed: report.bytes_freed,
+        }
+    }
+}
+
+crate::json::serialized_as! {
+    PurgeReport => PurgeReportJson<'_>;
 }
 
 /// Returns the number of checkpoints that a purge would rewrite, and the paths it would remove. See the example of

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::id::ObjectId;
+use crate::json::JsonPaths;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
@@ -30,6 +31,8 @@ pub struct RepairOptions<'a> {
 /// Result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
+    /// True if nothing was changed, because only the steps were asked for.
+    pub is_dry: bool,
     /// True if the store is intact after the repair. After a dry run: true if it was intact.
     pub is_whole: bool,
     /// Steps taken, in order.
@@ -42,6 +45,42 @@ pub struct RepairReport {
     pub moved_aside: Vec<PathBuf>,
     /// Problems that remain.
     pub findings: Vec<Finding>,
+}
+
+crate::path_keys! {
+    AtMovedAside = "moved_aside", "moved_aside_bytes", "files that were moved out of the way, relative to the base";
+}
+
+/// JSON of a [`RepairReport`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct RepairReportJson<'a> {
+    /// true if the store is whole after the repair; after a dry run, if it was whole
+    whole: bool,
+    /// true if nothing was changed
+    dry_run: bool,
+    /// steps that were or would be taken, in order
+    steps: &'a [RepairStep],
+    /// number of missing objects that were recovered
+    healed: u64,
+    /// what is lost for good
+    lost: &'a [Loss],
+    #[serde(flatten)]
+    moved_aside: JsonPaths<'a, AtMovedAside>,
+    /// what is still wrong, as in `verify`
+    findings: &'a [Finding],
+}
+
+impl<'a> From<&'a RepairReport> for RepairReportJson<'a> {
+    fn from(report: &'a RepairReport) -> Self {
+        let RepairReport { is_dry, is_whole, steps, healed, lost, moved_aside, findings } = report;
+        let moved_aside = JsonPaths::of(moved_aside);
+        Self { whole: *is_whole, dry_run: *is_dry, steps, healed: *healed, lost, moved_aside, findings }
+    }
+}
+
+crate::json::serialized_as! {
+    RepairReport => RepairReportJson<'_>;
 }
 
 /// Repairs the store. Holds the exclusive lock, so other processes block until it returns. Fails with `Busy` if other
@@ -72,6 +111,7 @@ pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: 
     let mut run = store.begin_repair(options.is_dry, now, progress)?;
     let mut diagnosis = run.diagnose(progress)?;
     let mut report = RepairReport {
+        is_dry: options.is_dry,
         is_whole: diagnosis.report.is_whole(),
         steps: Vec::new(),
         healed: 0,

@@ -39,7 +39,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Ignored,
         Self::Excluded,
         Self::Secret,

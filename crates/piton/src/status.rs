@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::error::{ErrorKind, Result};
+use crate::id::ProjectId;
+use crate::json::{AtWorkdir, JsonPath, JsonPathOption};
 use crate::prune::{KnownProject, Presence, mistaken_projects};
 use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store};
 use crate::time::Moment;
@@ -18,10 +20,13 @@ pub struct ProjectStatus {
     pub checkpoints: usize,
     /// Number of bytes that no other project shares.
     pub bytes_alone: u64,
+    /// Command that makes a deleted directory again. Set by a caller that has commands.
+    pub restore_command: Option<String>,
 }
 
 /// Problem, with advice.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusProblem {
     /// Description of the problem.
     pub what: String,
@@ -66,6 +71,96 @@ pub struct Status {
     pub archives: Vec<Archive>,
     /// Problems found.
     pub problems: Vec<StatusProblem>,
+}
+
+crate::path_keys! {
+    AtBase = "base", "base_bytes", "directory that holds everything";
+}
+
+/// JSON of a [`Status`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct StatusJson<'a> {
+    #[serde(flatten)]
+    base: JsonPath<'a, AtBase>,
+    /// size of the store
+    store_size_bytes: u64,
+    /// size of what older layouts left
+    legacy_size_bytes: u64,
+    /// sum of both
+    total_size_bytes: u64,
+    /// size of what the next maintenance gives back
+    reclaimable_bytes: u64,
+    /// number of projects
+    project_count: usize,
+    /// projects, most recently used first
+    projects: &'a [ProjectStatus],
+    /// archives of older layouts
+    legacy_archives: &'a [Archive],
+    /// what is wrong
+    problems: &'a [StatusProblem],
+}
+
+impl<'a> From<&'a Status> for StatusJson<'a> {
+    fn from(status: &'a Status) -> Self {
+        Self {
+            base: JsonPath::of(&status.base),
+            store_size_bytes: status.store_bytes,
+            legacy_size_bytes: status.legacy_bytes,
+            total_size_bytes: status.store_bytes + status.legacy_bytes,
+            reclaimable_bytes: status.reclaimable_bytes,
+            project_count: status.projects.len(),
+            projects: &status.projects,
+            legacy_archives: &status.archives,
+            problems: &status.problems,
+        }
+    }
+}
+
+/// JSON of a [`ProjectStatus`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct ProjectStatusJson<'a> {
+    /// name of the project in the store
+    hash: &'a ProjectId,
+    #[serde(flatten)]
+    workdir: JsonPathOption<'a, AtWorkdir>,
+    /// true if the directory exists
+    exists: bool,
+    /// `there`, `gone`, or `unknown` if its disk may not be mounted
+    presence: Presence,
+    /// time when it was first seen, in seconds since 1970, or null
+    created_at: Option<f64>,
+    /// time of its last use, in seconds since 1970, or null
+    last_touch: Option<f64>,
+    /// number of checkpoints
+    commits: usize,
+    /// number of bytes that no other project shares
+    bytes_alone: u64,
+    /// command that makes a deleted directory again, or null
+    restore_command: Option<&'a str>,
+}
+
+impl<'a> From<&'a ProjectStatus> for ProjectStatusJson<'a> {
+    fn from(status: &'a ProjectStatus) -> Self {
+        let project = &status.project;
+        Self {
+            hash: &project.id,
+            workdir: JsonPathOption::of(project.dir.as_deref()),
+            exists: project.presence == Presence::There,
+            presence: project.presence,
+            created_at: project.created_at,
+            last_touch: project.last_touch,
+            commits: status.checkpoints,
+            bytes_alone: status.bytes_alone,
+            restore_command: status.restore_command.as_deref(),
+        }
+    }
+}
+
+crate::json::serialized_as! {
+    Status => StatusJson<'_>;
+    ProjectStatus => ProjectStatusJson<'_>;
 }
 
 impl Status {
@@ -131,7 +226,7 @@ impl Status {
                 );
             }
             let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
-            projects.push(ProjectStatus { project, checkpoints, bytes_alone });
+            projects.push(ProjectStatus { project, checkpoints, bytes_alone, restore_command: None });
         }
         for problem in mistaken_projects(store).unwrap_or_default() {
             note(problem.what, &problem.hint);

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use piton::{Status, clear, clear_base, clear_legacy};
-use serde_json::json;
 
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
@@ -85,7 +84,7 @@ pub(crate) fn run_legacy(args: &ClearLegacy, context: &Context, output: &Output)
 }
 
 fn nothing(context: &Context, output: &Output) -> anyhow::Result<()> {
-    output.json(&json!({"bytes_freed": 0}));
+    output.json(&ClearJson { bytes_freed: 0 });
     output.text(&format!("Nothing to clear in {}", context.base.display()));
     Ok(())
 }
@@ -99,7 +98,15 @@ fn confirm(force: bool, output: &Output) -> anyhow::Result<()> {
 
 fn report(removed: piton::Result<u64>, output: &Output) -> anyhow::Result<()> {
     let freed = removed.map_err(CouldNot)?;
-    output.json(&json!({"bytes_freed": freed}));
+    output.json(&ClearJson { bytes_freed: freed });
     output.text(&format!("Removed; {} came free", bytes(freed)));
     Ok(())
+}
+
+/// JSON of both commands.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ClearJson {
+    /// number of bytes given back
+    bytes_freed: u64,
 }

@@ -1,11 +1,12 @@
 //! The `piton completions` and `piton man` commands. The completion candidates are in `complete`.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _, ValueEnum};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use piton::Error;
-use serde_json::json;
+use piton::json::{AtDir, JsonPath};
 
 use crate::cli::{Cli, EXIT_CODES};
 use crate::output::Output;
@@ -60,24 +61,26 @@ pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
     };
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "piton", "piton", "piton", &mut script)?;
-    say("script", &script, output);
+    say(&script, output, |script| ScriptJson { script });
     Ok(())
 }
 
 pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
     match &args.into {
-        None if args.markdown => say("page", super::reference::page(Cli::command()).as_bytes(), output),
+        None if args.markdown => {
+            say(super::reference::page(Cli::command()).as_bytes(), output, |page| PageJson { page })
+        }
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-            say("page", mended(&page).as_bytes(), output);
+            say(mended(&page).as_bytes(), output, |page| PageJson { page });
         }
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(|error| Error::io("make", dir, error))?;
             clap_mangen::generate_to(Cli::command(), dir)
                 .and_then(|()| repair_pages(dir))
                 .map_err(|error| Error::io("write manual pages to", dir, error))?;
-            output.json(&json!({"dir": dir.to_string_lossy()}));
+            output.json(&ManDirJson { dir: JsonPath::of(dir) });
             output.text(&format!("Wrote the manual pages to {}", dir.display()));
         }
     }
@@ -103,9 +106,33 @@ fn mended(page: &[u8]) -> String {
 }
 
 /// Prints text that is meant for a program, as it is or as JSON.
-fn say(key: &str, text: &[u8], output: &Output) {
-    output.json(&json!({key: String::from_utf8_lossy(text)}));
+fn say<'a, R: serde::Serialize>(text: &'a [u8], output: &Output, report: impl Fn(Cow<'a, str>) -> R) {
+    output.json(&report(String::from_utf8_lossy(text)));
     if !output.is_json {
         output.data(text);
     }
+}
+
+/// JSON of the completions.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ScriptJson<'a> {
+    /// script to be sourced by the shell
+    script: Cow<'a, str>,
+}
+
+/// JSON of a manual page.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PageJson<'a> {
+    /// the page
+    page: Cow<'a, str>,
+}
+
+/// JSON of `--dir`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ManDirJson<'a> {
+    #[serde(flatten)]
+    dir: JsonPath<'a, AtDir>,
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use piton::json::{AtFile, JsonPath};
 use piton::{Error, ErrorKind, Settings, StatusProblem};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::{Context, variable};
@@ -100,12 +101,9 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
             _ => "default".to_owned(),
         }
     };
-    output.json(&json!({
-        "file": path.to_string_lossy(),
-        "settings": settings.iter().map(|(key, value)| ((*key).to_owned(), json!({
-            "value": value, "source": source(key),
-        }))).collect::<Map<_, _>>(),
-    }));
+    let setting =
+        |(key, value): &(&'static str, Value)| (*key, SettingJson { value: value.clone(), source: source(key) });
+    output.json(&ConfigJson { file: JsonPath::of(&path), settings: settings.iter().map(setting).collect() });
     let lines = settings.iter().map(|(key, value)| format!("{key:<20} {:<10}  {}", shown(value), source(key)));
     output.text(&lines.collect::<Vec<_>>().join("\n"));
     Ok(())
@@ -113,7 +111,7 @@ fn show(context: &Context, global: &Global, output: &Output) -> anyhow::Result<(
 
 fn get(key: &str, context: &Context, output: &Output) -> anyhow::Result<()> {
     let value = context.settings.get(key);
-    output.json(&json!({"key": key, "value": value}));
+    output.json(&ConfigGetJson { key, value: &value });
     output.text(&shown(&value));
     Ok(())
 }
@@ -145,7 +143,7 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
     if after != before {
         files::write(&path, after.as_bytes(), MODE)?;
     }
-    output.json(&json!({"key": key, "value": value, "file": path.to_string_lossy(), "changed": after != before}));
+    output.json(&ConfigSetJson { key, value: &value, file: JsonPath::of(&path), changed: after != before });
     output.text(&format!("{key} is {} in {}", shown(&value), plain(&path.display().to_string())));
     if Context::is_set(&variable(key)) {
         output.warn(&format!("{} is set, and goes before the file", variable(key)));
@@ -185,9 +183,9 @@ fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
     for row in Settings::TABLE {
         text.push_str(&format!("  # {}\n  {}: {}\n", row.help, row.key, settings.get(row.key)));
     }
-    check(&text, "enabled", &json!(true)).map_err(|why| not_extended(&path, why))?;
+    check(&text, "enabled", &Value::Bool(true)).map_err(|why| not_extended(&path, why))?;
     files::write(&path, text.as_bytes(), MODE)?;
-    output.json(&json!({"file": path.to_string_lossy()}));
+    output.json(&ConfigInitJson { file: JsonPath::of(&path) });
     output
         .text(&format!("Wrote the defaults to {}, with automatic checkpoints on", plain(&path.display().to_string())));
     Ok(())
@@ -225,4 +223,63 @@ fn keys_in(text: &str) -> Vec<String> {
 
 fn shown(value: &Value) -> String {
     plain(&value.to_string())
+}
+
+/// JSON of all settings.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ConfigJson<'a> {
+    #[serde(flatten)]
+    file: JsonPath<'a, AtFile>,
+    /// settings, by name
+    #[serde(serialize_with = "by_name")]
+    #[cfg_attr(test, schemars(with = "std::collections::BTreeMap<String, SettingJson>"))]
+    settings: Vec<(&'static str, SettingJson)>,
+}
+
+/// JSON of a setting.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SettingJson {
+    /// value in force
+    value: Value,
+    /// where it is from: an option, a variable, the file, or `default`
+    source: String,
+}
+
+/// JSON of `get`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ConfigGetJson<'a> {
+    /// name of the setting
+    key: &'a str,
+    /// value in force
+    value: &'a Value,
+}
+
+/// JSON of `set`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ConfigSetJson<'a> {
+    /// name of the setting
+    key: &'a str,
+    /// new value
+    value: &'a Value,
+    #[serde(flatten)]
+    file: JsonPath<'a, AtFile>,
+    /// true if the file was changed
+    changed: bool,
+}
+
+/// JSON of `init`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ConfigInitJson<'a> {
+    #[serde(flatten)]
+    file: JsonPath<'a, AtFile>,
+}
+
+/// Serialises the settings as one object, in the order of the table.
+fn by_name<S: serde::Serializer>(settings: &[(&'static str, SettingJson)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(settings.iter().map(|(key, setting)| (key, setting)))
 }

@@ -6,8 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use piton::{Attempt, Completion, Ensured, Event, Level, Moment, Origin, Progress, Project, Store};
-use serde_json::{Value, json};
+use piton::{Attempt, CheckpointId, Completion, Ensured, Event, Level, Moment, Origin, Progress, Project, Store};
 
 use crate::cli::Global;
 use crate::context::Context;
@@ -41,10 +40,21 @@ pub(crate) fn run(global: &Global, output: &Output) -> ExitCode {
     }
 }
 
-fn finish(context: &Context) -> anyhow::Result<Value> {
-    let Some(store) = context.existing_store()? else { return Ok(json!({"done": "nothing"})) };
+/// JSON of the command.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(tag = "done", rename_all = "snake_case")]
+enum FinishJson {
+    Nothing,
+    Busy,
+    Stopped,
+    Finished { id: Option<CheckpointId> },
+}
+
+fn finish(context: &Context) -> anyhow::Result<FinishJson> {
+    let Some(store) = context.existing_store()? else { return Ok(FinishJson::Nothing) };
     let project = Project::at(&context.dir, context.home.as_deref())?;
-    let Some(completion) = Completion::begin(&store, &project)? else { return Ok(json!({"done": "busy"})) };
+    let Some(completion) = Completion::begin(&store, &project)? else { return Ok(FinishJson::Busy) };
     let began = Instant::now();
     let note = |origin: &Origin, time: Moment, what: String| {
         let Origin { agent, session, turn } = origin.clone();
@@ -63,16 +73,15 @@ fn finish(context: &Context) -> anyhow::Result<Value> {
                 } else if let Some(why) = ensured.missed(&context.settings) {
                     note(&origin, since, why);
                 }
-                let id = ensured.checkpoint().map(|id| id.to_string());
-                return Ok(json!({"done": "finished", "id": id}));
+                return Ok(FinishJson::Finished { id: ensured.checkpoint() });
             }
             Ok(Attempt::Stopped) => {
                 let why = "it could not be completed in 10 minutes; the next try goes on from there".to_owned();
                 completion.origin().iter().for_each(|(origin, since)| note(origin, *since, why.clone()));
                 completion.give_up()?;
-                return Ok(json!({"done": "stopped"}));
+                return Ok(FinishJson::Stopped);
             }
-            Ok(_) => return Ok(json!({"done": "nothing"})),
+            Ok(_) => return Ok(FinishJson::Nothing),
             Err(error) => {
                 // The request is kept: the next hook tries again.
                 completion.origin().iter().for_each(|(origin, since)| note(origin, *since, error.to_string()));

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use piton::json::keyword;
 use piton::{
-    Maintained, Policy, PruneAction, PrunePlan, PruneReason, PruneReport, PruneTarget, Settings, Store, forget,
-    maintain, plan_prune, plan_prune_base, prune, prune_base,
+    Maintained, Policy, PrunePlan, PruneReport, PruneTarget, Settings, Store, forget, maintain, plan_prune,
+    plan_prune_base, prune, prune_base,
 };
-use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
@@ -64,12 +64,12 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
     }
     if args.dry_run {
         let plan = plan_prune(&store, &policy, Context::now())?;
-        output.json(&plan_json(&plan));
+        output.json(&plan);
         output.text(&plan_text(&plan));
         return Ok(());
     }
     let report = watch_store(output, |progress| prune(&store, &policy, Context::now(), progress))?;
-    output.json(&report_json(&report));
+    output.json(&report);
     output.text(&report_text(&report));
     for problem in &report.problems {
         output.warn(problem);
@@ -86,17 +86,17 @@ fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &
     let base = context.base_without_store()?;
     let plan = base.as_ref().map(|base| plan_prune_base(base, policy, Context::now())).transpose()?;
     let Some((base, plan)) = base.zip(plan).filter(|(_, plan)| !plan.inventory.is_empty()) else {
-        output.json(&report_json(&PruneReport::default()));
+        output.json(&PruneReport::default());
         output.text(&format!("There is no store in {}", context.base.display()));
         return Ok(());
     };
     if args.dry_run {
-        output.json(&plan_json(&plan));
+        output.json(&plan);
         output.text(&plan_text(&plan));
         return Ok(());
     }
     let report = prune_base(&base, policy, Context::now())?;
-    output.json(&report_json(&report));
+    output.json(&report);
     output.text(&report_text(&report));
     report.problems.iter().for_each(|problem| output.warn(problem));
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
@@ -104,9 +104,7 @@ fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &
 
 fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyhow::Result<()> {
     let report = watch_store(output, |progress| forget(store, dir, is_dry, Context::now(), progress))?;
-    let mut value = report_json(&report);
-    value["dry_run"] = is_dry.into();
-    output.json(&value);
+    output.json(&ForgetJson { report: &report, dry_run: is_dry });
     for one in &report.dropped {
         let (verb, name) = (if is_dry { "Would forget" } else { "Forgot" }, plain(&one.name));
         output.text(&format!("{verb} {name} and all its checkpoints; no file in it is touched"));
@@ -115,6 +113,16 @@ fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyho
         output.warn(problem);
     }
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
+}
+
+/// JSON of `--forget`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ForgetJson<'a> {
+    #[serde(flatten)]
+    report: &'a PruneReport,
+    /// true if nothing was dropped
+    dry_run: bool,
 }
 
 /// Runs maintenance. Prints no messages, because it runs in the background: problems, including mistakes in the
@@ -139,8 +147,8 @@ pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
     }
 }
 
-/// Does the maintenance that is due, and returns a report as JSON. Errors are returned and added to `problems`.
-fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Result<Value> {
+/// Does the maintenance that is due, and returns a report. Errors are returned and added to `problems`.
+fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Result<Maintained> {
     let done = context.existing_store().and_then(|store| match store {
         Some(store) => maintain(&store, &context.settings, Context::now(), &piton::Progress::default()),
         None => Ok(Maintained::Nothing),
@@ -150,28 +158,16 @@ fn maintain_store(context: &Context, problems: &mut Vec<String>) -> anyhow::Resu
         Ok(Maintained::Pruned(report)) => problems.extend(report.problems.iter().cloned()),
         Ok(_) => {}
     }
-    Ok(match done? {
-        Maintained::Nothing => json!({"done": "nothing"}),
-        Maintained::Tidied(bytes_freed) => json!({"done": "tidied", "bytes_freed": bytes_freed}),
-        Maintained::Pruned(report) => json!({"done": "pruned", "report": report_json(&report)}),
-    })
+    Ok(done?)
 }
 
 fn what(goes: &PruneTarget, plan: &PrunePlan) -> String {
     plain(&plan.inventory.name_of(goes))
 }
 
-fn why(why: PruneReason) -> &'static str {
-    match why {
-        PruneReason::Orphan => "orphan",
-        PruneReason::Stale => "stale",
-        PruneReason::Asked => "forgotten",
-    }
-}
-
 fn plan_text(plan: &PrunePlan) -> String {
     let mut lines: Vec<_> =
-        plan.drops.iter().map(|drop| format!("  {:<7} {}", why(drop.why), what(&drop.what, plan))).collect();
+        plan.drops.iter().map(|drop| format!("  {:<7} {}", keyword(&drop.why), what(&drop.what, plan))).collect();
     match &plan.over_size {
         Some(counts) => lines.extend(counts.iter().map(|(id, count)| {
             format!(
@@ -187,32 +183,6 @@ fn plan_text(plan: &PrunePlan) -> String {
     }
     lines.insert(0, "Would drop:".to_owned());
     lines.join("\n")
-}
-
-fn plan_json(plan: &PrunePlan) -> Value {
-    let count = |wanted: PruneReason| {
-        let counts = |drop: &&PruneAction| drop.why == wanted && !matches!(drop.what, PruneTarget::Archive(_));
-        plan.drops.iter().filter(counts).count()
-    };
-    let kind = |goes: &PruneTarget| match goes {
-        PruneTarget::Project(_) => "project",
-        PruneTarget::Archive(_) => "archive",
-        PruneTarget::OldRepository(_) => "old_repository",
-    };
-    json!({
-        "dry_run": true,
-        "scanned": plan.inventory.projects.len() + plan.inventory.old_repositories.len(),
-        "deleted_orphan": count(PruneReason::Orphan),
-        "deleted_stale": count(PruneReason::Stale),
-        "errors": 0,
-        "bytes_freed": 0,
-        "drops": plan.drops.iter().map(|drop| json!({
-            "what": kind(&drop.what), "name": what(&drop.what, plan), "why": why(drop.why),
-        })).collect::<Vec<_>>(),
-        "over_size": plan.over_size.as_ref().map(|counts| counts.iter().map(|(id, count)| json!({
-            "project": id.to_string(), "checkpoints": count,
-        })).collect::<Vec<_>>()),
-    })
 }
 
 fn report_text(report: &PruneReport) -> String {
@@ -232,20 +202,6 @@ fn report_text(report: &PruneReport) -> String {
     if !report.dropped.is_empty() {
         lines.extend([String::new(), "Dropped:".to_owned()]);
     }
-    lines.extend(report.dropped.iter().map(|one| format!("  {:<7} {}", why(one.why), plain(&one.name))));
+    lines.extend(report.dropped.iter().map(|one| format!("  {:<7} {}", keyword(&one.why), plain(&one.name))));
     lines.join("\n")
-}
-
-pub(crate) fn report_json(report: &PruneReport) -> Value {
-    json!({
-        "scanned": report.scanned,
-        "deleted_orphan": report.deleted_orphan,
-        "deleted_stale": report.deleted_stale,
-        "errors": report.problems.len(),
-        "bytes_freed": report.bytes_freed,
-        "deleted_archives": report.deleted_archives,
-        "dropped_checkpoints": report.dropped_checkpoints,
-        "problems": report.problems,
-        "dropped": report.dropped.iter().map(|one| json!({"name": one.name, "why": why(one.why)})).collect::<Vec<_>>(),
-    })
 }

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
 use clap_complete::ArgValueCompleter;
+use piton::json::{AtPaths, JsonPaths};
 use piton::{History, Project, PurgeReport, Store, find_prompt, plan_purge, purge, purge_prompt};
-use serde_json::{Value, json};
 
 use super::complete::paths;
 use super::paths::{check_from_here, parse_paths};
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
     check_from_here(&paths, &store, &project, context, output)?;
     let (checkpoints, found) = plan_purge(&store, &project, &paths)?;
     if args.dry_run {
-        output.json(&json!({"dry_run": true, "checkpoints": checkpoints, "paths": paths_json(&found)}));
+        output.json(&PurgePlanJson { dry_run: true, checkpoints, paths: JsonPaths::new(&found) });
     }
     if checkpoints > 0 {
         let shown = found.iter().map(|path| format!("  {}", plain(&String::from_utf8_lossy(path))));
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
         return Err(Declined("nothing was changed", Some("`--yes` does not ask")).into());
     }
     let report = watch_to_the_end(output, |progress| purge(&store, &project, &paths, Context::now(), progress))?;
-    output.json(&as_json(&report));
+    output.json(&report);
     output.text(&as_text(&report));
     for (id, place) in report.still_held.iter().take(PLACES_MAX) {
         output.warn(&format!("the same contents ({}) are still there: {place}", id.short()));
@@ -105,7 +105,7 @@ fn forget_prompt(name: &str, args: &Purge, store: &Store, project: &Project, out
         .checkpoints()
         .iter()
         .any(|one| one.facts.origin.turn.as_ref() == Some(&turn.turn) && one.reason.starts_with("prompt: "));
-    let json = |dry_run: bool| json!({"dry_run": dry_run, "session": turn.session, "turn": turn.turn});
+    let json = |dry_run: bool| PurgePromptJson { dry_run, session: &turn.session, turn: &turn.turn };
     output.text(&format!("This removes, and cannot be undone:\n  {}", plain(&turn.headline())));
     if args.dry_run {
         output.json(&json(true));
@@ -158,16 +158,26 @@ fn as_text(report: &PurgeReport) -> String {
     lines.join("\n")
 }
 
-fn paths_json(paths: &[Vec<u8>]) -> Value {
-    paths.iter().map(|path| String::from_utf8_lossy(path)).collect()
+/// JSON of a purge that was not carried out.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PurgePlanJson<'a> {
+    /// true
+    dry_run: bool,
+    /// number of checkpoints that would get new ids
+    checkpoints: usize,
+    #[serde(flatten)]
+    paths: JsonPaths<'a, AtPaths>,
 }
 
-fn as_json(report: &PurgeReport) -> Value {
-    json!({
-        "paths": paths_json(&report.paths),
-        "gone": report.gone,
-        "rewritten": report.rewritten.iter().map(|(old, new)| json!({"old": old.to_string(), "new": new.to_string()})).collect::<Vec<_>>(),
-        "still_held": report.still_held.iter().map(|(id, place)| json!({"id": id.to_string(), "place": place})).collect::<Vec<_>>(),
-        "bytes_freed": report.bytes_freed,
-    })
+/// JSON of the purge of a prompt.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PurgePromptJson<'a> {
+    /// true if nothing was changed
+    dry_run: bool,
+    /// session of the prompt
+    session: &'a str,
+    /// turn of the prompt
+    turn: &'a str,
 }

@@ -1,10 +1,9 @@
 //! The `piton repair` command.
 
 use clap::Args;
-use piton::{Loss, RepairOptions, RepairReport, RepairStep, Store, repair};
-use serde_json::{Value, json};
+use piton::{Loss, RepairOptions, RepairReport, RepairStep, repair};
 
-use super::verify::{finding_json, line};
+use super::verify::line;
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
@@ -32,7 +31,7 @@ pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::
     let store = context.store_as_it_is()?;
     let options = RepairOptions { settings: &context.settings, home: context.home.as_deref(), is_dry: args.dry_run };
     let report = watch_store(output, |progress| repair(&store, options, Context::now(), progress))?;
-    output.json(&as_json(&store, &report, args.dry_run));
+    output.json(&report);
     output.text(&as_text(&report, args.dry_run, output.is_verbose));
     match (report.is_whole, report.lost.is_empty()) {
         (false, _) => Err(Said(1).into()),
@@ -78,25 +77,4 @@ fn lost(loss: &Loss) -> String {
     let checkpoint = loss.checkpoint.map(|id| format!(", checkpoint {}", id.short())).unwrap_or_default();
     let project = loss.project.as_ref().map(|id| format!(", project {id}")).unwrap_or_default();
     format!("{}{path}{checkpoint}{project}", loss.what)
-}
-
-fn as_json(store: &Store, report: &RepairReport, is_dry: bool) -> Value {
-    let step = |step: &RepairStep| json!({"step": step.what, "about": step.about, "detail": step.detail});
-    let loss = |loss: &Loss| {
-        json!({
-            "project": loss.project.as_ref().map(ToString::to_string),
-            "checkpoint": loss.checkpoint.map(|id| id.to_string()),
-            "path": loss.path.as_deref().map(String::from_utf8_lossy),
-            "what": loss.what,
-        })
-    };
-    json!({
-        "whole": report.is_whole,
-        "dry_run": is_dry,
-        "steps": report.steps.iter().map(step).collect::<Vec<_>>(),
-        "healed": report.healed,
-        "lost": report.lost.iter().map(loss).collect::<Vec<_>>(),
-        "moved_aside": report.moved_aside.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
-        "findings": report.findings.iter().map(|finding| finding_json(store, finding)).collect::<Vec<_>>(),
-    })
 }

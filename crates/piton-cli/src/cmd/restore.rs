@@ -10,7 +10,6 @@ use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
     RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord, tell_sessions,
 };
-use serde_json::{Value, json};
 
 use super::complete::{checkpoints, paths};
 use super::paths::{check_from_here, parse_paths};
@@ -129,7 +128,7 @@ pub(crate) fn restore(
     if how.dry_run || asks {
         let planned = watch(output, |progress| job.prepare(options, progress))?;
         if how.dry_run {
-            output.json(&plan_json(&planned, how.session.as_deref()));
+            output.json(&RestoreJson::new(&planned, planned.target(), how.session.as_deref()));
             output.text(&plan_text(&planned, usize::MAX));
             return Ok(());
         }
@@ -158,7 +157,7 @@ pub(crate) fn restore(
     };
     tell_agents(&context.settings, &store, &project, &report);
     maintenance::start_if_due(&store, &context.settings, context.config.as_deref());
-    output.json(&report_json(&report, how.session.as_deref()));
+    output.json(&RestoreJson::new(&report, &report.target, how.session.as_deref()));
     output.text(&report_text(&report, &paths, output.surface, how.session.as_deref()));
     if interrupt::caught().is_some() {
         output.hint("it was too late to stop");
@@ -272,20 +271,6 @@ pub(crate) fn other_lines(other: &OtherWork, paths_max: usize) -> Vec<String> {
     let more = other.paths.len().saturating_sub(paths_max);
     lines.extend((more > 0).then(|| format!("    ... and {more} more")));
     lines
-}
-
-fn others_json(others: &[OtherWork]) -> Value {
-    let other = |other: &OtherWork| {
-        let paths = paths_json(other.paths.iter().map(Vec::as_slice));
-        json!({
-            "session": other.session,
-            "agent": other.agent,
-            "last_active": other.last_active.to_string(),
-            "checkpoints": other.checkpoints,
-            "paths": paths,
-        })
-    };
-    others.iter().map(other).collect()
 }
 
 fn count(plan: &RestorePlan) -> String {
@@ -417,78 +402,29 @@ fn record_line(target: &Checkpoint, done: &RecordRewind) -> Option<String> {
     }
 }
 
-fn rewind(target: &Checkpoint, session: Option<&str>) -> Option<Value> {
-    let Origin { session, turn, .. } = talk(target, session);
-    Some(json!({"session": session?, "turn": turn?}))
+/// JSON of a restore or of its plan.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RestoreJson<'a, R> {
+    #[serde(flatten)]
+    report: &'a R,
+    /// place in the conversation that the checkpoint belongs to, or null
+    rewind: Option<RewindJson>,
 }
 
-fn left_json(left: &[piton::Left]) -> Value {
-    let one = |left: &piton::Left| {
-        let path = String::from_utf8_lossy(&left.path);
-        json!({"path": path, "why": left.why.word(), "reason": left.why.to_string()})
-    };
-    left.iter().map(one).collect()
+/// JSON of a place in a conversation.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RewindJson {
+    /// session of the conversation
+    session: String,
+    /// turn that began from the checkpoint
+    turn: String,
 }
 
-fn paths_json<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Value {
-    paths.map(|path| Value::from(String::from_utf8_lossy(path))).collect()
-}
-
-fn rules_json(rules: &RulesChanged) -> Value {
-    let paths = |paths: &[Vec<u8>]| paths_json(paths.iter().map(Vec::as_slice));
-    json!({"files": paths(&rules.files), "rescoped": paths(&rules.rescoped), "cut_short": rules.is_cut_short})
-}
-
-fn asides_json(asides: &[(Vec<u8>, Vec<u8>)]) -> Value {
-    let names = asides.iter().map(|(path, name)| (String::from_utf8_lossy(path), String::from_utf8_lossy(name)));
-    names.map(|(path, name)| json!({"path": path, "name": name})).collect()
-}
-
-fn plan_json(planned: &Restore<'_>, session: Option<&str>) -> Value {
-    let plan = planned.plan();
-    let (made, dropped) = plan.directories();
-    let outcome = match plan.changes() {
-        0 if plan.left().is_empty() => RestoreOutcome::NothingToDo,
-        _ if plan.left().is_empty() => RestoreOutcome::Restored,
-        _ => RestoreOutcome::Partly,
-    };
-    json!({
-        "dry_run": true,
-        "outcome": outcome.word(),
-        "id": planned.target().id.to_string(),
-        "safety_id": null,
-        "written": plan.written().count(),
-        "removed": plan.removed().count(),
-        "rewind": rewind(planned.target(), session),
-        "write": paths_json(plan.written().map(|(path, _)| path)),
-        "remove": paths_json(plan.removed()),
-        "mode": plan.modes_changed().map(|(path, mode)| json!({"path": String::from_utf8_lossy(path), "mode": format!("{mode:o}")})).collect::<Vec<_>>(),
-        "make_dirs": paths_json(made.into_iter()),
-        "drop_dirs": paths_json(dropped.into_iter()),
-        "left": left_json(plan.left()),
-        "moved_aside": asides_json(plan.moved_aside()),
-        "rules": rules_json(planned.rules()),
-        "other_sessions": others_json(planned.others()),
-    })
-}
-
-fn report_json(report: &RestoreReport, session: Option<&str>) -> Value {
-    json!({
-        "outcome": report.outcome.word(),
-        "id": report.target.id.to_string(),
-        "safety_id": report.safety.map(|id| id.to_string()),
-        "written": report.written.len(),
-        "removed": report.removed.len(),
-        "left": left_json(&report.left),
-        "rewind": rewind(&report.target, session),
-        "record": report.record.as_ref().map(RecordRewind::word),
-        "moved_aside": asides_json(&report.moved_aside),
-        "modes": report.modes_changed,
-        "made_dirs": paths_json(report.made_dirs.iter().map(Vec::as_slice)),
-        "removed_dirs": paths_json(report.removed_dirs.iter().map(Vec::as_slice)),
-        "rules": rules_json(&report.rules),
-        "can_undo": report.can_undo,
-        "written_paths": paths_json(report.written.iter().map(Vec::as_slice)),
-        "removed_paths": paths_json(report.removed.iter().map(Vec::as_slice)),
-    })
+impl<'a, R> RestoreJson<'a, R> {
+    fn new(report: &'a R, target: &Checkpoint, session: Option<&str>) -> Self {
+        let Origin { session, turn, .. } = talk(target, session);
+        Self { report, rewind: session.zip(turn).map(|(session, turn)| RewindJson { session, turn }) }
+    }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use piton::session::{Author, RECORD_BYTES_MAX, Record, RecordChange, SessionGcReport, SessionId, Sessions};
 use piton::{Error, ErrorKind};
-use serde_json::json;
+use serde_json::Value;
 
 use crate::cli::EXIT_CODES;
 use crate::context::Context;
@@ -138,12 +138,12 @@ pub(crate) fn run(args: &Session, context: &Context, output: &Output) -> anyhow:
         SessionVerb::Delete(args) => {
             let id = SessionId::parse(&args.id)?;
             let deleted = sessions.delete(&id)?;
-            output.json(&json!({"id": id.as_str(), "deleted": deleted}));
+            output.json(&DeletedJson { id: &id, deleted });
             output.text(&if deleted { format!("Deleted: {id}") } else { format!("There is no record {id}") });
         }
         SessionVerb::List(SessionListArgs {}) => {
             let ids = sessions.list()?;
-            output.json(&json!({"ids": ids.iter().map(SessionId::as_str).collect::<Vec<_>>()}));
+            output.json(&SessionListJson { ids: &ids });
             ids.iter().for_each(|id| output.text(id.as_str()));
             if ids.is_empty() {
                 output.hint("there are no session records; `piton session write ID` writes one");
@@ -179,7 +179,7 @@ fn say_changed(id: &SessionId, done: &str, changed: RecordChange, output: &Outpu
         RecordChange::Done => done,
         RecordChange::Declined => "declined",
     };
-    output.json(&json!({"id": id.as_str(), "outcome": outcome}));
+    output.json(&ChangedJson { id, outcome });
     output.text(&match changed {
         RecordChange::Done => format!("Record {id} is {done}"),
         RecordChange::Declined => {
@@ -201,30 +201,23 @@ fn read(args: &Read, sessions: &Sessions, output: &Output) -> anyhow::Result<()>
                 .because("its task is completed")
                 .with_hint(format!("`piton session read {id}` shows the record; `piton session list` shows the others"))
         })?;
-        output.json(&json!({"id": id.as_str(), "resume": block}));
+        output.json(&ResumeJson { id: &id, resume: &block });
         output.text(block.trim_end());
         return Ok(());
     }
-    output.json(&json!({
-        "id": id.as_str(),
-        "completed": record.is_completed(),
-        "automatic": record.is_automatic(),
-        "record": record.to_json(),
-    }));
+    output.json(&ReadJson {
+        id: &id,
+        completed: record.is_completed(),
+        automatic: record.is_automatic(),
+        record: record.to_json(),
+    });
     output.text(Record::to_yaml(&record).trim_end_matches('\n'));
     Ok(())
 }
 
 fn say_collected(collected: &SessionGcReport, output: &Output) {
     let SessionGcReport { removed, put_aside, removed_damaged } = collected;
-    output.json(&json!({
-        "removed": removed.iter().map(SessionId::as_str).collect::<Vec<_>>(),
-        "damaged": put_aside
-            .iter()
-            .map(|aside| json!({"id": aside.id.as_str(), "file": aside.name, "why": aside.why}))
-            .collect::<Vec<_>>(),
-        "removed_damaged": removed_damaged,
-    }));
+    output.json(collected);
     removed.iter().for_each(|id| output.text(&format!("Removed: {id}")));
     removed_damaged.iter().for_each(|name| output.text(&format!("Removed: {}", plain(name))));
     for aside in put_aside {
@@ -233,4 +226,52 @@ fn say_collected(collected: &SessionGcReport, output: &Output) {
     if removed.is_empty() && removed_damaged.is_empty() && put_aside.is_empty() {
         output.text("Nothing to remove");
     }
+}
+
+/// JSON of `write` and `update`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ChangedJson<'a> {
+    id: &'a SessionId,
+    /// `written` or `updated`, or `declined` if an agent's record stays
+    outcome: &'a str,
+}
+
+/// JSON of `read`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ReadJson<'a> {
+    id: &'a SessionId,
+    /// true if the task is completed
+    completed: bool,
+    /// true if the record was not written by an agent
+    automatic: bool,
+    /// the record
+    record: Value,
+}
+
+/// JSON of `read --resume`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ResumeJson<'a> {
+    id: &'a SessionId,
+    /// text with which an agent goes on
+    resume: &'a str,
+}
+
+/// JSON of `delete`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DeletedJson<'a> {
+    id: &'a SessionId,
+    /// true if there was one
+    deleted: bool,
+}
+
+/// JSON of `list`.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct SessionListJson<'a> {
+    /// ids of the records
+    ids: &'a [SessionId],
 }

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
-use serde_json::{Value, json};
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::{counted, cut_start, padded, wrapped};
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     let mut problems = Vec::new();
     let context = Context::lenient(global, output, &mut problems)?;
     let (store, damage) = context.store_or_its_rest()?;
-    let status = match &store {
+    let mut status = match &store {
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,
         None => match context.base_without_store()? {
             Some(base) => Status::of_base(&base)?,
@@ -68,15 +67,15 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
     problems.extend(status.problems.iter().cloned());
     let seen = if args.ack { acknowledge(&context)? } else { 0 };
     problems.extend(context.problems());
-    let mut json = as_json(&status, &problems);
-    json["unprotected"] = context.unprotected_turns().iter().map(unprotected_json).collect();
-    if args.ack {
-        json["acknowledged"] = seen.into();
+    status.problems = problems;
+    for one in &mut status.projects {
+        one.restore_command = restore_command(one);
     }
-    output.json(&json);
+    let unprotected = context.unprotected_turns();
+    output.json(&StatusJson { status: &status, unprotected: &unprotected, acknowledged: args.ack.then_some(seen) });
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = StatusStyle { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
-    output.text(&as_text(&status, &problems, &look));
+    output.text(&as_text(&status, &look));
     if args.ack {
         output.text(&format!("\nAcknowledged:    {}", counted(seen, "unprotected turn")));
     }
@@ -95,16 +94,17 @@ fn acknowledge(context: &Context) -> anyhow::Result<usize> {
     Ok(seen)
 }
 
-/// Formats one turn that went on without a checkpoint.
-fn unprotected_json(turn: &Event) -> Value {
-    json!({
-        "time": turn.time.to_string(),
-        "agent": turn.agent,
-        "session": turn.session,
-        "turn": turn.turn,
-        "project": turn.project.as_ref().map(|project| project.to_string_lossy()),
-        "why": turn.what,
-    })
+/// JSON of the status.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct StatusJson<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    /// turns that went on without a checkpoint, newest first
+    unprotected: &'a [Event],
+    /// with `--ack`: number of turns that were acknowledged
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<usize>,
 }
 
 /// Layout of the output.
@@ -126,14 +126,14 @@ impl StatusStyle {
     }
 }
 
-fn as_text(status: &Status, problems: &[StatusProblem], look: &StatusStyle) -> String {
+fn as_text(status: &Status, look: &StatusStyle) -> String {
     let mut lines = Vec::new();
-    for problem in problems {
+    for problem in &status.problems {
         let what = wrapped(&plain(&problem.what), "  ", look.columns);
         lines.push(format!("{BAD}!{BAD:#} {BAD}{}{BAD:#}", what.trim_start()));
         lines.push(wrapped(&plain(&problem.hint), "  ", look.columns));
     }
-    if !problems.is_empty() {
+    if !status.problems.is_empty() {
         lines.push(String::new());
     }
     lines.push(format!("Checkpoint base: {}", plain(&status.base.display().to_string())));
@@ -170,7 +170,7 @@ fn as_text(status: &Status, problems: &[StatusProblem], look: &StatusStyle) -> S
 
 /// Lists the projects that can be restored although their directory was deleted, each with the command for it.
 fn deleted_lines(status: &Status) -> Vec<String> {
-    let deleted: Vec<_> = status.projects.iter().filter_map(|one| Some((one, restore_command(one)?))).collect();
+    let deleted: Vec<_> = status.projects.iter().filter_map(|one| Some((one, one.restore_command.as_ref()?))).collect();
     let mut lines = Vec::new();
     if !deleted.is_empty() {
         lines.extend([String::new(), format!("Deleted directories ({}):", deleted.len())]);
@@ -178,7 +178,7 @@ fn deleted_lines(status: &Status) -> Vec<String> {
     for (one, command) in deleted {
         let dir = one.project.dir.as_ref().map_or_else(String::new, |dir| plain(&dir.display().to_string()));
         lines.push(format!("  {dir}: gone, {}", counted(one.checkpoints, "checkpoint")));
-        lines.push(format!("    bring it back with: {}", plain(&command)));
+        lines.push(format!("    bring it back with: {}", plain(command)));
     }
     lines
 }
@@ -229,39 +229,4 @@ fn age(secs: f64) -> String {
         Some((unit, letter)) => format!("{:.0}{letter} ago", (secs / unit).floor()),
         None => format!("{:.0}s ago", secs.floor()),
     }
-}
-
-fn as_json(status: &Status, problems: &[StatusProblem]) -> Value {
-    json!({
-        "base": status.base.to_string_lossy(),
-        "store_size_bytes": status.store_bytes,
-        "legacy_size_bytes": status.legacy_bytes,
-        "total_size_bytes": status.store_bytes + status.legacy_bytes,
-        "reclaimable_bytes": status.reclaimable_bytes,
-        "project_count": status.projects.len(),
-        "projects": status.projects.iter().map(project_json).collect::<Vec<_>>(),
-        "legacy_archives": status.archives.iter().map(|archive| json!({
-            "name": archive.name, "size_bytes": archive.bytes, "mtime": archive.mtime,
-        })).collect::<Vec<_>>(),
-        "problems": problems.iter().map(|problem| json!({"what": problem.what, "hint": problem.hint})).collect::<Vec<_>>(),
-    })
-}
-
-fn project_json(status: &ProjectStatus) -> Value {
-    let project = &status.project;
-    json!({
-        "hash": project.id.to_string(),
-        "workdir": project.dir.as_ref().map(|dir| dir.to_string_lossy()),
-        "exists": project.presence == Presence::There,
-        "presence": match project.presence {
-            Presence::There => "there",
-            Presence::Gone => "gone",
-            Presence::Unknown => "unknown",
-        },
-        "created_at": project.created_at,
-        "last_touch": project.last_touch,
-        "commits": status.checkpoints,
-        "bytes_alone": status.bytes_alone,
-        "restore_command": restore_command(status),
-    })
 }

@@ -1,8 +1,8 @@
 //! The `piton verify` command.
 
 use clap::Args;
-use piton::{Affected, Finding, ReadData, Severity, Store, VerifyReport, grouped};
-use serde_json::{Value, json};
+use piton::json::keyword;
+use piton::{Affected, Finding, ReadData, Severity, VerifyReport, grouped};
 
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
@@ -50,8 +50,8 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
         None => ReadData::No,
     };
     let report = watch_store(output, |progress| store.verify(read, progress))?;
-    output.json(&as_json(&store, &report));
-    output.text(&as_text(&store, &report, output.is_verbose));
+    output.json(&report);
+    output.text(&as_text(&report, output.is_verbose));
     if report.was_stopped {
         output.hint("what was not checked may be corrupt: run `piton verify` again");
         return Err(Said(interrupt::exit_code()).into());
@@ -66,13 +66,13 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
     Err(Said(1).into())
 }
 
-fn as_text(store: &Store, report: &VerifyReport, is_verbose: bool) -> String {
+fn as_text(report: &VerifyReport, is_verbose: bool) -> String {
     let (findings_max, affected_max) = if is_verbose { (usize::MAX, usize::MAX) } else { (FINDINGS_MAX, AFFECTED_MAX) };
     let mut lines = Vec::new();
     for finding in report.findings.iter().take(findings_max) {
         lines.push(line(finding));
         for affected in finding.affects.iter().take(affected_max) {
-            lines.push(format!("  {}", costs(store, affected)));
+            lines.push(format!("  {}", costs(affected)));
         }
         if finding.affects.len() > affected_max {
             lines.push(format!("  ... and {} more (--verbose shows all)", finding.affects.len() - affected_max));
@@ -98,61 +98,18 @@ fn as_text(store: &Store, report: &VerifyReport, is_verbose: bool) -> String {
 }
 
 pub(crate) fn line(finding: &Finding) -> String {
-    let what = finding.kind.word().replace('_', " ");
+    let what = keyword(&finding.kind).replace('_', " ");
     let path = finding.path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default();
     let id = finding.id.map(|id| format!(" {id}")).unwrap_or_default();
-    plain(&format!("{}: {what}{id}{path}: {}", finding.severity.word(), finding.why))
+    plain(&format!("{}: {what}{id}{path}: {}", keyword(&finding.severity), finding.why))
 }
 
-fn costs(store: &Store, affected: &Affected) -> String {
+fn costs(affected: &Affected) -> String {
     let numbers: Vec<_> =
         affected.checkpoints.iter().map(|(number, id)| format!("{number} ({})", id.short())).collect();
-    let of = affected
-        .project
-        .as_ref()
-        .and_then(|project| store.dir_of(project))
-        .map_or_else(|| affected.name.clone(), |dir| dir.display().to_string());
+    let of = affected.dir.as_ref().map_or_else(|| affected.name.clone(), |dir| dir.display().to_string());
     // The root tree, on which all paths depend, has an empty path.
     let path = affected.path.as_deref().filter(|path| !path.is_empty());
     let what = path.map_or("all".into(), String::from_utf8_lossy);
     plain(&format!("{what} in checkpoint {} of {of}", numbers.join(", ")))
-}
-
-fn as_json(store: &Store, report: &VerifyReport) -> Value {
-    json!({
-        "whole": report.is_whole(),
-        "stopped": report.was_stopped,
-        "checked": {
-            "packs": report.packs,
-            "objects": report.objects,
-            "checkpoints": report.checkpoints,
-            "bytes": report.bytes,
-        },
-        "findings": report.findings.iter().map(|finding| finding_json(store, finding)).collect::<Vec<_>>(),
-    })
-}
-
-pub(crate) fn finding_json(store: &Store, finding: &Finding) -> Value {
-    let affected = |one: &Affected| {
-        let checkpoints = one.checkpoints.iter();
-        let checkpoints = checkpoints
-            .map(|(number, id)| json!({"number": number, "id": id.to_string(), "short_id": id.short()}))
-            .collect::<Vec<_>>();
-        json!({
-            "ref": one.name,
-            "project": one.project.as_ref().map(ToString::to_string),
-            "workdir": one.project.as_ref().and_then(|project| store.dir_of(project)).map(|dir| dir.display().to_string()),
-            "path": one.path.as_deref().map(String::from_utf8_lossy),
-            "checkpoints": checkpoints,
-        })
-    };
-    json!({
-        "kind": finding.kind.word(),
-        "severity": finding.severity.word(),
-        "id": finding.id.map(|id| id.to_string()),
-        "path": finding.path.as_ref().map(|path| path.display().to_string()),
-        "project": finding.project.as_ref().map(ToString::to_string),
-        "why": finding.why,
-        "projects": finding.affects.iter().map(affected).collect::<Vec<_>>(),
-    })
 }

@@ -20,6 +20,7 @@ use crate::store::{GcGoal, MakeRoomOutcome, ProjectRecord, Store};
 use crate::time::Moment;
 
 mod forget;
+mod json;
 mod plan;
 
 pub use forget::{forget, mistaken_projects};
@@ -50,7 +51,8 @@ pub struct PruneReport {
 }
 
 /// Project, archive or repository that a prune dropped.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrunedItem {
     /// Directory of a project, or name of an archive or repository in the base.
     pub name: String,

@@ -43,7 +43,9 @@ pub(super) enum Orphans {
 }
 
 /// Existence of a project's directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Presence {
     /// It exists.
     There,
@@ -123,13 +125,16 @@ pub enum PruneTarget {
 }
 
 /// Reason for dropping something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum PruneReason {
     /// Its directory is gone.
     Orphan,
     /// It was unused for too long.
     Stale,
     /// The user named it.
+    #[serde(rename = "forgotten")]
     Asked,
 }
 

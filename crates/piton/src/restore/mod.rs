@@ -25,6 +25,7 @@ use crate::take::{Outcome, Request};
 use crate::time::Moment;
 
 mod apply;
+mod json;
 mod left;
 mod moves;
 mod others;
@@ -134,7 +135,9 @@ pub struct Restore<'a> {
 }
 
 /// Outcome of a restore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum RestoreOutcome {
     /// The files are as in the checkpoint.
     Restored,
@@ -142,17 +145,6 @@ pub enum RestoreOutcome {
     Partly,
     /// The files already were as in the checkpoint.
     NothingToDo,
-}
-
-impl RestoreOutcome {
-    /// Returns the value used in `--json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Restored => "restored",
-            Self::Partly => "partly",
-            Self::NothingToDo => "nothing_to_do",
-        }
-    }
 }
 
 /// Effect of restored ignore rules on the scope.

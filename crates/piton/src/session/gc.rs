@@ -18,22 +18,26 @@ const COMPLETED_SECS_MAX: i64 = DAY_SECS;
 const TEMPORARY_SECS_MAX: i64 = 60 * 60;
 
 /// Result of garbage collection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionGcReport {
     /// Records that were removed.
     pub removed: Vec<SessionId>,
     /// Files that are not records and were renamed.
+    #[serde(rename = "damaged")]
     pub put_aside: Vec<QuarantinedFile>,
     /// Files that were renamed long ago, and were removed.
     pub removed_damaged: Vec<String>,
 }
 
 /// File that is not a record, and was renamed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuarantinedFile {
     /// Id of the record.
     pub id: SessionId,
     /// New name in the base.
+    #[serde(rename = "file")]
     pub name: String,
     /// Reason why it is not a record.
     pub why: String,

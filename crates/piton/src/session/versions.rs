@@ -26,6 +26,24 @@ pub enum RecordRewind {
     Failed(String),
 }
 
+impl serde::Serialize for RecordRewind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(self.word())
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for RecordRewind {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "RecordRewind".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let words = ["replaced", "same", "no_record_then", "no_session", "unsaved", "failed"];
+        schemars::json_schema!({"type": "string", "enum": words})
+    }
+}
+
 impl RecordRewind {
     /// Returns its name in `--json`.
     pub fn word(&self) -> &'static str {

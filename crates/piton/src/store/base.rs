@@ -17,11 +17,13 @@ use crate::time::Moment;
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 /// Directory that holds the repositories of an older layout after they were moved out of the way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Archive {
     /// Name in the base.
     pub name: String,
     /// Size of its files in bytes.
+    #[serde(rename = "size_bytes")]
     pub bytes: u64,
     /// Time of the last change, in seconds since 1970.
     pub mtime: f64,

@@ -27,13 +27,16 @@ use super::{Objects, ProjectRecord, Store, StoreLock, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
+use crate::json::{AtPath, JsonPathOption};
 use crate::progress::Progress;
 use crate::time::Moment;
 
 /// A step of a repair, done or planned.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepairStep {
     /// Keyword of the step: `kept_names`, `rebuilt_idx`, ...
+    #[serde(rename = "step")]
     pub what: &'static str,
     /// File, ref or checkpoint that the step changes.
     pub about: String,
@@ -52,6 +55,32 @@ pub struct Loss {
     pub path: Option<Vec<u8>>,
     /// Description of the loss.
     pub what: String,
+}
+
+/// JSON of a [`Loss`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct LossJson<'a> {
+    /// name of the project in the store, or null
+    project: Option<&'a ProjectId>,
+    /// id of the checkpoint, or null
+    checkpoint: Option<CheckpointId>,
+    #[serde(flatten)]
+    path: JsonPathOption<'a, AtPath>,
+    /// description
+    what: &'a str,
+}
+
+impl<'a> From<&'a Loss> for LossJson<'a> {
+    fn from(loss: &'a Loss) -> Self {
+        let Loss { project, checkpoint, path, what } = loss;
+        let path = JsonPathOption::new(path.as_deref());
+        Self { project: project.as_ref(), checkpoint: *checkpoint, path, what }
+    }
+}
+
+crate::json::serialized_as! {
+    Loss => LossJson<'_>;
 }
 
 /// A repair in progress. No other process reads or writes objects while it is held.

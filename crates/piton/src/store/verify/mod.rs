@@ -5,6 +5,7 @@
 //!   packs on demand.
 
 mod files;
+mod json;
 
 pub(super) use files::{is_packed_line, wrong_packed_line};
 
@@ -27,7 +28,9 @@ use crate::progress::Progress;
 const AFFECTED_MAX: usize = 10_000;
 
 /// Kind of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum FindingKind {
     /// The file `HEAD`, which makes the store a repository.
     Head,
@@ -61,46 +64,15 @@ pub enum FindingKind {
     Derived,
 }
 
-impl FindingKind {
-    /// Returns its name in `--json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Head => "head",
-            Self::Config => "config",
-            Self::Ref => "ref",
-            Self::RefMissing => "ref_missing",
-            Self::PackedRefs => "packed_refs",
-            Self::Shallow => "shallow",
-            Self::Pack => "pack",
-            Self::Idx => "idx",
-            Self::StrayPack => "stray_pack",
-            Self::ObjectMissing => "object_missing",
-            Self::ObjectDamaged => "object_damaged",
-            Self::Record => "record",
-            Self::Index => "index",
-            Self::Intent => "intent",
-            Self::Derived => "derived",
-        }
-    }
-}
-
 /// Severity of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Data is lost, or will be.
     Damage,
     /// Nothing is lost: the file can be rebuilt, or is not used.
     Warning,
-}
-
-impl Severity {
-    /// Returns its name in `--json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Damage => "damage",
-            Self::Warning => "warning",
-        }
-    }
 }
 
 /// One defect of the store.
@@ -129,6 +101,8 @@ pub struct Affected {
     pub name: String,
     /// Project of the ref, if it belongs to one.
     pub project: Option<ProjectId>,
+    /// Directory of that project, if the store knows it.
+    pub dir: Option<PathBuf>,
     /// Path that lost its contents; `None` if the checkpoint itself is lost.
     pub path: Option<Vec<u8>>,
     /// Affected checkpoints: their numbers, counted from the newest, and ids.
@@ -398,12 +372,16 @@ impl Check<'_> {
                 next = commit.and_then(|commit| commit.parents.first().copied()).filter(|_| !boundary.contains(&id));
             }
         }
+        let project = |name: &str| Layout::project_in_ref(name);
+        let dirs: BTreeMap<_, _> =
+            stand.refs.keys().map(|name| (name, project(name).and_then(|id| self.store.dir_of(&id)))).collect();
         for finding in &mut self.findings {
             let Some(costs) = finding.id.and_then(|id| affected.get(&id)) else { continue };
             finding.affects = costs
                 .iter()
                 .map(|((name, path), checkpoints)| Affected {
-                    project: Layout::project_in_ref(name),
+                    project: project(name),
+                    dir: dirs.get(name).cloned().flatten(),
                     name: name.clone(),
                     path: path.clone(),
                     checkpoints: checkpoints.clone(),
