@@ -168,8 +168,8 @@ impl History {
     /// does not know.
     pub fn of(store: &Store, project: &Project) -> Result<Self> {
         let held = store.locks.share()?;
-        let objects = store.objects(&held)?;
-        let readable = store.history_of(&objects, project.id())?;
+        let objects = store.objects.open(&held)?;
+        let readable = store.histories.of(&objects, project.id())?;
         Ok(Self { readable, objects, _held: held })
     }
 

@@ -133,15 +133,15 @@ impl CheckpointBuilder<'_> {
         let is_whole = new_objects.is_empty();
         if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_whole && is_same(newest)) {
             if newest.facts.files.is_none() {
-                if !self.store.secure_all(&new_objects.into_relied(), self.now)? {
+                if !self.store.objects.secure_all(&new_objects.into_relied(), self.now)? {
                     return Ok(BuildOutcome::Lost);
                 }
                 record.set_index_held(newest.id);
             }
-            let path = self.store.index_path(self.project);
+            let path = self.store.indexes.path(self.project);
             let index = survey.writes_index().then(|| write_index_of(survey, &path, self.now));
             self.note_index(index.as_ref(), survey, record);
-            self.store.sync_newest(self.project)?;
+            self.store.refs.sync_newest(self.project)?;
             return Ok(self.report(survey, Outcome::Unchanged(newest.id), skipped));
         }
         let commit = NewCheckpoint {
@@ -159,9 +159,9 @@ impl CheckpointBuilder<'_> {
         }
         if self.newest.is_none() {
             // Written before the ref exists: a killed process must not leave checkpoints of an unknown directory.
-            let _ = self.store.save_record(self.locked, self.project, record);
+            let _ = self.store.records.save(self.locked, self.project, record);
         }
-        let (index_path, now) = (self.store.index_path(self.project), self.now);
+        let (index_path, now) = (self.store.indexes.path(self.project), self.now);
         let touched = record.last_touch();
         let publish = || self.publish(commit, id, new_objects, survey, touched);
         // The index can be rebuilt, so it may be written while the disk is busy with the objects, which cannot.
@@ -211,13 +211,13 @@ impl CheckpointBuilder<'_> {
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
             return Ok(BuildOutcome::NoRoom { bytes });
         }
-        let path = self.store.unfinished_index_path(self.project)?;
+        let path = self.store.unfinished.index_path(self.project)?;
         let published = new_objects.publish()?;
-        self.store.keep_unfinished(self.locked, self.project, survey.tree(), self.now)?;
-        if !self.store.secure(&published, self.now)? {
+        self.store.unfinished.keep(self.locked, self.project, survey.tree(), self.now)?;
+        if !self.store.objects.secure(&published, self.now)? {
             // Garbage collection by stock git deleted some of it: the next attempt reads everything again.
             record.set_progress(None, None);
-            self.store.drop_progress(self.locked, self.project, self.now)?;
+            self.store.unfinished.drop_progress(self.locked, self.project, self.now)?;
             return Ok(BuildOutcome::Done(Report::declined(WhySkipped::Deadline)));
         }
         let written = write_index_of(survey, &path, self.now);
@@ -242,28 +242,28 @@ impl CheckpointBuilder<'_> {
         let mut published = vec![new_objects.publish()?];
         let (mut id, mut parent) = (id, commit.parent);
         for _ in 0..MOVES_MAX {
-            if store.advance(locked, project, parent, id, now)? && self.stays(id, touched)? {
+            if store.refs.advance(locked, project, parent, id, now)? && self.stays(id, touched)? {
                 // Objects of the previous newest checkpoint are safe only as long as that one is the parent.
                 let is_moved = parent != commit.parent;
                 let relied = is_moved.then(|| survey.ids().collect());
                 let is_whole = match relied {
-                    None => store.secure(&published[0], now)?,
-                    Some(relied) => store.secure_all(&relied, now)?,
+                    None => store.objects.secure(&published[0], now)?,
+                    Some(relied) => store.objects.secure_all(&relied, now)?,
                 };
                 if !is_whole {
                     // If another program has moved the ref in the meantime, the next attempt is added on top of that.
-                    store.retreat(locked, project, id, parent, now)?;
+                    store.refs.retreat(locked, project, id, parent, now)?;
                     return Ok(None);
                 }
                 // A failure is ignored: the next take drops them, and the checkpoint exists either way.
                 let _ = self.drop_oldest(id, parent);
                 return Ok(Some(id));
             }
-            parent = store.newest(project)?;
-            if parent.is_some_and(|parent| !store.is_readable(parent).unwrap_or(false)) {
+            parent = store.refs.newest(project)?;
+            if parent.is_some_and(|parent| !store.objects.is_readable(parent).unwrap_or(false)) {
                 return Ok(None);
             }
-            let again = store.new_objects(self.objects, false);
+            let again = store.objects.new_objects(self.objects, false);
             let added = again.writer().add(ObjectKind::Commit, &NewCheckpoint { parent, ..commit }.encode())?;
             id = added.map_err(|collision| Error::damaged("make a checkpoint", collision))?;
             published.push(again.publish()?);
@@ -275,14 +275,14 @@ impl CheckpointBuilder<'_> {
     /// that happened and the checkpoint is not in the history any more.
     fn stays(&self, id: CheckpointId, touched: Option<f64>) -> Result<bool> {
         // A first take has saved the record already: a process that changed it since has begun its own take.
-        let is_touched = || self.store.record(self.project).last_touch() != touched;
+        let is_touched = || self.store.records.get(self.project).last_touch() != touched;
         if !self.is_contended && (self.newest.is_some() || !is_touched()) {
             return Ok(true);
         }
         for _ in 0..WATCHED_MS / WATCH_PAUSE_MS {
-            let newest = self.store.newest(self.project)?;
+            let newest = self.store.refs.newest(self.project)?;
             if newest != Some(id) {
-                return self.store.leads_to(newest, id);
+                return self.store.histories.leads_to(newest, id);
             }
             if self.progress.is_some_and(Progress::is_cancelled) {
                 break;
@@ -305,7 +305,7 @@ impl CheckpointBuilder<'_> {
     fn lacks_room(&self, survey: &Survey, new_objects: &NewObjects) -> Result<Option<u64>> {
         // Without a limit the size is recorded as well: the next take may have a limit.
         let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
-        let index = || index_bytes_max(&survey.manifest).saturating_sub(self.store.index_bytes(self.project));
+        let index = || index_bytes_max(&survey.manifest).saturating_sub(self.store.indexes.bytes(self.project));
         let index = if survey.writes_index() { index() } else { 0 };
         let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
         let room = self.store.size.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
@@ -317,7 +317,7 @@ impl CheckpointBuilder<'_> {
     fn drop_oldest(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
         let keep = self.keep_max.max(1);
         if self.restoring.is_some() {
-            let add = || self.store.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
+            let add = || self.store.histories.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
             return if keep > WALK_MAX { add() } else { Ok(()) };
         }
         // An interrupted restore needs both of its checkpoints to be continued or aborted.
@@ -326,7 +326,7 @@ impl CheckpointBuilder<'_> {
             None if keep > WALK_MAX => self.oldest_by_place(new, parent, keep)?,
             intent => self.oldest_by_walk(new, parent, keep, intent.as_ref())?,
         };
-        end.map_or(Ok(()), |end| self.store.cut_before(self.locked, self.project, end, self.now))
+        end.map_or(Ok(()), |end| self.store.boundary.cut_before(self.locked, self.project, end, self.now))
     }
 
     /// Returns the oldest checkpoint to keep, or `None` if the history is not longer than the limit. Takes constant
@@ -337,12 +337,12 @@ impl CheckpointBuilder<'_> {
         parent: Option<CheckpointId>,
         keep: u64,
     ) -> Result<Option<CheckpointId>> {
-        let lineage = self.store.lineage(self.locked, self.project, parent, new, self.objects)?;
+        let lineage = self.store.histories.lineage(self.locked, self.project, parent, new, self.objects)?;
         if lineage.count() <= keep {
             return Ok(None);
         }
         let Some(end) = lineage.oldest_of(keep, self.objects) else {
-            self.store.forget_lineage(self.project);
+            self.store.histories.forget_lineage(self.project);
             return self.oldest_by_walk(new, parent, keep, None);
         };
         lineage.shrink(keep)?;
@@ -359,7 +359,7 @@ impl CheckpointBuilder<'_> {
     ) -> Result<Option<CheckpointId>> {
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let most = if intent.is_some() { usize::MAX } else { keep };
-        let older = self.store.history_to(self.objects, parent, most)?;
+        let older = self.store.histories.up_to(self.objects, parent, most)?;
         let is_needed = |id: CheckpointId| intent.is_some_and(|intent| [intent.target, intent.safety].contains(&id));
         let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
         let keep = keep.max(needed);

@@ -44,21 +44,21 @@ pub enum Attempt {
 impl<'a> Completion<'a> {
     /// Begins to complete the checkpoint of a project; returns `None` if another process holds the lock for it.
     pub fn begin(store: &'a Store, project: &'a Project) -> Result<Option<Self>> {
-        Ok(store.try_lock_finish(project.id())?.map(|lock| Self { store, project, _lock: lock }))
+        Ok(store.unfinished.try_lock_finish(project.id())?.map(|lock| Self { store, project, _lock: lock }))
     }
 
     /// Returns true if another process waits for this project or the store. The caller is to cancel the attempt then.
     pub fn must_make_way(&self) -> bool {
-        self.store.must_make_way(self.project.id())
+        self.store.unfinished.must_make_way(self.project.id())
     }
 
     /// Takes the checkpoint, until `progress` is cancelled. Withdraws the request once it is settled, or if another
     /// checkpoint was taken since.
     pub fn attempt(&self, settings: &Settings, progress: &Progress) -> Result<Attempt> {
         let (store, id) = (self.store, self.project.id());
-        let Some(unfinished) = store.unfinished(id) else { return Ok(Attempt::Nothing) };
-        if store.newest(id)? != unfinished.after {
-            store.withdraw_unfinished(id)?;
+        let Some(unfinished) = store.unfinished.get(id) else { return Ok(Attempt::Nothing) };
+        if store.refs.newest(id)? != unfinished.after {
+            store.unfinished.withdraw(id)?;
             return Ok(Attempt::Nothing);
         }
         let request = Request {
@@ -72,7 +72,7 @@ impl<'a> Completion<'a> {
         if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) {
             return Ok(Attempt::Stopped);
         }
-        store.withdraw_unfinished(id)?;
+        store.unfinished.withdraw(id)?;
         self.note_turn(&request.origin, &report);
         Ok(Attempt::Done { report: Box::new(report), origin: unfinished.origin, since: unfinished.since })
     }
@@ -93,13 +93,13 @@ impl<'a> Completion<'a> {
     /// Returns the origin of the checkpoint and the time as of which it is taken; `None` if no checkpoint is
     /// unfinished.
     pub fn origin(&self) -> Option<(Origin, Moment)> {
-        let unfinished = self.store.unfinished(self.project.id())?;
+        let unfinished = self.store.unfinished.get(self.project.id())?;
         Some((unfinished.origin, unfinished.since))
     }
 
     /// Withdraws the request. The contents that were read are kept for the next take.
     pub fn give_up(self) -> Result<()> {
-        self.store.withdraw_unfinished(self.project.id())
+        self.store.unfinished.withdraw(self.project.id())
     }
 }
 

@@ -218,7 +218,7 @@ impl Manager {
         if let (Some(session), Some(turn)) = (&self.session, &self.turn) {
             // Most calls end here, without a lock. A call that continues wrongly is stopped by the same check under the
             // lock.
-            if store.record(project.id()).has_turn(session, turn) {
+            if store.records.get(project.id()).has_turn(session, turn) {
                 return Some(Ensured::declined(&root, WhySkipped::AlreadyThisTurn));
             }
             let key = SessionKey::new(&self.agent, session);
@@ -230,8 +230,8 @@ impl Manager {
                 return Some(Ensured::declined(&root, WhySkipped::Deadline));
             }
         }
-        let unfinished = store.unfinished(project.id());
-        if unfinished.is_some() && store.is_being_finished(project.id()) {
+        let unfinished = store.unfinished.get(project.id());
+        if unfinished.is_some() && store.unfinished.is_being_finished(project.id()) {
             let declined = Ensured::declined(&root, WhySkipped::BeingCompleted);
             self.note_turn(store, &project, &request.reason, &declined.report, now, progress);
             return Some(declined);
@@ -246,7 +246,7 @@ impl Manager {
         let is_unfinished = outcome == Some(Outcome::Skipped(WhySkipped::Deadline))
             && leave_unfinished(store, &project, request, now).is_ok();
         if unfinished.is_some() && matches!(outcome, Some(Outcome::Taken(_) | Outcome::Unchanged(_))) {
-            let _ = store.withdraw_unfinished(project.id());
+            let _ = store.unfinished.withdraw(project.id());
         }
         self.note_attempt(store, project.id(), &report);
         Some(Ensured { dir: root, report, is_unfinished })
@@ -270,9 +270,9 @@ impl Manager {
     pub fn is_to_be_told(&self, dir: &Path) -> bool {
         let project = Project::at(dir, self.home.as_deref()).ok();
         let Some((project, store)) = project.zip(Store::open_existing(&self.base).ok().flatten()) else { return false };
-        let unfinished = store.unfinished(project.id()).filter(|unfinished| !unfinished.is_told);
+        let unfinished = store.unfinished.get(project.id()).filter(|unfinished| !unfinished.is_told);
         unfinished.is_some_and(|unfinished| {
-            store.save_unfinished(project.id(), &UnfinishedRequest { is_told: true, ..unfinished }).is_ok()
+            store.unfinished.save(project.id(), &UnfinishedRequest { is_told: true, ..unfinished }).is_ok()
         })
     }
 
@@ -454,9 +454,9 @@ impl Manager {
 
 /// Records that a checkpoint ran out of time, for [`crate::Completion`].
 fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: Moment) -> Result<()> {
-    let after = store.newest(project.id())?;
+    let after = store.refs.newest(project.id())?;
     let (reason, origin) = (request.reason.clone(), request.origin.clone());
-    store.save_unfinished(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
+    store.unfinished.save(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
 }
 
 /// Runs `work` and cancels it at the deadline. If the timer thread cannot be started, it runs without one.

@@ -15,7 +15,7 @@ pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -
         return Ok(0);
     }
     let target = &report.target;
-    let record = store.record(project.id());
+    let record = store.records.get(project.id());
     let mut keys: HashSet<_> = store.turns.sessions_since(&record, target.time.secs).into_iter().collect();
     let history = History::of(store, project)?;
     let newer = history.checkpoints().iter().take_while(|checkpoint| checkpoint.id != target.id).chain([target]);

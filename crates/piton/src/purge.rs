@@ -16,7 +16,8 @@ use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, moved_meanwhile, push_entry,
+    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, collect_every, moved_meanwhile, push_entry,
+    where_held,
 };
 use crate::time::Moment;
 
@@ -95,8 +96,8 @@ crate::json::serialized_as! {
 pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result<(usize, Vec<Vec<u8>>)> {
     let held = store.locks.share()?;
     refuse_while_restoring(store, project)?;
-    let objects = store.objects(&held)?;
-    let history = store.history_of(&objects, project.id())?.whole()?;
+    let objects = store.objects.open(&held)?;
+    let history = store.histories.of(&objects, project.id())?.whole()?;
     let purge = Purge { objects: &objects, paths };
     let (found, first) = purge.find(&history)?;
     Ok((first.map_or(0, |at| at + 1), paths_of(found)))
@@ -181,7 +182,7 @@ pub fn purge(
 ) -> Result<PurgeReport> {
     let collecting = store.locks.lock_gc()?;
     // Fail before the rewrite if the refs cannot be read, because garbage collection would fail after it.
-    store.newest_of_all()?;
+    store.catalog.newest_of_all()?;
     let before = store.size.count_bytes()?;
     let mut tries = 0..MOVES_MAX;
     let (mut report, contents) = loop {
@@ -192,8 +193,8 @@ pub fn purge(
             None => return Err(moved_meanwhile("purge")),
         }
     };
-    store.collect_every(&collecting, now, progress)?;
-    report.still_held = store.where_held(&contents)?;
+    collect_every(store, &collecting, now, progress)?;
+    report.still_held = where_held(store, &contents)?;
     let still_there: HashSet<_> = report.still_held.iter().map(|(id, _)| *id).collect();
     report.gone = (contents.len() - still_there.len()) as u64;
     report.bytes_freed = before.saturating_sub(store.size.count_bytes()?);
@@ -215,9 +216,9 @@ fn rewrite_history(
     let held = store.locks.share()?;
     let locked = store.locks.lock_project(&held, project.id())?;
     refuse_while_restoring(store, project)?;
-    let objects = store.objects(&held)?;
-    let newest = store.newest(project.id())?;
-    let history = store.history(&objects, newest)?.whole()?;
+    let objects = store.objects.open(&held)?;
+    let newest = store.refs.newest(project.id())?;
+    let history = store.histories.from(&objects, newest)?.whole()?;
     let purge = Purge { objects: &objects, paths };
     let (found, first) = purge.find(&history)?;
     let Some(first) = first else {
@@ -227,8 +228,8 @@ fn rewrite_history(
     };
     let contents = found.iter().map(|(_, id)| *id).collect();
     report.paths = paths_of(found);
-    let new_objects = store.new_objects(&objects, false);
-    let boundary = store.boundary()?;
+    let new_objects = store.objects.new_objects(&objects, false);
+    let boundary = store.boundary.ends()?;
     let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
     let mut renamed = HashMap::new();
     for checkpoint in history[..=first].iter().rev() {
@@ -244,11 +245,11 @@ fn rewrite_history(
     // Before the ref moves: the ledger has both ids from here on, so it is right whether or not the ref moves.
     store.ledger.rename_checkpoints(project.id(), &renamed)?;
     let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
-    if !store.advance(&locked, project.id(), newest, new, now)? {
+    if !store.refs.advance(&locked, project.id(), newest, new, now)? {
         return Ok(None);
     }
-    store.forget_index(&locked, project.id())?;
-    store.drop_unfinished(&locked, project.id(), now)?;
+    store.indexes.forget(&locked, project.id())?;
+    store.unfinished.drop_all(&locked, project.id(), now)?;
     Ok(Some((report, contents)))
 }
 

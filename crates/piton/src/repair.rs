@@ -101,14 +101,14 @@ crate::json::serialized_as! {
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// std::fs::remove_file(store.git_dir().join("HEAD"))?;
 /// let damaged = Store::open_damaged(&base)?.expect("what is left of it");
-/// assert!(!damaged.verify(ReadData::No, &Progress::default())?.is_whole());
+/// assert!(!piton::verify(&damaged, ReadData::No, &Progress::default())?.is_whole());
 /// let options = RepairOptions { settings: &Settings::default(), home: None, is_dry: false };
 /// assert!(repair(&damaged, options, now, &Progress::default())?.is_whole);
 /// # Ok(())
 /// # }
 /// ```
 pub fn repair(store: &Store, options: RepairOptions<'_>, now: Moment, progress: &Progress) -> Result<RepairReport> {
-    let mut run = store.begin_repair(options.is_dry, now, progress)?;
+    let mut run = RepairRun::begin(store, options.is_dry, now, progress)?;
     let mut diagnosis = run.diagnose(progress)?;
     let mut report = RepairReport {
         is_dry: options.is_dry,
@@ -170,7 +170,7 @@ fn look_for(
         };
         run.forget_index(&id)?;
         let objects = run.objects()?;
-        let new_objects = store.new_objects(&objects, options.is_dry);
+        let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (record, progress) = (ProjectRecord::default(), Progress::default());
         let ground = SurveyInput::new(store, &objects, &project, &record, None, &settings, &progress);
         let mut unread = 0;

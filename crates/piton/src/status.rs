@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use crate::error::{ErrorKind, Result};
 use crate::id::ProjectId;
 use crate::json::{AtWorkdir, JsonPath, JsonPathOption};
-use crate::prune::{KnownProject, Presence, mistaken_projects};
-use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store};
+use crate::prune::{KnownProject, Presence, inventory, inventory_of, mistaken_projects};
+use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store, usage_by_project};
 use crate::time::Moment;
 
 /// Status of one project.
@@ -169,10 +169,10 @@ impl Status {
         Ok(Self {
             base: base.base().to_owned(),
             store_bytes: 0,
-            legacy_bytes: base.legacy_bytes()?,
+            legacy_bytes: base.base_dir.legacy_bytes()?,
             reclaimable_bytes: 0,
             projects: Vec::new(),
-            archives: base.archives()?,
+            archives: base.base_dir.archives()?,
             problems: Vec::new(),
         })
     }
@@ -187,15 +187,15 @@ impl Status {
             }
         };
         // Locks the store itself, briefly and repeatedly.
-        let inventory = match store.inventory() {
+        let inventory = match inventory(store) {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 note(error.to_string(), DAMAGED_HINT);
-                store.inventory_of(store.recorded_projects()?)?
+                inventory_of(store, store.records.projects()?)?
             }
             inventory => inventory?,
         };
         let held = store.locks.share()?;
-        let holdings = store.holdings(&held).unwrap_or_else(|error| {
+        let holdings = usage_by_project(store, &held).unwrap_or_else(|error| {
             note(error.to_string(), DAMAGED_HINT);
             Default::default()
         });
@@ -239,7 +239,7 @@ impl Status {
         Ok(Self {
             base: store.base().to_owned(),
             store_bytes,
-            legacy_bytes: store.legacy_bytes()?,
+            legacy_bytes: store.base_dir.legacy_bytes()?,
             reclaimable_bytes: holdings.dead_bytes,
             projects,
             archives: inventory.archives,
@@ -281,9 +281,9 @@ pub fn last_heard(store: &Store) -> BTreeMap<String, LastEvent> {
 
 fn newest_checkpoints(store: &Store) -> Result<Vec<(String, LastEvent)>> {
     let held = store.locks.share()?;
-    let objects = store.objects(&held)?;
+    let objects = store.objects.open(&held)?;
     let mut all = Vec::new();
-    for (project, id) in store.newest_of_all()? {
+    for (project, id) in store.catalog.newest_of_all()? {
         let Ok(newest) = objects.checkpoint(id) else { continue };
         let mut newest = [newest];
         store.ledger.assign(&project, &mut newest);

@@ -124,7 +124,7 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
         return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
     };
     let record = ground.unfinished.as_ref().unwrap_or(ground.record);
-    let index = store.read_index(project.id(), ground.unfinished.is_some());
+    let index = store.indexes.read(project.id(), ground.unfinished.is_some());
     let mut known = IndexState::from_index(index.as_deref(), record, ground.newest);
     let hidden_rules = record.hidden_rules();
     let cache = known.cache.as_ref();

@@ -15,7 +15,8 @@ use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::Skipped;
 use crate::store::{
-    Checkpoint, CheckpointKind, GcLock, MakeRoomOutcome, Objects, Origin, ProjectLock, Store, StoreLock,
+    Checkpoint, CheckpointKind, GcLock, MakeRoomOutcome, Objects, Origin, ProjectLock, Store, StoreLock, make_room,
+    salvage_newest, sweep,
 };
 use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
@@ -245,7 +246,7 @@ pub fn take(
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(Report::busy(&error)),
             held => held?,
         };
-        match store.make_room(&held, bytes, bytes_max, now, progress)? {
+        match make_room(store, &held, bytes, bytes_max, now, progress)? {
             MakeRoomOutcome::Enough { .. } => collecting = Some(held),
             MakeRoomOutcome::Impossible { .. } => break,
             MakeRoomOutcome::Stopped { .. } => return Ok(Report::declined(WhySkipped::Deadline)),
@@ -280,22 +281,22 @@ impl TakeRun<'_> {
             Err(error) if error.kind() == ErrorKind::Stopped => return Ok(BuildOutcome::Done(Report::busy(&error))),
             locks => locks?,
         };
-        let mut record = store.record(project.id());
+        let mut record = store.records.get(project.id());
         let turn = request.turn();
         if turn.is_some_and(|(session, turn)| record.has_turn(session, turn)) {
             return Ok(BuildOutcome::Done(Report::declined(WhySkipped::AlreadyThisTurn)));
         }
-        let objects = store.objects(&held)?;
+        let objects = store.objects.open(&held)?;
         let newest = match self.newest(&objects) {
             Err(error) if error.kind() == ErrorKind::Damaged => return self.salvage(&locked, &objects, lost),
             newest => newest?,
         };
         if newest.is_none() {
             // A new history in place of one whose ref is lost would make that one garbage.
-            store.refuse_lost_ref(|other| other != project.id())?;
+            store.catalog.refuse_lost_ref(|other| other != project.id())?;
         }
         let newest = newest.as_ref();
-        let new_objects = store.new_objects(&objects, false);
+        let new_objects = store.objects.new_objects(&objects, false);
         let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
         let ground = SurveyInput { late: request.is_late.then_some(now), ..ground };
         let surveyed = survey(&ground, &new_objects);
@@ -322,10 +323,10 @@ impl TakeRun<'_> {
         if let Ok(BuildOutcome::Done(Report { outcome: Outcome::Taken(_) | Outcome::Unchanged(_), .. })) = &taken
             && record.set_progress(None, None)
         {
-            let _ = store.drop_unfinished(&locked, project.id(), now);
+            let _ = store.unfinished.drop_all(&locked, project.id(), now);
         }
         if matches!(&taken, Ok(BuildOutcome::Done(Report { outcome: Outcome::Taken(_), .. }))) {
-            store.sweep(&held, now);
+            sweep(store, &held, now);
         }
         if let Some((session, turn)) = turn.filter(|_| consumes_turn(&taken)) {
             record.set_turn(session, turn);
@@ -336,14 +337,14 @@ impl TakeRun<'_> {
             || matches!(&taken, Ok(BuildOutcome::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
         {
             // The record can be rebuilt: a failure to save it must not hide the result of the take.
-            let _ = store.save_record(&locked, project.id(), &record);
+            let _ = store.records.save(&locked, project.id(), &record);
         }
         taken
     }
 
     /// Reads the newest checkpoint of the project.
     fn newest(&self, objects: &Objects) -> Result<Option<Checkpoint>> {
-        self.store.newest(self.project.id())?.map(|id| objects.checkpoint(id)).transpose()
+        self.store.refs.newest(self.project.id())?.map(|id| objects.checkpoint(id)).transpose()
     }
 
     /// Replaces a newest checkpoint that is missing by the newest readable one. The caller retries.
@@ -353,7 +354,7 @@ impl TakeRun<'_> {
         objects: &Objects,
         lost: &mut Option<CheckpointId>,
     ) -> Result<BuildOutcome> {
-        let gone = self.store.salvage_newest(locked, self.project.id(), objects, self.now)?;
+        let gone = salvage_newest(self.store, locked, self.project.id(), objects, self.now)?;
         *lost = lost.or(gone);
         Ok(BuildOutcome::Lost)
     }
@@ -371,10 +372,10 @@ impl TakeRun<'_> {
             let progress = Some(self.progress);
             let held = self.store.locks.share_until(progress)?;
             let locked = self.store.locks.lock_project_until(&held, self.project.id(), progress)?;
-            let mut record = self.store.record(self.project.id());
+            let mut record = self.store.records.get(self.project.id());
             record.set_turn(session, turn);
             if record.dir().is_some() {
-                let _ = self.store.save_record(&locked, self.project.id(), &record);
+                let _ = self.store.records.save(&locked, self.project.id(), &record);
             }
         }
         Ok(())

@@ -32,11 +32,11 @@ fn has_checkpoint(store: &Store, begun: &BegunHook) -> bool {
     let project = ProjectId::of(&begun.project);
     let newest = || {
         let held = store.locks.share().ok()?;
-        let newest = store.newest(&project).ok()??;
-        store.objects(&held).ok()?.checkpoint(newest).ok()
+        let newest = store.refs.newest(&project).ok()??;
+        store.objects.open(&held).ok()?.checkpoint(newest).ok()
     };
     let has_turn = match (&begun.origin.session, &begun.origin.turn) {
-        (Some(session), Some(turn)) => store.record(&project).has_turn(session, turn),
+        (Some(session), Some(turn)) => store.records.get(&project).has_turn(session, turn),
         _ => false,
     };
     has_turn || begun.origin.turn.is_some() && newest().is_some_and(|newest| newest.facts.origin == begun.origin)

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Verify, context: &Context, output: &Output) -> anyhow::
         }
         None => ReadData::No,
     };
-    let report = watch_store(output, |progress| store.verify(read, progress))?;
+    let report = watch_store(output, |progress| piton::verify(&store, read, progress))?;
     output.json(&report);
     output.text(&as_text(&report, output.is_verbose));
     if report.was_stopped {

@@ -192,13 +192,13 @@ pub fn diff(
     progress: &Progress,
 ) -> Result<Diff> {
     let held = store.locks.share_until(Some(progress))?;
-    let objects = store.objects(&held)?;
-    let history = store.history_of(&objects, project.id())?;
+    let objects = store.objects.open(&held)?;
+    let history = store.histories.of(&objects, project.id())?;
     let from = history::find(&history, from)?;
     let (changed, unread) = match to {
         Some(to) => (between_checkpoints(from, history::find(&history, to)?, &objects, paths)?, Vec::new()),
         None => {
-            let (record, newest) = (store.record(project.id()), history.checkpoints.first());
+            let (record, newest) = (store.records.get(project.id()), history.checkpoints.first());
             let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
             against_files(from, &ground, paths)?
         }
@@ -232,7 +232,7 @@ fn against_files(
     ground: &SurveyInput<'_>,
     paths: &[Vec<u8>],
 ) -> Result<(Vec<Changed>, Vec<Vec<u8>>)> {
-    let survey = match survey(ground, &ground.store.new_objects(ground.objects, true))? {
+    let survey = match survey(ground, &ground.store.objects.new_objects(ground.objects, true))? {
         SurveyEnd::Done(survey) => survey,
         SurveyEnd::TooManyFiles => {
             return Err(Error::new(ErrorKind::Invalid, "compare")

@@ -230,7 +230,7 @@ impl Manager {
         let (agent, session) = (Some(self.agent.clone()), bounded_name(session));
         let record = TurnRecord { agent, session, turn, ..amendment };
         for project in store.known_projects().unwrap_or_default() {
-            if store.record(&project).has_turn(&record.session, &record.turn) {
+            if store.records.get(&project).has_turn(&record.session, &record.turn) {
                 let _ = store.ledger.append(&project, &record, || None);
             }
         }
@@ -346,8 +346,8 @@ impl Manager {
 /// Returns the ids and trees of a project's checkpoints, or `None` if they cannot be read in time.
 fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<HashSet<ObjectId>> {
     let held = store.locks.share_until(Some(progress)).ok()?;
-    let objects = store.objects(&held).ok()?;
-    let history = store.history_of(&objects, project.id()).ok()?.whole().ok()?;
+    let objects = store.objects.open(&held).ok()?;
+    let history = store.histories.of(&objects, project.id()).ok()?.whole().ok()?;
     Some(history.iter().flat_map(|checkpoint| [checkpoint.id, checkpoint.tree]).collect())
 }
 

@@ -9,7 +9,7 @@ use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::project;
 use crate::status::StatusProblem;
-use crate::store::{GcGoal, Store};
+use crate::store::{GcGoal, Store, collect_garbage, forget_project};
 use crate::time::Moment;
 
 /// Forgets the project in exactly this directory, with all its checkpoints, and frees the space. Neither the files in
@@ -32,16 +32,18 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
         return Ok(report);
     }
     let held = store.locks.lock_gc_after_others(progress)?;
-    let before = store.base_bytes()?;
-    let last_touch = store.record(&id).last_touch();
-    if !store.forget_project(&id, last_touch, !dir.is_dir(), now, progress)? {
+    let before = store.base_dir.bytes()?;
+    let last_touch = store.records.get(&id).last_touch();
+    if !forget_project(store, &id, last_touch, !dir.is_dir(), now, progress)? {
         return Err(Error::new(ErrorKind::Invalid, "forget")
             .with_path(&dir)
             .because("it is in use, or a restore of it was cut short")
             .with_hint("`piton restore --continue` there finishes a restore; then try again"));
     }
-    report.problems.extend(store.collect(&held, GcGoal::All, None, now, progress).err().map(|error| error.to_string()));
-    report.bytes_freed = before.saturating_sub(store.base_bytes()?);
+    report
+        .problems
+        .extend(collect_garbage(store, &held, GcGoal::All, None, now, progress).err().map(|error| error.to_string()));
+    report.bytes_freed = before.saturating_sub(store.base_dir.bytes()?);
     Ok(report)
 }
 

@@ -16,7 +16,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::settings::Settings;
-use crate::store::{GcGoal, MakeRoomOutcome, ProjectRecord, Store};
+use crate::store::{
+    GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs, make_room,
+    would_drop,
+};
 use crate::time::Moment;
 
 mod forget;
@@ -72,47 +75,45 @@ pub struct PrunePlan {
     pub over_size: Option<Vec<(ProjectId, usize)>>,
 }
 
-impl Store {
-    /// Returns the input of the pruning rules. Checks whether the directories of the projects exist.
-    pub(crate) fn inventory(&self) -> Result<Inventory> {
-        self.inventory_of(self.known_projects()?)
-    }
+/// Returns the input of the pruning rules. Checks whether the directories of the projects exist.
+pub(crate) fn inventory(store: &Store) -> Result<Inventory> {
+    inventory_of(store, store.known_projects()?)
+}
 
-    /// Like [`Self::inventory`], for these projects only.
-    pub(crate) fn inventory_of(&self, ids: impl IntoIterator<Item = ProjectId>) -> Result<Inventory> {
-        let mut projects = Vec::new();
-        for id in ids {
-            let record = self.record(&id);
-            let presence =
-                record.dir().map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::noted_in(&record)));
-            projects.push(KnownProject {
-                presence,
-                dir: record.dir(),
-                created_at: record.created_at(),
-                // A record that cannot be read may belong to a project that was just used.
-                last_touch: if record.is_unread() { None } else { self.last_touch(&id, &record) },
-                // If the record of a restore cannot be read, it may be that of an interrupted one.
-                is_restoring: !matches!(self.intents.get(&id), Ok(None)),
-                id,
-            });
-        }
-        let old = self.old_repositories()?.into_iter().map(|(name, dir, last_touch)| OldRepository {
-            presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::OldLayout)),
-            name,
-            last_touch,
+/// Like [`inventory`], for these projects only.
+pub(crate) fn inventory_of(store: &Store, ids: impl IntoIterator<Item = ProjectId>) -> Result<Inventory> {
+    let mut projects = Vec::new();
+    for id in ids {
+        let record = store.records.get(&id);
+        let presence =
+            record.dir().map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::noted_in(&record)));
+        projects.push(KnownProject {
+            presence,
+            dir: record.dir(),
+            created_at: record.created_at(),
+            // A record that cannot be read may belong to a project that was just used.
+            last_touch: if record.is_unread() { None } else { last_touch(store, &id, &record) },
+            // If the record of a restore cannot be read, it may be that of an interrupted one.
+            is_restoring: !matches!(store.intents.get(&id), Ok(None)),
+            id,
         });
-        Ok(Inventory { projects, archives: self.archives()?, old_repositories: old.collect() })
     }
+    let old = store.base_dir.old_repositories()?.into_iter().map(|(name, dir, last_touch)| OldRepository {
+        presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::OldLayout)),
+        name,
+        last_touch,
+    });
+    Ok(Inventory { projects, archives: store.base_dir.archives()?, old_repositories: old.collect() })
+}
 
-    /// Returns the time of the last use of a project, from its record or else from its newest checkpoint.
-    fn last_touch(&self, id: &ProjectId, record: &ProjectRecord) -> Option<f64> {
-        let from_newest = || {
-            let held = self.locks.share().ok()?;
-            let newest = self.objects(&held).ok()?.checkpoint(self.newest(id).ok()??).ok()?;
-            Some(newest.time.as_secs_f64())
-        };
-        record.last_touch().or_else(from_newest)
-    }
+/// Returns the time of the last use of a project, from its record or else from its newest checkpoint.
+fn last_touch(store: &Store, id: &ProjectId, record: &ProjectRecord) -> Option<f64> {
+    let from_newest = || {
+        let held = store.locks.share().ok()?;
+        let newest = store.objects.open(&held).ok()?.checkpoint(store.refs.newest(id).ok()??).ok()?;
+        Some(newest.time.as_secs_f64())
+    };
+    record.last_touch().or_else(from_newest)
 }
 
 /// Recorded identity of the parent directory of a project.
@@ -163,10 +164,10 @@ fn presence(dir: &Path, noted: &ParentDirectory) -> Presence {
 
 /// Returns the plan of a prune by these rules. Changes nothing.
 pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
-    let inventory = store.inventory()?;
+    let inventory = inventory(store)?;
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
     let over_size = match policy.total_bytes_max {
-        Some(bytes_max) => store.would_drop(bytes_max, now)?.map(|counts| counts.into_iter().collect()),
+        Some(bytes_max) => would_drop(store, bytes_max, now)?.map(|counts| counts.into_iter().collect()),
         None => Some(Vec::new()),
     };
     Ok(PrunePlan { inventory, drops, over_size })
@@ -201,17 +202,17 @@ pub fn prune(store: &Store, policy: &Policy, now: Moment, progress: &Progress) -
 
 fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progress: &Progress) -> Result<PruneReport> {
     let held = store.locks.lock_gc_after_others(progress)?;
-    let before = store.base_bytes()?;
-    let inventory = store.inventory()?;
+    let before = store.base_dir.bytes()?;
+    let inventory = inventory(store)?;
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
-    report.problems.extend(store.finish_removal().err().map(|error| error.to_string()));
+    report.problems.extend(store.base_dir.finish_removal().err().map(|error| error.to_string()));
     drop_by_rule(store, plan(policy, &inventory, now.as_secs_f64(), orphans), &inventory, &mut report, now, progress);
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     // If the caller has cancelled, do not start with the slowest part.
     if let Some(bytes_max) = policy.total_bytes_max.filter(|_| !progress.is_cancelled()) {
-        let made = with_room(store, || store.make_room(&held, 0, bytes_max, now, progress));
+        let made = with_room(store, || make_room(store, &held, 0, bytes_max, now, progress));
         note(made.and_then(|made| {
             let (MakeRoomOutcome::Enough { dropped: count }
             | MakeRoomOutcome::Impossible { dropped: count }
@@ -227,10 +228,13 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
             }
         }));
     }
-    note(with_room(store, || store.collect(&held, GcGoal::All, policy.total_bytes_max, now, progress)).map(drop));
+    note(
+        with_room(store, || collect_garbage(store, &held, GcGoal::All, policy.total_bytes_max, now, progress))
+            .map(drop),
+    );
     note(store.ledger.remove_unknown(|| store.known_projects()));
     report.dropped_checkpoints = dropped;
-    report.bytes_freed = before.saturating_sub(store.base_bytes()?);
+    report.bytes_freed = before.saturating_sub(store.base_dir.bytes()?);
     Ok(report)
 }
 
@@ -252,10 +256,10 @@ fn drop_by_rule(
                 let known = inventory.projects.iter().find(|project| project.id == *id);
                 let last_touch = known.and_then(|project| project.last_touch);
                 let is_gone = dropping.why == PruneReason::Orphan;
-                with_room(store, || store.forget_project(id, last_touch, is_gone, now, progress))
+                with_room(store, || forget_project(store, id, last_touch, is_gone, now, progress))
             }
-            PruneTarget::Archive(name) => store.remove_archive(name).map(|()| true),
-            PruneTarget::OldRepository(name) => store.remove_old_repository(name).map(|()| true),
+            PruneTarget::Archive(name) => store.base_dir.remove_archive(name).map(|()| true),
+            PruneTarget::OldRepository(name) => store.base_dir.remove_old_repository(name).map(|()| true),
         };
         match (&dropped, &dropping.what, dropping.why) {
             (Ok(true), PruneTarget::Archive(_), _) => report.deleted_archives += 1,
@@ -276,7 +280,7 @@ fn drop_by_rule(
 fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T> {
     match work() {
         Err(error) if error.kind() == ErrorKind::Full => {
-            store.remove_rebuildable()?;
+            store.base_dir.remove_rebuildable()?;
             work()
         }
         done => done,
@@ -285,14 +289,14 @@ fn with_room<T>(store: &Store, mut work: impl FnMut() -> Result<T>) -> Result<T>
 
 /// Returns true if maintenance has something to do. Cheap enough for every take.
 pub fn is_due(store: &Store, settings: &Settings, now: Moment) -> bool {
-    store.has_many_packs(settings.total_bytes_max()) || is_prune_due(store, settings, now)
+    has_many_packs(&store.objects, settings.total_bytes_max()) || is_prune_due(store, settings, now)
 }
 
 fn is_prune_due(store: &Store, settings: &Settings, now: Moment) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "hours")]
     let interval = settings.min_interval_hours as f64 * HOUR_SECS;
     // A mark from the future was set by a wrong clock.
-    let age = store.last_prune().map(|at| now.as_secs_f64() - at).filter(|age| *age >= -interval);
+    let age = store.base_dir.last_prune().map(|at| now.as_secs_f64() - at).filter(|age| *age >= -interval);
     settings.auto_prune && age.is_none_or(|age| age >= interval)
 }
 
@@ -303,7 +307,7 @@ fn policy_after_gap(store: &Store, settings: &Settings, now: Moment) -> Policy {
     let policy = Policy::from(settings);
     #[expect(clippy::cast_precision_loss, reason = "days")]
     let kept_secs = policy.retention_days as f64 * plan::DAY_SECS;
-    let is_gap = store.last_prune().is_some_and(|at| now.as_secs_f64() - at > kept_secs);
+    let is_gap = store.base_dir.last_prune().is_some_and(|at| now.as_secs_f64() - at > kept_secs);
     Policy { retention_days: if is_gap { 0 } else { policy.retention_days }, ..policy }
 }
 
@@ -324,14 +328,14 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, progress: &Prog
     if is_prune_due(store, settings, now) {
         let policy = policy_after_gap(store, settings, now);
         // Marked first, so that a failing prune is not retried by every take.
-        let marked = store.mark_prune(now);
+        let marked = store.base_dir.mark_prune(now);
         let pruned = prune_by(store, &policy, Orphans::GoWhenStale, now, progress).map(Maintained::Pruned);
         // On a full disk, the mark may be writable only after the prune.
-        return if marked.is_ok() { pruned } else { store.mark_prune(now).and(pruned) };
+        return if marked.is_ok() { pruned } else { store.base_dir.mark_prune(now).and(pruned) };
     }
     match store.locks.try_lock_gc()? {
-        Some(held) if store.has_many_packs(settings.total_bytes_max()) => {
-            let done = store.collect(&held, GcGoal::Due, settings.total_bytes_max(), now, progress)?;
+        Some(held) if has_many_packs(&store.objects, settings.total_bytes_max()) => {
+            let done = collect_garbage(store, &held, GcGoal::Due, settings.total_bytes_max(), now, progress)?;
             Ok(Maintained::Tidied(done.bytes_freed))
         }
         _ => Ok(Maintained::Nothing),
@@ -342,40 +346,40 @@ pub fn maintain(store: &Store, settings: &Settings, now: Moment, progress: &Prog
 /// number of bytes freed.
 pub fn clear(store: &Store) -> Result<u64> {
     // Before anything is written or removed: the base may be set to a foreign directory by mistake.
-    store.check_ours()?;
+    store.base_dir.check_ours()?;
     let held = store.locks.lock_gc()?;
-    let bytes = store.base_bytes()?;
-    store.remove_all(&held)?;
+    let bytes = store.base_dir.bytes()?;
+    store.base_dir.remove_all(&held)?;
     remove_older_layouts(store)?;
-    Ok(bytes.saturating_sub(store.base_bytes()?))
+    Ok(bytes.saturating_sub(store.base_dir.bytes()?))
 }
 
 /// Removes the remains of older layouts from a base without a store. Returns the number of bytes freed.
 pub fn clear_base(base: &Store) -> Result<u64> {
-    let bytes = base.base_bytes()?;
+    let bytes = base.base_dir.bytes()?;
     remove_older_layouts(base)?;
-    Ok(bytes.saturating_sub(base.base_bytes()?))
+    Ok(bytes.saturating_sub(base.base_dir.bytes()?))
 }
 
 fn remove_older_layouts(store: &Store) -> Result<()> {
     clear_legacy(store)?;
-    store.old_repositories()?.iter().try_for_each(|(name, ..)| store.remove_old_repository(name))
+    store.base_dir.old_repositories()?.iter().try_for_each(|(name, ..)| store.base_dir.remove_old_repository(name))
 }
 
 /// Prunes the remains of older layouts in a base without a store.
 pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneReport> {
-    let before = base.base_bytes()?;
-    let inventory = base.inventory_of([])?;
+    let before = base.base_dir.bytes()?;
+    let inventory = inventory_of(base, [])?;
     let mut report = PruneReport { scanned: inventory.old_repositories.len() as u64, ..PruneReport::default() };
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
     drop_by_rule(base, drops, &inventory, &mut report, now, &Progress::default());
-    report.bytes_freed = before.saturating_sub(base.base_bytes()?);
+    report.bytes_freed = before.saturating_sub(base.base_dir.bytes()?);
     Ok(report)
 }
 
 /// Returns the plan of a prune of a base without a store.
 pub fn plan_prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
-    let inventory = base.inventory_of([])?;
+    let inventory = inventory_of(base, [])?;
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
     Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
@@ -383,8 +387,8 @@ pub fn plan_prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<Pru
 /// Removes the archives of older layouts. Returns the number of bytes freed.
 pub fn clear_legacy(store: &Store) -> Result<u64> {
     let mut bytes = 0;
-    for archive in store.archives()? {
-        store.remove_archive(&archive.name)?;
+    for archive in store.base_dir.archives()? {
+        store.base_dir.remove_archive(&archive.name)?;
         bytes += archive.bytes;
     }
     Ok(bytes)

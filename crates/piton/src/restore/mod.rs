@@ -16,8 +16,8 @@ use crate::project::Project;
 use crate::session::{self, RecordRewind, Sessions};
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb, Restoring, Store,
-    StoreLock,
+    Activity, Checkpoint, CheckpointKind, Intent, NewObjects, Objects, ProjectLock, ProjectRecord, RestoreVerb,
+    Restoring, Store, StoreLock,
 };
 use crate::survey::{Survey, SurveyInput};
 use crate::sys::Dir;
@@ -210,14 +210,14 @@ impl<'a> Restore<'a> {
         progress: &Progress,
     ) -> Result<Self> {
         let (held, locked) = lock(store, project, options.is_dry, progress)?;
-        let objects = store.objects(&held)?;
-        let history = store.history_of(&objects, project.id())?;
+        let objects = store.objects.open(&held)?;
+        let history = store.histories.of(&objects, project.id())?;
         let checkpoints = &history.checkpoints;
         let intent = store.intents.get(project.id())?;
         let Resolved { target, verb, paths, safety } = resolve(to, options.paths, &history, intent.as_ref())?;
         let newest = checkpoints.first().cloned();
-        let record = store.record(project.id());
-        let new_objects = store.new_objects(&objects, options.is_dry);
+        let record = store.records.get(project.id());
+        let new_objects = store.objects.new_objects(&objects, options.is_dry);
         let (root, is_missing) = open_root(project, &record)?;
         let ground = SurveyInput::new(store, &objects, project, &record, newest.as_ref(), settings, progress);
         let stamp = options.move_uncovered_files.then(|| now.stamp());
@@ -239,7 +239,7 @@ impl<'a> Restore<'a> {
         let others = if verb.is_none() {
             Vec::new()
         } else {
-            let activity = store.activity(project.id(), settings.session_idle_minutes, now);
+            let activity = Activity::read(&store.turns, &record, settings.session_idle_minutes, now);
             let planner = Planner::to_look_at(&survey, newest.as_ref().unwrap_or(&target), &objects, &root, &paths);
             Others::new(&target, checkpoints, options.session, &activity, now).find(&planner, &rules.rescoped)?
         };
@@ -308,8 +308,8 @@ impl<'a> Restore<'a> {
             if let Some(saved) = self.try_to_save(locked)? {
                 return Ok(saved);
             }
-            let objects = self.store.objects(&self._held)?;
-            let new_objects = self.store.new_objects(&objects, false);
+            let objects = self.store.objects.open(&self._held)?;
+            let new_objects = self.store.objects.new_objects(&objects, false);
             if self.survey_again(&objects, &new_objects)?.tree() != self.survey.tree() {
                 return Err(unsafe_to_restore("the files changed meanwhile"));
             }
@@ -389,10 +389,10 @@ impl<'a> Restore<'a> {
         record.touch(self.project.dir(), self.now);
         if record.set_progress(None, None) {
             // A failure is ignored: what is left only takes space, and the next take removes it.
-            let _ = self.store.drop_unfinished(locked, self.project.id(), self.now);
+            let _ = self.store.unfinished.drop_all(locked, self.project.id(), self.now);
         }
         // The record can be rebuilt.
-        let _ = self.store.save_record(locked, self.project.id(), &record);
+        let _ = self.store.records.save(locked, self.project.id(), &record);
         Ok(Some(saved))
     }
 

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ProjectRecord, SessionKey, Store, TurnNote};
-use crate::id::ProjectId;
+use super::turns::TurnNotes;
+use super::{ProjectRecord, SessionKey, TurnNote};
 use crate::time::Moment;
 
 /// Sessions recorded in the store that belong to one project.
@@ -16,21 +16,18 @@ pub(crate) struct Activity {
     idle_secs: Option<u64>,
 }
 
-impl Store {
-    /// Reads the notes on the sessions of a project. A session without an event for `idle_minutes` is not active; 0
+impl Activity {
+    /// Reads the notes on the sessions of the project with this record. A session without an event for `idle_minutes` is not active; 0
     /// disables that timeout.
-    pub(crate) fn activity(&self, project: &ProjectId, idle_minutes: u64, now: Moment) -> Activity {
-        let record: ProjectRecord = self.record(project);
+    pub(crate) fn read(turns: &TurnNotes, record: &ProjectRecord, idle_minutes: u64, now: Moment) -> Self {
         let dir = record.dir();
         let is_here = |key: &SessionKey, note: &TurnNote| {
             note.parent.is_none() && (record.knows_session(&key.session) || dir.is_some() && note.root == dir)
         };
-        let sessions = self.turns.all().into_iter().filter(|(key, note)| is_here(key, note)).collect();
-        Activity { sessions, now, idle_secs: (idle_minutes > 0).then(|| idle_minutes.saturating_mul(60)) }
+        let sessions = turns.all().into_iter().filter(|(key, note)| is_here(key, note)).collect();
+        Self { sessions, now, idle_secs: (idle_minutes > 0).then(|| idle_minutes.saturating_mul(60)) }
     }
-}
 
-impl Activity {
     /// Returns the time of the last event of a session in seconds, or `None` if the session is not active. `known_secs`
     /// is the time of its last event according to checkpoints or the ledger.
     pub(crate) fn at_work(&self, agent: Option<&str>, session: &str, known_secs: i64) -> Option<i64> {

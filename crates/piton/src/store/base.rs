@@ -5,11 +5,13 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::create;
-use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR};
-use super::size::bytes_below;
-use super::{GcLock, Store};
+use super::layout::{LEGACY_PREFIX, LEGACY_WORKDIR, Layout};
+use super::ledger::Ledger;
+use super::lock::{GcLock, Locks};
+use super::size::{StoreSize, bytes_below};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::time::Moment;
@@ -29,7 +31,16 @@ pub struct Archive {
     pub mtime: f64,
 }
 
-impl Store {
+/// The directory that holds the store.
+#[derive(Debug, Clone)]
+pub(crate) struct BaseDir {
+    pub(super) layout: Arc<Layout>,
+    pub(super) locks: Locks,
+    pub(super) size: StoreSize,
+    pub(super) ledger: Ledger,
+}
+
+impl BaseDir {
     /// Removes the indexes and the noted size. The next take rebuilds them, however long that takes.
     pub(crate) fn remove_rebuildable(&self) -> Result<()> {
         fsx::remove_file(&self.layout.size())?;
@@ -49,7 +60,7 @@ impl Store {
     }
 
     /// Returns the size in bytes of the store and of everything that older layouts left.
-    pub(crate) fn base_bytes(&self) -> Result<u64> {
+    pub(crate) fn bytes(&self) -> Result<u64> {
         Ok(self.size.count_bytes()? + self.legacy_bytes()?)
     }
 
@@ -228,7 +239,7 @@ mod tests {
         for (name, stays) in [("letter.txt", true), ("HEAD", false)] {
             let file = store.layout.aside().join(name);
             fs::create_dir_all(store.layout.aside()).and_then(|()| fs::write(&file, "")).expect("a file");
-            store.finish_removal().expect("removed");
+            store.base_dir.finish_removal().expect("removed");
             assert_eq!(file.exists(), stays, "{name}");
             let _ = fs::remove_file(file);
         }
@@ -243,9 +254,10 @@ mod tests {
         let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
         let taken = crate::take(&store, &project, &request, &Settings::default(), NOW, &Progress::default());
         let Outcome::Taken(id) = taken.expect("a take").outcome else { panic!("not taken") };
-        let touched = store.record(project.id()).last_touch();
+        let touched = store.records.get(project.id()).last_touch();
         let forget = |last_touch, is_gone| {
-            store.forget_project(project.id(), last_touch, is_gone, NOW, &Progress::default()).expect("an answer")
+            crate::store::forget_project(&store, project.id(), last_touch, is_gone, NOW, &Progress::default())
+                .expect("an answer")
         };
         assert!(!forget(touched.map(|secs| secs - 1.0), false), "it was used since");
         let record = store.layout.record(project.id());
@@ -260,8 +272,8 @@ mod tests {
             .expect("a note");
         drop(locked);
         assert!(!forget(touched, false), "a restore waits to be finished");
-        assert_eq!(store.newest(project.id()).expect("a ref"), Some(id));
+        assert_eq!(store.refs.newest(project.id()).expect("a ref"), Some(id));
         assert!(forget(touched, true), "there is nothing left to finish it in");
-        assert_eq!(store.newest(project.id()).expect("a ref"), None);
+        assert_eq!(store.refs.newest(project.id()).expect("a ref"), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::facts::{CheckpointKind, FACTS_HEADER, Facts};
-use super::{Objects, Store, TurnRecord};
+use super::{Objects, TurnRecord};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ID_BYTES, ObjectId, ObjectKind, ProjectId};
 use crate::time::Moment;
@@ -182,7 +182,7 @@ impl Objects {
     }
 
     /// Like [`Self::readable_history`], but returns at most `most` checkpoints.
-    fn readable_history_to(
+    pub(super) fn readable_history_to(
         &self,
         newest: Option<CheckpointId>,
         ends: &HashSet<CheckpointId>,
@@ -218,37 +218,6 @@ impl Readable {
     /// Returns the checkpoints, or the error if some of them could not be read.
     pub(crate) fn whole(self) -> Result<Vec<Checkpoint>> {
         self.rest.map_or(Ok(self.checkpoints), Err)
-    }
-}
-
-impl Store {
-    /// Returns the checkpoints of a project together with their turns.
-    pub(crate) fn history_of(&self, objects: &Objects, project: &ProjectId) -> Result<Readable> {
-        // In this order: a take moves the ref first and cuts afterwards. With a boundary that is newer than the ref
-        // that was read, the walk would miss it and continue among objects that are gone.
-        let ends = self.boundary()?;
-        let newest = self.newest(project)?;
-        if newest.is_none() {
-            self.refuse_lost_ref(|other| other != project)?;
-        }
-        let mut history = objects.readable_history(newest, &ends)?;
-        self.ledger.assign(project, &mut history.checkpoints);
-        Ok(history)
-    }
-
-    /// Returns a checkpoint and its ancestors, at most `most` of them. The caller holds the project's lock.
-    pub(crate) fn history_to(
-        &self,
-        objects: &Objects,
-        newest: Option<CheckpointId>,
-        most: usize,
-    ) -> Result<Vec<Checkpoint>> {
-        Ok(objects.readable_history_to(newest, &self.boundary()?, most)?.checkpoints)
-    }
-
-    /// Returns a checkpoint and its ancestors. The caller holds the project's lock.
-    pub(crate) fn history(&self, objects: &Objects, newest: Option<CheckpointId>) -> Result<Readable> {
-        objects.readable_history(newest, &self.boundary()?)
     }
 }
 

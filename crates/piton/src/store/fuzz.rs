@@ -104,13 +104,13 @@ fn note(store: &Store, which: u8, text: &[u8]) {
     match which {
         0 => {
             put(&layout.reference(project));
-            let newest = store.newest(project);
+            let newest = store.refs.newest(project);
             fs::remove_file(layout.reference(project)).expect("just written");
             assert!(!matches!(newest, Ok(None)), "a ref that is there names a checkpoint, or is damaged");
         }
         1 => {
             put(&layout.packed_refs());
-            let newest = match store.newest(project) {
+            let newest = match store.refs.newest(project) {
                 Err(error) => return assert_eq!(error.kind(), crate::ErrorKind::Damaged, "a file that can be read"),
                 Ok(newest) => newest,
             };
@@ -121,11 +121,11 @@ fn note(store: &Store, which: u8, text: &[u8]) {
         2 => {
             put(&layout.shallow());
             let lines = text.split(|byte| *byte == b'\n').count();
-            assert!(store.boundary().expect("a file that can be read").len() <= lines);
+            assert!(store.boundary.ends().expect("a file that can be read").len() <= lines);
         }
         3 => {
             put(&layout.record(project));
-            let mut record = store.record(project);
+            let mut record = store.records.get(project);
             assert!(record.dir().is_none_or(|dir| dir.is_absolute()));
             let _ = (record.created_at(), record.last_touch(), record.parent_device(), record.index_and_rules());
             let _ = (record.hidden_rules(), record.index_boot(), record.index_crc());
@@ -154,7 +154,7 @@ fn note(store: &Store, which: u8, text: &[u8]) {
         }
         _ => {
             put(&layout.last_prune());
-            assert!(store.last_prune().is_none_or(f64::is_finite));
+            assert!(store.base_dir.last_prune().is_none_or(f64::is_finite));
         }
     }
 }
@@ -287,7 +287,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
     }
     put("idx", &idx_of(found.iter().map(|(id, (_, _, start))| (*id, *start)), pack));
     let held = store.locks.share().expect("nobody else is there");
-    let objects = store.objects(&held).expect("a store that can be read");
+    let objects = store.objects.open(&held).expect("a store that can be read");
     let mut buffer = Vec::new();
     for (id, (kind, bytes, _)) in &found {
         match objects.read_any(*id, &mut buffer) {

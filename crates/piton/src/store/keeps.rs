@@ -64,3 +64,9 @@ pub(super) fn is_own_keep(keep: &Path) -> bool {
         Err(_) => matches!(fsx::read_small(keep, 64), Ok(Some(bytes)) if bytes == KEPT_BY_PITON),
     }
 }
+
+/// Returns the `.keep` files in a directory that [`PublishedPacks`] made.
+pub(super) fn own_keeps(dir: &Path) -> Result<Vec<PathBuf>> {
+    let keeps = fsx::names_in(dir)?.into_iter().map(|name| dir.join(name));
+    Ok(keeps.filter(|path| path.extension().is_some_and(|end| end == "keep") && is_own_keep(path)).collect())
+}

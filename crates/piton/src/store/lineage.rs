@@ -10,10 +10,10 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use super::{Objects, ProjectLock, Store};
+use super::Objects;
 use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
-use crate::id::{CheckpointId, ID_BYTES, ObjectId, ProjectId};
+use crate::id::{CheckpointId, ID_BYTES, ObjectId};
 
 const ENTRY: u64 = ID_BYTES as u64;
 
@@ -24,26 +24,21 @@ pub(crate) struct Lineage {
     count: u64,
 }
 
-impl Store {
-    /// Returns the checkpoints of a project after appending `new`, whose parent is `before`. Reads all commits only if
-    /// the last id in the file is not `before`.
-    pub(crate) fn lineage(
-        &self,
-        _held: &ProjectLock,
-        project: &ProjectId,
+impl Lineage {
+    /// Returns the checkpoints of a project after appending `new`, whose parent is `before`. Calls `older` for the ids
+    /// up to `before`, the oldest first, only if the last id in the file is not `before`.
+    pub(super) fn extended(
+        path: PathBuf,
         before: Option<CheckpointId>,
         new: CheckpointId,
-        objects: &Objects,
-    ) -> Result<Lineage> {
-        let path = self.layout.lineage(project);
-        let known = Lineage::open(path.clone()).filter(|known| known.last() == before && before.is_some());
+        older: impl FnOnce() -> Result<Vec<u8>>,
+    ) -> Result<Self> {
+        let known = Self::open(path.clone()).filter(|known| known.last() == before && before.is_some());
         let mut lineage = match known {
             Some(known) => known,
             None => {
-                let older = self.history(objects, before)?.checkpoints;
-                let bytes: Vec<u8> = older.iter().rev().flat_map(|one| *one.id.as_bytes()).collect();
-                fsx::replace(&path, &bytes, Durability::Rebuildable)?;
-                Lineage::open(path.clone())
+                fsx::replace(&path, &older()?, Durability::Rebuildable)?;
+                Self::open(path.clone())
                     .ok_or_else(|| Error::damaged(format!("read {}", path.display()), "it is not a file"))?
             }
         };
@@ -51,14 +46,6 @@ impl Store {
         Ok(lineage)
     }
 
-    /// Removes the cached order of a project's checkpoints, which is out of date.
-    pub(crate) fn forget_lineage(&self, project: &ProjectId) {
-        // If it cannot be removed, its last id or the commits show that it is stale.
-        let _ = fsx::remove_file(&self.layout.lineage(project));
-    }
-}
-
-impl Lineage {
     fn open(path: PathBuf) -> Option<Self> {
         let file = File::options().read(true).write(true).open(&path).ok()?;
         let bytes = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();

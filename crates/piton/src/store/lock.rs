@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(room(50_000, None), Room::Lacking);
         let held = store.locks.lock_gc().expect("a lock");
         assert_eq!(room(50_000, Some(&held)), Room::Lacking);
-        let made = store.make_room(&held, 50_000, bytes_max, NOW, &Progress::default()).expect("room");
+        let made = crate::store::make_room(&store, &held, 50_000, bytes_max, NOW, &Progress::default()).expect("room");
         assert_eq!(made, crate::store::MakeRoomOutcome::Enough { dropped: 0 });
         assert_eq!(room(50_000, Some(&held)), Room::Reserved);
         drop(held);

@@ -10,16 +10,25 @@
 //!
 //! Stock git may read and write the same store. Refs are changed under git's own `*.lock` protocol.
 
-use std::ops::Deref;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::base::BaseDir;
+use self::boundary::Boundary;
+use self::catalog::Catalog;
+use self::histories::Histories;
+use self::indexes::Indexes;
 use self::intents::Intents;
 use self::ledger::Ledger;
 use self::lock::Locks;
+use self::object_db::ObjectDb;
+use self::projects::Records;
+use self::refs::Refs;
 use self::running_hooks::RunningHooks;
 use self::size::StoreSize;
 use self::turns::TurnNotes;
+use self::unfinished::UnfinishedTakes;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::id::ProjectId;
@@ -28,14 +37,19 @@ use crate::time::Moment;
 mod activity;
 mod base;
 mod beside;
+mod boundary;
+mod catalog;
 mod commit;
 mod create;
 mod decode;
 mod delta;
 mod facts;
+mod forget;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod gc;
+mod histories;
+mod indexes;
 mod integrity;
 mod intents;
 mod keeps;
@@ -43,14 +57,17 @@ mod layout;
 mod ledger;
 mod lineage;
 mod lock;
+mod loose;
 mod marks;
 mod object_copies;
+mod object_db;
 mod objects;
 mod pack;
 mod packs;
 mod projects;
 mod quota;
 mod reachability;
+mod ref_lock;
 mod refs;
 mod repair;
 mod rewrite;
@@ -72,7 +89,8 @@ pub use commit::Checkpoint;
 pub(crate) use commit::{NewCheckpoint, Readable};
 pub(crate) use create::claim_base;
 pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
-pub(crate) use gc::GcGoal;
+pub(crate) use forget::forget_project;
+pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;
@@ -81,23 +99,24 @@ pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
 pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
-pub(crate) use quota::MakeRoomOutcome;
+pub(crate) use quota::{MakeRoomOutcome, make_room, would_drop};
 pub(crate) use refs::moved_meanwhile;
 pub(crate) use repair::RepairRun;
 pub use repair::{Loss, RepairStep};
-pub(crate) use rewrite::Rewrite;
+pub(crate) use rewrite::{Rewrite, where_held};
 pub(crate) use running_hooks::BegunHook;
+pub(crate) use salvage::salvage_newest;
 pub(crate) use size::Room;
+pub(crate) use sweep::sweep;
 pub(crate) use tree::{EntryMode, PATHS_MAX, TreeChange, TreeEntry, push_entry, too_many_paths};
 pub use turns::Notice;
 pub(crate) use turns::{SessionKey, TurnNote, turn_name};
 pub(crate) use unfinished::{FinishLock, UnfinishedRequest};
-pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport};
+pub(crate) use usage::usage_by_project;
+pub use verify::{Affected, Finding, FindingKind, Severity, VerifyReport, verify};
 pub use wait::Waiting;
 pub(crate) use wait::{BaseLock, lock_base};
 
-/// Size limit of an index that is read, enough for 10 million files.
-const INDEX_BYTES_MAX: u64 = 2 << 30;
 /// Size limit of an exclude list that is read.
 const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 
@@ -118,9 +137,18 @@ const EXCLUDE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Store {
     layout: Arc<Layout>,
+    pub(crate) base_dir: BaseDir,
     pub(crate) locks: Locks,
     pub(crate) size: StoreSize,
+    pub(crate) objects: ObjectDb,
+    pub(crate) refs: Refs,
+    pub(crate) boundary: Boundary,
+    pub(crate) catalog: Catalog,
+    pub(crate) histories: Histories,
+    pub(crate) records: Records,
+    pub(crate) indexes: Indexes,
     pub(crate) intents: Intents,
+    pub(crate) unfinished: UnfinishedTakes,
     pub(crate) turns: TurnNotes,
     pub(crate) ledger: Ledger,
     pub(crate) hooks: RunningHooks,
@@ -148,7 +176,7 @@ impl Store {
         let is_there = create::is_there(&layout)?;
         let store = Self::new(layout);
         // Projects are recorded only after a store is complete.
-        if !is_there && !store.recorded_projects()?.is_empty() {
+        if !is_there && !store.records.projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
                 .with_hint(DAMAGED_HINT));
         }
@@ -165,6 +193,19 @@ impl Store {
         Ok(Some(Self::new(layout)))
     }
 
+    /// Opens the remains of a store in `base`, for a check or a repair: pieces of it may be missing. Returns `None`
+    /// unless the directory can be a store and has an `objects` directory or a project record.
+    pub fn open_damaged(base: &Path) -> Result<Option<Self>> {
+        if !base.is_absolute() || !fsx::is_dir(base)? {
+            return Ok(None);
+        }
+        let layout = Layout::new(fsx::canonical(base)?);
+        create::is_there(&layout)?;
+        let (has_objects, is_ours) = (fsx::is_dir(&layout.objects())?, create::is_a_store(layout.store())?);
+        let store = Self::new(layout);
+        Ok((is_ours && (has_objects || !store.records.projects()?.is_empty())).then_some(store))
+    }
+
     fn new(layout: Layout) -> Self {
         let layout = Arc::new(layout);
         Self::compose(Locks::new(Arc::clone(&layout)), layout)
@@ -172,12 +213,41 @@ impl Store {
 
     fn compose(locks: Locks, layout: Arc<Layout>) -> Self {
         let at = || Arc::clone(&layout);
+        let size = StoreSize { layout: at(), locks: locks.clone() };
+        let objects = ObjectDb { layout: at() };
+        let refs = Refs { layout: at(), locks: locks.clone() };
+        let boundary = Boundary { layout: at(), locks: locks.clone() };
+        let (records, intents, ledger) = (Records { layout: at() }, Intents { layout: at() }, Ledger { layout: at() });
+        let catalog = Catalog {
+            layout: at(),
+            records: records.clone(),
+            refs: refs.clone(),
+            boundary: boundary.clone(),
+            intents: intents.clone(),
+            objects: objects.clone(),
+        };
         Self {
-            size: StoreSize { layout: at(), locks: locks.clone() },
-            intents: Intents { layout: at() },
+            base_dir: BaseDir { layout: at(), locks: locks.clone(), size: size.clone(), ledger: ledger.clone() },
+            histories: Histories {
+                layout: at(),
+                objects: objects.clone(),
+                refs: refs.clone(),
+                boundary: boundary.clone(),
+                catalog: catalog.clone(),
+                ledger: ledger.clone(),
+            },
+            unfinished: UnfinishedTakes { layout: at(), locks: locks.clone(), refs: refs.clone() },
+            indexes: Indexes { layout: at() },
             turns: TurnNotes { layout: at() },
-            ledger: Ledger { layout: at() },
             hooks: RunningHooks { layout: at() },
+            size,
+            objects,
+            refs,
+            boundary,
+            records,
+            intents,
+            ledger,
+            catalog,
             locks,
             layout,
         }
@@ -190,6 +260,27 @@ impl Store {
         let Self { mut locks, layout, .. } = self;
         locks.on_wait(tell);
         Self::compose(locks, layout)
+    }
+
+    /// Returns the directory of a project, if the store knows it.
+    pub fn dir_of(&self, project: &ProjectId) -> Option<PathBuf> {
+        self.records.get(project).dir()
+    }
+
+    /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: a refused
+    /// attempt may have left one. If the record cannot be read, returns true.
+    pub fn knows(&self, project: &ProjectId) -> bool {
+        self.catalog.knows(project)
+    }
+
+    /// Returns true if the project has a checkpoint, or if its ref cannot be read.
+    pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
+        self.catalog.has_checkpoint(project)
+    }
+
+    /// Returns every project that has a record or a checkpoint.
+    pub fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
+        self.catalog.projects()
     }
 
     /// Returns the interrupted restore of a project, if there is one. Fails with `Damaged` if its intent is corrupt.
@@ -219,28 +310,6 @@ impl Store {
         let list = fsx::read_small(&self.layout.exclude(), EXCLUDE_BYTES_MAX)?;
         let list = list.filter(|list| !create::is_template_of_git(list));
         Ok(list.unwrap_or_else(|| create::exclude_list().into_bytes()))
-    }
-
-    /// Returns the bytes of a project's index. Returns `None` if it is missing or unreadable, since it can be created
-    /// again.
-    /// With `is_unfinished`, returns the index that belongs to the progress in the project's record.
-    pub(crate) fn read_index(
-        &self,
-        project: &ProjectId,
-        is_unfinished: bool,
-    ) -> Option<impl Deref<Target = [u8]> + Send + use<>> {
-        let path = if is_unfinished { self.layout.unfinished_index(project) } else { self.layout.index(project) };
-        fsx::read_large(&path, INDEX_BYTES_MAX).ok().flatten()
-    }
-
-    /// Returns the size of a project's index on disk.
-    pub(crate) fn index_bytes(&self, project: &ProjectId) -> u64 {
-        Self::bytes_of(&self.layout.index(project))
-    }
-
-    /// Returns the path of a project's index, for writing it in pieces.
-    pub(crate) fn index_path(&self, project: &ProjectId) -> PathBuf {
-        self.layout.index(project)
     }
 }
 

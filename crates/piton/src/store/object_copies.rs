@@ -3,14 +3,13 @@
 //! An object may have several copies. It is lost only if none of them is intact.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs::File;
-use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::Store;
 use super::decode::{Decoder, InMemory, RawPack, Why};
+use super::layout::Layout;
+use super::loose::{self, LooseFault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
@@ -103,10 +102,10 @@ pub(super) struct Copies {
     unread: OnceLock<(PathBuf, String)>,
 }
 
-impl Store {
+impl Copies {
     /// Lists every pack and loose object, including packs without an idx and idxs without a pack.
-    pub(super) fn copies(&self) -> Result<Copies> {
-        let dir = self.layout.packs();
+    pub(super) fn list(layout: &Layout) -> Result<Self> {
+        let dir = layout.packs();
         let mut names = BTreeSet::new();
         for name in fsx::names_in(&dir)? {
             let path = dir.join(&name);
@@ -116,17 +115,15 @@ impl Store {
             }
         }
         let packs = names.iter().zip(0..).map(|(name, number)| RawPack::open(name, number)).collect::<Result<_>>()?;
-        Ok(Copies {
+        Ok(Self {
             packs,
-            loose: self.loose_ids()?.into_iter().map(|id| (id, self.layout.loose_object(&id))).collect(),
+            loose: loose::ids(&layout.objects())?.into_iter().map(|id| (id, layout.loose_object(&id))).collect(),
             bad: HashSet::new(),
             large: Mutex::new(()),
             unread: OnceLock::new(),
         })
     }
-}
 
-impl Copies {
     /// Fails with `Io` if a pack or a loose object could not be read because of an I/O error. Such data is not known to
     /// be corrupt, so nothing may be removed on account of it.
     pub(super) fn refuse_unread(&self) -> Result<()> {
@@ -200,7 +197,7 @@ impl Copies {
             ObjectPlace::Packed(pack, start) => decoder.object(&self.packs[*pack], *start, &|_| None)?,
             ObjectPlace::Loose(path) => {
                 let mut bytes = Vec::new();
-                let read = read_loose(path, LOOSE_BYTES_MAX, &mut |_, _, piece| bytes.extend_from_slice(piece));
+                let read = loose::read(path, LOOSE_BYTES_MAX, &mut |_, _, piece| bytes.extend_from_slice(piece));
                 let kind = read.map_err(|fault| self.note_fault(path, fault))?;
                 (kind, Arc::new(bytes))
             }
@@ -219,7 +216,7 @@ impl Copies {
     /// Returns the kind of a loose object from its header, or `None` if the header cannot be read.
     pub(super) fn kind_of_loose(path: &Path) -> Option<ObjectKind> {
         let mut kind = None;
-        let _ = read_loose(path, 0, &mut |found, _, _| kind = Some(found));
+        let _ = loose::read(path, 0, &mut |found, _, _| kind = Some(found));
         kind
     }
 
@@ -317,7 +314,7 @@ impl Copies {
             }
             What::Loose(id, path) => {
                 let place = ObjectPlace::Loose(path.clone());
-                let found = identify_loose(path).map_err(|fault| self.note_fault(path, fault));
+                let found = loose::identify(path).map_err(|fault| self.note_fault(path, fault));
                 checked.bad.extend(fit(*id, found).map(|why| BadCopy { id: *id, place, why }));
                 checked.objects += 1;
                 checked.bytes += item.bytes;
@@ -338,128 +335,6 @@ enum What {
     Sum(usize),
     Entries(usize, Vec<(ObjectId, u64)>),
     Loose(ObjectId, PathBuf),
-}
-
-/// The fault of a loose object.
-pub(super) enum LooseFault {
-    /// The object is corrupt.
-    Wrong(Why),
-    /// An I/O error: the object may be intact.
-    Unread(std::io::Error),
-}
-
-impl From<std::io::Error> for LooseFault {
-    fn from(error: std::io::Error) -> Self {
-        // Errors of the decompressor have no OS error code.
-        match error.raw_os_error() {
-            Some(_) if !crate::sys::is_gone(&error) => Self::Unread(error),
-            _ => Self::Wrong(error.to_string().into()),
-        }
-    }
-}
-
-impl From<&'static str> for LooseFault {
-    fn from(why: &'static str) -> Self {
-        Self::Wrong(why.into())
-    }
-}
-
-pub(super) fn identify_loose(path: &Path) -> std::result::Result<ObjectId, LooseFault> {
-    let mut hasher = None;
-    read_loose(path, u64::MAX, &mut |kind, size, piece| {
-        hasher.get_or_insert_with(|| IdHasher::new(kind, size)).update(piece);
-    })?;
-    let id = hasher.ok_or("it is empty")?.finish();
-    id.map_err(|collision| LooseFault::Wrong(collision.to_string().into()))
-}
-
-/// Streams a loose object to `each`, which is called at least once, until it returns false. Fails with the reason if
-/// the object is corrupt or was not read to its end.
-pub(super) fn stream_loose(
-    path: &Path,
-    each: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool,
-) -> std::result::Result<(), String> {
-    match read_loose_while(path, u64::MAX, each) {
-        Ok(_) => Ok(()),
-        Err(LooseFault::Wrong(why)) => Err(why.into_owned()),
-        Err(LooseFault::Unread(error)) => Err(crate::error::plain_io(&error)),
-    }
-}
-
-/// Streams a loose object to `each`, with its kind and its size. `each` is called at least once.
-fn read_loose(
-    path: &Path,
-    bytes_max: u64,
-    each: &mut dyn FnMut(ObjectKind, u64, &[u8]),
-) -> std::result::Result<ObjectKind, LooseFault> {
-    read_loose_while(path, bytes_max, &mut |kind, size, bytes| {
-        each(kind, size, bytes);
-        true
-    })
-}
-
-type Inflating = flate2::bufread::ZlibDecoder<BufReader<File>>;
-
-/// Opens a loose object. Returns its kind, its size and a reader of its contents.
-pub(super) fn open_loose(path: &Path) -> std::result::Result<(ObjectKind, u64, Inflating), String> {
-    begin_loose(path).map(|(_, kind, size, inflate)| (kind, size, inflate)).map_err(|fault| match fault {
-        LooseFault::Wrong(why) => why.into_owned(),
-        LooseFault::Unread(error) => crate::error::plain_io(&error),
-    })
-}
-
-/// Opens a loose object and parses its header. Returns the size of the file and the kind, size and reader of the
-/// object.
-fn begin_loose(path: &Path) -> std::result::Result<(u64, ObjectKind, u64, Inflating), LooseFault> {
-    let file = File::open(path)?;
-    let file_bytes = file.metadata()?.len();
-    let mut inflate = flate2::bufread::ZlibDecoder::new(BufReader::new(file));
-    let mut header = Vec::new();
-    while header.last() != Some(&0) {
-        let mut byte = [0];
-        inflate.read_exact(&mut byte)?;
-        header.push(byte[0]);
-        if header.len() > 32 {
-            return Err("it has no header".into());
-        }
-    }
-    let header = std::str::from_utf8(&header[..header.len() - 1]).map_err(|_| "it has no header")?;
-    let (kind, size) = header.split_once(' ').ok_or("it has no header")?;
-    let kind = ObjectKind::parse(kind).ok_or("it is of a kind that git does not have")?;
-    let size: u64 = size.parse().map_err(|_| "it has no size")?;
-    Ok((file_bytes, kind, size, inflate))
-}
-
-fn read_loose_while(
-    path: &Path,
-    bytes_max: u64,
-    each: &mut dyn FnMut(ObjectKind, u64, &[u8]) -> bool,
-) -> std::result::Result<ObjectKind, LooseFault> {
-    let (file_bytes, kind, size, mut inflate) = begin_loose(path)?;
-    each(kind, size, &[]);
-    if size > bytes_max {
-        return Err("it is larger than any of its kind".into());
-    }
-    let mut buffer = vec![0; 64 << 10];
-    let mut read = 0;
-    loop {
-        let got = inflate.read(&mut buffer)?;
-        read += got as u64;
-        if read > size {
-            return Err("it is longer than it says".into());
-        }
-        if got == 0 {
-            break;
-        }
-        if !each(kind, size, &buffer[..got]) {
-            return Err("it was not wanted to its end".into());
-        }
-    }
-    match () {
-        () if read < size => Err("it is shorter than it says".into()),
-        () if inflate.total_in() != file_bytes => Err("there is something behind its end".into()),
-        () => Ok(kind),
-    }
 }
 
 #[cfg(test)]
@@ -490,11 +365,11 @@ mod tests {
             (Vec::new(), false),
         ] {
             std::fs::write(&path, &bytes).expect("a file");
-            let found = identify_loose(&path).ok();
+            let found = loose::identify(&path).ok();
             assert_eq!(found, IdHasher::of(ObjectKind::Blob, b"hello").ok().filter(|_| is_right), "{bytes:?}");
         }
         std::fs::write(&path, &whole).expect("a file");
-        let read = |bytes_max| read_loose(&path, bytes_max, &mut |_, _, _| {}).is_ok();
+        let read = |bytes_max| loose::read(&path, bytes_max, &mut |_, _, _| {}).is_ok();
         assert_eq!((read(5), read(4)), (true, false), "no more is read than is asked for");
     }
 

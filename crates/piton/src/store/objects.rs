@@ -8,71 +8,21 @@ use gix_hash::Kind;
 use gix_object::{Exists as _, Find as _};
 
 use super::keeps::PublishedPacks;
-use super::object_copies::CopyLookup;
+use super::layout::Layout;
+use super::object_copies::{Copies, CopyLookup};
 use super::pack::{Deflater, Form, LEVEL_FAST, PackDirs, PackWriter, SealedPack};
-use super::{Store, StoreLock};
-use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
+use crate::error::{Error, Result};
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
-
-/// Size limit of an object that is read into memory. A pack that claims more is corrupt or hostile.
-const OBJECT_BYTES_MAX: usize = 4 << 30;
 
 /// Hint for errors about a corrupt object.
 pub(crate) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` repairs it";
 
 /// The objects of a store, as listed when it was locked.
 pub(crate) struct Objects {
-    of: Store,
+    layout: Arc<Layout>,
     store: Arc<gix_odb::Store>,
     loose: Option<gix_odb::loose::Store>,
     handle: gix_odb::HandleArc,
-}
-
-impl Store {
-    /// Returns the objects that exist at this moment. An object that is found stays as long as the lock is held.
-    pub(crate) fn objects(&self, _held: &StoreLock) -> Result<Objects> {
-        self.refuse_alternates()?;
-        let options = gix_odb::store::init::Options {
-            slots: gix_odb::store::init::Slots::AsNeededByDiskState { multiplier: 1.1, minimum: 64 },
-            alloc_limit_bytes: Some(OBJECT_BYTES_MAX),
-            current_dir: Some(self.layout.store().to_owned()),
-            ..Default::default()
-        };
-        let store = gix_odb::Store::at_opts(self.layout.objects(), Kind::Sha1, &mut std::iter::empty(), options)
-            .map_err(|error| Error::io("open", self.layout.objects(), error))?;
-        let has_loose = fsx::names_in(&self.layout.objects())?.iter().any(|name| name.len() == 2);
-        Ok(Objects::new(self.clone(), Arc::new(store), has_loose))
-    }
-
-    /// Fails with `NotOurs` if the store uses the objects of another repository through `alternates`: checkpoints would
-    /// be lost together with that repository.
-    fn refuse_alternates(&self) -> Result<()> {
-        let path = self.layout.alternates();
-        match fsx::metadata_opt(&path)? {
-            Some(found) if found.len() > 0 => Err(Error::new(ErrorKind::NotOurs, "use the store")
-                .because(format!("it leans on another repository ({})", path.display()))
-                .with_hint(
-                    "remove that file; if checkpoints are missing then, put it back and run `git repack -a` there",
-                )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Starts collecting new objects. With `is_dry`, they are hashed and not stored.
-    pub(crate) fn new_objects(&self, objects: &Objects, is_dry: bool) -> NewObjects {
-        NewObjects {
-            is_dry,
-            dirs: self.layout.pack_dirs(),
-            known: objects.shared(),
-            gathered: Mutex::new(Gathered {
-                seen: HashSet::new(),
-                relied: HashSet::new(),
-                pack: None,
-                full: Vec::new(),
-            }),
-        }
-    }
 }
 
 pub(super) fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
@@ -80,12 +30,12 @@ pub(super) fn gix_id(id: ObjectId) -> gix_hash::ObjectId {
 }
 
 impl Objects {
-    fn new(of: Store, store: Arc<gix_odb::Store>, has_loose: bool) -> Self {
+    pub(super) fn new(layout: Arc<Layout>, store: Arc<gix_odb::Store>, has_loose: bool) -> Self {
         let loose = has_loose.then(|| gix_odb::loose::Store::at(store.path(), Kind::Sha1));
         let mut handle = store.to_cache_arc();
         // A lookup of a missing object must not list the packs again: every new file is such a lookup.
         handle.refresh_never();
-        Self { of, store, loose, handle }
+        Self { layout, store, loose, handle }
     }
 
     pub(super) fn handle(&self) -> &gix_odb::HandleArc {
@@ -104,7 +54,7 @@ impl Objects {
 
     /// Returns a handle with which other threads can open the same objects.
     pub(crate) fn shared(&self) -> SharedObjects {
-        SharedObjects(self.of.clone(), Arc::clone(&self.store), self.loose.is_some())
+        SharedObjects(Arc::clone(&self.layout), Arc::clone(&self.store), self.loose.is_some())
     }
 
     /// Returns true if an object exists and need not be written again. A packed object was synced before it became
@@ -144,7 +94,7 @@ impl Objects {
     }
 
     fn find_whole_copy(&self, id: ObjectId, buffer: &mut Vec<u8>) -> Option<gix_object::Kind> {
-        let copies = self.of.copies().ok()?;
+        let copies = Copies::list(&self.layout).ok()?;
         let CopyLookup::Whole((kind, bytes)) = copies.read(&mut copies.decoder(), id) else { return None };
         buffer.clear();
         buffer.extend_from_slice(&bytes);
@@ -191,11 +141,11 @@ impl Objects {
 }
 
 /// A handle to the objects of a store that any thread can open.
-pub(crate) struct SharedObjects(Store, Arc<gix_odb::Store>, bool);
+pub(crate) struct SharedObjects(Arc<Layout>, Arc<gix_odb::Store>, bool);
 
 impl SharedObjects {
     pub(crate) fn objects(&self) -> Objects {
-        Objects::new(self.0.clone(), Arc::clone(&self.1), self.2)
+        Objects::new(Arc::clone(&self.0), Arc::clone(&self.1), self.2)
     }
 }
 
@@ -237,6 +187,13 @@ struct Gathered {
 }
 
 impl NewObjects {
+    /// Starts collecting new objects. With `is_dry`, they are hashed and not stored.
+    pub(super) fn new(dirs: PackDirs, objects: &Objects, is_dry: bool) -> Self {
+        let (seen, relied, pack, full) = (HashSet::new(), HashSet::new(), None, Vec::new());
+        let gathered = Mutex::new(Gathered { seen, relied, pack, full });
+        Self { is_dry, dirs, known: objects.shared(), gathered }
+    }
+
     /// Returns a writer that adds objects from one thread.
     pub(crate) fn writer(&self) -> Writer<'_> {
         Writer { to: self, known: self.known.objects(), deflater: Deflater::new(LEVEL_FAST), deflated: Vec::new() }
@@ -403,7 +360,7 @@ mod tests {
         let (text, kind) = (&b"a file that is read piece by piece"[..], ObjectKind::Blob);
         let id = IdHasher::of(kind, text).expect("no collision");
         for _ in 0..2 {
-            let new = store.new_objects(&store.objects(&held).expect("objects"), false);
+            let new = store.objects.new_objects(&store.objects.open(&held).expect("objects"), false);
             let mut writer = new.writer();
             let moved = writer.add_stream(3, &mut &b"now"[..], &|| false).expect("room");
             assert_eq!(moved, None);
@@ -415,17 +372,17 @@ mod tests {
             assert!(!writer.has(ObjectId::from_bytes([7; 20])));
             drop(new.publish().expect("a pack"));
         }
-        let packs = store.packs().expect("packs");
+        let packs = store.objects.packs().expect("packs");
         assert_eq!(packs.iter().map(super::super::packs::Pack::len).collect::<Vec<_>>(), [1]);
-        let objects = store.objects(&held).expect("objects");
+        let objects = store.objects.open(&held).expect("objects");
         assert_eq!(objects.read(id, kind).expect("a file"), text);
         for other in [ObjectKind::Tree, ObjectKind::Commit, ObjectKind::Tag] {
             assert!(objects.read(id, other).is_err(), "{other:?}");
         }
-        let new = store.new_objects(&objects, false);
+        let new = store.objects.new_objects(&objects, false);
         let tree = new.writer().add(ObjectKind::Tree, b"").expect("room").expect("no collision");
         drop(new.publish().expect("a pack"));
-        let objects = store.objects(&held).expect("objects");
+        let objects = store.objects.open(&held).expect("objects");
         assert!(objects.read(tree, ObjectKind::Tree).is_ok() && objects.read(tree, kind).is_err());
     }
 }

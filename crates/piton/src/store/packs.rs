@@ -1,12 +1,10 @@
 //! Reading packs entry by entry, in their stored form, to move, count or check them.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use gix_hash::Kind;
 use gix_odb::pack;
 
-use super::Store;
 use super::keeps::is_own_keep;
 use super::objects::gix_id;
 use super::pack::IDX_ENTRY_BYTES;
@@ -70,53 +68,41 @@ impl Stored<'_> {
     }
 }
 
-impl Store {
-    /// Returns the paths of the packs that readers see, without their extension.
-    pub(super) fn pack_names(&self) -> Result<Vec<PathBuf>> {
-        let dir = self.layout.packs();
-        let names = fsx::names_in(&dir)?.into_iter().map(|name| dir.join(name));
-        let is_pack = |path: &PathBuf| {
-            path.extension().is_some_and(|end| end == "idx")
-                && path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"pack-"))
-        };
-        Ok(names.filter(is_pack).map(|path| path.with_extension("")).collect())
-    }
+/// Returns the paths of the packs in a directory that readers see, without their extension.
+pub(super) fn names(dir: &Path) -> Result<Vec<PathBuf>> {
+    let names = fsx::names_in(dir)?.into_iter().map(|name| dir.join(name));
+    let is_pack = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "idx")
+            && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pack-"))
+    };
+    Ok(names.filter(is_pack).map(|path| path.with_extension("")).collect())
+}
 
-    /// Returns the `.keep` files that piton made, under which packs are published.
-    pub(super) fn own_keeps(&self) -> Result<Vec<PathBuf>> {
-        let dir = self.layout.packs();
-        let keeps = fsx::names_in(&dir)?.into_iter().map(|name| dir.join(name));
-        Ok(keeps.filter(|path| path.extension().is_some_and(|end| end == "keep") && is_own_keep(path)).collect())
+/// Returns the ids of all objects in the packs of a directory; an object with several copies is listed several times.
+/// Skips packs whose idx cannot be read.
+pub(super) fn ids(dir: &Path) -> Result<Vec<ObjectId>> {
+    let open = |name: &PathBuf| pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1).ok();
+    let idxs: Vec<_> = names(dir)?.iter().filter_map(open).collect();
+    let mut ids = Vec::with_capacity(idxs.iter().map(|idx| idx.num_objects() as usize).sum());
+    for idx in &idxs {
+        ids.extend((0..idx.num_objects()).filter_map(|at| ObjectId::read(idx.oid_at_index(at).as_bytes())));
     }
+    Ok(ids)
+}
 
-    /// Returns the ids of all objects, packed and loose; an object with several copies is listed several times. Skips
-    /// packs whose idx cannot be read.
-    pub(super) fn ids(&self) -> Result<Vec<ObjectId>> {
-        let open = |name: &PathBuf| pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1).ok();
-        let idxs: Vec<_> = self.pack_names()?.iter().filter_map(open).collect();
-        let mut ids = self.loose_ids()?;
-        ids.reserve_exact(idxs.iter().map(|idx| idx.num_objects() as usize).sum());
-        for idx in &idxs {
-            ids.extend((0..idx.num_objects()).filter_map(|at| ObjectId::read(idx.oid_at_index(at).as_bytes())));
-        }
-        Ok(ids)
-    }
-
-    /// Returns all packs, the newest first.
-    pub(super) fn packs(&self) -> Result<Vec<Pack>> {
-        let mut changes = 0;
-        loop {
-            let names = self.pack_names()?;
-            match names.iter().map(|name| Pack::open(name)).collect::<Result<Vec<_>>>() {
-                Ok(mut packs) => {
-                    packs.sort_by_key(|pack| std::cmp::Reverse(pack.mtime_nanos));
-                    return Ok(packs);
-                }
-                // Stock git's collection deleted a pack meanwhile, after it had moved the reachable objects to another
-                // one.
-                Err(_) if changes < PACK_CHANGES_MAX && self.pack_names()? != names => changes += 1,
-                Err(error) => return Err(error),
+/// Opens all packs in a directory, the newest first.
+pub(super) fn open_all(dir: &Path) -> Result<Vec<Pack>> {
+    let mut changes = 0;
+    loop {
+        let listed = names(dir)?;
+        match listed.iter().map(|name| Pack::open(name)).collect::<Result<Vec<_>>>() {
+            Ok(mut packs) => {
+                packs.sort_by_key(|pack| std::cmp::Reverse(pack.mtime_nanos));
+                return Ok(packs);
             }
+            // Stock git's collection deleted a pack meanwhile, after it had moved the reachable objects to another one.
+            Err(_) if changes < PACK_CHANGES_MAX && names(dir)? != listed => changes += 1,
+            Err(error) => return Err(error),
         }
     }
 }

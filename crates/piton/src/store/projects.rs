@@ -7,15 +7,15 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::layout::projects_by_file;
-use super::{ProjectLock, Store};
+use super::ProjectLock;
+use super::layout::{Layout, projects_by_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{ObjectId, ProjectId};
-use crate::progress::Progress;
 use crate::relpath;
 use crate::time::Moment;
 
@@ -252,35 +252,26 @@ impl From<Map<String, Value>> for ProjectRecord {
     }
 }
 
-impl Store {
-    /// Returns every project that has a record, valid or not.
-    pub(crate) fn recorded_projects(&self) -> Result<Vec<ProjectId>> {
-        projects_by_file(&self.layout.projects())
-    }
+/// The records of all projects.
+#[derive(Debug, Clone)]
+pub(crate) struct Records {
+    pub(super) layout: Arc<Layout>,
+}
 
-    /// Returns the projects that have a record and no ref. The value is true if the ref was lost: a take of the project
-    /// finished, and the project has not been forgotten since. Otherwise its first take was killed, or the project is
-    /// being forgotten.
-    pub(super) fn without_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<BTreeMap<ProjectId, bool>> {
-        let is_over = |project: &ProjectId| self.record(project).index_and_rules().is_some();
-        let bare = self.recorded_projects()?.into_iter().filter(|project| !has_ref(project));
-        let mut bare: BTreeMap<_, _> = bare.map(|project| (project.clone(), is_over(&project))).collect();
-        // A take may have created the ref meanwhile. A take records the index after it has set the ref, and forgetting
-        // a project removes the index from the record before it deletes the ref. So if the ref was lost, the record
-        // holds an index both before and after this check.
-        bare.retain(|project, _| !matches!(self.newest(project), Ok(Some(_))));
-        bare.iter_mut().for_each(|(project, was_over)| *was_over &= is_over(project));
-        Ok(bare)
+impl Records {
+    /// Returns every project that has a record, valid or not.
+    pub(crate) fn projects(&self) -> Result<Vec<ProjectId>> {
+        projects_by_file(&self.layout.projects())
     }
 
     /// Returns the record of a project. A missing or corrupt record is empty, since all of it can be created again. A
     /// record that cannot be read because of an I/O error is empty, too, and is not overwritten.
-    pub(crate) fn record(&self, project: &ProjectId) -> ProjectRecord {
-        self.read_record(project).unwrap_or_else(|_| ProjectRecord { is_unread: true, ..ProjectRecord::default() })
+    pub(crate) fn get(&self, project: &ProjectId) -> ProjectRecord {
+        self.read(project).unwrap_or_else(|_| ProjectRecord { is_unread: true, ..ProjectRecord::default() })
     }
 
-    /// Like [`Self::record`], but fails if the record cannot be read because of an I/O error.
-    pub(crate) fn read_record(&self, project: &ProjectId) -> Result<ProjectRecord> {
+    /// Like [`Self::get`], but fails if the record cannot be read because of an I/O error.
+    pub(crate) fn read(&self, project: &ProjectId) -> Result<ProjectRecord> {
         let bytes = match fsx::read_small(&self.layout.record(project), RECORD_BYTES_MAX) {
             Err(error) if error.kind() == ErrorKind::Damaged => None,
             read => read?,
@@ -289,80 +280,13 @@ impl Store {
         Ok(ProjectRecord { keys, is_unread: false })
     }
 
-    /// Returns the directory of a project, if the store knows it.
-    pub fn dir_of(&self, project: &ProjectId) -> Option<PathBuf> {
-        self.record(project).dir()
-    }
-
-    /// Returns true if the store has or had a checkpoint of the project. A record alone does not count: a refused
-    /// attempt may have left one. If the record cannot be read, returns true.
-    pub fn knows(&self, project: &ProjectId) -> bool {
-        let is_recorded = fsx::metadata_opt(&self.layout.record(project))
-            .map_or(true, |found| found.is_some_and(|found| found.is_file()));
-        // The ref of a project with checkpoints may be lost. Then the record still shows that there was one.
-        let had_checkpoint = || {
-            let record = self.record(project);
-            record.is_unread() || record.index_and_rules().is_some()
-        };
-        is_recorded && (self.has_checkpoint(project) || had_checkpoint())
-    }
-
-    /// Returns true if the project has a checkpoint, or if its ref cannot be read.
-    pub fn has_checkpoint(&self, project: &ProjectId) -> bool {
-        // An existing ref file counts whatever it holds, so most calls end with one stat.
-        let is_there = |found: Option<std::fs::Metadata>| found.is_some_and(|found| found.is_file());
-        fsx::metadata_opt(&self.layout.reference(project)).is_ok_and(is_there)
-            || !matches!(self.newest(project), Ok(None))
-    }
-
-    pub(crate) fn save_record(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
+    pub(crate) fn save(&self, _held: &ProjectLock, project: &ProjectId, record: &ProjectRecord) -> Result<()> {
         if record.is_unread {
             return Ok(());
         }
         let bytes =
             serde_json::to_vec(&record.keys).map_err(|error| Error::damaged("write a project's record", error))?;
         fsx::replace(&self.layout.record(project), &bytes, Durability::Rebuildable)
-    }
-
-    /// Returns every project that has a record or a checkpoint.
-    pub fn known_projects(&self) -> Result<BTreeSet<ProjectId>> {
-        let mut known: BTreeSet<_> = self.recorded_projects()?.into_iter().collect();
-        known.extend(self.newest_of_all()?.into_keys());
-        Ok(known)
-    }
-
-    /// Forgets a project and all its checkpoints. Returns false, and keeps it, if it was used since `last_touch`, if
-    /// its record cannot be read, or if it has an interrupted restore and its directory still exists.
-    pub(crate) fn forget_project(
-        &self,
-        id: &ProjectId,
-        last_touch: Option<f64>,
-        is_gone: bool,
-        now: Moment,
-        progress: &Progress,
-    ) -> Result<bool> {
-        let progress = Some(progress);
-        let held = self.locks.share_until(progress)?;
-        let locked = self.locks.lock_project_until(&held, id, progress)?;
-        let mut record = self.record(id);
-        let touched = record.last_touch();
-        let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
-        if is_used || !is_gone && self.intents.get(id)?.is_some() {
-            return Ok(false);
-        }
-        // A record with an index and without a ref means a lost ref; a process that is killed from here on must not
-        // look like that.
-        if record.index_and_rules().is_some() {
-            record.unset_index();
-            self.save_record(&locked, id, &record)?;
-        }
-        self.delete_ref(&locked, id, now)?;
-        self.drop_unfinished(&locked, id, now)?;
-        for path in [self.layout.index(id), self.layout.lineage(id), self.layout.intent(id), self.layout.record(id)] {
-            fsx::remove_file(&path)?;
-        }
-        self.ledger.remove(id)?;
-        Ok(true)
     }
 }
 
@@ -397,9 +321,9 @@ mod tests {
         let temp = tempfile::tempdir().expect("a directory");
         let store = crate::store::kit::store(&temp);
         let project = ProjectId::of(Path::new("/p"));
-        assert_eq!(store.read_record(&project).expect("there is none"), ProjectRecord::default());
+        assert_eq!(store.records.read(&project).expect("there is none"), ProjectRecord::default());
         std::fs::create_dir(store.layout.record(&project)).expect("a directory");
-        assert_eq!(store.read_record(&project).expect_err("nobody can tell").kind(), ErrorKind::Io);
-        assert!(store.record(&project).is_unread);
+        assert_eq!(store.records.read(&project).expect_err("nobody can tell").kind(), ErrorKind::Io);
+        assert!(store.records.get(&project).is_unread);
     }
 }

@@ -7,11 +7,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::gc::{Collection, GcGoal, is_old};
+use super::gc::{Collection, GcGoal, has_too_many_packs, reach_all};
+use super::intents::Intents;
 use super::lock::GcLock;
 use super::marks::{NEVER, ReachRank};
+use super::object_db::ObjectDb;
 use super::reachability::{ReachRoots, Reachability};
-use super::size::bytes_max_of_takes;
+use super::size::{bytes_max_of_takes, bytes_of};
+use super::sweep::{self, is_old};
 use super::{Checkpoint, Objects, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -43,165 +46,162 @@ struct DropCandidate<'a> {
     id: CheckpointId,
 }
 
-impl Store {
-    /// Shrinks the store until `bytes` more bytes fit within `bytes_max`. Fails with `Busy` if other processes keep
-    /// writing to it.
-    pub(crate) fn make_room(
-        &self,
-        held: &GcLock,
-        bytes: u64,
-        bytes_max: u64,
-        now: Moment,
-        progress: &Progress,
-    ) -> Result<MakeRoomOutcome> {
-        let collect = |reach, goal| {
-            Collection { bytes_max, is_urgent: true, ..Collection::new(self, held, reach, now, progress) }.run(goal)
+/// Shrinks the store until `bytes` more bytes fit within `bytes_max`. Fails with `Busy` if other processes keep
+/// writing to it.
+pub(crate) fn make_room(
+    store: &Store,
+    held: &GcLock,
+    bytes: u64,
+    bytes_max: u64,
+    now: Moment,
+    progress: &Progress,
+) -> Result<MakeRoomOutcome> {
+    let collect = |reach, goal| {
+        Collection { bytes_max, is_urgent: true, ..Collection::new(store, held, reach, now, progress) }.run(goal)
+    };
+    let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
+    // Space for collections is left free if possible, but no checkpoint is refused for it.
+    let mut limit = bytes_max_of_takes(bytes_max);
+    for _ in 0..ROUNDS_MAX {
+        if progress.is_cancelled() {
+            return Ok(MakeRoomOutcome::Stopped { dropped });
+        }
+        let size = tidy_up(store, held, now)?;
+        let Some(lacking) = size.saturating_add(bytes).checked_sub(limit).filter(|lacking| *lacking > 0) else {
+            return Ok(MakeRoomOutcome::Enough { dropped });
         };
-        let (mut dropped, mut has_merged, mut has_packed) = (0, false, false);
-        // Space for collections is left free if possible, but no checkpoint is refused for it.
-        let mut limit = bytes_max_of_takes(bytes_max);
-        for _ in 0..ROUNDS_MAX {
-            if progress.is_cancelled() {
-                return Ok(MakeRoomOutcome::Stopped { dropped });
-            }
-            let size = self.tidy_up(held, now)?;
-            let Some(lacking) = size.saturating_add(bytes).checked_sub(limit).filter(|lacking| *lacking > 0) else {
-                return Ok(MakeRoomOutcome::Enough { dropped });
-            };
-            if !has_merged && self.has_too_many_packs(bytes_max) {
-                has_merged = true;
-                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, GcGoal::Merge)?;
-                continue;
-            }
-            // Loose objects, as Hermes leaves them, take more space than packed ones.
-            if !has_packed && !self.loose_ids()?.is_empty() {
-                has_packed = true;
-                collect(self.reach_all(&self.objects(&StoreLock::none())?)?, GcGoal::All)?;
-                continue;
-            }
-            let roots = self.roots()?;
-            let objects = self.objects(&StoreLock::none())?;
-            let histories = histories(&objects, &roots)?;
-            let order = self.drop_order(&histories)?;
-            let mut reach = self.rank(&objects, &roots, &histories, &order)?;
-            drop(objects);
-            let Some(count) = self.gains(&reach, order.len(), now)?.how_many(lacking) else {
-                if limit == bytes_max {
-                    return Ok(MakeRoomOutcome::Impossible { dropped });
-                }
-                limit = bytes_max;
-                continue;
-            };
-            if !self.drop_all(&histories, &order[..count], now)? {
-                continue;
-            }
-            dropped += count as u64;
-            let first_kept = ReachRank::try_from(count).unwrap_or(NEVER);
-            reach.marks.unmark_before(first_kept);
-            collect(reach, GcGoal::Free(lacking))?;
+        if !has_merged && has_too_many_packs(&store.objects, bytes_max) {
+            has_merged = true;
+            collect(reach_all(store, &store.objects.open(&StoreLock::none())?)?, GcGoal::Merge)?;
+            continue;
         }
-        Err(Error::new(ErrorKind::Busy, "make room in the store")
-            .because("other processes write to it all the time")
-            .with_hint("try again"))
-    }
-
-    /// Returns the number of checkpoints of each project that would be dropped to shrink the store to `bytes_max`.
-    /// Returns `None` if it cannot shrink that far.
-    pub(crate) fn would_drop(&self, bytes_max: u64, now: Moment) -> Result<Option<BTreeMap<ProjectId, usize>>> {
-        let size = self.size.count_bytes()?;
-        if size <= bytes_max_of_takes(bytes_max) {
-            return Ok(Some(BTreeMap::new()));
+        // Loose objects, as Hermes leaves them, take more space than packed ones.
+        if !has_packed && !store.objects.loose_ids()?.is_empty() {
+            has_packed = true;
+            collect(reach_all(store, &store.objects.open(&StoreLock::none())?)?, GcGoal::All)?;
+            continue;
         }
-        let held = self.locks.share()?;
-        let roots = self.roots()?;
-        let objects = self.objects(&held)?;
+        let roots = store.catalog.roots()?;
+        let objects = store.objects.open(&StoreLock::none())?;
         let histories = histories(&objects, &roots)?;
-        let order = self.drop_order(&histories)?;
-        let reach = self.rank(&objects, &roots, &histories, &order)?;
-        let gains = self.gains(&reach, order.len(), now)?;
-        let within = |limit| gains.how_many(size.saturating_sub(limit));
-        let count = within(bytes_max_of_takes(bytes_max)).or_else(|| within(bytes_max));
-        Ok(count.map(|count| counted(&order[..count])))
-    }
-
-    /// Computes the space that each dropped checkpoint frees. Recent unreachable loose objects, to which stock git may
-    /// be about to point a ref, are not counted: they are not removed.
-    fn gains<'a>(&self, reach: &'a Reachability, droppable: usize, now: Moment) -> Result<Gains<'a>> {
-        let mut gains = Gains::new(reach, droppable);
-        for pack in self.packs()? {
-            pack.entries().for_each(|entry| gains.add(&entry.id, entry.bytes()));
-        }
-        for id in self.loose_ids()? {
-            let path = self.layout.loose_object(&id);
-            if reach.marks.contains(&id) || is_old(&path, now) {
-                gains.add(&id, Self::bytes_of(&path));
+        let order = drop_order(&store.intents, &histories)?;
+        let mut reach = rank(&store.objects, &objects, &roots, &histories, &order)?;
+        drop(objects);
+        let Some(count) = gains(&store.objects, &reach, order.len(), now)?.how_many(lacking) else {
+            if limit == bytes_max {
+                return Ok(MakeRoomOutcome::Impossible { dropped });
             }
+            limit = bytes_max;
+            continue;
+        };
+        if !drop_all(store, &histories, &order[..count], now)? {
+            continue;
         }
-        Ok(gains)
+        dropped += count as u64;
+        let first_kept = ReachRank::try_from(count).unwrap_or(NEVER);
+        reach.marks.unmark_before(first_kept);
+        collect(reach, GcGoal::Free(lacking))?;
     }
+    Err(Error::new(ErrorKind::Busy, "make room in the store")
+        .because("other processes write to it all the time")
+        .with_hint("try again"))
+}
 
-    /// Removes leftovers of killed processes, and counts the size of the store. If other processes use the store for
-    /// too long, only counts: the temporary files may be theirs, and data that they are about to write is missed.
-    fn tidy_up(&self, held: &GcLock, now: Moment) -> Result<u64> {
-        match self.locks.exclude_patiently(held)? {
-            Some(alone) => self.remove_left_overs(now, false).and_then(|()| self.size.recount(&alone)),
-            None => self.size.recount_beside_others(),
-        }
+/// Returns the number of checkpoints of each project that would be dropped to shrink the store to `bytes_max`.
+/// Returns `None` if it cannot shrink that far.
+pub(crate) fn would_drop(store: &Store, bytes_max: u64, now: Moment) -> Result<Option<BTreeMap<ProjectId, usize>>> {
+    let size = store.size.count_bytes()?;
+    if size <= bytes_max_of_takes(bytes_max) {
+        return Ok(Some(BTreeMap::new()));
     }
+    let held = store.locks.share()?;
+    let roots = store.catalog.roots()?;
+    let objects = store.objects.open(&held)?;
+    let histories = histories(&objects, &roots)?;
+    let order = drop_order(&store.intents, &histories)?;
+    let reach = rank(&store.objects, &objects, &roots, &histories, &order)?;
+    let gains = gains(&store.objects, &reach, order.len(), now)?;
+    let within = |limit| gains.how_many(size.saturating_sub(limit));
+    let count = within(bytes_max_of_takes(bytes_max)).or_else(|| within(bytes_max));
+    Ok(count.map(|count| counted(&order[..count])))
+}
 
-    /// Returns the checkpoints that may be dropped, in order: the oldest of each project, then the next of each.
-    fn drop_order<'a>(&self, histories: &'a Histories) -> Result<Vec<DropCandidate<'a>>> {
-        let mut order = Vec::new();
-        for (project, history) in histories {
-            if self.intents.get(project)?.is_some() {
-                continue;
-            }
-            let oldest_first = history.iter().skip(1).rev().enumerate();
-            order.extend(
-                oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), DropCandidate { project, id: one.id })),
-            );
-        }
-        order.sort_by_key(|(turn, time, one)| (*turn, *time, one.id));
-        Ok(order.into_iter().map(|(_, _, one)| one).collect())
+/// Computes the space that each dropped checkpoint frees. Recent unreachable loose objects, to which stock git may
+/// be about to point a ref, are not counted: they are not removed.
+fn gains<'a>(objects: &ObjectDb, reach: &'a Reachability, droppable: usize, now: Moment) -> Result<Gains<'a>> {
+    let mut gains = Gains::new(reach, droppable);
+    for pack in objects.packs()? {
+        pack.entries().for_each(|entry| gains.add(&entry.id, entry.bytes()));
     }
+    for id in objects.loose_ids()? {
+        let path = objects.layout.loose_object(&id);
+        if reach.marks.contains(&id) || is_old(&path, now) {
+            gains.add(&id, bytes_of(&path));
+        }
+    }
+    Ok(gains)
+}
 
-    /// Marks every object with the rank of the checkpoint with which it becomes unreachable.
-    fn rank(
-        &self,
-        objects: &Objects,
-        roots: &ReachRoots,
-        histories: &Histories,
-        order: &[DropCandidate<'_>],
-    ) -> Result<Reachability> {
-        let mut reach = Reachability::new(self.ids()?, roots.ends.clone());
-        reach.other_roots(objects, roots);
-        let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
-        let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
-        kept.for_each(|one| reach.commit_alone(objects, one.id, NEVER));
-        // In reverse order, since an object becomes unreachable with the last checkpoint that holds it.
-        for one in order.iter().rev() {
-            reach.commit_alone(objects, one.id, ranks[&one.id]);
-        }
-        reach.check_whole()?;
-        Ok(reach)
+/// Removes leftovers of killed processes, and counts the size of the store. If other processes use the store for
+/// too long, only counts: the temporary files may be theirs, and data that they are about to write is missed.
+fn tidy_up(store: &Store, held: &GcLock, now: Moment) -> Result<u64> {
+    match store.locks.exclude_patiently(held)? {
+        Some(alone) => sweep::remove_left_overs(store, now, false).and_then(|()| store.size.recount(&alone)),
+        None => store.size.recount_beside_others(),
     }
+}
 
-    /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
-    fn drop_all(&self, histories: &Histories, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
-        for (project, count) in counted(dropped) {
-            let held = self.locks.share()?;
-            let locked = self.locks.lock_project(&held, &project)?;
-            if self.intents.get(&project)?.is_some() {
-                return Ok(false);
-            }
-            let history = &histories[&project];
-            let kept = &history[..history.len() - count];
-            let end = kept.last().expect("the newest is never dropped").id;
-            self.forget_lineage(&project);
-            self.cut_before(&locked, &project, end, now)?;
+/// Returns the checkpoints that may be dropped, in order: the oldest of each project, then the next of each.
+fn drop_order<'a>(intents: &Intents, histories: &'a Histories) -> Result<Vec<DropCandidate<'a>>> {
+    let mut order = Vec::new();
+    for (project, history) in histories {
+        if intents.get(project)?.is_some() {
+            continue;
         }
-        Ok(true)
+        let oldest_first = history.iter().skip(1).rev().enumerate();
+        order
+            .extend(oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), DropCandidate { project, id: one.id })));
     }
+    order.sort_by_key(|(turn, time, one)| (*turn, *time, one.id));
+    Ok(order.into_iter().map(|(_, _, one)| one).collect())
+}
+
+/// Marks every object with the rank of the checkpoint with which it becomes unreachable.
+fn rank(
+    db: &ObjectDb,
+    objects: &Objects,
+    roots: &ReachRoots,
+    histories: &Histories,
+    order: &[DropCandidate<'_>],
+) -> Result<Reachability> {
+    let mut reach = Reachability::new(db.ids()?, roots.ends.clone());
+    reach.other_roots(objects, roots);
+    let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
+    let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
+    kept.for_each(|one| reach.commit_alone(objects, one.id, NEVER));
+    // In reverse order, since an object becomes unreachable with the last checkpoint that holds it.
+    for one in order.iter().rev() {
+        reach.commit_alone(objects, one.id, ranks[&one.id]);
+    }
+    reach.check_whole()?;
+    Ok(reach)
+}
+
+/// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
+fn drop_all(store: &Store, histories: &Histories, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
+    for (project, count) in counted(dropped) {
+        let held = store.locks.share()?;
+        let locked = store.locks.lock_project(&held, &project)?;
+        if store.intents.get(&project)?.is_some() {
+            return Ok(false);
+        }
+        let history = &histories[&project];
+        let kept = &history[..history.len() - count];
+        let end = kept.last().expect("the newest is never dropped").id;
+        store.histories.forget_lineage(&project);
+        store.boundary.cut_before(&locked, &project, end, now)?;
+    }
+    Ok(true)
 }
 
 fn histories(objects: &Objects, roots: &ReachRoots) -> Result<Histories> {

@@ -3,26 +3,13 @@
 //! - G1. An object that is found here is never removed. A name that cannot be read, or that is gone while its objects
 //!   exist, stops the removal: those objects would be taken for unreachable.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashSet};
 
 use super::commit::{parents_and_tree, tagged};
-use super::integrity::IntegrityChecker;
-use super::layout::{Layout, PROJECT_REFS};
 use super::marks::{Marks, NEVER, ReachRank};
-use super::{DAMAGED_HINT, Objects, Store, tree};
-use crate::error::{Error, ErrorKind, Result};
-use crate::fsx;
+use super::{DAMAGED_HINT, Objects, tree};
+use crate::error::{Error, Result};
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
-
-/// Size limit of a file of names, packed refs or logs, enough for a hundred thousand projects.
-const NAMES_BYTES_MAX: u64 = 256 << 20;
-const REF_DEPTH_MAX: usize = 32;
-/// Files in which stock git names commits besides `HEAD` and the refs.
-const OTHER_HEADS: [&str; 3] = ["ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"];
-
-/// Maximum number of times that the refs are read again because stock git packed some of them meanwhile.
-const PACKED_REFS_CHANGES_MAX: u32 = 100;
 
 /// Everything that names an object.
 #[derive(Debug, Default, Clone)]
@@ -37,171 +24,6 @@ pub(super) struct ReachRoots {
     pub(super) others: Vec<ObjectId>,
     /// Objects that stock git's reflogs name. They may be missing, since git itself expires them.
     pub(super) logged: Vec<ObjectId>,
-}
-
-impl Store {
-    /// Returns the newest checkpoint of every project.
-    pub(crate) fn newest_of_all(&self) -> Result<BTreeMap<ProjectId, CheckpointId>> {
-        Ok(self.roots()?.projects)
-    }
-
-    pub(super) fn roots(&self) -> Result<ReachRoots> {
-        let mut roots = ReachRoots { ends: self.boundary()?, ..ReachRoots::default() };
-        for (name, id) in self.all_refs()? {
-            match Layout::project_in_ref(&name) {
-                Some(project) => drop(roots.projects.insert(project, id)),
-                None => roots.others.push(id),
-            }
-        }
-        self.refuse_lost_ref(|project| roots.projects.contains_key(project))?;
-        roots.others.extend(self.named_by_heads()?.into_iter().map(|(_, id)| id));
-        for project in self.intents.projects()? {
-            if let Some(intent) = self.intents.get(&project)? {
-                roots.others.extend([intent.target, intent.safety]);
-            }
-        }
-        roots.logged = self.logged()?;
-        Ok(roots)
-    }
-
-    /// Fails with `Damaged` if a project has lost its ref while its checkpoints still exist: the project would seem to
-    /// have none, and they would be taken for unreachable.
-    pub(crate) fn refuse_lost_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<()> {
-        let mut lost = self.without_ref(has_ref)?;
-        lost.retain(|_, has_lost_it| *has_lost_it);
-        if lost.is_empty() {
-            return Ok(());
-        }
-        let copies = self.copies()?;
-        let commits = IntegrityChecker::new(&copies, HashSet::new()).all_commits();
-        match commits.iter().find_map(|commit| commit.project.as_ref().filter(|project| lost.contains_key(*project))) {
-            None => Ok(()),
-            Some(project) => {
-                let path = self.layout.reference(project);
-                Err(Error::damaged(format!("read {}", path.display()), "it is gone, and its checkpoints are not")
-                    .with_hint("`piton repair` brings it back"))
-            }
-        }
-    }
-
-    /// Returns the objects that `HEAD` and similar files of stock git name, each with the file.
-    pub(super) fn named_by_heads(&self) -> Result<Vec<(PathBuf, ObjectId)>> {
-        let mut named = Vec::new();
-        for path in [self.layout.head()].into_iter().chain(OTHER_HEADS.map(|name| self.layout.store().join(name))) {
-            let text = fsx::read_small(&path, NAMES_BYTES_MAX)?.unwrap_or_default();
-            let ids = text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?));
-            named.extend(ids.map(|id| (path.clone(), id)));
-        }
-        Ok(named)
-    }
-
-    /// Returns the objects that reflogs name, except those of piton's own refs: checkpoints that are dropped there must
-    /// not be kept.
-    fn logged(&self) -> Result<Vec<ObjectId>> {
-        let (mut logged, own) = (Vec::new(), format!("logs/{PROJECT_REFS}"));
-        for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with(&own)) {
-            let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
-            for line in text.split(|byte| *byte == b'\n') {
-                let ids = [line.get(..40), line.get(41..81)].into_iter().flatten();
-                logged.extend(ids.filter_map(ObjectId::from_hex));
-            }
-        }
-        Ok(logged)
-    }
-
-    /// Returns the files below a directory of the store, by their paths in the store. Fails with `NotOurs` if a name is
-    /// not UTF-8 or is too deep.
-    fn files_below(&self, dir: &str) -> Result<Vec<String>> {
-        let mut files = Vec::new();
-        let mut open = vec![(dir.to_owned(), 0)];
-        while let Some((dir, depth)) = open.pop() {
-            for name in fsx::names_in(&self.layout.store().join(&dir))? {
-                let path = self.layout.store().join(&dir).join(&name);
-                let is_dir = fsx::is_dir(&path)?;
-                let Some(name) = name.to_str().filter(|_| !is_dir || depth < REF_DEPTH_MAX) else {
-                    let why = "its name is not UTF-8, or it lies too deep";
-                    return Err(Error::new(ErrorKind::NotOurs, "read").with_path(&path).because(why).with_hint(
-                        "nothing is taken away while it is there; rename or remove that ref with stock git",
-                    ));
-                };
-                let name = format!("{dir}/{name}");
-                if is_dir { open.push((name, depth + 1)) } else { files.push(name) }
-            }
-        }
-        Ok(files)
-    }
-
-    /// Returns every ref by its name. A loose ref takes precedence over a packed one. Fails with `Damaged` if a file in
-    /// `refs` is not a valid ref.
-    pub(super) fn all_refs(&self) -> Result<BTreeMap<String, ObjectId>> {
-        let RefsAsTheyStand { refs, packed: _, garbage } = self.refs_beside_git(|| self.whole_packed_refs())?;
-        match garbage.into_iter().next() {
-            None => Ok(refs),
-            Some(name) => {
-                let path = self.layout.store().join(name);
-                Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                    .with_hint("`piton repair` puts it aside"))
-            }
-        }
-    }
-
-    /// Returns every ref, and the files in `refs` that are not valid refs.
-    pub(super) fn refs_as_they_stand(&self) -> Result<RefsAsTheyStand> {
-        let packed = || Ok(fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default());
-        self.refs_beside_git(packed)
-    }
-
-    /// Returns every ref, while stock git may be moving loose refs to `packed-refs`. It replaces `packed-refs` before
-    /// it removes the loose files, so a ref is missed only if `packed-refs` changed meanwhile. Fails with `Busy` if it
-    /// keeps changing.
-    fn refs_beside_git(&self, packed_refs: impl Fn() -> Result<Vec<u8>>) -> Result<RefsAsTheyStand> {
-        let mut packed = packed_refs()?;
-        for _ in 0..PACKED_REFS_CHANGES_MAX {
-            let refs = self.refs_with(&packed)?;
-            let after = packed_refs()?;
-            if after == packed {
-                return Ok(refs);
-            }
-            packed = after;
-        }
-        Err(Error::new(ErrorKind::Busy, "read the refs").because("another program changes them all the time"))
-    }
-
-    /// Like [`Self::refs_beside_git`], with the given contents of `packed-refs`.
-    fn refs_with(&self, packed_refs: &[u8]) -> Result<RefsAsTheyStand> {
-        let mut packed = BTreeMap::new();
-        for line in packed_refs.split(|byte| *byte == b'\n') {
-            if let Some((id, name)) = line.split_at_checked(40)
-                && let (Some(id), Some(name)) = (ObjectId::from_hex(id), name.strip_prefix(b" "))
-            {
-                packed.insert(String::from_utf8_lossy(name).into_owned(), id);
-            }
-        }
-        let mut stand = RefsAsTheyStand { refs: packed.clone(), packed, garbage: BTreeSet::new() };
-        for name in self.files_below("refs")?.into_iter().filter(|name| !name.ends_with(".lock")) {
-            let Some(text) = fsx::read_small(&self.layout.store().join(&name), NAMES_BYTES_MAX)? else { continue };
-            let text = text.trim_ascii();
-            match ObjectId::from_hex(text) {
-                Some(id) => drop(stand.refs.insert(name, id)),
-                None if text.starts_with(b"ref: ") && !name.starts_with(PROJECT_REFS) => {}
-                None => {
-                    stand.refs.remove(&name);
-                    stand.garbage.insert(name);
-                }
-            }
-        }
-        Ok(stand)
-    }
-}
-
-/// All refs, valid or not.
-pub(super) struct RefsAsTheyStand {
-    /// Refs that name an object.
-    pub(super) refs: BTreeMap<String, ObjectId>,
-    /// Refs in `packed-refs`, which a loose ref may override.
-    pub(super) packed: BTreeMap<String, ObjectId>,
-    /// Files in `refs` that do not name an object.
-    pub(super) garbage: BTreeSet<String>,
 }
 
 /// Marks reachable objects, starting from one name after the other. An object keeps its first mark.
@@ -311,8 +133,11 @@ mod tests {
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::ffi::OsStrExt as _;
+    use std::path::PathBuf;
 
+    use super::super::refs::REF_DEPTH_MAX;
     use super::*;
+    use crate::store::Store;
     use crate::store::kit::store;
 
     fn put(store: &Store, name: impl AsRef<std::path::Path>, text: &str) {
@@ -333,8 +158,8 @@ mod tests {
             let temp = tempfile::tempdir().expect("a directory");
             let store = store(&temp);
             put(&store, name, text);
-            assert_eq!(store.roots().is_ok(), is_read, "{name}");
-            let garbage = store.refs_as_they_stand().expect("refs").garbage;
+            assert_eq!(store.catalog.roots().is_ok(), is_read, "{name}");
+            let garbage = store.refs.as_they_stand().expect("refs").garbage;
             assert_eq!(garbage.contains(name), !is_read, "{name}");
         }
     }
@@ -347,7 +172,7 @@ mod tests {
             let temp = tempfile::tempdir().expect("a directory");
             let store = store(&temp);
             put(&store, &name, &format!("{}\n", "07".repeat(20)));
-            assert_eq!(store.roots().is_ok(), is_read, "{}", name.display());
+            assert_eq!(store.catalog.roots().is_ok(), is_read, "{}", name.display());
         }
     }
 
@@ -359,7 +184,7 @@ mod tests {
         put(&store, "FETCH_HEAD", &format!("{}\t\tbranch 'a'\n{}\tnot-for-merge\tbranch 'b'\n", id("01"), id("02")));
         put(&store, "logs/HEAD", &format!("{} {} A <a> 5 +0000\treset\n", id("03"), id("04")));
         put(&store, "logs/refs/hermes/0123456789abcdef", &format!("{} {} A <a> 5 +0000\tx\n", id("05"), id("06")));
-        let roots = store.roots().expect("names");
+        let roots = store.catalog.roots().expect("names");
         assert_eq!((roots.others, roots.logged), (vec![id("01"), id("02")], vec![id("03"), id("04")]));
     }
 }

@@ -1,40 +1,42 @@
-//! The newest checkpoint of each project, and the ends of histories. These are git's own files and its own `*.lock`
-//! protocol, with the syncs that git leaves out.
-//!
-//! A `*.lock` file of piton is stale from the start: it is put in place complete, with an mtime of 1970. So the next
-//! process that holds the project's lock, and therefore knows that no living piton process is using the ref, takes it
-//! over at once. A lock file that stock git made is respected until it is ten minutes old and no process has it open.
+//! Refs: the newest checkpoint of each project, and everything else that names objects. These are git's own files and
+//! its own `*.lock` protocol, with the syncs that git leaves out.
 
-use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, FileTimes};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use tempfile::TempPath;
-
-use super::layout::Layout;
-use super::lock::Exclusive;
+use super::layout::{Layout, PROJECT_REFS};
+use super::lock::{Exclusive, Locks, ProjectLock};
 use super::objects::DAMAGED_HINT;
-use super::verify::wrong_packed_line;
-use super::{ProjectLock, Store, wait};
+use super::ref_lock::{is_stale, put_lock};
+use super::wait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
-use crate::sys;
 use crate::time::Moment;
 
 /// A ref is 41 bytes; the packed refs of a hundred thousand projects are 6 MB.
-const REFS_BYTES_MAX: u64 = 64 << 20;
-/// Lock for the file that lists the ends of histories.
-const SHALLOW: &str = "shallow";
+pub(super) const REFS_BYTES_MAX: u64 = 64 << 20;
+/// Size limit of a file of names, packed refs or logs, enough for a hundred thousand projects.
+const NAMES_BYTES_MAX: u64 = 256 << 20;
+/// Depth limit of the directories below `refs` and `logs`.
+pub(super) const REF_DEPTH_MAX: usize = 32;
+/// Files in which stock git names commits besides `HEAD` and the refs.
+const OTHER_HEADS: [&str; 3] = ["ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD"];
+/// Maximum number of times that the refs are read again because stock git packed some of them meanwhile.
+const PACKED_REFS_CHANGES_MAX: u32 = 100;
 /// Lock for the file of packed refs.
 const PACKED_REFS: &str = "packed-refs";
-/// Number of attempts to rewrite the ends of histories while stock git changes them.
-const BOUNDARY_CHANGES_MAX: u32 = 16;
-const STALE_AFTER_SECS: i128 = 10 * 60;
 
-impl Store {
+/// The refs of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Refs {
+    pub(super) layout: Arc<Layout>,
+    pub(super) locks: Locks,
+}
+
+impl Refs {
     /// Returns the newest checkpoint of a project.
     pub(crate) fn newest(&self, project: &ProjectId) -> Result<Option<CheckpointId>> {
         let path = self.layout.reference(project);
@@ -81,7 +83,7 @@ impl Store {
         now: Moment,
     ) -> Result<bool> {
         let path = self.layout.reference(project);
-        let lock = self.put_lock(project.as_str(), &path, format!("{new}\n").as_bytes(), now)?;
+        let lock = put_lock(&self.layout, project.as_str(), &path, format!("{new}\n").as_bytes(), now)?;
         if self.newest(project)? != expected {
             fsx::remove_file(&lock)?;
             return Ok(false);
@@ -112,43 +114,6 @@ impl Store {
         fsx::sync_dir(self.layout.reference(project).parent().expect("a ref is below refs/hermes"))
     }
 
-    /// Drops all checkpoints before `end`, which becomes the end of the history. No id and no date changes.
-    ///
-    /// The previous end stays on record: a branch made with stock git, or another project's history, may still lead
-    /// there. A garbage collection removes it once it is unreachable.
-    ///
-    /// All projects share the file, so that its own lock comes last in the order of locks.
-    pub(crate) fn cut_before(
-        &self,
-        _held: &ProjectLock,
-        project: &ProjectId,
-        end: CheckpointId,
-        now: Moment,
-    ) -> Result<()> {
-        self.rewrite_boundary(project.as_str(), now, |ends| {
-            ends.insert(end);
-        })
-    }
-
-    /// Removes ends of histories whose checkpoints are gone.
-    pub(super) fn forget_boundaries(&self, gone: &HashSet<CheckpointId>, now: Moment) -> Result<()> {
-        self.rewrite_boundary(wait::GC, now, |ends| ends.retain(|id| !gone.contains(id)))
-    }
-
-    /// Ends histories at `cuts`, and removes the invalid ends in `gone`.
-    pub(super) fn repair_boundary(
-        &self,
-        _alone: &Exclusive,
-        cuts: &BTreeSet<CheckpointId>,
-        gone: &BTreeSet<CheckpointId>,
-        now: Moment,
-    ) -> Result<()> {
-        self.rewrite_boundary(wait::GC, now, |ends| {
-            ends.retain(|id| !gone.contains(id));
-            ends.extend(cuts);
-        })
-    }
-
     /// Sets a ref of any name to `id`, or deletes it, whatever its old value.
     pub(super) fn repair_ref(&self, _alone: &Exclusive, name: &str, id: Option<ObjectId>, now: Moment) -> Result<()> {
         self.set_ref(wait::GC, name, id, now)
@@ -160,7 +125,7 @@ impl Store {
         let dir = path.parent().expect("a ref is below refs");
         fsx::ensure_dir(dir)?;
         let text = id.map(|id| format!("{id}\n")).unwrap_or_default();
-        let lock = self.put_lock(by, &path, text.as_bytes(), now)?;
+        let lock = put_lock(&self.layout, by, &path, text.as_bytes(), now)?;
         if id.is_some() {
             fs::rename(&lock, &path).map_err(|error| Error::io("replace", &path, error))?;
         } else {
@@ -178,7 +143,7 @@ impl Store {
         now: Moment,
     ) -> Result<()> {
         let path = self.layout.packed_refs();
-        let lock = self.put_lock(wait::GC, &path, b"", now)?;
+        let lock = put_lock(&self.layout, wait::GC, &path, b"", now)?;
         let text = fsx::read_small(&path, REFS_BYTES_MAX)?.unwrap_or_default();
         // A line that begins with `^` belongs to the previous one.
         let mut keeping = false;
@@ -198,47 +163,6 @@ impl Store {
         fsx::remove_file(&lock)
     }
 
-    /// Replaces the file that lists the ends of histories. `by` is part of the name of the temporary file.
-    fn rewrite_boundary(&self, by: &str, now: Moment, change: impl Fn(&mut BTreeSet<CheckpointId>)) -> Result<()> {
-        let _guard = self.locks.hold(SHALLOW, "the end of the history")?;
-        for _ in 0..BOUNDARY_CHANGES_MAX {
-            if self.try_rewrite_boundary(by, now, &change)? {
-                return Ok(());
-            }
-        }
-        Err(moved_meanwhile("cut the history"))
-    }
-
-    /// Returns false if stock git changed the file in the meantime, as its garbage collection does.
-    fn try_rewrite_boundary(
-        &self,
-        by: &str,
-        now: Moment,
-        change: &impl Fn(&mut BTreeSet<CheckpointId>),
-    ) -> Result<bool> {
-        let before = self.boundary()?;
-        let mut ends: BTreeSet<_> = before.iter().copied().collect();
-        change(&mut ends);
-        let text: String = ends.iter().map(|id| format!("{id}\n")).collect();
-        let path = self.layout.shallow();
-        let lock = self.put_lock(by, &path, text.as_bytes(), now)?;
-        if self.boundary()? != before {
-            fsx::remove_file(&lock)?;
-            return Ok(false);
-        }
-        self.remove_commit_graph()?;
-        // Stock git treats an empty file as a missing one.
-        let moved = if ends.is_empty() {
-            fsx::remove_file(&path)?;
-            fs::remove_file(&lock)
-        } else {
-            fs::rename(&lock, &path)
-        };
-        moved.map_err(|error| Error::io("replace", &path, error))?;
-        fsx::sync_dir(self.layout.store())?;
-        Ok(true)
-    }
-
     /// Deletes a project's ref, both the loose and the packed one.
     pub(crate) fn delete_ref(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
         let packed = self.layout.packed_refs();
@@ -247,7 +171,7 @@ impl Store {
         let is_it = |line: &[u8]| line.get(40..).is_some_and(|rest| rest.trim_ascii() == name.as_bytes());
         if text.split(|byte| *byte == b'\n').any(is_it) {
             let _guard = self.locks.hold(PACKED_REFS, "the packed refs")?;
-            let lock = self.put_lock(project.as_str(), &packed, &text, now)?;
+            let lock = put_lock(&self.layout, project.as_str(), &packed, &text, now)?;
             // Read again under git's own lock. A line that begins with `^` belongs to the previous one.
             let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
             let mut skipping = false;
@@ -260,48 +184,10 @@ impl Store {
             fsx::remove_file(&lock)?;
         }
         let path = self.layout.reference(project);
-        let lock = self.put_lock(project.as_str(), &path, b"", now)?;
+        let lock = put_lock(&self.layout, project.as_str(), &path, b"", now)?;
         fsx::remove_file(&path)?;
         fsx::remove_file(&lock)?;
         fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
-    }
-
-    /// Creates `<path>.lock` with these bytes, synced. It is written in another directory and moved, because stock git
-    /// takes any other file below `refs/`, such as a half-written ref, for a ref. One temporary name for each `by` is
-    /// enough, as the caller holds that lock; the leftover of a killed process is overwritten. Fails with `Busy` if
-    /// another program holds the lock file.
-    fn put_lock(&self, by: &str, path: &Path, bytes: &[u8], now: Moment) -> Result<PathBuf> {
-        let lock = path.with_added_extension("lock");
-        let temp = self.layout.lock(&format!("{}{by}", fsx::TEMP_PREFIX));
-        let mut temp = TempPath::try_from_path(temp).map_err(|error| Error::io("write", &lock, error))?;
-        let written = sys::open_lock(&temp).and_then(|mut file| {
-            file.set_len(0)?;
-            file.write_all(bytes)?;
-            file.set_times(FileTimes::new().set_modified(SystemTime::UNIX_EPOCH))?;
-            file.sync_all()
-        });
-        written.map_err(|error| Error::io("write", &lock, error))?;
-        for pause_ms in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
-            match temp.persist_noclobber(&lock) {
-                Ok(()) => return Ok(lock),
-                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => temp = error.path,
-                // Stock git removes ref directories that it has emptied.
-                Err(error) if error.error.kind() == io::ErrorKind::NotFound && error.path.exists() => {
-                    fsx::ensure_dir(path.parent().expect("a ref is in a directory"))?;
-                    temp = error.path;
-                    continue;
-                }
-                Err(error) => return Err(Error::io("make", &lock, error.error)),
-            }
-            if is_stale(&lock, now) {
-                fsx::remove_file(&lock)?;
-            } else {
-                std::thread::sleep(Duration::from_millis(pause_ms));
-            }
-        }
-        Err(Error::new(ErrorKind::Busy, "move the project's ref")
-            .because(format!("another program holds {}", lock.display()))
-            .with_hint("try again; a stale lock is taken over after ten minutes"))
     }
 
     /// Removes stale lock files of killed processes that no process may come to take over: stock git would wait for
@@ -314,39 +200,167 @@ impl Store {
         all.into_iter().chain(refs).filter(|lock| is_stale(lock, now)).try_for_each(|lock| fsx::remove_file(&lock))
     }
 
-    /// Returns the checkpoints whose parents were dropped: the ends of histories.
-    pub(crate) fn boundary(&self) -> Result<HashSet<CheckpointId>> {
-        let text = fsx::read_small(&self.layout.shallow(), REFS_BYTES_MAX)?.unwrap_or_default();
-        Ok(text.split(|byte| *byte == b'\n').filter_map(ObjectId::from_hex).collect())
+    /// Returns the objects that `HEAD` and similar files of stock git name, each with the file.
+    pub(super) fn named_by_heads(&self) -> Result<Vec<(PathBuf, ObjectId)>> {
+        let mut named = Vec::new();
+        for path in [self.layout.head()].into_iter().chain(OTHER_HEADS.map(|name| self.layout.store().join(name))) {
+            let text = fsx::read_small(&path, NAMES_BYTES_MAX)?.unwrap_or_default();
+            let ids = text.split(|byte| *byte == b'\n').filter_map(|line| ObjectId::from_hex(line.get(..40)?));
+            named.extend(ids.map(|id| (path.clone(), id)));
+        }
+        Ok(named)
+    }
+
+    /// Returns the objects that reflogs name, except those of piton's own refs: checkpoints that are dropped there must
+    /// not be kept.
+    pub(super) fn logged(&self) -> Result<Vec<ObjectId>> {
+        let (mut logged, own) = (Vec::new(), format!("logs/{PROJECT_REFS}"));
+        for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with(&own)) {
+            let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
+            for line in text.split(|byte| *byte == b'\n') {
+                let ids = [line.get(..40), line.get(41..81)].into_iter().flatten();
+                logged.extend(ids.filter_map(ObjectId::from_hex));
+            }
+        }
+        Ok(logged)
+    }
+
+    /// Returns the files below a directory of the store, by their paths in the store. Fails with `NotOurs` if a name is
+    /// not UTF-8 or is too deep.
+    fn files_below(&self, dir: &str) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        let mut open = vec![(dir.to_owned(), 0)];
+        while let Some((dir, depth)) = open.pop() {
+            for name in fsx::names_in(&self.layout.store().join(&dir))? {
+                let path = self.layout.store().join(&dir).join(&name);
+                let is_dir = fsx::is_dir(&path)?;
+                let Some(name) = name.to_str().filter(|_| !is_dir || depth < REF_DEPTH_MAX) else {
+                    let why = "its name is not UTF-8, or it lies too deep";
+                    return Err(Error::new(ErrorKind::NotOurs, "read").with_path(&path).because(why).with_hint(
+                        "nothing is taken away while it is there; rename or remove that ref with stock git",
+                    ));
+                };
+                let name = format!("{dir}/{name}");
+                if is_dir { open.push((name, depth + 1)) } else { files.push(name) }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns every ref by its name. A loose ref takes precedence over a packed one. Fails with `Damaged` if a file in
+    /// `refs` is not a valid ref.
+    pub(super) fn all(&self) -> Result<BTreeMap<String, ObjectId>> {
+        let RefsAsTheyStand { refs, packed: _, garbage } = self.beside_git(|| self.whole_packed_refs())?;
+        match garbage.into_iter().next() {
+            None => Ok(refs),
+            Some(name) => {
+                let path = self.layout.store().join(name);
+                Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
+                    .with_hint("`piton repair` puts it aside"))
+            }
+        }
+    }
+
+    /// Returns every ref, and the files in `refs` that are not valid refs.
+    pub(super) fn as_they_stand(&self) -> Result<RefsAsTheyStand> {
+        let packed = || Ok(fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default());
+        self.beside_git(packed)
+    }
+
+    /// Returns every ref, while stock git may be moving loose refs to `packed-refs`. It replaces `packed-refs` before
+    /// it removes the loose files, so a ref is missed only if `packed-refs` changed meanwhile. Fails with `Busy` if it
+    /// keeps changing.
+    fn beside_git(&self, packed_refs: impl Fn() -> Result<Vec<u8>>) -> Result<RefsAsTheyStand> {
+        let mut packed = packed_refs()?;
+        for _ in 0..PACKED_REFS_CHANGES_MAX {
+            let refs = self.refs_with(&packed)?;
+            let after = packed_refs()?;
+            if after == packed {
+                return Ok(refs);
+            }
+            packed = after;
+        }
+        Err(Error::new(ErrorKind::Busy, "read the refs").because("another program changes them all the time"))
+    }
+
+    /// Like [`Self::beside_git`], with the given contents of `packed-refs`.
+    fn refs_with(&self, packed_refs: &[u8]) -> Result<RefsAsTheyStand> {
+        let mut packed = BTreeMap::new();
+        for line in packed_refs.split(|byte| *byte == b'\n') {
+            if let Some((id, name)) = line.split_at_checked(40)
+                && let (Some(id), Some(name)) = (ObjectId::from_hex(id), name.strip_prefix(b" "))
+            {
+                packed.insert(String::from_utf8_lossy(name).into_owned(), id);
+            }
+        }
+        let mut stand = RefsAsTheyStand { refs: packed.clone(), packed, garbage: BTreeSet::new() };
+        for name in self.files_below("refs")?.into_iter().filter(|name| !name.ends_with(".lock")) {
+            let Some(text) = fsx::read_small(&self.layout.store().join(&name), NAMES_BYTES_MAX)? else { continue };
+            let text = text.trim_ascii();
+            match ObjectId::from_hex(text) {
+                Some(id) => drop(stand.refs.insert(name, id)),
+                None if text.starts_with(b"ref: ") && !name.starts_with(PROJECT_REFS) => {}
+                None => {
+                    stand.refs.remove(&name);
+                    stand.garbage.insert(name);
+                }
+            }
+        }
+        Ok(stand)
     }
 }
 
+/// All refs, valid or not.
+pub(super) struct RefsAsTheyStand {
+    /// Refs that name an object.
+    pub(super) refs: BTreeMap<String, ObjectId>,
+    /// Refs in `packed-refs`, which a loose ref may override.
+    pub(super) packed: BTreeMap<String, ObjectId>,
+    /// Files in `refs` that do not name an object.
+    pub(super) garbage: BTreeSet<String>,
+}
+
+/// Returns the error for a ref or a list of refs that another program changed at the same time.
 pub(crate) fn moved_meanwhile(action: &str) -> Error {
     Error::new(ErrorKind::Busy, action).because("another program did so at the same moment").with_hint("try again")
 }
 
-fn is_stale(lock: &Path, now: Moment) -> bool {
-    fsx::is_older(lock, STALE_AFTER_SECS, now) && !sys::is_open_anywhere(lock)
+/// Returns the number of the first invalid line of packed refs, counted from 1.
+pub(super) fn wrong_packed_line(text: &[u8]) -> Option<usize> {
+    let wrong = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line));
+    wrong.map(|at| at + 1)
+}
+
+/// Returns true if a line of packed refs is valid.
+pub(super) fn is_packed_line(line: &[u8]) -> bool {
+    match line.first() {
+        Some(b'#') => line.starts_with(b"# pack-refs with:"),
+        Some(b'^') => ObjectId::from_hex(&line[1..]).is_some(),
+        _ => line.split_at_checked(40).is_some_and(|(id, name)| {
+            let name = name.strip_prefix(b" ").and_then(|name| std::str::from_utf8(name).ok());
+            ObjectId::from_hex(id).is_some() && name.is_some_and(is_ref_name)
+        }),
+    }
+}
+
+/// Returns true if stock git accepts this as the name of a ref.
+pub(super) fn is_ref_name(name: &str) -> bool {
+    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f || b"~^:?*[\\".contains(&byte);
+    name.starts_with("refs/")
+        && name.split('/').all(is_part)
+        && !name.bytes().any(is_bad)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Store;
 
     const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
-
-    #[test]
-    fn a_lock_of_stock_git_is_taken_over_after_ten_minutes_unless_it_is_open() {
-        let temp = tempfile::tempdir().expect("a directory");
-        let lock = temp.path().join("x.lock");
-        let made = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let open = fs::File::create(&lock).expect("a file");
-        open.set_modified(made).expect("a time");
-        let after = |secs: i64| Moment { secs: NOW.secs + secs, ..NOW };
-        assert!(!is_stale(&lock, after(601)), "somebody has it open");
-        drop(open);
-        assert_eq!([0, 71, 600, 601].map(|secs| is_stale(&lock, after(secs))), [false, false, false, true]);
-    }
 
     #[test]
     fn a_packed_ref_that_goes_takes_what_belongs_to_it_along() {
@@ -361,10 +375,19 @@ mod tests {
         fs::write(store.layout.packed_refs(), all).expect("a file");
         let held = store.locks.lock_gc().expect("a lock");
         let alone = store.locks.exclude(&held).expect("a lock").expect("nobody else is there");
-        store.repair_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
+        store.refs.repair_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
         let left = fs::read_to_string(store.layout.packed_refs()).expect("a file");
         assert_eq!(left, [header, stays, peeled, last].concat());
-        store.repair_packed_refs(&alone, |_| false, NOW).expect("packed refs");
+        store.refs.repair_packed_refs(&alone, |_| false, NOW).expect("packed refs");
         assert!(!store.layout.packed_refs().exists());
+    }
+
+    #[test]
+    fn names_of_refs_are_told_from_others() {
+        assert!(["refs/heads/master", "refs/hermes/0123456789abcdef"].iter().all(|name| is_ref_name(name)));
+        for bad in ["", "master", "refs/", "refs//x", "refs/x.lock", "refs/.x", "refs/a b", "refs/a\u{7f}", "refs/a..b"]
+        {
+            assert!(!is_ref_name(bad), "{bad:?}");
+        }
     }
 }

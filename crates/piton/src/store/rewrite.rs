@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::facts::{FACTS_HEADER, skipped_line};
-use super::{Objects, ProjectLock, Store, tree};
+use super::{Objects, Store, tree};
 use crate::error::Result;
-use crate::fsx;
-use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
+use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::relpath::{self, unescape};
 use crate::skipped::Skipped;
 
@@ -82,50 +81,43 @@ impl Rewrite<'_> {
     }
 }
 
-impl Store {
-    /// Removes the index of a project: the next take reads all files.
-    pub(crate) fn forget_index(&self, _held: &ProjectLock, project: &ProjectId) -> Result<()> {
-        fsx::remove_file(&self.layout.index(project))
+/// Returns those of `contents` that are in the store, each with every place that holds it: each path of each
+/// project once, with the newest checkpoint that has it there.
+pub(crate) fn where_held(store: &Store, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
+    let held = store.locks.share()?;
+    // Names before objects: a take publishes objects first, so every object that is named at this point exists
+    // afterwards.
+    let roots = store.catalog.roots()?;
+    let objects = store.objects.open(&held)?;
+    let mut left: BTreeMap<_, Vec<String>> =
+        contents.iter().filter(|id| objects.has(**id)).map(|id| (*id, Vec::new())).collect();
+    if left.is_empty() {
+        return Ok(Vec::new());
     }
-
-    /// Returns those of `contents` that are in the store, each with every place that holds it: each path of each
-    /// project once, with the newest checkpoint that has it there.
-    pub(crate) fn where_held(&self, contents: &HashSet<ObjectId>) -> Result<Vec<(ObjectId, String)>> {
-        let held = self.locks.share()?;
-        // Names before objects: a take publishes objects first, so every object that is named at this point exists
-        // afterwards.
-        let roots = self.roots()?;
-        let objects = self.objects(&held)?;
-        let mut left: BTreeMap<_, Vec<String>> =
-            contents.iter().filter(|id| objects.has(**id)).map(|id| (*id, Vec::new())).collect();
-        if left.is_empty() {
-            return Ok(Vec::new());
+    for (project, newest) in roots.projects {
+        let (mut trees, mut named) = (HashSet::new(), HashSet::new());
+        let place =
+            store.records.get(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());
+        for checkpoint in objects.history(Some(newest), &roots.ends)? {
+            look_for(&objects, checkpoint.tree, &mut trees, &mut |path, id| {
+                if let Some(places) = left.get_mut(&id)
+                    && named.insert((path.to_vec(), id))
+                {
+                    let path = String::from_utf8_lossy(path);
+                    places.push(format!("{path} in checkpoint {} of {place}", checkpoint.id.short()));
+                }
+            })?;
         }
-        for (project, newest) in roots.projects {
-            let (mut trees, mut named) = (HashSet::new(), HashSet::new());
-            let place =
-                self.record(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());
-            for checkpoint in objects.history(Some(newest), &roots.ends)? {
-                look_for(&objects, checkpoint.tree, &mut trees, &mut |path, id| {
-                    if let Some(places) = left.get_mut(&id)
-                        && named.insert((path.to_vec(), id))
-                    {
-                        let path = String::from_utf8_lossy(path);
-                        places.push(format!("{path} in checkpoint {} of {place}", checkpoint.id.short()));
-                    }
-                })?;
-            }
-        }
-        let mut all = Vec::new();
-        for (id, mut places) in left {
-            if places.is_empty() {
-                places.push("somewhere that is no checkpoint of a project".to_owned());
-            }
-            places.sort();
-            all.extend(places.into_iter().map(|place| (id, place)));
-        }
-        Ok(all)
     }
+    let mut all = Vec::new();
+    for (id, mut places) in left {
+        if places.is_empty() {
+            places.push("somewhere that is no checkpoint of a project".to_owned());
+        }
+        places.sort();
+        all.extend(places.into_iter().map(|place| (id, place)));
+    }
+    Ok(all)
 }
 
 /// Calls `each` with every path in a tree and the id of its contents, once for each pair of directory and tree.

@@ -19,6 +19,7 @@ use super::pack::PACK_BYTES_MAX;
 use super::wait::SIZE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::sys;
 
 /// Upper bound of the cost of a small file or a new pack besides its contents.
 pub(super) const BLOCK_BYTES: u64 = 4096;
@@ -157,6 +158,11 @@ pub(crate) fn bytes_below(dir: &Path) -> Result<u64> {
         }
     }
     Ok(total)
+}
+
+/// Returns the size of a file in bytes; 0 if it is missing.
+pub(super) fn bytes_of(path: &Path) -> u64 {
+    sys::stat_path(path).map_or(0, |stat| stat.size)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use gix_object::FindHeader as _;
 use gix_odb::pack;
 
 use super::decode::{Decoder, RawPack, WholeEntry, Why};
-use super::object_copies;
+use super::loose;
 use super::objects::{DAMAGED_HINT, Objects, gix_id};
 use super::pack::PackWriter;
 use crate::error::{Error, Result};
@@ -139,7 +139,7 @@ impl Objects {
         if !fsx::exists(&path)? {
             return Ok(None);
         }
-        let opened = object_copies::open_loose(&path);
+        let opened = loose::open(&path);
         let (kind, size, read) =
             opened.map_err(|why| Error::damaged(format!("read {}", path.display()), why).with_hint(DAMAGED_HINT))?;
         Ok((kind == ObjectKind::Blob).then_some((size, read)))
@@ -147,7 +147,7 @@ impl Objects {
 
     /// Returns true if a loose object can be read to its end and matches its id.
     pub(super) fn is_whole_loose(&self, id: ObjectId) -> bool {
-        object_copies::identify_loose(&self.loose_path(id)).is_ok_and(|found| found == id)
+        loose::identify(&self.loose_path(id)).is_ok_and(|found| found == id)
     }
 
     fn loose_path(&self, id: ObjectId) -> PathBuf {
@@ -162,7 +162,7 @@ impl Objects {
             return Ok(false);
         }
         let mut goes_on = true;
-        let read = object_copies::stream_loose(&path, &mut |kind, size, bytes| {
+        let read = loose::stream(&path, &mut |kind, size, bytes| {
             goes_on = take(kind, size, bytes);
             goes_on
         });

@@ -7,11 +7,14 @@
 
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::facts::Origin;
 use super::layout::Layout;
-use super::{Origin, ProjectLock, Store};
+use super::lock::{Locks, ProjectLock};
+use super::refs::Refs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
@@ -66,38 +69,40 @@ impl UnfinishedRequest {
     }
 }
 
-impl Store {
+/// The checkpoints that are to be completed.
+#[derive(Debug, Clone)]
+pub(crate) struct UnfinishedTakes {
+    pub(super) layout: Arc<Layout>,
+    pub(super) locks: Locks,
+    pub(super) refs: Refs,
+}
+
+impl UnfinishedTakes {
     /// Returns the request of a project's unfinished checkpoint. An unreadable request counts as missing.
-    pub(crate) fn unfinished(&self, project: &ProjectId) -> Option<UnfinishedRequest> {
+    pub(crate) fn get(&self, project: &ProjectId) -> Option<UnfinishedRequest> {
         let bytes = fsx::read_small(&self.layout.unfinished_request(project), REQUEST_BYTES_MAX).ok()??;
         UnfinishedRequest::decode(&bytes)
     }
 
-    pub(crate) fn save_unfinished(&self, project: &ProjectId, request: &UnfinishedRequest) -> Result<()> {
+    pub(crate) fn save(&self, project: &ProjectId, request: &UnfinishedRequest) -> Result<()> {
         fsx::ensure_dir(&self.layout.unfinished())?;
         fsx::replace(&self.layout.unfinished_request(project), &request.encode(), Durability::Rebuildable)
     }
 
     /// Returns the path of the index of an unfinished checkpoint, after making its directory.
-    pub(crate) fn unfinished_index_path(&self, project: &ProjectId) -> Result<PathBuf> {
+    pub(crate) fn index_path(&self, project: &ProjectId) -> Result<PathBuf> {
         fsx::ensure_dir(&self.layout.unfinished())?;
         Ok(self.layout.unfinished_index(project))
     }
 
     /// Protects the objects of this tree, which are in the store, from garbage collection.
-    pub(crate) fn keep_unfinished(
-        &self,
-        _held: &ProjectLock,
-        project: &ProjectId,
-        tree: ObjectId,
-        now: Moment,
-    ) -> Result<()> {
-        self.set_ref(project.as_str(), &Layout::unfinished_ref(project), Some(tree), now)
+    pub(crate) fn keep(&self, _held: &ProjectLock, project: &ProjectId, tree: ObjectId, now: Moment) -> Result<()> {
+        self.refs.set_ref(project.as_str(), &Layout::unfinished_ref(project), Some(tree), now)
     }
 
     /// Removes the request and all progress. The caller removes the progress from the project's record.
-    pub(crate) fn drop_unfinished(&self, held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
-        self.withdraw_unfinished(project)?;
+    pub(crate) fn drop_all(&self, held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+        self.withdraw(project)?;
         self.drop_progress(held, project, now)
     }
 
@@ -106,13 +111,13 @@ impl Store {
         fsx::remove_file(&self.layout.unfinished_index(project))?;
         let name = Layout::unfinished_ref(project);
         if fsx::exists(&self.layout.store().join(&name))? {
-            self.set_ref(project.as_str(), &name, None, now)?;
+            self.refs.set_ref(project.as_str(), &name, None, now)?;
         }
         Ok(())
     }
 
     /// Removes the request but not the progress.
-    pub(crate) fn withdraw_unfinished(&self, project: &ProjectId) -> Result<()> {
+    pub(crate) fn withdraw(&self, project: &ProjectId) -> Result<()> {
         fsx::remove_file(&self.layout.unfinished_request(project))
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::marks::NEVER;
 use super::reachability::Reachability;
+use super::size::bytes_of;
 use super::{Store, StoreLock};
 use crate::error::Result;
 use crate::id::{ObjectId, ProjectId};
@@ -32,38 +33,36 @@ fn note(holders: &mut Vec<u32>, reach: &Reachability, holder: u32) {
     }
 }
 
-impl Store {
-    pub(crate) fn holdings(&self, held: &StoreLock) -> Result<StoreUsage> {
-        let roots = self.roots()?;
-        let objects = self.objects(held)?;
-        let mut holdings = StoreUsage::default();
-        let mut reach = Reachability::new(self.ids()?, roots.ends.clone());
-        let mut holders: Vec<u32> = Vec::new();
-        for (at, newest) in (0..).zip(roots.projects.values()) {
-            reach.all_from(&objects, *newest, NEVER);
-            holdings.missing += std::mem::take(&mut reach.missing).len();
-            note(&mut holders, &reach, at);
-            reach.marks.clear();
-        }
-        reach.other_roots(&objects, &roots);
-        note(&mut holders, &reach, SEVERAL);
-        let mut alone = vec![0; roots.projects.len()];
-        let mut count =
-            |id: &ObjectId, bytes: u64| match reach.marks.any_slot(id).and_then(|at| holders.get(at.index())) {
-                Some(&SEVERAL) => {}
-                Some(&NO_HOLDER) | None => holdings.dead_bytes += bytes,
-                Some(at) => alone[*at as usize] += bytes,
-            };
-        for pack in self.packs()? {
-            pack.entries().for_each(|entry| count(&entry.id, entry.bytes()));
-        }
-        for id in self.loose_ids()? {
-            count(&id, Self::bytes_of(&self.layout.loose_object(&id)));
-        }
-        for ((project, newest), bytes) in roots.projects.iter().zip(alone) {
-            let count = objects.history(Some(*newest), &roots.ends).map_or(0, |history| history.len());
-            holdings.projects.insert(project.clone(), (count, bytes));
-        }
-        Ok(holdings)
+/// Returns the disk usage of every project.
+pub(crate) fn usage_by_project(store: &Store, held: &StoreLock) -> Result<StoreUsage> {
+    let roots = store.catalog.roots()?;
+    let objects = store.objects.open(held)?;
+    let mut holdings = StoreUsage::default();
+    let mut reach = Reachability::new(store.objects.ids()?, roots.ends.clone());
+    let mut holders: Vec<u32> = Vec::new();
+    for (at, newest) in (0..).zip(roots.projects.values()) {
+        reach.all_from(&objects, *newest, NEVER);
+        holdings.missing += std::mem::take(&mut reach.missing).len();
+        note(&mut holders, &reach, at);
+        reach.marks.clear();
     }
+    reach.other_roots(&objects, &roots);
+    note(&mut holders, &reach, SEVERAL);
+    let mut alone = vec![0; roots.projects.len()];
+    let mut count = |id: &ObjectId, bytes: u64| match reach.marks.any_slot(id).and_then(|at| holders.get(at.index())) {
+        Some(&SEVERAL) => {}
+        Some(&NO_HOLDER) | None => holdings.dead_bytes += bytes,
+        Some(at) => alone[*at as usize] += bytes,
+    };
+    for pack in store.objects.packs()? {
+        pack.entries().for_each(|entry| count(&entry.id, entry.bytes()));
+    }
+    for id in store.objects.loose_ids()? {
+        count(&id, bytes_of(&store.layout.loose_object(&id)));
+    }
+    for ((project, newest), bytes) in roots.projects.iter().zip(alone) {
+        let count = objects.history(Some(*newest), &roots.ends).map_or(0, |history| history.len());
+        holdings.projects.insert(project.clone(), (count, bytes));
+    }
+    Ok(holdings)
 }

@@ -436,7 +436,7 @@ fn a_small_file_that_cannot_be_read_is_an_error_and_one_that_is_too_long_is_dama
         let path = sandbox.store().join(dir).join(format!("{}{name}", project_id(&sandbox)));
         let _ = fs::remove_file(&path);
         fs::create_dir_all(&path).expect("a directory");
-        let error = store_of(&sandbox).verify(ReadData::No, &Progress::default()).expect_err(dir);
+        let error = piton::verify(&store_of(&sandbox), ReadData::No, &Progress::default()).expect_err(dir);
         assert_eq!(error.kind(), piton::ErrorKind::Io, "{dir}: {error}");
         fs::remove_dir(&path).and_then(|()| fs::File::create(&path)?.set_len(bytes)).expect("a file");
         let kind = if dir == "indexes" { FindingKind::Index } else { FindingKind::Intent };

@@ -15,7 +15,7 @@ use crate::upkeep::{collect, ids_of, packs};
 
 pub(crate) fn verify(sandbox: &Sandbox, read: ReadData) -> VerifyReport {
     let store = Store::open_damaged(&sandbox.base()).expect("a base").expect("a store");
-    store.verify(read, &Progress::default()).expect("a check")
+    piton::verify(&store, read, &Progress::default()).expect("a check")
 }
 
 pub(crate) fn kinds(report: &VerifyReport) -> Vec<FindingKind> {
@@ -296,7 +296,7 @@ fn a_check_that_is_stopped_says_so() {
     let progress = Progress::default();
     progress.cancel();
     let store = Store::open_damaged(&rich.sandbox.base()).expect("a base").expect("a store");
-    assert!(store.verify(ReadData::All, &progress).expect("a check").was_stopped);
+    assert!(piton::verify(&store, ReadData::All, &progress).expect("a check").was_stopped);
 }
 
 /// A crafted pack: entries as given, under any ids.

@@ -16,36 +16,32 @@ mod plan;
 mod write;
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
 use super::marks::{NO_HOME, narrow};
+use super::object_db::ObjectDb;
 use super::pack::SealedPack;
 use super::packs::Pack;
 use super::reachability::{Reachability, not_whole};
-use super::{Objects, Room, Store, StoreLock, size};
+use super::size::{self, bytes_of};
+use super::sweep::{self, is_old};
+use super::{Objects, Room, Store, StoreLock, beside};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ObjectId;
 use crate::progress::Progress;
-use crate::sys;
 use crate::time::Moment;
 
 pub(crate) use plan::GcGoal;
 use plan::{Bounds, Group, PACK_EXTRA_BYTES, PackState};
 use write::{EntryTable, Moving, entry_at};
 
-/// Age up to which unreachable files of stock git are kept: stock git does not take piton's locks, so a ref may be
-/// about to point to objects that it wrote this recently.
-const YOUNG_SECS: i128 = 60 * 60;
 /// Number of attempts to get the exclusive lock. Takes have priority.
 const TRIES_MAX: u32 = 40;
-/// Extensions of all files that belong to a pack. The idx is removed first: without it, readers ignore the others.
-pub(super) const PACK_FILES: [&str; 7] = ["idx", "bitmap", "rev", "mtimes", "promisor", "keep", "pack"];
-
 /// Result of a collection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct GcReport {
@@ -88,49 +84,45 @@ impl<'a> Collection<'a> {
     }
 }
 
-impl Store {
-    /// Marks every object that is reachable at this moment.
-    pub(super) fn reach_all(&self, objects: &Objects) -> Result<Reachability> {
-        let roots = self.roots()?;
-        let mut reach = Reachability::new(self.ids()?, roots.ends.clone());
-        reach.all_roots(objects, &roots);
-        Ok(reach)
-    }
-
-    /// Frees the space of unreachable objects, within the size limit of the store. Fails with `Damaged` if a reachable
-    /// object is missing.
-    pub(crate) fn collect(
-        &self,
-        held: &GcLock,
-        goal: GcGoal,
-        bytes_max: Option<u64>,
-        now: Moment,
-        progress: &Progress,
-    ) -> Result<GcReport> {
-        // Only a collection unlinks objects, and the caller holds the lock for it, so no object disappears.
-        let objects = self.objects(&StoreLock::none())?;
-        let reach = self.reach_all(&objects)?;
-        drop(objects);
-        let bytes_max = bytes_max.unwrap_or(u64::MAX);
-        Collection { bytes_max, ..Collection::new(self, held, reach, now, progress) }.run(goal)
-    }
+/// Marks every object that is reachable at this moment.
+pub(super) fn reach_all(store: &Store, objects: &Objects) -> Result<Reachability> {
+    let roots = store.catalog.roots()?;
+    let mut reach = Reachability::new(store.objects.ids()?, roots.ends.clone());
+    reach.all_roots(objects, &roots);
+    Ok(reach)
 }
 
-impl Store {
-    /// Removes every unreachable byte, no matter how much has to be rewritten for it. Fails with `Busy` if other
-    /// processes use the store the whole time.
-    pub(crate) fn collect_every(&self, held: &GcLock, now: Moment, progress: &Progress) -> Result<()> {
-        let reach = self.reach_all(&self.objects(&StoreLock::none())?)?;
-        let bytes_max = u64::MAX;
-        let collection = Collection::new(self, held, reach, now, progress);
-        let collection = Collection { bytes_max, is_urgent: true, even_young: true, ..collection };
-        if collection.run(GcGoal::Every)?.left_some {
-            return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
-                .because("other processes use the store all the time")
-                .with_hint("run `piton prune` when they have ended"));
-        }
-        Ok(())
+/// Frees the space of unreachable objects, within the size limit of the store. Fails with `Damaged` if a reachable
+/// object is missing.
+pub(crate) fn collect_garbage(
+    store: &Store,
+    held: &GcLock,
+    goal: GcGoal,
+    bytes_max: Option<u64>,
+    now: Moment,
+    progress: &Progress,
+) -> Result<GcReport> {
+    // Only a collection unlinks objects, and the caller holds the lock for it, so no object disappears.
+    let objects = store.objects.open(&StoreLock::none())?;
+    let reach = reach_all(store, &objects)?;
+    drop(objects);
+    let bytes_max = bytes_max.unwrap_or(u64::MAX);
+    Collection { bytes_max, ..Collection::new(store, held, reach, now, progress) }.run(goal)
+}
+
+/// Removes every unreachable byte, no matter how much has to be rewritten for it. Fails with `Busy` if other
+/// processes use the store the whole time.
+pub(crate) fn collect_every(store: &Store, held: &GcLock, now: Moment, progress: &Progress) -> Result<()> {
+    let reach = reach_all(store, &store.objects.open(&StoreLock::none())?)?;
+    let bytes_max = u64::MAX;
+    let collection = Collection::new(store, held, reach, now, progress);
+    let collection = Collection { bytes_max, is_urgent: true, even_young: true, ..collection };
+    if collection.run(GcGoal::Every)?.left_some {
+        return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
+            .because("other processes use the store all the time")
+            .with_hint("run `piton prune` when they have ended"));
     }
+    Ok(())
 }
 
 impl Collection<'_> {
@@ -141,9 +133,9 @@ impl Collection<'_> {
         if !self.is_urgent && !self.settle()? {
             return Ok(GcReport { left_some: true, ..done });
         }
-        let packs = self.store.packs()?;
+        let packs = self.store.objects.packs()?;
         self.relied = packs.iter().map(|pack| pack.name.clone()).collect();
-        let loose = self.store.loose_ids()?;
+        let loose = self.store.objects.loose_ids()?;
         self.find_homes(&packs, &loose)?;
         self.forget_dropped_boundaries()?;
         let states: Vec<_> = (0..packs.len()).map(|at| self.state(&packs, at, goal)).collect::<Result<_>>()?;
@@ -188,7 +180,7 @@ impl Collection<'_> {
     /// collections is in use. Returns false if other processes used the store the whole time.
     fn settle(&self) -> Result<bool> {
         let Some(alone) = self.exclude()? else { return Ok(false) };
-        self.store.remove_left_overs(self.now, self.even_young)?;
+        sweep::remove_left_overs(self.store, self.now, self.even_young)?;
         self.store.size.recount(&alone).map(|_| true)
     }
 
@@ -289,10 +281,10 @@ impl Collection<'_> {
         let behind = self.places(packs, &left, is_named_since);
         // Packs are named by their contents: a pack that is rescued in full gets the same name.
         let rescued = self.rescue(packs, &behind)?;
-        self.store.remove_overviews()?;
+        self.store.objects.remove_overviews()?;
         for pack in left.into_iter().filter(|at| !rescued.names.contains(&packs[*at].name)) {
             self.relied.remove(&packs[pack].name);
-            self.store.unlink_pack(&packs[pack].name)?;
+            self.store.objects.unlink_pack(&packs[pack].name)?;
         }
         Ok(())
     }
@@ -312,7 +304,7 @@ impl Collection<'_> {
             return Ok(None);
         }
         // Reopened for each group: the packs of the previous group are gone.
-        let objects = &self.store.objects(&StoreLock::none())?;
+        let objects = &self.store.objects.open(&StoreLock::none())?;
         let marks = &self.reach.marks;
         let bytes_max = if self.is_urgent { u64::MAX } else { bytes };
         let (is_over, moved) = (&|| self.is_over(), &|bytes| self.progress.advance_store(bytes));
@@ -330,12 +322,12 @@ impl Collection<'_> {
     /// nothing may be unlinked: the copy that is to be kept may be the one that stock git deletes.
     fn alone(&mut self) -> Result<Option<Exclusive>> {
         let Some(alone) = self.exclude()? else { return Ok(None) };
-        let there: HashSet<_> = self.store.pack_names()?.into_iter().collect();
+        let there: HashSet<_> = self.store.objects.pack_names()?.into_iter().collect();
         if !self.relied.iter().all(|pack| there.contains(pack)) {
             return Ok(None);
         }
-        let fresh = self.store.objects(&StoreLock::none())?;
-        self.reach.all_roots(&fresh, &self.store.roots()?);
+        let fresh = self.store.objects.open(&StoreLock::none())?;
+        self.reach.all_roots(&fresh, &self.store.catalog.roots()?);
         self.reach.check_whole()?;
         Ok(Some(alone))
     }
@@ -343,7 +335,7 @@ impl Collection<'_> {
     fn exclude(&self) -> Result<Option<Exclusive>> {
         for attempt in 0..TRIES_MAX {
             if let Some(alone) = self.store.locks.exclude(self.held)?
-                && !self.store.git_collects(self.now)
+                && !beside::git_collects(&self.store.layout, self.now)
             {
                 return Ok(Some(alone));
             }
@@ -360,7 +352,7 @@ impl Collection<'_> {
         if places.is_empty() {
             return Ok(PublishedPacks::default());
         }
-        let objects = &self.store.objects(&StoreLock::none())?;
+        let objects = &self.store.objects.open(&StoreLock::none())?;
         let marks = &self.reach.marks;
         let (loose, bytes_max, moved) = (Vec::new(), u64::MAX, &|_| {});
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over: &|| false, moved };
@@ -381,7 +373,7 @@ impl Collection<'_> {
         let mut needed: Vec<_> = needed.filter(|(_, slot)| marks.home(*slot) == NO_HOME).collect();
         needed.sort_by_key(|(_, slot)| marks.likeness(*slot));
         let path_of = |id: &ObjectId| self.store.layout.loose_object(id);
-        let needed: Vec<_> = needed.into_iter().map(|(id, _)| (*id, Store::bytes_of(&path_of(id)))).collect();
+        let needed: Vec<_> = needed.into_iter().map(|(id, _)| (*id, bytes_of(&path_of(id)))).collect();
         if !needed.is_empty() {
             self.progress.begin_store_phase(needed.iter().map(|(_, bytes)| bytes).sum());
         }
@@ -424,10 +416,10 @@ impl Collection<'_> {
         let goes = loose.iter().zip(packed).filter(|(id, packed)| **packed || self.has_home(id) || is_dead(id));
         let goes: Vec<_> = goes.map(|(id, _)| id).collect();
         if !goes.is_empty() {
-            self.store.remove_overviews()?;
+            self.store.objects.remove_overviews()?;
         }
         goes.into_iter().try_for_each(|id| fsx::remove_file(&path_of(id)))?;
-        self.store.remove_left_overs(self.now, self.even_young)?;
+        sweep::remove_left_overs(self.store, self.now, self.even_young)?;
         self.store.size.recount(&alone).map(drop)
     }
 
@@ -436,98 +428,27 @@ impl Collection<'_> {
     fn forget_dropped_boundaries(&self) -> Result<()> {
         let is_dropped = |id: &&ObjectId| !self.reach.marks.contains(id);
         let dropped: HashSet<_> = self.reach.boundary.iter().filter(is_dropped).copied().collect();
-        if dropped.is_empty() { Ok(()) } else { self.store.forget_boundaries(&dropped, self.now) }
+        if dropped.is_empty() { Ok(()) } else { self.store.boundary.forget(&dropped, self.now) }
     }
 }
 
-/// Returns true if a file was written more than an hour ago, so that its writer has ended.
-pub(super) fn is_old(path: &Path, now: Moment) -> bool {
-    fsx::is_older(path, YOUNG_SECS, now)
+/// Returns true if there are so many small packs that lookups get slow or space is wasted.
+pub(crate) fn has_many_packs(objects: &ObjectDb, bytes_max: Option<u64>) -> bool {
+    let bounds = Bounds::new(bytes_max.unwrap_or(u64::MAX));
+    bounds.has_many(count_small_packs(objects, bounds))
 }
 
-/// Returns true if the owner may write to the file. Stock git makes its packs read-only, piton does not.
-fn is_writable(path: &Path) -> bool {
-    sys::stat_path(path).is_ok_and(|stat| stat.mode & 0o200 != 0)
+/// Returns true if small packs have piled up unmerged, so that merging them frees space for a take.
+pub(super) fn has_too_many_packs(objects: &ObjectDb, bytes_max: u64) -> bool {
+    let bounds = Bounds::new(bytes_max);
+    bounds.has_too_many(count_small_packs(objects, bounds))
 }
 
-impl Store {
-    /// Removes a pack. Readers that have it open can still use it; later readers see the other packs.
-    fn unlink_pack(&self, name: &Path) -> Result<()> {
-        PACK_FILES.iter().try_for_each(|ending| fsx::remove_file(&name.with_added_extension(ending)))
-    }
-
-    /// Removes stock git's multi-pack-index and commit-graph, which would name objects that are about to be removed.
-    fn remove_overviews(&self) -> Result<()> {
-        fsx::remove_beginning_with("multi-pack-index", &self.layout.packs())?;
-        self.remove_commit_graph()
-    }
-
-    /// Removes stock git's commit-graph, before a history is cut or commits are removed. Git can create it again.
-    pub(super) fn remove_commit_graph(&self) -> Result<()> {
-        fsx::remove_beginning_with("commit-graph", &self.layout.object_info())
-    }
-
-    /// Returns the ids of all loose objects, sorted. Only stock git and Hermes write those.
-    pub(super) fn loose_ids(&self) -> Result<Vec<ObjectId>> {
-        let mut found = Vec::new();
-        for first in fsx::names_in(&self.layout.objects())?.into_iter().filter(|name| name.len() == 2) {
-            let dir = self.layout.objects().join(&first);
-            for rest in fsx::names_in(&dir)? {
-                let name = format!("{}{}", first.to_string_lossy(), rest.to_string_lossy());
-                found.extend(ObjectId::from_hex(name.as_bytes()));
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
-    }
-
-    /// Returns true if there are so many small packs that lookups get slow or space is wasted.
-    pub(crate) fn has_many_packs(&self, bytes_max: Option<u64>) -> bool {
-        let bounds = Bounds::new(bytes_max.unwrap_or(u64::MAX));
-        bounds.has_many(self.count_small_packs(bounds))
-    }
-
-    /// Returns true if small packs have piled up unmerged, so that merging them frees space for a take.
-    pub(super) fn has_too_many_packs(&self, bytes_max: u64) -> bool {
-        let bounds = Bounds::new(bytes_max);
-        bounds.has_too_many(self.count_small_packs(bounds))
-    }
-
-    fn count_small_packs(&self, bounds: Bounds) -> usize {
-        let is_small = |name: &&PathBuf| bounds.is_small(Self::bytes_of(&name.with_added_extension("pack")));
-        let names = self.pack_names().unwrap_or_default();
-        // Every take calls this: if there are few packs, their sizes are not read.
-        if bounds.has_many(names.len()) { names.iter().filter(is_small).count() } else { 0 }
-    }
-
-    /// Removes piton's `.keep` files, temporary files, packs without an idx, and stale lock files. The caller holds the
-    /// exclusive lock, so all such files of piton are abandoned; temporary files and packs of stock git are removed
-    /// once they are an hour old, or at once with `even_young`.
-    pub(super) fn remove_left_overs(&self, now: Moment, even_young: bool) -> Result<()> {
-        self.own_keeps()?.iter().try_for_each(|keep| fsx::remove_file(keep))?;
-        let whole: HashSet<_> = self.pack_names()?.into_iter().collect();
-        for dir in self.layout.with_temporaries_of_lockers() {
-            for name in fsx::names_in(&dir)? {
-                let (path, bytes) = (dir.join(&name), name.as_encoded_bytes());
-                let is_temporary = bytes.starts_with(fsx::TEMP_PREFIX.as_bytes());
-                // Temporary names of stock git contain another underscore.
-                let is_ours = is_temporary && !bytes[fsx::TEMP_PREFIX.len()..].contains(&b'_');
-                let has_no_idx =
-                    path.extension().is_some_and(|end| end == "pack") && !whole.contains(&path.with_extension(""));
-                let is_ours = is_ours || has_no_idx && is_writable(&path);
-                if is_ours || (is_temporary || has_no_idx) && (even_young || is_old(&path, now)) {
-                    fsx::remove_file(&path)?;
-                }
-            }
-        }
-        self.remove_stale_locks(now)
-    }
-
-    /// Returns the size of a file in bytes; 0 if it is missing.
-    pub(super) fn bytes_of(path: &Path) -> u64 {
-        sys::stat_path(path).map_or(0, |stat| stat.size)
-    }
+fn count_small_packs(objects: &ObjectDb, bounds: Bounds) -> usize {
+    let is_small = |name: &&PathBuf| bounds.is_small(bytes_of(&name.with_added_extension("pack")));
+    let names = objects.pack_names().unwrap_or_default();
+    // Every take calls this: if there are few packs, their sizes are not read.
+    if bounds.has_many(names.len()) { names.iter().filter(is_small).count() } else { 0 }
 }
 
 #[cfg(test)]

@@ -35,21 +35,21 @@ fn a_collection_ends_when_cancelled_or_an_urgent_process_waits() {
     for contents in ["one", "two", "three"] {
         take(&store, &project, contents);
     }
-    let before = store.pack_names().expect("packs");
+    let before = store.objects.pack_names().expect("packs");
     let held = store.locks.lock_gc().expect("a lock");
     let (progress, stopped) = (Progress::default(), Progress::default());
     stopped.cancel();
-    assert!(store.collect(&held, GcGoal::All, None, NOW, &stopped).expect("a collection").left_some);
+    assert!(collect_garbage(&store, &held, GcGoal::All, None, NOW, &stopped).expect("a collection").left_some);
     let urgent = store.locks.lock_file("urgent").expect("a file");
     urgent.lock().expect("a lock");
-    assert!(store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection").left_some);
-    let made = store.make_room(&held, 0, 1, NOW, &stopped).expect("an answer");
+    assert!(collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection").left_some);
+    let made = crate::store::make_room(&store, &held, 0, 1, NOW, &stopped).expect("an answer");
     assert_eq!(made, crate::store::MakeRoomOutcome::Stopped { dropped: 0 });
-    assert_eq!(store.pack_names().expect("packs"), before);
-    let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
+    assert_eq!(store.objects.pack_names().expect("packs"), before);
+    let reach = reach_all(&store, &store.objects.open(&StoreLock::none()).expect("objects")).expect("marks");
     let done = collection(&store, &held, reach, &progress).run(GcGoal::All).expect("a collection");
     assert!(!done.left_some, "this one is in a hurry itself");
-    assert_eq!(store.pack_names().expect("packs").len(), 1);
+    assert_eq!(store.objects.pack_names().expect("packs").len(), 1);
 }
 
 #[test]
@@ -59,16 +59,16 @@ fn what_was_compressed_in_haste_is_compressed_well_unless_stock_git_is_to_leave_
     take(&store, &project, &"a line of text\n".repeat(100));
     let (held, progress) = (store.locks.lock_gc().expect("a lock"), Progress::default());
     let is_hasty = || {
-        let packs = store.packs().expect("packs");
+        let packs = store.objects.packs().expect("packs");
         let all: Vec<_> = (0..packs[0].len()).map(|at| packs[0].stored(at).expect("an entry").is_hasty()).collect();
         (packs.len(), all.iter().all(|hasty| *hasty), all.iter().any(|hasty| *hasty))
     };
-    let keep = store.pack_names().expect("packs")[0].with_added_extension("keep");
+    let keep = store.objects.pack_names().expect("packs")[0].with_added_extension("keep");
     std::fs::write(&keep, "").expect("a file");
-    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
+    collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(is_hasty(), (1, true, true));
     std::fs::remove_file(&keep).expect("a file");
-    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
+    collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(is_hasty(), (1, false, false));
 }
 
@@ -100,13 +100,13 @@ fn objects_of_stock_git_are_packed_if_they_are_named_and_go_after_an_hour_if_not
     // These name objects that are removed, and stock git creates them again.
     let overviews = [store.layout.packs().join("multi-pack-index"), store.layout.object_info().join("commit-graph")];
     overviews.iter().for_each(|path| std::fs::write(path, "").expect("a file"));
-    store.collect(&held, GcGoal::Due, None, NOW, &progress).expect("a collection");
+    collect_garbage(&store, &held, GcGoal::Due, None, NOW, &progress).expect("a collection");
     assert_eq!(left(), [false, true, true, false], "nothing is packed unless all is to be made small");
     assert!(!overviews.iter().any(|path| path.exists()));
-    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
+    collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection");
     assert_eq!(left(), [false, false, true, false]);
-    assert!(store.objects(&StoreLock::none()).expect("objects").has(named));
-    store.collect_every(&held, NOW, &progress).expect("a collection");
+    assert!(store.objects.open(&StoreLock::none()).expect("objects").has(named));
+    collect_every(&store, &held, NOW, &progress).expect("a collection");
     assert_eq!(left(), [false; 4], "every byte goes that nothing refers to");
 }
 
@@ -120,16 +120,16 @@ fn a_history_that_was_cut_after_its_name_was_read_has_its_end() {
     }
     let held = store.locks.lock_gc().expect("a lock");
     let progress = Progress::default();
-    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
-    let roots = store.roots().expect("names");
+    collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection");
+    let roots = store.catalog.roots().expect("names");
     let ids = ["five", "six", "seven"].map(|contents| take(&store, &project, contents));
-    let mut reach = Reachability::new(store.ids().expect("ids"), roots.ends.clone());
-    reach.all_roots(&store.objects(&StoreLock::none()).expect("objects"), &roots);
+    let mut reach = Reachability::new(store.objects.ids().expect("ids"), roots.ends.clone());
+    reach.all_roots(&store.objects.open(&StoreLock::none()).expect("objects"), &roots);
     collection(&store, &held, reach, &progress).run(GcGoal::All).expect("all that is named is there");
-    store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
-    assert_eq!(store.boundary().expect("ends"), HashSet::from([ids[1]]));
-    let objects = store.objects(&StoreLock::none()).expect("objects");
-    assert_eq!(store.history_of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
+    collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection");
+    assert_eq!(store.boundary.ends().expect("ends"), HashSet::from([ids[1]]));
+    let objects = store.objects.open(&StoreLock::none()).expect("objects");
+    assert_eq!(store.histories.of(&objects, project.id()).expect("a history").checkpoints.len(), 2);
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn the_watcher_is_called_for_each_object_that_moves() {
     for contents in ["one", "two", "three"] {
         take(&store, &project, contents);
     }
-    let objects = &store.objects(&StoreLock::none()).expect("objects");
-    let reach = store.reach_all(objects).expect("marks");
-    let packs = &store.packs().expect("packs");
+    let objects = &store.objects.open(&StoreLock::none()).expect("objects");
+    let reach = reach_all(&store, objects).expect("marks");
+    let packs = &store.objects.packs().expect("packs");
     for tend in [false, true] {
         let mut places = EntryTable::default();
         for (pack, of) in packs.iter().enumerate() {
@@ -167,7 +167,7 @@ fn the_watcher_is_called_for_each_object_that_moves() {
     let progress = Progress::default();
     for contents in ["four", "five"] {
         take(&store, &project, contents);
-        store.collect(&held, GcGoal::All, None, NOW, &progress).expect("a collection");
+        collect_garbage(&store, &held, GcGoal::All, None, NOW, &progress).expect("a collection");
         let total = progress.store_bytes.load(Ordering::Relaxed);
         assert!(total > 0 && progress.store_bytes_done.load(Ordering::Relaxed) == total, "{progress:?}");
     }
@@ -189,16 +189,16 @@ fn what_was_named_after_a_collection_began_is_rescued() {
         let (store, project) = store_and_project(&temp);
         let mut ids: Vec<_> = ["forgotten", "one", "two"].map(|contents| take(&store, &project, contents)).into();
         let held = store.locks.lock_gc().expect("a lock");
-        let reach = store.reach_all(&store.objects(&StoreLock::none()).expect("objects")).expect("marks");
+        let reach = reach_all(&store, &store.objects.open(&StoreLock::none()).expect("objects")).expect("marks");
         ids.extend(after.iter().map(|contents| take(&store, &project, contents)));
         let progress = Progress::default();
         let done = collection(&store, &held, reach, &progress).run(goal).expect("a collection");
         assert!(!done.left_some);
-        let objects = store.objects(&StoreLock::none()).expect("objects");
-        let history = store.history(&objects, ids.last().copied()).expect("a history").checkpoints;
+        let objects = store.objects.open(&StoreLock::none()).expect("objects");
+        let history = store.histories.from(&objects, ids.last().copied()).expect("a history").checkpoints;
         let history: Vec<_> = history.iter().map(|one| one.id).rev().collect();
         assert_eq!(history, ids[ids.len() - 2..], "{goal:?} {after:?}");
-        let reach = store.reach_all(&objects).expect("marks");
+        let reach = reach_all(&store, &objects).expect("marks");
         assert!(reach.missing.is_empty() && reach.marks.iter().all(|(id, _)| objects.has(id)), "{goal:?}");
     }
 }

@@ -263,8 +263,11 @@ fn a_purge_a_forgotten_project_and_a_clear_reach_the_ledger() {
     store.ledger.append(&stranger, &record("x", 1), || None).expect("a line");
     store.ledger.remove_unknown(|| store.known_projects()).expect("removed");
     assert_eq!(store.ledger.projects().expect("ledgers"), [project.id().clone()]);
-    let touched = store.record(project.id()).last_touch();
-    assert!(store.forget_project(project.id(), touched, true, NOW, &Progress::default()).expect("forgotten"));
+    let touched = store.records.get(project.id()).last_touch();
+    assert!(
+        crate::store::forget_project(&store, project.id(), touched, true, NOW, &Progress::default())
+            .expect("forgotten")
+    );
     assert!(store.ledger.projects().expect("ledgers").is_empty());
     played.prompt("s", "turn-2", "words");
     crate::clear(&store).expect("cleared");

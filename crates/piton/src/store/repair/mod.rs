@@ -22,7 +22,7 @@ use super::keeps::PublishedPacks;
 use super::lock::{Exclusive, GcLock};
 use super::object_copies::{Checked, Copies, ReadData};
 use super::objects::Published;
-use super::verify::{Finding, FindingKind, VerifyReport, walk};
+use super::verify::{Finding, FindingKind, VerifyReport, inspect, look_over, walk};
 use super::{Objects, ProjectRecord, Store, StoreLock, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -107,35 +107,22 @@ pub(crate) struct Diagnosis {
     checked: Checked,
 }
 
-impl Store {
-    /// Opens the remains of a store in `base`, for a check or a repair: pieces of it may be missing. Returns `None`
-    /// unless the directory can be a store and has an `objects` directory or a project record.
-    pub fn open_damaged(base: &Path) -> Result<Option<Self>> {
-        if !base.is_absolute() || !fsx::is_dir(base)? {
-            return Ok(None);
-        }
-        let layout = super::Layout::new(fsx::canonical(base)?);
-        create::is_there(&layout)?;
-        let (has_objects, is_ours) = (fsx::is_dir(&layout.objects())?, create::is_a_store(layout.store())?);
-        let store = Self::new(layout);
-        Ok((is_ours && (has_objects || !store.recorded_projects()?.is_empty())).then_some(store))
-    }
-
+impl<'a> RepairRun<'a> {
     /// Begins a repair once no other process uses the store. Fails with `Busy` if others use it the whole time. With
     /// `is_dry`, nothing is changed.
-    pub(crate) fn begin_repair(&self, is_dry: bool, now: Moment, progress: &Progress) -> Result<RepairRun<'_>> {
-        fsx::ensure_dir(self.layout.lock("").as_path())?;
-        let held = self.locks.lock_gc_until(Some(progress))?;
-        let Some(alone) = self.locks.exclude_patiently(&held)? else {
+    pub(crate) fn begin(store: &'a Store, is_dry: bool, now: Moment, progress: &Progress) -> Result<Self> {
+        fsx::ensure_dir(store.layout.lock("").as_path())?;
+        let held = store.locks.lock_gc_until(Some(progress))?;
+        let Some(alone) = store.locks.exclude_patiently(&held)? else {
             return Err(Error::new(ErrorKind::Busy, "repair the store")
                 .because("other processes use it all the time")
                 .with_hint("end them, and try again"));
         };
         let stamp = now.stamp();
         let names = (1..).map(|turn| if turn == 1 { stamp.clone() } else { format!("{stamp}-{turn}") });
-        let aside = fsx::first_free(names.map(|name| self.layout.repairs().join(name)))?;
-        Ok(RepairRun {
-            store: self,
+        let aside = fsx::first_free(names.map(|name| store.layout.repairs().join(name)))?;
+        Ok(Self {
+            store,
             is_dry,
             now,
             aside,
@@ -161,7 +148,7 @@ impl RepairRun<'_> {
 
     /// Reads and checks everything. Fails with `Stopped` if it is cancelled.
     pub(crate) fn diagnose(&self, progress: &Progress) -> Result<Diagnosis> {
-        let (report, copies, checked) = self.store.inspect(ReadData::All, progress)?;
+        let (report, copies, checked) = inspect(self.store, ReadData::All, progress)?;
         if report.was_stopped {
             return Err(
                 Error::new(ErrorKind::Stopped, "repair the store").because("it was stopped; nothing was changed")
@@ -177,7 +164,7 @@ impl RepairRun<'_> {
 
     /// Returns the objects that exist at this moment.
     pub(crate) fn objects(&self) -> Result<Objects> {
-        self.store.objects(&StoreLock::none())
+        self.store.objects.open(&StoreLock::none())
     }
 
     /// Copies the refs, `packed-refs` and `shallow`, before any of them is changed.
@@ -279,7 +266,7 @@ impl RepairRun<'_> {
 
     /// Lists the copies again after the steps so far. Returns `None` in a dry run, which has changed nothing.
     fn fresh_copies(&self) -> Result<Option<Copies>> {
-        if self.is_dry { Ok(None) } else { self.store.copies().map(Some) }
+        if self.is_dry { Ok(None) } else { self.store.objects.copies().map(Some) }
     }
 
     /// Moves an invalid note of a restore. A note that names a lost object is handled once it is known which objects
@@ -306,12 +293,12 @@ impl RepairRun<'_> {
                 continue;
             }
             let objects = self.objects()?;
-            let history = self.store.history(&objects, self.store.newest(&project).unwrap_or_default());
+            let history = self.store.histories.from(&objects, self.store.refs.newest(&project).unwrap_or_default());
             let history = history.map_or_else(|_| Vec::new(), |history| history.checkpoints);
             if let (Some(newest), Some(oldest)) = (history.first(), history.last()) {
                 let record = ProjectRecord::with_times(oldest.time, newest.time);
                 let locked = self.store.locks.lock_project(&StoreLock::none(), &project)?;
-                self.store.save_record(&locked, &project, &record)?;
+                self.store.records.save(&locked, &project, &record)?;
             }
         }
         Ok(())
@@ -320,8 +307,8 @@ impl RepairRun<'_> {
     /// Returns the projects whose directories may be searched for lost contents.
     pub(crate) fn places_to_look(&self) -> Result<Vec<(ProjectId, PathBuf)>> {
         let mut places = Vec::new();
-        for project in self.store.recorded_projects()? {
-            let dir = self.store.read_record(&project)?.dir().filter(|dir| ProjectId::of(dir) == project);
+        for project in self.store.records.projects()? {
+            let dir = self.store.records.read(&project)?.dir().filter(|dir| ProjectId::of(dir) == project);
             // A directory that cannot be accessed is reported when it is searched.
             places.extend(dir.filter(|dir| fsx::exists(dir).unwrap_or(true)).map(|dir| (project, dir)));
         }
@@ -339,9 +326,9 @@ impl RepairRun<'_> {
         let fresh = self.fresh_copies()?;
         let copies = fresh.as_ref().unwrap_or(&diagnosis.copies);
         let mut whole = IntegrityChecker::new(copies, HashSet::new());
-        let boundary = self.store.boundary()?;
+        let boundary = self.store.boundary.ends()?;
         let mut seen = HashSet::new();
-        for id in self.store.refs_as_they_stand()?.refs.into_values() {
+        for id in self.store.refs.as_they_stand()?.refs.into_values() {
             let tip = whole.any(id).1.map(|tip| tip.id);
             walk(&mut whole, tip, &boundary, &mut seen);
         }
@@ -355,7 +342,7 @@ impl RepairRun<'_> {
 
     /// Checks the whole store after the repair. It cannot be cancelled: the report must be complete.
     pub(crate) fn is_whole(&self) -> Result<VerifyReport> {
-        self.store.look_over(ReadData::All, &Progress::default())
+        look_over(self.store, ReadData::All, &Progress::default())
     }
 
     /// Recounts the size of the store.

@@ -7,7 +7,8 @@ use super::super::Store;
 use super::super::integrity::{Commit, IntegrityChecker};
 use super::super::layout::{Layout, PROJECT_REFS};
 use super::super::object_copies::Copies;
-use super::super::verify::{FindingKind, is_packed_line};
+use super::super::refs::is_packed_line;
+use super::super::verify::{FindingKind, other_names};
 use super::packs::DamagedPack;
 use super::{Diagnosis, Loss, RepairRun};
 use crate::error::Result;
@@ -99,7 +100,7 @@ impl RepairRun<'_> {
     fn plan_names(&self, copies: &Copies, diagnosis: &Diagnosis, promised: HashSet<ObjectId>) -> Result<Plan> {
         let lost_ends = diagnosis.report.findings.iter().any(|finding| finding.kind == FindingKind::Shallow);
         let mut planner = RefPlanner::new(self.store, IntegrityChecker::new(copies, promised), lost_ends)?;
-        let stand = self.store.refs_as_they_stand()?;
+        let stand = self.store.refs.as_they_stand()?;
         let mut names: BTreeMap<String, Option<ObjectId>> =
             stand.refs.into_iter().map(|(name, id)| (name, Some(id))).collect();
         names.extend(stand.garbage.into_iter().map(|name| (name, None)));
@@ -126,25 +127,25 @@ impl RepairRun<'_> {
         let broken = |kind| diagnosis.report.findings.iter().any(|finding| finding.kind == kind);
         // First the refs for commits that would otherwise become unreachable.
         for (name, id) in &plan.recovered {
-            store.repair_ref(&self.alone, name, Some(*id), self.now)?;
+            store.refs.repair_ref(&self.alone, name, Some(*id), self.now)?;
         }
         for (name, (id, _)) in &plan.moved {
             // As in `salvage`: stock git may be deleting objects that were unreachable so far.
             Layout::project_in_ref(name).map_or(Ok(()), |project| fsx::remove_file(&store.layout.index(&project)))?;
-            store.repair_ref(&self.alone, name, Some(*id), self.now)?;
+            store.refs.repair_ref(&self.alone, name, Some(*id), self.now)?;
         }
         if !plan.removed.is_empty() || broken(FindingKind::PackedRefs) {
             let is_right = |line: &[u8]| {
                 let name = line.get(41..).map(String::from_utf8_lossy);
                 is_packed_line(line) && name.is_none_or(|name| !plan.removed.contains_key(name.as_ref()))
             };
-            store.repair_packed_refs(&self.alone, is_right, self.now)?;
+            store.refs.repair_packed_refs(&self.alone, is_right, self.now)?;
         }
         for name in plan.removed.keys() {
-            store.repair_ref(&self.alone, name, None, self.now)?;
+            store.refs.repair_ref(&self.alone, name, None, self.now)?;
         }
         if !plan.cuts.is_empty() || !plan.gone.is_empty() || broken(FindingKind::Shallow) {
-            store.repair_boundary(&self.alone, &plan.cuts, &plan.gone, self.now)?;
+            store.boundary.repair(&self.alone, &plan.cuts, &plan.gone, self.now)?;
         }
         Ok(())
     }
@@ -154,7 +155,7 @@ impl RepairRun<'_> {
     fn repair_other_names(&mut self, copies: &Copies, promised: HashSet<ObjectId>) -> Result<()> {
         let mut whole = IntegrityChecker::new(copies, promised);
         let mut gone = BTreeMap::new();
-        for (path, kind, id) in self.store.other_names()? {
+        for (path, kind, id) in other_names(self.store)? {
             if !whole.any(id).0 {
                 gone.insert(path, (kind, id));
             }
@@ -212,7 +213,7 @@ impl RefPlan {
     ) -> Result<Self> {
         let mut planner = RefPlanner::new(store, IntegrityChecker::new(copies, HashSet::new()), false)?;
         let name = Layout::ref_name(project);
-        let mut stand = store.refs_as_they_stand()?;
+        let mut stand = store.refs.as_they_stand()?;
         stand.refs.remove(&name);
         for (other, id) in &stand.refs {
             if let Some(tip) = planner.sound_tip(other, *id) {
@@ -239,7 +240,7 @@ impl RefPlan {
 impl<'a> RefPlanner<'a> {
     fn new(store: &Store, mut whole: IntegrityChecker<'a>, lost_ends: bool) -> Result<Self> {
         let commits: HashMap<_, _> = whole.all_commits().into_iter().map(|commit| (commit.id, commit)).collect();
-        let (ends, gone) = store.boundary()?.into_iter().partition(|end| commits.contains_key(end));
+        let (ends, gone) = store.boundary.ends()?.into_iter().partition(|end| commits.contains_key(end));
         let plan = Plan { gone: BTreeSet::from_iter::<HashSet<_>>(gone), ..Plan::default() };
         let (dropped, kept) = (HashSet::new(), HashSet::new());
         let mut planner = Self { whole, commits, boundary: ends, dropped, lost_ends, kept, plan };

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use super::super::decode::{Decoder, IdxFault, InMemory, RawPack, WholeEntry, Why};
-use super::super::gc::PACK_FILES;
 use super::super::object_copies::{Copies, CopyLookup, ObjectPlace};
+use super::super::object_db::PACK_FILES;
 use super::super::pack::{Deflater, Form, HEADER_BYTES, LEVEL_SMALL, PackDirs, PackWriter, SealedPack, write_idx_of};
 use super::super::{commit, tree};
 use super::{Diagnosis, RepairRun};
@@ -215,7 +215,7 @@ impl RepairRun<'_> {
             self.put_aside(&name.with_added_extension(ending))?;
         }
         // Files that stock git derived from all packs or commits name objects that may be gone.
-        for path in self.store.derived_files()? {
+        for path in self.store.objects.derived_files()? {
             let is_over_all = path.extension().is_none_or(|end| end == "graph" || end == "midx");
             if is_over_all {
                 self.put_derived_aside(&path)?;
@@ -296,7 +296,7 @@ impl RepairRun<'_> {
         if self.is_dry || wrecks.iter().all(|wreck| wreck.unread.is_empty()) {
             return Ok(());
         }
-        let now = self.store.copies()?;
+        let now = self.store.objects.copies()?;
         let spare = FallbackSource::of(&now);
         let mut saving = RescuePacks::new(self);
         let mut saved = 0;

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::super::Store;
 use super::super::create::CONFIG;
 use super::super::decode::ends_in_checksum;
+use super::super::indexes::INDEX_BYTES_MAX;
 use super::super::projects::ProjectRecord;
-use super::super::{INDEX_BYTES_MAX, Store};
+use super::super::refs::{is_ref_name, wrong_packed_line};
 use super::{Check, FindingKind, Severity};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
@@ -91,7 +93,7 @@ impl Check<'_> {
     }
 
     fn records(&mut self) -> Result<()> {
-        for project in self.store.recorded_projects()? {
+        for project in self.store.records.projects()? {
             let path = self.store.layout.record(&project);
             // The project was removed a moment ago.
             let Some(bytes) = fsx::read_small(&path, FILE_BYTES_MAX)? else { continue };
@@ -147,7 +149,7 @@ impl Check<'_> {
 
     /// Checks the files that stock git derives from packs: all of them end in a checksum.
     fn derived(&mut self) -> Result<()> {
-        for path in self.store.derived_files()? {
+        for path in self.store.objects.derived_files()? {
             let mut sum = crate::id::Checksum::new();
             match sums_up(&path, &mut sum) {
                 Ok(true) => {}
@@ -180,73 +182,20 @@ fn sums_up(path: &std::path::Path, sum: &mut crate::id::Checksum) -> std::io::Re
     Ok(std::mem::take(sum).finish()[..] == end)
 }
 
-impl Store {
-    /// Returns the other names of objects: files of stock git, and interrupted restores.
-    pub(in super::super) fn other_names(&self) -> Result<Vec<(PathBuf, FindingKind, ObjectId)>> {
-        let mut names = Vec::new();
-        for (path, id) in self.named_by_heads()? {
-            let kind = if path == self.layout.head() { FindingKind::Head } else { FindingKind::Ref };
-            names.push((path, kind, id));
-        }
-        for project in self.intents.projects()? {
-            if let Ok(Some(intent)) = self.intents.get(&project) {
-                let path = self.layout.intent(&project);
-                names.extend([intent.target, intent.safety].map(|id| (path.clone(), FindingKind::Intent, id)));
-            }
-        }
-        Ok(names)
+/// Returns the other names of objects: files of stock git, and interrupted restores.
+pub(in super::super) fn other_names(store: &Store) -> Result<Vec<(PathBuf, FindingKind, ObjectId)>> {
+    let mut names = Vec::new();
+    for (path, id) in store.refs.named_by_heads()? {
+        let kind = if path == store.layout.head() { FindingKind::Head } else { FindingKind::Ref };
+        names.push((path, kind, id));
     }
-
-    /// Returns the files that stock git derives from the objects and can rebuild.
-    pub(in super::super) fn derived_files(&self) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
-        let packs = self.layout.packs();
-        let graphs = self.layout.objects().join("info");
-        for dir in [packs.clone(), packs.join("multi-pack-index.d"), graphs.clone(), graphs.join("commit-graphs")] {
-            for name in fsx::names_in(&dir)? {
-                let path = dir.join(&name);
-                let bytes = name.as_encoded_bytes();
-                let is_derived =
-                    [".rev", ".bitmap", ".mtimes", ".midx", ".graph"].iter().any(|end| bytes.ends_with(end.as_bytes()))
-                        || name == "multi-pack-index"
-                        || name == "commit-graph";
-                if is_derived && path.is_file() {
-                    found.push(path);
-                }
-            }
+    for project in store.intents.projects()? {
+        if let Ok(Some(intent)) = store.intents.get(&project) {
+            let path = store.layout.intent(&project);
+            names.extend([intent.target, intent.safety].map(|id| (path.clone(), FindingKind::Intent, id)));
         }
-        Ok(found)
     }
-}
-
-/// Returns the number of the first invalid line of packed refs, counted from 1.
-pub(in super::super) fn wrong_packed_line(text: &[u8]) -> Option<usize> {
-    let wrong = text.split(|byte| *byte == b'\n').position(|line| !line.is_empty() && !is_packed_line(line));
-    wrong.map(|at| at + 1)
-}
-
-/// Returns true if a line of packed refs is valid.
-pub(in super::super) fn is_packed_line(line: &[u8]) -> bool {
-    match line.first() {
-        Some(b'#') => line.starts_with(b"# pack-refs with:"),
-        Some(b'^') => ObjectId::from_hex(&line[1..]).is_some(),
-        _ => line.split_at_checked(40).is_some_and(|(id, name)| {
-            let name = name.strip_prefix(b" ").and_then(|name| std::str::from_utf8(name).ok());
-            ObjectId::from_hex(id).is_some() && name.is_some_and(is_ref_name)
-        }),
-    }
-}
-
-/// Returns true if stock git accepts this as the name of a ref.
-fn is_ref_name(name: &str) -> bool {
-    let is_part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
-    let is_bad = |byte: u8| byte <= b' ' || byte == 0x7f || b"~^:?*[\\".contains(&byte);
-    name.starts_with("refs/")
-        && name.split('/').all(is_part)
-        && !name.bytes().any(is_bad)
-        && !name.contains("..")
-        && !name.contains("@{")
-        && !name.ends_with('.')
+    Ok(names)
 }
 
 /// Checks a configuration as stock git would, as far as a store depends on it. Fails with the reason if it is invalid,
@@ -376,15 +325,6 @@ mod tests {
             let verdict = check_config(odd);
             assert_eq!(verdict.is_err(), is_error, "{odd:?}: {verdict:?}");
             assert_ne!(verdict, Ok(None), "{odd:?}");
-        }
-    }
-
-    #[test]
-    fn names_of_refs_are_told_from_others() {
-        assert!(["refs/heads/master", "refs/hermes/0123456789abcdef"].iter().all(|name| is_ref_name(name)));
-        for bad in ["", "master", "refs/", "refs//x", "refs/x.lock", "refs/.x", "refs/a b", "refs/a\u{7f}", "refs/a..b"]
-        {
-            assert!(!is_ref_name(bad), "{bad:?}");
         }
     }
 }

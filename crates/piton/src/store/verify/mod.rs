@@ -7,7 +7,7 @@
 mod files;
 mod json;
 
-pub(super) use files::{is_packed_line, wrong_packed_line};
+pub(super) use files::other_names;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::decode::IdxFault;
 use super::integrity::{Commit, IntegrityChecker, ObjectFault};
 use super::layout::{Layout, PROJECT_REFS};
 use super::object_copies::{Checked, Copies, ObjectPlace, ReadData};
-use super::reachability::RefsAsTheyStand;
+use super::refs::RefsAsTheyStand;
 use crate::error::Result;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::progress::Progress;
@@ -167,65 +167,63 @@ impl Check<'_> {
     }
 }
 
-impl Store {
-    /// Checks the store, and changes nothing. Other processes may take checkpoints at the same time. Fails with
-    /// `Stopped` if the caller cancels while this waits for the store's lock.
-    ///
-    /// ```
-    /// use piton::{Progress, ReadData};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let temp = tempfile::tempdir()?;
-    /// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
-    /// # std::fs::create_dir(&code)?;
-    /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
-    /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
-    /// # let store = piton::Store::open_or_create(&base, now)?;
-    /// # let project = piton::Project::at(&code, None)?;
-    /// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-    /// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
-    /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
-    /// let report = store.verify(ReadData::All, &Progress::default())?;
-    /// assert!(report.is_whole() && report.checkpoints == 1);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn verify(&self, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
-        let _held = self.locks.share_until(Some(progress))?;
-        self.look_over(read, progress)
-    }
+/// Checks the store, and changes nothing. Other processes may take checkpoints at the same time. Fails with
+/// `Stopped` if the caller cancels while this waits for the store's lock.
+///
+/// ```
+/// use piton::{Progress, ReadData};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # piton::take(&store, &project, &request, &settings, now, &progress)?;
+/// let report = piton::verify(&store, ReadData::All, &Progress::default())?;
+/// assert!(report.is_whole() && report.checkpoints == 1);
+/// # Ok(())
+/// # }
+/// ```
+pub fn verify(store: &Store, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
+    let _held = store.locks.share_until(Some(progress))?;
+    look_over(store, read, progress)
+}
 
-    /// Like [`Self::verify`], for a caller that has locked the store.
-    pub(super) fn look_over(&self, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
-        self.inspect(read, progress).map(|(report, ..)| report)
-    }
+/// Like [`verify`], for a caller that has locked the store.
+pub(super) fn look_over(store: &Store, read: ReadData, progress: &Progress) -> Result<VerifyReport> {
+    inspect(store, read, progress).map(|(report, ..)| report)
+}
 
-    /// Like [`Self::look_over`], but also returns the copies of all objects and the result of reading them.
-    pub(super) fn inspect(&self, read: ReadData, progress: &Progress) -> Result<(VerifyReport, Copies, Checked)> {
-        // Names before objects: a take publishes objects first, so every object that is named at this point exists
-        // afterwards. Ends of histories before names: a take moves its ref first and cuts afterwards.
-        let boundary = self.boundary()?;
-        let names = Names { stand: self.refs_as_they_stand()?, boundary, others: self.other_names()? };
-        let mut copies = self.copies()?;
-        let mut check = Check { store: self, names: &names, findings: Vec::new() };
-        check.files()?;
-        check.packs(&copies);
-        let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, progress) };
-        let mut whole = IntegrityChecker::new(&copies, HashSet::new());
-        let checkpoints = check.names(&mut whole)?;
-        check.objects(&copies, &checked, &mut whole);
-        check.affects(&mut whole);
-        check.findings.sort_by_key(|finding| (finding.severity, finding.kind));
-        let report = VerifyReport {
-            findings: check.findings,
-            packs: copies.packs.len() as u64,
-            objects: whole.objects().max(checked.objects),
-            checkpoints,
-            bytes: checked.bytes,
-            was_stopped: checked.was_stopped,
-        };
-        drop(whole);
-        Ok((report, copies, checked))
-    }
+/// Like [`look_over`], but also returns the copies of all objects and the result of reading them.
+pub(super) fn inspect(store: &Store, read: ReadData, progress: &Progress) -> Result<(VerifyReport, Copies, Checked)> {
+    // Names before objects: a take publishes objects first, so every object that is named at this point exists
+    // afterwards. Ends of histories before names: a take moves its ref first and cuts afterwards.
+    let boundary = store.boundary.ends()?;
+    let names = Names { stand: store.refs.as_they_stand()?, boundary, others: other_names(store)? };
+    let mut copies = store.objects.copies()?;
+    let mut check = Check { store, names: &names, findings: Vec::new() };
+    check.files()?;
+    check.packs(&copies);
+    let checked = if read == ReadData::No { Checked::default() } else { copies.check(read, progress) };
+    let mut whole = IntegrityChecker::new(&copies, HashSet::new());
+    let checkpoints = check.names(&mut whole)?;
+    check.objects(&copies, &checked, &mut whole);
+    check.affects(&mut whole);
+    check.findings.sort_by_key(|finding| (finding.severity, finding.kind));
+    let report = VerifyReport {
+        findings: check.findings,
+        packs: copies.packs.len() as u64,
+        objects: whole.objects().max(checked.objects),
+        checkpoints,
+        bytes: checked.bytes,
+        was_stopped: checked.was_stopped,
+    };
+    drop(whole);
+    Ok((report, copies, checked))
 }
 
 impl Check<'_> {
@@ -300,7 +298,7 @@ impl Check<'_> {
         whole: &mut IntegrityChecker<'_>,
         refs: &BTreeMap<String, ObjectId>,
     ) -> Result<()> {
-        let bare = self.store.without_ref(|project| refs.contains_key(&Layout::ref_name(project)))?;
+        let bare = self.store.catalog.without_ref(|project| refs.contains_key(&Layout::ref_name(project)))?;
         if bare.is_empty() {
             return Ok(());
         }

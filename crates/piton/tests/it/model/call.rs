@@ -184,7 +184,7 @@ impl Call {
             }
             What::Delete { session: name } => sessions.delete(&session(name)?).map(Answer::Deleted),
             What::Verify => {
-                let report = store()?.verify(ReadData::All, &watch)?;
+                let report = piton::verify(&store()?, ReadData::All, &watch)?;
                 let damage = report.findings.iter().filter(|finding| finding.severity == Severity::Damage);
                 Ok(Answer::Found(damage.map(|finding| format!("{finding:?}")).collect()))
             }

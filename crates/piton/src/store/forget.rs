@@ -1,0 +1,42 @@
+//! Forgetting a project: its ref, its record and everything that is kept about it.
+
+use super::Store;
+use crate::error::Result;
+use crate::fsx;
+use crate::id::ProjectId;
+use crate::progress::Progress;
+use crate::time::Moment;
+
+/// Forgets a project and all its checkpoints. Returns false, and keeps it, if it was used since `last_touch`, if
+/// its record cannot be read, or if it has an interrupted restore and its directory still exists.
+pub(crate) fn forget_project(
+    store: &Store,
+    id: &ProjectId,
+    last_touch: Option<f64>,
+    is_gone: bool,
+    now: Moment,
+    progress: &Progress,
+) -> Result<bool> {
+    let progress = Some(progress);
+    let held = store.locks.share_until(progress)?;
+    let locked = store.locks.lock_project_until(&held, id, progress)?;
+    let mut record = store.records.get(id);
+    let touched = record.last_touch();
+    let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
+    if is_used || !is_gone && store.intents.get(id)?.is_some() {
+        return Ok(false);
+    }
+    // A record with an index and without a ref means a lost ref; a process that is killed from here on must not
+    // look like that.
+    if record.index_and_rules().is_some() {
+        record.unset_index();
+        store.records.save(&locked, id, &record)?;
+    }
+    store.refs.delete_ref(&locked, id, now)?;
+    store.unfinished.drop_all(&locked, id, now)?;
+    for path in [store.layout.index(id), store.layout.lineage(id), store.layout.intent(id), store.layout.record(id)] {
+        fsx::remove_file(&path)?;
+    }
+    store.ledger.remove(id)?;
+    Ok(true)
+}
