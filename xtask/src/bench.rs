@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::args::{Options, workspace_root};
-use crate::contestants::{Contestant, Outcome, Piton, Repository, Restic, Walk, WarmGit};
+use crate::contestants::{Contestant, Filesnap, Outcome, Piton, Repository, Restic, Walk, WarmGit};
 use crate::hermes::Hermes;
 use crate::measure::{self, isolated, settle};
 use crate::report::{Report, Row, Work};
@@ -28,6 +28,8 @@ pub(crate) struct Setup {
     /// This program, which walks trees.
     pub(crate) this: PathBuf,
     restic_no_scan: Option<bool>,
+    /// `None` if it was not built.
+    filesnap: Option<PathBuf>,
 }
 
 impl Setup {
@@ -90,6 +92,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         None => build_piton()?,
     };
     let restic_no_scan = Restic::probe(&home);
+    let mut report = Report::default();
+    // Building it takes longer than a quick run.
+    let builds_filesnap = !options.quick && options.scale.is_none();
+    let filesnap = builds_filesnap.then(|| report.keep("filesnap", Filesnap::build(&work))).flatten();
     let setup = Setup {
         scratch: scratch.0.clone(),
         home,
@@ -98,12 +104,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         program,
         this: std::env::current_exe()?,
         restic_no_scan,
+        filesnap,
     };
 
     if let Some(divisor) = options.scale {
         return bench_scale(&setup, divisor, &work, options);
     }
-    let mut report = Report { facts: machine::facts(&work, &setup.program, &setup.home), ..Report::default() };
+    report.facts = machine::facts(&work, &setup.program, &setup.home);
     let trees = prepare(&work, options, &mut report)?;
     for tree in &trees {
         bench_tree(&setup, tree, &mut report).with_context(|| format!("the {} tree", tree.size.name()))?;
@@ -190,8 +197,16 @@ fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
         home: setup.home.clone(),
         no_scan,
     });
+    let mut filesnap = setup.filesnap.clone().map(|program| Filesnap {
+        program,
+        data: setup.scratch.join("filesnap"),
+        tree: tree.path.clone(),
+        home: setup.home.clone(),
+        last: None,
+    });
     let mut lineup: Lineup<'_> = vec![&mut piton, &mut hermes, &mut git];
     lineup.extend(restic.as_mut().map(|restic| restic as &mut dyn Contestant));
+    lineup.extend(filesnap.as_mut().map(|filesnap| filesnap as &mut dyn Contestant));
     lineup.push(&mut walk);
 
     let mut edited = take_rows(setup, tree, lineup, report)?;
@@ -201,7 +216,7 @@ fn bench_tree(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<()> {
         extras::restore(setup, tree, &git, report)?;
         extras::memory(setup, tree, report)?;
     }
-    for store in ["piton", "hermes", "git", "restic"] {
+    for store in ["piton", "hermes", "git", "restic", "filesnap"] {
         trees::remove(&setup.scratch.join(store))?;
     }
     Ok(())

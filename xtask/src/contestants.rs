@@ -1,4 +1,4 @@
-//! The programs that are measured: piton, plain git, restic and the stat walk. Hermes' sequence is in `hermes.rs`.
+//! The programs that are measured: piton, plain git, restic, filesnap and the stat walk. Hermes' sequence is in `hermes.rs`.
 //!
 //! Each keeps its store outside the tree, starts from an empty store on `fresh`, and reports what it found, so that a
 //! run in which a contestant overlooked the change it was timed for does not count.
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::args::workspace_root;
 use crate::hermes::EXCLUDES;
 use crate::measure::{self, isolated};
 use crate::trees;
@@ -22,11 +23,12 @@ pub(crate) enum Column {
     Hermes,
     Git,
     Restic,
+    Filesnap,
     Walk,
 }
 
 impl Column {
-    pub(crate) const ALL: [Self; 5] = [Self::Piton, Self::Hermes, Self::Git, Self::Restic, Self::Walk];
+    pub(crate) const ALL: [Self; 6] = [Self::Piton, Self::Hermes, Self::Git, Self::Restic, Self::Filesnap, Self::Walk];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -34,7 +36,8 @@ impl Column {
             Self::Hermes => "(a) Hermes",
             Self::Git => "(b) warm git",
             Self::Restic => "(c) restic",
-            Self::Walk => "(d) stat walk",
+            Self::Filesnap => "(d) filesnap",
+            Self::Walk => "(e) stat walk",
         }
     }
 }
@@ -254,6 +257,49 @@ impl Contestant for Restic {
         let counts: String = line.context("restic printed no summary")?.split_whitespace().collect();
         let unchanged = counts.starts_with("0new,0changed");
         Ok((elapsed, Some(if unchanged { Outcome::Unchanged } else { Outcome::Taken })))
+    }
+}
+
+/// The library filesnap, in the small program of `xtask/filesnap`.
+pub(crate) struct Filesnap {
+    pub(crate) program: PathBuf,
+    pub(crate) data: PathBuf,
+    pub(crate) tree: PathBuf,
+    pub(crate) home: PathBuf,
+    /// Output of the previous run: the number of files and a hash of them.
+    pub(crate) last: Option<Vec<u8>>,
+}
+
+impl Filesnap {
+    /// Builds the program below `work`. Fails if its dependencies cannot be downloaded.
+    pub(crate) fn build(work: &Path) -> Result<PathBuf> {
+        eprintln!("building filesnap");
+        let target = work.join("filesnap");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]);
+        build.arg(workspace_root().join("xtask/filesnap/Cargo.toml")).arg("--target-dir").arg(&target);
+        measure::run(&mut build)?;
+        Ok(target.join("release/bench-filesnap"))
+    }
+}
+
+impl Contestant for Filesnap {
+    fn column(&self) -> Column {
+        Column::Filesnap
+    }
+
+    fn fresh(&mut self) -> Result<()> {
+        self.last = None;
+        trees::remove(&self.data)
+    }
+
+    fn take(&mut self) -> Result<(Duration, Option<Outcome>)> {
+        let mut command = isolated(&self.program, &self.home);
+        let (elapsed, stdout) = measure::timed(command.arg(&self.data).arg(&self.tree))?;
+        let is_same = self.last.as_ref() == Some(&stdout);
+        self.last = Some(stdout);
+        Ok((elapsed, Some(if is_same { Outcome::Unchanged } else { Outcome::Taken })))
     }
 }
 
