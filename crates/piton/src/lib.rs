@@ -43,6 +43,7 @@ pub mod json;
 mod keep;
 mod late;
 mod manager;
+pub mod merge;
 mod notice;
 mod progress;
 mod project;

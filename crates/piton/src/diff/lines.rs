@@ -1,6 +1,8 @@
 //! Line diff of two texts.
 
-use gix_imara_diff::{Algorithm, Diff, InternedInput};
+use gix_imara_diff::{Algorithm, Diff, InternedInput, NoSliderHeuristic, Token};
+
+use super::histogram;
 
 /// Number of bytes that git searches for a NUL to tell text from binary.
 const TEXT_BYTES: usize = 8000;
@@ -45,7 +47,66 @@ fn without_common_ends<'a>(old: &'a [u8], new: &'a [u8]) -> (&'a [u8], &'a [u8])
 
 /// Returns true if git would treat the bytes as text and they are within `TEXT_BYTES_MAX`.
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
-    bytes.len() <= TEXT_BYTES_MAX && !bytes[..bytes.len().min(TEXT_BYTES)].contains(&0)
+    bytes.len() <= TEXT_BYTES_MAX && !has_nul(bytes)
+}
+
+/// Returns true if there is a NUL among the bytes in which git looks for one.
+pub(crate) fn has_nul(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(TEXT_BYTES)].contains(&0)
+}
+
+/// Splits a text into lines, each with its line end. The last line may be without one.
+pub(crate) fn split_lines(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Returns the runs of differing lines as `git merge-tree` finds them: with the histogram algorithm and, unlike a diff
+/// for display, without regard to indentation.
+pub(crate) fn changed_lines(old: &[&[u8]], new: &[&[u8]]) -> Vec<Hunk> {
+    let mut input = InternedInput::default();
+    input.update_before(old.iter().copied());
+    input.update_after(new.iter().copied());
+    let numbers = |tokens: &[Token]| tokens.iter().map(|token| token.0).collect::<Vec<_>>();
+    let (old, new) = (numbers(&input.before), numbers(&input.after));
+    let alignment = histogram::align(&old, &new, input.interner.num_tokens() as usize);
+    // The library postprocesses only its own diffs. In these texts, lines are equal exactly if they are aligned.
+    let mut unique = (0..).map(Token);
+    let (mut olds, mut news) = (vec![None; old.len()], vec![None; new.len()]);
+    let mut equate = |old: usize, new: usize| {
+        let token = unique.next();
+        (olds[old], news[new]) = (token, token);
+    };
+    alignment
+        .equal
+        .iter()
+        .flat_map(|part| part.old.clone().zip(part.new.clone()))
+        .for_each(|(old, new)| equate(old, new));
+    let mut linear = Diff::default();
+    for part in &alignment.unresolved {
+        let (before, after) = (&input.before[part.old.clone()], &input.after[part.new.clone()]);
+        linear.compute_with(Algorithm::Myers, before, after, input.interner.num_tokens());
+        let kept = |range: &std::ops::Range<usize>, is_changed: &dyn Fn(u32) -> bool| {
+            let places = range.clone().zip(0..);
+            places.filter(|(_, at)| !is_changed(*at)).map(|(place, _)| place).collect::<Vec<_>>()
+        };
+        let olds = kept(&part.old, &|at| linear.is_removed(at));
+        let news = kept(&part.new, &|at| linear.is_added(at));
+        olds.into_iter().zip(news).for_each(|(old, new)| equate(old, new));
+    }
+    let filled = |tokens: Vec<Option<Token>>, unique: &mut dyn Iterator<Item = Token>| {
+        tokens.into_iter().map(|token| token.or_else(|| unique.next())).collect::<Option<Vec<Token>>>()
+    };
+    let olds = filled(olds, &mut unique).expect("there are more numbers than lines");
+    let news = filled(news, &mut unique).expect("there are more numbers than lines");
+    let mut diff = Diff::default();
+    diff.compute_with(Algorithm::Myers, &olds, &news, 0);
+    diff.postprocess_with(&input.before, &input.after, NoSliderHeuristic);
+    hunks_of(&diff).collect()
+}
+
+fn hunks_of(diff: &Diff) -> impl Iterator<Item = Hunk> {
+    let range = |range: std::ops::Range<u32>| range.start as usize..range.end as usize;
+    diff.hunks().map(move |hunk| Hunk { old: range(hunk.before), new: range(hunk.after) })
 }
 
 impl<'a> Lines<'a> {
@@ -54,8 +115,7 @@ impl<'a> Lines<'a> {
         if !is_text(old) || !is_text(new) {
             return None;
         }
-        let lines = |text: &'a [u8]| text.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
-        let (old, new) = (lines(old), lines(new));
+        let (old, new) = (split_lines(old), split_lines(new));
         let mut input = InternedInput::default();
         input.update_before(old.iter().copied());
         input.update_after(new.iter().copied());
@@ -72,8 +132,7 @@ impl<'a> Lines<'a> {
 
     /// Returns the runs of differing lines, in order.
     pub(crate) fn hunks(&self) -> impl Iterator<Item = Hunk> {
-        let range = |range: std::ops::Range<u32>| range.start as usize..range.end as usize;
-        self.diff.hunks().map(move |hunk| Hunk { old: range(hunk.before), new: range(hunk.after) })
+        hunks_of(&self.diff)
     }
 }
 

@@ -20,10 +20,11 @@ use crate::survey::{SurveyEnd, SurveyInput, entry_mode, survey};
 use crate::sys::{Dir, is_gone};
 use crate::worktree::{DirNode, FileNode};
 
+mod histogram;
 mod lines;
 mod patch;
 
-pub(crate) use lines::{Lines, TEXT_BYTES_MAX, count};
+pub(crate) use lines::{Hunk, Lines, TEXT_BYTES_MAX, changed_lines, count, has_nul, is_text, split_lines};
 pub use patch::unified_diff;
 
 /// Result of a comparison.

@@ -17,6 +17,7 @@ mod links;
 mod lost;
 mod manager;
 mod mended;
+mod merge;
 mod mmap;
 mod model;
 mod moved;
