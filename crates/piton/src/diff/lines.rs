@@ -9,6 +9,9 @@ const TEXT_BYTES: usize = 8000;
 /// Size limit for comparison by lines.
 pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
 
+/// Number of unchanged lines that a patch shows around each change.
+pub(crate) const CONTEXT: usize = 3;
+
 /// Two texts as lines, each with its line end, and their differences.
 pub(crate) struct Lines<'a> {
     pub(crate) old: Vec<&'a [u8]>,
@@ -133,6 +136,12 @@ impl<'a> Lines<'a> {
     /// Returns the runs of differing lines, in order.
     pub(crate) fn hunks(&self) -> impl Iterator<Item = Hunk> {
         hunks_of(&self.diff)
+    }
+
+    /// Returns the runs of differing lines, those together that a patch shows in one hunk, as git does.
+    pub(crate) fn hunks_with_context(&self) -> Vec<Vec<Hunk>> {
+        let hunks: Vec<Hunk> = self.hunks().collect();
+        hunks.chunk_by(|a, b| b.old.start - a.old.end <= 2 * CONTEXT).map(<[_]>::to_vec).collect()
     }
 }
 

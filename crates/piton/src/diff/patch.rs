@@ -5,11 +5,9 @@ use std::ops::Range;
 
 use flate2::{Compression, write::ZlibEncoder};
 
-use super::lines::{Hunk, Lines};
+use super::lines::{CONTEXT, Hunk, Lines};
 use crate::id::{ID_BYTES, ObjectId};
 
-/// Number of unchanged lines shown around each change.
-const CONTEXT: usize = 3;
 const NO_ID: ObjectId = ObjectId::from_bytes([0; ID_BYTES]);
 
 /// One side of a file that differs.
@@ -85,7 +83,7 @@ fn print_contents(out: &mut Vec<u8>, old: (&[u8], Option<Vec<u8>>), new: (&[u8],
         print_literal(out, old.0);
         return;
     };
-    let hunks: Vec<Hunk> = lines.hunks().collect();
+    let hunks = lines.hunks_with_context();
     if hunks.is_empty() {
         return;
     }
@@ -95,7 +93,7 @@ fn print_contents(out: &mut Vec<u8>, old: (&[u8], Option<Vec<u8>>), new: (&[u8],
         let end: &[u8] = if name.contains(&b' ') && !name.starts_with(b"\"") { b"\t\n" } else { b"\n" };
         put(out, &[mark, &name, end]);
     }
-    for group in hunks.chunk_by(|a, b| b.old.start - a.old.end <= 2 * CONTEXT) {
+    for group in &hunks {
         print_hunk(out, &lines, group);
     }
 }

@@ -17,10 +17,12 @@
 //! file under its new name, and equal files were renamed to names that do not tell them apart. Conflict markers are
 //! never part of a result.
 
-mod renames;
+mod hunks;
+pub(crate) mod renames;
 mod text;
 mod tree;
 
+pub use hunks::{TextHunk, hunks, revert_hunks};
 pub use text::{LineConflict, TextMerge, merge_text};
 pub use tree::{
     Conflict, ConflictReason, Entry, EntryKind, MergedContents, MergedEntry, PathChange, Tree, TreeMerge, merge_trees,

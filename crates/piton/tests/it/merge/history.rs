@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use testkit::{Dice, Held};
 
 /// Files of one state.
-pub(crate) type State = BTreeMap<Vec<u8>, Held>;
+pub(super) type State = BTreeMap<Vec<u8>, Held>;
 
 /// States of a project around one turn.
-pub(crate) struct History {
-    pub(crate) start: State,
-    pub(crate) end: State,
-    pub(crate) now: State,
+pub(super) struct History {
+    pub(super) start: State,
+    pub(super) end: State,
+    pub(super) now: State,
 }
 
 /// Returns the history with this seed: some files, a turn that changes some of them, then later turns, other sessions
 /// and edits by the user.
-pub(crate) fn history(seed: u64) -> History {
+pub(super) fn history(seed: u64) -> History {
     let mut random = Random { dice: Dice::new(seed + 1), tokens: 0 };
     let mut start = State::new();
     for _ in 0..random.dice.between(2, 7) {
@@ -31,6 +31,20 @@ pub(crate) fn history(seed: u64) -> History {
         random.change(&mut now);
     }
     History { start, end, now }
+}
+
+/// Returns a text of up to 120 lines, and the same text with some changes.
+pub(super) fn change_of_one_file(seed: u64) -> (Vec<u8>, Vec<u8>) {
+    let mut random = Random { dice: Dice::new(seed + 1), tokens: 0 };
+    let old: Vec<u8> = (0..3).flat_map(|_| random.text()).collect();
+    let mut state = State::from([(b"f".to_vec(), Held::File(false, old.clone()))]);
+    for _ in 0..random.dice.between(1, 4) {
+        random.edit(&mut state, b"f");
+    }
+    match state.remove(&b"f"[..]) {
+        Some(Held::File(_, new)) => (old, new),
+        _ => (old.clone(), old),
+    }
 }
 
 struct Random {

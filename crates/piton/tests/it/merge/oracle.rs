@@ -15,7 +15,8 @@ use testkit::Held;
 
 use super::history::{History, State, history};
 
-fn number_from(variable: &str, default: u64) -> u64 {
+/// Returns the number in an environment variable.
+pub(super) fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
 
