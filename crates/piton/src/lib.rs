@@ -28,6 +28,7 @@
 //! `worktree` and `store` do not depend on each other: `worktree` touches the user's files and knows no git objects,
 //! `store` touches the store and knows no user files. The verbs pass plain data between them.
 
+pub mod blame;
 mod diff;
 mod ensured;
 mod error;

@@ -29,27 +29,27 @@ const PIECE_BYTES_MAX: u32 = 64;
 
 /// Files that one side deleted or added, in the order of their paths.
 #[derive(Default)]
-pub(super) struct Candidates<'a> {
-    pub(super) deleted: Vec<(&'a [u8], Entry)>,
-    pub(super) added: Vec<(&'a [u8], Entry)>,
+pub(crate) struct Candidates<'a> {
+    pub(crate) deleted: Vec<(&'a [u8], Entry)>,
+    pub(crate) added: Vec<(&'a [u8], Entry)>,
     /// Deleted paths whose rename matters, because the other side changed them too.
-    pub(super) relevant: HashSet<&'a [u8]>,
+    pub(crate) relevant: HashSet<&'a [u8]>,
 }
 
 /// Reads the contents of an entry. Returns `None` if they are too large to be compared.
-pub(super) type Read<'r> = dyn FnMut(ObjectId) -> Result<Option<Vec<u8>>> + 'r;
+pub(crate) type Read<'r> = dyn FnMut(ObjectId) -> Result<Option<Vec<u8>>> + 'r;
 
 /// Relevant renames.
 #[derive(Default)]
-pub(super) struct Renames<'a> {
+pub(crate) struct Renames<'a> {
     /// New path by old path.
-    pub(super) pairs: BTreeMap<&'a [u8], &'a [u8]>,
+    pub(crate) pairs: BTreeMap<&'a [u8], &'a [u8]>,
     /// For each old path with more than one possible new path, all paths that may belong together.
-    pub(super) ambiguous: BTreeMap<&'a [u8], Vec<&'a [u8]>>,
+    pub(crate) ambiguous: BTreeMap<&'a [u8], Vec<&'a [u8]>>,
 }
 
 /// Finds the relevant renames.
-pub(super) fn find<'a>(candidates: &Candidates<'a>, read: &mut Read<'_>) -> Result<Renames<'a>> {
+pub(crate) fn find<'a>(candidates: &Candidates<'a>, read: &mut Read<'_>) -> Result<Renames<'a>> {
     let Candidates { deleted, added, relevant } = candidates;
     if relevant.is_empty() || added.is_empty() {
         return Ok(Renames::default());
@@ -295,7 +295,7 @@ fn piece_hash(one: u32, two: u32) -> u32 {
 }
 
 impl EntryKind {
-    pub(super) fn is_link(self) -> bool {
+    pub(crate) fn is_link(self) -> bool {
         self == Self::Link
     }
 }

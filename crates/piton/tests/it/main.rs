@@ -1,6 +1,7 @@
 //! The library's tests. Each works in its own sandbox, with real files, and with stock git as the oracle.
 
 mod behind;
+mod blame;
 mod cap;
 mod clock;
 mod compat;

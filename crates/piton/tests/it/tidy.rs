@@ -110,8 +110,8 @@ fn what_is_below_does_not_see_what_is_above() {
         &["error", "fsx", "id", "json", "progress", "relpath", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
-            "diff", "history", "keep", "late", "merge", "project", "prune", "purge", "repair", "restore", "session",
-            "status", "survey", "take",
+            "blame", "diff", "history", "keep", "late", "merge", "project", "prune", "purge", "repair", "restore",
+            "session", "status", "survey", "take",
         ],
         &["ensured", "journal", "manager", "notice", "unprotected"],
     ];
