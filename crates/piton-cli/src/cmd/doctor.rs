@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use piton::{Event, LastEvent, Level, Moment, grouped, last_heard, mistaken_projects};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::agents::Agent;
 use crate::cli::{EXIT_CODES, Global};
@@ -43,8 +43,12 @@ pub(crate) struct Doctor {
 }
 
 /// A problem and its fix.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Problem {
+    /// what is wrong
     what: String,
+    /// what to do
     hint: String,
 }
 
@@ -52,30 +56,60 @@ impl Problem {
     fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { what: what.into(), hint: hint.into() }
     }
+}
 
-    fn json(&self) -> Value {
-        json!({"what": self.what, "hint": self.hint})
-    }
+/// JSON of the command.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct DoctorJson<'a> {
+    /// true if nothing is wrong
+    ok: bool,
+    /// the agents that piton knows
+    agents: &'a [Checked],
+    /// what is wrong apart from agents
+    problems: &'a [Problem],
 }
 
 /// Result of the checks of one agent.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Checked {
+    /// name of the agent
+    #[serde(serialize_with = "name_of")]
+    #[cfg_attr(test, schemars(with = "String"))]
     agent: Agent,
+    /// true if it is installed on this machine
+    #[serde(rename = "found")]
     is_found: bool,
+    /// true if its hooks are installed
+    #[serde(rename = "installed")]
     is_installed: bool,
+    /// true if it runs the hooks without asking, or null if that is not known
+    #[serde(rename = "trusted")]
     is_trusted: Option<bool>,
+    /// true if the hooks work, or null if they were not called
+    #[serde(rename = "fired")]
     has_fired: Option<bool>,
+    /// the last event of the agent, or null
     last_event: Option<Seen>,
+    /// number of turns without a checkpoint
     unprotected_turns: usize,
+    /// what is wrong with the agent
     problems: Vec<Problem>,
     /// Remarks that are not problems.
+    #[serde(skip)]
     notes: Vec<String>,
 }
 
 /// The last event or problem of an agent.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Seen {
+    /// time of the event, as in RFC 3339
     time: Moment,
+    /// meaning of the event: `seen`, `protected`, `warning`, `unprotected`, `declined` or `acknowledged`
     level: &'static str,
+    /// description
     what: String,
 }
 
@@ -140,11 +174,7 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
         problems.push(Problem::new("no agent is hooked up", hint));
     }
     let is_ok = problems.is_empty() && agents.iter().all(|agent| agent.problems.is_empty());
-    output.json(&json!({
-        "ok": is_ok,
-        "agents": agents.iter().map(as_json).collect::<Vec<_>>(),
-        "problems": problems.iter().map(Problem::json).collect::<Vec<_>>(),
-    }));
+    output.json(&DoctorJson { ok: is_ok, agents: &agents, problems: &problems });
     output.text(&as_text(&problems, &agents));
     let code = output.done();
     if is_ok { code } else { ExitCode::FAILURE }
@@ -403,18 +433,8 @@ fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, contex
     }
 }
 
-fn as_json(checked: &Checked) -> Value {
-    let seen = |seen: &Seen| json!({"time": seen.time.to_string(), "level": seen.level, "what": seen.what});
-    json!({
-        "agent": checked.agent.name(),
-        "found": checked.is_found,
-        "installed": checked.is_installed,
-        "trusted": checked.is_trusted,
-        "fired": checked.has_fired,
-        "last_event": checked.last_event.as_ref().map(seen),
-        "unprotected_turns": checked.unprotected_turns,
-        "problems": checked.problems.iter().map(Problem::json).collect::<Vec<_>>(),
-    })
+fn name_of<S: serde::Serializer>(agent: &Agent, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(agent.name())
 }
 
 fn as_text(problems: &[Problem], agents: &[Checked]) -> String {

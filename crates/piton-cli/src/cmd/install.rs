@@ -1,12 +1,13 @@
 //! The `piton install` and `piton uninstall` commands.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use piton::json::{JsonPath, JsonPathOption};
 use piton::{Error, ErrorKind, Moment, Store, unified_diff};
-use serde_json::{Value, json};
 
 use super::diff::shown as shown_patch;
 use crate::agents::Agent;
@@ -199,13 +200,13 @@ impl InstallJob<'_> {
     ) {
         let changes = || switch.into_iter().chain(plans.iter().flat_map(|plan| &plan.changes));
         let diff: Vec<u8> = changes().flat_map(diff_of).collect();
-        output.json(&json!({
-            "dry_run": self.is_dry_run,
-            "enabled": switch.is_some() && self.is_install,
-            "disabled": switch.is_some() && !self.is_install,
-            "agents": plans.iter().map(|plan| self.as_json(plan, setups)).collect::<Vec<_>>(),
-            "diff": String::from_utf8_lossy(&diff),
-        }));
+        output.json(&InstallJson {
+            dry_run: self.is_dry_run,
+            enabled: switch.is_some() && self.is_install,
+            disabled: switch.is_some() && !self.is_install,
+            agents: plans.iter().map(|plan| self.agent_json(plan, setups)).collect(),
+            diff: String::from_utf8_lossy(&diff),
+        });
         if self.is_dry_run {
             output.page(&shown_patch(&diff, output));
         }
@@ -239,22 +240,19 @@ impl InstallJob<'_> {
         }
     }
 
-    fn as_json(&self, plan: &AgentPlan, setups: &[(Agent, Setup)]) -> Value {
-        let file = |change: &Change| {
-            let word = match (&change.before, &change.after) {
-                (None, _) => "made",
-                (_, None) => "removed",
-                _ => "changed",
-            };
-            json!({"path": shown(&change.path), "change": word, "copy": change.copy.as_deref().map(shown)})
+    fn agent_json<'a>(&self, plan: &'a AgentPlan, setups: &[(Agent, Setup)]) -> AgentJson<'a> {
+        let file = |change: &'a Change| FileJson {
+            path: JsonPath::of(&change.path),
+            change: change.word(),
+            copy: JsonPathOption::of(change.copy.as_deref()),
         };
-        json!({
-            "agent": plan.agent.name(),
-            "outcome": self.outcome(plan),
-            "files": plan.changes.iter().map(file).collect::<Vec<_>>(),
-            "left": plan.left.iter().map(|left| json!({"what": left.what, "why": left.why})).collect::<Vec<_>>(),
-            "todo": self.todo(plan, setups),
-        })
+        AgentJson {
+            agent: plan.agent.name(),
+            outcome: self.outcome(plan),
+            files: plan.changes.iter().map(file).collect(),
+            left: &plan.left,
+            todo: self.todo(plan, setups),
+        }
     }
 
     /// Returns the steps left to the user; `None` if nothing was installed.
@@ -272,12 +270,7 @@ impl InstallJob<'_> {
             word => format!("{name}: {would}{word}"),
         });
         for change in &plan.changes {
-            let word = match (&change.before, &change.after) {
-                (None, _) => "made",
-                (_, None) => "removed",
-                _ => "changed",
-            };
-            output.text(&format!("  {would}{word}: {}", shown(&change.path)));
+            output.text(&format!("  {would}{}: {}", change.word(), shown(&change.path)));
             print_copy(change, output);
         }
         for left in &plan.left {
@@ -287,6 +280,55 @@ impl InstallJob<'_> {
             output.text(&format!("  next: {todo}"));
         }
     }
+}
+
+piton::path_keys! {
+    AtConfig = "path", "path_bytes", "path of the file";
+    AtCopy = "copy", "copy_bytes", "path of the copy of the file as it was, or null";
+}
+
+/// JSON of both commands.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct InstallJson<'a> {
+    /// true if nothing was changed
+    dry_run: bool,
+    /// true if automatic checkpoints were turned on
+    enabled: bool,
+    /// true if `enabled` was put back to what it was
+    disabled: bool,
+    /// the agents that were named
+    agents: Vec<AgentJson<'a>>,
+    /// the changes as a patch
+    diff: Cow<'a, str>,
+}
+
+/// JSON of one agent.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct AgentJson<'a> {
+    /// name of the agent
+    agent: &'a str,
+    /// `installed`, `updated`, `unchanged`, `removed` or `absent`
+    outcome: &'a str,
+    /// files that were changed
+    files: Vec<FileJson<'a>>,
+    /// what was left as it is
+    left: &'a [crate::install::Left],
+    /// what is left to do, or null
+    todo: Option<&'a str>,
+}
+
+/// JSON of one file.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FileJson<'a> {
+    #[serde(flatten)]
+    path: JsonPath<'a, AtConfig>,
+    /// `made`, `changed` or `removed`
+    change: &'a str,
+    #[serde(flatten)]
+    copy: JsonPathOption<'a, AtCopy>,
 }
 
 /// Returns the program and options for hooks, so that they use the same store as this call.

@@ -16,6 +16,8 @@ pub(crate) mod reference;
 pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod rollback;
+#[cfg(test)]
+mod schema;
 pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod status;

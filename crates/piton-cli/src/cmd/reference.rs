@@ -7,91 +7,29 @@ use piton::Settings;
 
 use crate::cli::EXIT_CODES;
 
-/// Keys that `--json` prints, by command. They are a stable interface: keys may be added, but are never removed.
-const JSON: [(&str, &str); 30] = [
-    (
-        "take",
-        "`outcome` (`taken`, `unchanged`, `skipped`), `why` (null, `disabled`, `too_broad`, `already_this_turn`, `empty`, \
-         `too_many_files`, `deadline`, `busy`, `being_completed`, `store_full`), `id`, `short_id`, `files`, `skipped` (a list of `path`, `why`, \
-         `files`), `unprotected`, `lost` (the newest checkpoint, if another program deleted it, or null), `elapsed_ms`",
-    ),
-    (
-        "rollback",
-        "the list, complete unless `--limit` is given: an array of `number`, `id`, `short_id`, `time` (RFC 3339), `reason`, `files_changed`, `insertions`, \
-         `deletions`, `agent`, `session`, `turn`, `kind` (`auto`, `manual`, `safety`), `incomplete`, `prompts` (newest first, a list of \
-         `session`, `turn`, `agent`, `agent_version`, `prompt`, `time`). With a checkpoint: as `restore`; \
-         with `diff`: as `diff`",
-    ),
-    (
-        "diff",
-        "`files_changed`, `insertions`, `deletions`, `files` (a list of `path`, `old_path`, `status`, `insertions`, \
-         `deletions`, `binary`), `diff`",
-    ),
-    ("restore", RESTORE),
-    ("undo", "as `restore`"),
-    ("redo", "as `restore`"),
-    (
-        "show",
-        "`number`, `id`, `short_id`, `time`, `reason`, `kind`, `agent`, `session`, `turn`, `incomplete`, `prompts` (as in `rollback`), `files`, `files_changed`, \
-         `insertions`, `deletions`, `empty_dirs`, `skipped` (a list of `path`, `why`, `files`), `paths`",
-    ),
-    ("session write", "`id`, `outcome` (`written`, `declined`)"),
-    ("session update", "`id`, `outcome` (`updated`, `declined`)"),
-    ("session read", "`id`, `completed`, `automatic`, `record`; with `--resume`: `id`, `resume`"),
-    ("session delete", "`id`, `deleted`"),
-    ("session list", "`ids`"),
-    ("session gc", "`removed`, `damaged` (a list of `id`, `file`, `why`), `removed_damaged`"),
-    (
-        "status",
-        "`base`, `store_size_bytes`, `legacy_size_bytes`, `total_size_bytes`, `reclaimable_bytes`, `project_count`, \
-         `projects` (a list of `hash`, `workdir`, `exists`, `presence`, `created_at`, `last_touch`, `commits`, \
-         `bytes_alone`, `restore_command` (null, or the command that makes a deleted directory again)), \
-         `legacy_archives` (a list of `name`, `size_bytes`, `mtime`), `problems` (a list of `what`, `hint`), \
-         `unprotected` (a list of `time`, `agent`, `session`, `turn`, `project`, `why`); with `--ack`: `acknowledged`",
-    ),
-    (
-        "prune",
-        "`scanned`, `deleted_orphan`, `deleted_stale`, `errors`, `bytes_freed`, `deleted_archives`, \
-         `dropped_checkpoints`, `problems`, `dropped` (a list of `name`, `why`); with `--dry-run`: `dry_run`, `scanned`, `deleted_orphan`, `deleted_stale`, \
-         `errors`, `bytes_freed`, `drops` (a list of `what`, `name`, `why`), `over_size`",
-    ),
-    ("clear", "`bytes_freed`"),
-    ("clear-legacy", "`bytes_freed`"),
-    (
-        "purge",
-        "`paths`, `gone`, `rewritten` (a list of `old`, `new`), `still_held` (a list of `id`, `place`), `bytes_freed`; \
-         with `--dry-run`: `dry_run`, `checkpoints`, `paths`; with `--prompt`: `dry_run`, `session`, `turn`",
-    ),
-    ("verify", "`whole`, `stopped`, `checked` (`packs`, `objects`, `checkpoints`, `bytes`), `findings`"),
-    ("repair", "`dry_run`, `whole`, `steps`, `healed`, `lost`, `moved_aside`, `findings`"),
-    ("config", "`file`, `settings` (by name: `value`, `source`)"),
-    ("config get", "`key`, `value`"),
-    ("config set", "`key`, `value`, `file`, `changed`"),
-    ("config init", "`file`"),
-    ("completions", "`script`"),
-    ("man", "`page`; with `--dir`: `dir`"),
-    ("hook", "what the agent expects, with and without `--json`"),
-    ("install", INSTALL),
-    ("uninstall", "as `install`"),
-    (
-        "doctor",
-        "`ok`, `agents` (a list of `agent`, `found`, `installed`, `trusted`, `fired`, `last_event`, `unprotected_turns`, \
-         `problems`), `problems` (a list of `what`, `hint`)",
-    ),
+/// Tables of the keys that `--json` prints, by command: generated from the types that are printed. They are a stable
+/// interface: keys may be added, but are never removed.
+const KEYS: &str = include_str!("json_keys.md");
+
+/// Commands that print what another command prints, or something else than a report.
+const AS_ANOTHER: [(&str, &str); 6] = [
+    ("rollback", "JSON with a checkpoint: as `restore`; with `diff`: as `diff`."),
+    ("undo", "JSON: as `restore`."),
+    ("redo", "JSON: as `restore`."),
+    ("clear-legacy", "JSON: as `clear`."),
+    ("hook", "JSON: what the agent expects, with and without `--json`."),
+    ("uninstall", "JSON: as `install`."),
 ];
 
-const RESTORE: &str = "\
-`outcome` (`restored`, `partly`, `nothing_to_do`), `id`, `safety_id`, `written`, `removed`, `left` (a list of `path`, `why`, `reason`), \
-`rewind` (null or `session`, `turn`), `record`, `moved_aside` (a list of `path`, `name`), `modes` (how many changed), \
-`made_dirs`, `removed_dirs`, `rules` (`files`, `rescoped`, `cut_short`: what restored ignore rules brought into scope), \
-`can_undo`, `written_paths`, `removed_paths`; \
-with `--dry-run`: `dry_run`, `outcome`, `id`, `safety_id`, `written`, `removed`, `rewind`, `write`, `remove`, `mode`, \
-`make_dirs`, `drop_dirs`, `left`, `moved_aside`, `rules`, \
-`other_sessions` (a list of `session`, `agent`, `last_active`, `checkpoints`, `paths`)";
-
-const INSTALL: &str = "\
-`dry_run`, `enabled` (turned on), `disabled` (put back), `agents` (a list of `agent`, `outcome` (`installed`, `updated`, `unchanged`, `removed`, `absent`), \
-`files` (a list of `path`, `change`, `copy`), `left` (a list of `what`, `why`), `todo`), `diff`";
+/// Returns the tables of keys of a command, without a line end at their end.
+fn keys(command: &str) -> Option<String> {
+    let heading = format!("# {command}\n");
+    let table = KEYS.split("\n\n#").map(|section| format!("#{}", section.trim_start_matches('#')));
+    let table = table.filter_map(|section| section.strip_prefix(&heading).map(|table| table.trim().to_owned())).next();
+    let other = AS_ANOTHER.iter().find(|(name, _)| *name == command).map(|(_, text)| (*text).to_owned());
+    let texts: Vec<_> = table.into_iter().chain(other).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
+}
 
 const INTRODUCTION: &str = "\
 # Reference
@@ -99,9 +37,10 @@ const INTRODUCTION: &str = "\
 Every command, as the program itself has it: this page is what `piton man --markdown` prints, and a test keeps it so.
 
 Text is for people, `--json` is for programs: one line on stdout, with the keys that are named below. More may follow, none
-goes away. An error is `{\"error\": {\"kind\", \"message\", \"hint\"}}` on stdout, with the same exit code as without
-`--json`; `kind` is one of `usage`, `invalid`, `not_found`, `ambiguous`, `busy`, `damaged`, `not_ours`, `full`, `io`,
-`stopped`, `needs_consent`, `declined`, `other`. Nothing is asked then: what would have to be agreed to is declined.
+goes away. `docs/schema` has a JSON Schema of the output of each command. A path is text, in which bytes that are not UTF-8
+are U+FFFD; its exact bytes are then in a second key, `path_bytes` beside `path`: printable ASCII, in which each other byte
+and `%` are `%` and two hexadecimal digits. Nothing is asked with `--json`: what would have to be agreed to is declined. An
+error is printed on stdout, with the same exit code as without `--json`.
 
 Colours are there on a terminal only, and not with `--no-color`, `NO_COLOR` or `CLICOLOR=0`; `CLICOLOR_FORCE=1` has them
 anywhere. Lines are cut to the width of a terminal; what goes to a file or a program is never cut.
@@ -112,6 +51,7 @@ pub(crate) fn page(mut piton: Command) -> String {
     piton.build();
     let mut page = INTRODUCTION.to_owned();
     let _ = write!(page, "\n```text\n{EXIT_CODES}\n```\n");
+    let _ = write!(page, "\n## Errors\n\n{}\n", keys("error").unwrap_or_default());
     let global: Vec<_> = piton.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set()).collect();
     let _ = write!(page, "\n## Options of all commands\n\n{}", table(&global));
     let _ = write!(page, "\n## Settings\n\n{SETTINGS}\n{}", settings());
@@ -157,9 +97,13 @@ fn section(page: &mut String, around: &str, command: &Command) {
     if !after.trim().is_empty() {
         let _ = write!(page, "\n```text\n{}\n```\n", after.trim());
     }
-    let keys = JSON.iter().find(|(command, _)| *command == name);
-    if let Some((_, keys)) = keys {
-        let _ = write!(page, "\nJSON: {keys}.\n");
+    if let Some(keys) = keys(&name) {
+        let _ = write!(
+            page,
+            "
+{keys}
+"
+        );
     }
     for below in command.get_subcommands() {
         section(page, &format!("{name} "), below);
@@ -222,7 +166,7 @@ mod tests {
             assert!(after.contains("Example"), "{name} has no example");
             assert!(after.contains(&format!("piton {name}")), "the example of {name} does not use it");
             let is_group = command.get_subcommands().next().is_some() && name != "config";
-            assert!(is_group || JSON.iter().any(|(known, _)| *known == name), "the JSON of {name} is not described");
+            assert!(is_group || keys(name).is_some(), "the JSON of {name} is not described");
             for line in after.lines() {
                 assert!(columns::columns(line) <= 80, "{name}: {line}");
             }

@@ -40,10 +40,24 @@ pub(crate) struct Change {
     pub(crate) copy: Option<PathBuf>,
 }
 
+impl Change {
+    /// Returns the kind of change, as a keyword.
+    pub(crate) fn word(&self) -> &'static str {
+        match (&self.before, &self.after) {
+            (None, _) => "made",
+            (_, None) => "removed",
+            _ => "changed",
+        }
+    }
+}
+
 /// Something that was left undone, and the reason.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Left {
+    /// what was left
     pub(crate) what: String,
+    /// why
     pub(crate) why: String,
 }
 

@@ -10,6 +10,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use serde_json::Value;
 use testkit::{Sandbox, clean_command, files_in, walk};
 
+use crate::schema;
+
 /// The program under test.
 pub(crate) const PITON: &str = env!("CARGO_BIN_EXE_piton");
 
@@ -86,7 +88,11 @@ pub(crate) fn piton<S: AsRef<OsStr>>(sandbox: &Sandbox, args: impl IntoIterator<
 
 /// Runs any command until it exits.
 pub(crate) fn run(command: &mut Command) -> Ran {
-    command.output().expect("the program starts").into()
+    let ran = Ran::from(command.output().expect("the program starts"));
+    if command.get_program() == PITON {
+        schema::check(command.get_args(), &ran.stdout);
+    }
+    ran
 }
 
 /// Runs `piton take --json` in the project, under `strace` with these arguments.

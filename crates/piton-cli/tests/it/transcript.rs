@@ -11,6 +11,7 @@ use serde_json::Value;
 use testkit::{Sandbox, clean_command};
 
 use crate::kit::{PITON, Ran, spawn_piped};
+use crate::schema;
 
 /// A sandbox, and the output so far.
 pub(crate) struct Transcript {
@@ -63,6 +64,7 @@ impl Transcript {
         // Best effort: the command may not read its stdin.
         let _ = child.stdin.take().expect("a pipe").write_all(stdin.as_bytes());
         let ran = Ran::from(child.wait_with_output().expect("the program ends"));
+        schema::check(command.get_args(), &ran.stdout);
         let stdout = match serde_json::from_str::<Value>(&ran.stdout) {
             Ok(value) if line.contains("--json") => {
                 serde_json::to_string_pretty(&steady_json(value)).expect("JSON") + "\n"
