@@ -67,7 +67,6 @@ impl Level {
         }
     }
 
-    /// Returns true if an agent continued without a checkpoint.
     /// Returns true if an event of this level ends earlier ones.
     fn ends_others(self) -> bool {
         matches!(self, Self::Protected | Self::Acknowledged)
