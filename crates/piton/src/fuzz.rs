@@ -29,7 +29,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("ignore", worktrees::ignore),
     ("index", worktrees::index),
     ("names", names),
-    ("notes", stores::notes),
+    ("notes", notes),
     ("pack", stores::pack),
     ("record", sessions::record),
     ("settings", settings),
@@ -66,6 +66,13 @@ fn triggers(bytes: &[u8]) {
         }
     }
     assert!(look(&format!("rm x\n{command}")).may_change, "what follows takes a change back");
+}
+
+/// Records and notes of a project.
+fn notes(bytes: &[u8]) {
+    stores::notes(bytes);
+    // The first byte selects the file.
+    worktrees::note(bytes.get(1..).unwrap_or_default());
 }
 
 /// The configuration.

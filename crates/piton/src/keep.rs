@@ -1,26 +1,25 @@
 //! Makes a checkpoint of a survey: writes the objects, the ref and the index, and drops the checkpoints above the
 //! limit.
 
-use std::path::Path;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
+
 use crate::error::{Error, Result};
-use crate::fsx;
 use crate::id::{CheckpointId, ObjectKind, ProjectId};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::session;
 use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, Facts, GcLock, Intent, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring, Room,
-    Store, moved_meanwhile,
+    Checkpoint, Facts, GcLock, IndexKind, Intent, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord,
+    Restoring, Room, Store, moved_meanwhile,
 };
-use crate::survey::{IndexUpdate, Survey, SurveyEnd};
-use crate::sys;
+use crate::survey::{Survey, SurveyEnd};
 use crate::take::{Outcome, Report, Request, WhySkipped};
 use crate::threads;
 use crate::time::Moment;
-use crate::worktree::{IndexSums, index_bytes_max, write_index};
+use crate::worktree::{CacheNote, IndexSums, index_bytes_max};
 
 /// Maximum number of lines about skipped files in a checkpoint.
 const SKIPPED_LINES_MAX: usize = 200;
@@ -136,11 +135,15 @@ impl CheckpointBuilder<'_> {
                 if !self.store.objects.secure_all(&new_objects.into_relied(), self.now)? {
                     return Ok(BuildOutcome::Lost);
                 }
-                record.set_index_held(newest.id);
+                let mut note = CacheNote::read(record.cache_note());
+                note.set_held(newest.id);
+                note.write(record.cache_note_mut());
             }
-            let path = self.store.indexes.path(self.project);
-            let index = survey.writes_index().then(|| write_index_of(survey, &path, self.now));
-            self.note_index(index.as_ref(), survey, record);
+            let index = survey
+                .cache
+                .writes_index()
+                .then(|| write_index(self.store, self.project, IndexKind::Newest, survey, self.now));
+            self.note_index(index, survey, record.cache_note_mut());
             self.store.refs.sync_newest(self.project)?;
             return Ok(self.report(survey, Outcome::Unchanged(newest.id), skipped));
         }
@@ -161,18 +164,19 @@ impl CheckpointBuilder<'_> {
             // Written before the ref exists: a killed process must not leave checkpoints of an unknown directory.
             let _ = self.store.records.save(self.locked, self.project, record);
         }
-        let (index_path, now) = (self.store.indexes.path(self.project), self.now);
+        let Self { store, project, now, .. } = *self;
         let touched = record.last_touch();
         let publish = || self.publish(commit, id, new_objects, survey, touched);
         // The index can be rebuilt, so it may be written while the disk is busy with the objects, which cannot.
-        let (index, published) = if survey.writes_index() {
-            let (index, published) = threads::beside(|| write_index_of(survey, &index_path, now), publish);
+        let (index, published) = if survey.cache.writes_index() {
+            let write = || write_index(store, project, IndexKind::Newest, survey, now);
+            let (index, published) = threads::beside(write, publish);
             (Some(index), published)
         } else {
             (None, publish())
         };
         let Some(id) = published? else { return Ok(BuildOutcome::Lost) };
-        self.note_index(index.as_ref(), survey, record);
+        self.note_index(index, survey, record.cache_note_mut());
         Ok(self.report(survey, Outcome::Taken(id), skipped))
     }
 
@@ -211,7 +215,6 @@ impl CheckpointBuilder<'_> {
         if let Some(bytes) = self.lacks_room(survey, &new_objects)? {
             return Ok(BuildOutcome::NoRoom { bytes });
         }
-        let path = self.store.unfinished.index_path(self.project)?;
         let published = new_objects.publish()?;
         self.store.unfinished.keep(self.locked, self.project, survey.tree(), self.now)?;
         if !self.store.objects.secure(&published, self.now)? {
@@ -220,10 +223,13 @@ impl CheckpointBuilder<'_> {
             self.store.unfinished.drop_progress(self.locked, self.project, self.now)?;
             return Ok(BuildOutcome::Done(Report::declined(WhySkipped::Deadline)));
         }
-        let written = write_index_of(survey, &path, self.now);
-        let mut progress = ProjectRecord::default();
-        self.note_index(Some(&written), survey, &mut progress);
-        record.set_progress(written.is_ok().then_some(progress), self.newest.map(|newest| newest.id));
+        let written = write_index(self.store, self.project, IndexKind::Unfinished, survey, self.now);
+        let progress = written.is_some().then(|| {
+            let mut keys = Map::new();
+            self.note_index(Some(written), survey, &mut keys);
+            keys
+        });
+        record.set_progress(progress, self.newest.map(|newest| newest.id));
         Ok(BuildOutcome::Done(Report::declined(WhySkipped::Deadline)))
     }
 
@@ -306,7 +312,7 @@ impl CheckpointBuilder<'_> {
         // Without a limit the size is recorded as well: the next take may have a limit.
         let bytes_max = self.bytes_max.unwrap_or(u64::MAX);
         let index = || index_bytes_max(&survey.manifest).saturating_sub(self.store.indexes.bytes(self.project));
-        let index = if survey.writes_index() { index() } else { 0 };
+        let index = if survey.cache.writes_index() { index() } else { 0 };
         let bytes = new_objects.bytes_on_disk() + index + SMALL_FILES_BYTES;
         let room = self.store.size.reserve(bytes, new_objects.bytes_written(), bytes_max, self.collecting)?;
         Ok((room == Room::Lacking).then_some(bytes))
@@ -369,28 +375,18 @@ impl CheckpointBuilder<'_> {
         Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
     }
 
-    /// Records the state of the index. A failed write is ignored: the next take then reads every file again, which is
-    /// no reason to fail the checkpoint.
-    fn note_index(&self, written: Option<&Result<IndexSums>>, survey: &Survey, record: &mut ProjectRecord) {
-        if let IndexUpdate::Behind(paths) = &survey.index {
-            record.set_index_behind(survey.tree(), paths);
-        }
-        if survey.reread_young && written.is_none() {
-            record.set_index_reread(self.now);
-        }
-        if let Some(Ok(sums)) = written {
-            let hidden = survey.manifest.hidden_rules(self.now.as_nanos());
-            record.set_index_and_rules(sums.checksum.to_string(), survey.rules.to_string(), hidden);
-            record.set_index_crc(sums.crc);
-            record.set_index_boot(sys::boot_id().unwrap_or_default(), self.now);
+    /// Records the state of the index; `written` is the result of replacing it, if it was to be replaced.
+    fn note_index(&self, written: Option<Option<IndexSums>>, survey: &Survey, keys: &mut Map<String, Value>) {
+        if survey.cache.changes_note() || written.is_some() {
+            let mut note = CacheNote::read(keys);
+            survey.cache.apply(&mut note, written.flatten(), &survey.manifest, survey.tree(), self.now);
+            note.write(keys);
         }
     }
 }
 
-fn write_index_of(survey: &Survey, path: &Path, now: Moment) -> Result<IndexSums> {
-    let mut temp = fsx::temp_file(path.parent().expect("an index is in a directory"))?;
-    let written = write_index(&survey.manifest, &survey.trees, now.as_nanos(), temp.as_file_mut());
-    let sums = written.map_err(|error| Error::io("write", path, error))?;
-    fsx::persist_large(temp.into_temp_path(), path)?;
-    Ok(sums)
+/// Replaces the index of a project. A failure is ignored: the next take then reads every file again, which is no reason
+/// to fail the checkpoint.
+fn write_index(store: &Store, project: &ProjectId, kind: IndexKind, survey: &Survey, now: Moment) -> Option<IndexSums> {
+    store.indexes.replace(project, kind, |out| survey.write_index(now, out)).ok()
 }

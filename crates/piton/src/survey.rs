@@ -2,7 +2,7 @@
 //! Reads the project, adds to a collection of new objects, and publishes nothing.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -13,13 +13,15 @@ use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, Facts, NewObjects, Objects, ProjectRecord, Store, UsualModes, push_entry};
-use crate::sys::{self, Dir, Kind};
+use crate::store::{
+    Checkpoint, EntryMode, Facts, IndexKind, NewObjects, Objects, ProjectRecord, Store, UsualModes, push_entry,
+};
+use crate::sys::{Dir, Kind};
 use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{
-    Cache, Child, DirNode, FileNode, Limits, Lists, Manifest, RulesAfter, Scan, ScanEnd, Scope, count_files, scan,
-    young_from_nanos,
+    CacheNote, CacheUpdate, CachedDirs, Child, DirNode, FileNode, IndexSums, IndexUpdate, Lists, Manifest, NewestState,
+    RulesAfter, Scan, ScanEnd, Scope, StatCache, count_files, scan, write_index,
 };
 
 mod reading;
@@ -34,9 +36,9 @@ pub(crate) struct SurveyInput<'a> {
     pub(crate) store: &'a Store,
     pub(crate) objects: &'a Objects,
     pub(crate) project: &'a Project,
-    pub(crate) record: &'a ProjectRecord,
-    /// Record of what a cancelled attempt has read. Used in place of `record`.
-    pub(crate) unfinished: Option<ProjectRecord>,
+    /// Note about the index: that of the newest checkpoint, or of what a cancelled attempt has read.
+    pub(crate) note: CacheNote,
+    pub(crate) index: IndexKind,
     pub(crate) newest: Option<&'a Checkpoint>,
     pub(crate) settings: &'a Settings,
     /// Time as of which files are surveyed, if it is in the past: files that changed since are skipped, and a survey
@@ -57,8 +59,12 @@ impl<'a> SurveyInput<'a> {
         settings: &'a Settings,
         progress: &'a Progress,
     ) -> Self {
-        let unfinished = record.progress(newest.map(|newest| newest.id));
-        Self { store, objects, project, record, unfinished, newest, settings, late: None, progress }
+        let (index, keys) = match record.progress(newest.map(|newest| newest.id)) {
+            Some(keys) => (IndexKind::Unfinished, keys),
+            None => (IndexKind::Newest, record.cache_note()),
+        };
+        let note = CacheNote::read(keys);
+        Self { store, objects, project, note, index, newest, settings, late: None, progress }
     }
 }
 
@@ -71,14 +77,10 @@ pub(crate) struct Survey {
     pub(crate) unprotected: bool,
     /// Index of the project's own git, if it could not be read.
     pub(crate) unread_index: Option<PathBuf>,
-    /// Hash of the rules, without `.gitignore` files.
-    pub(crate) rules: ObjectId,
     pub(crate) scope: Box<Scope>,
-    pub(crate) index: IndexUpdate,
+    pub(crate) cache: CacheUpdate,
     /// Of a late survey: true if a file changed since its time.
     pub(crate) is_incomplete: bool,
-    /// True if files that changed shortly before the index was written were read again.
-    pub(crate) reread_young: bool,
 }
 
 /// Paths covered by a survey besides those in scope by the current rules.
@@ -90,16 +92,6 @@ pub(crate) struct Extra<'a> {
     pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
     /// If more bytes than this have to be read, the survey ends as if there were too many files.
     pub(crate) bytes_max: Option<u64>,
-}
-
-/// State of the index after a survey.
-pub(crate) enum IndexUpdate {
-    /// The index contains everything that was found.
-    Current,
-    /// The index is large, and outdated at these paths only: it is kept, and the paths are recorded.
-    Behind(BTreeSet<Vec<u8>>),
-    /// The index has to be rewritten.
-    Stale,
 }
 
 /// End of a survey.
@@ -123,23 +115,19 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
     let Some(root) = root else {
         return Survey::of_missing(scope, new_objects).map(SurveyEnd::Done);
     };
-    let record = ground.unfinished.as_ref().unwrap_or(ground.record);
-    let index = store.indexes.read(project.id(), ground.unfinished.is_some());
-    let mut known = IndexState::from_index(index.as_deref(), record, ground.newest);
-    let hidden_rules = record.hidden_rules();
-    let cache = known.cache.as_ref();
-    let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, cache) {
+    let index = store.indexes.read(project.id(), ground.index);
+    let cache = StatCache::new(index.as_deref(), ground.note.clone(), ground.newest.map(newest_state));
+    let (mut manifest, mut skipped, unprotected, has_young) = match look(ground, extra, &root, &scope, &cache) {
         Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young }) => (manifest, skipped, unprotected, has_young),
         Ok(ScanEnd::TooManyFiles) => return Ok(SurveyEnd::TooManyFiles),
         Ok(ScanEnd::Stopped) => return Ok(SurveyEnd::Stopped(None)),
         Err(error) => return Err(Error::io("read", project.dir(), error)),
     };
-    if !known.is_held {
-        known.cache = None;
+    if !cache.is_held() {
         forget_missing(&mut manifest, ground.objects, new_objects);
     }
     if has_young {
-        manifest.forget_young(young_from(record));
+        cache.forget_young(&mut manifest);
     }
     let (mut is_stopped, late) = (false, ground.late.map(Moment::as_nanos));
     let mut is_incomplete = late.is_some_and(|since| leave_out_changed(&mut manifest, &mut skipped, since));
@@ -157,39 +145,27 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
         }
         is_incomplete |= apply(read, &mut manifest, &mut skipped, late);
     }
-    let trees = build_trees(&manifest, known.cache.as_ref(), new_objects)?;
+    let trees = build_trees(&manifest, cache.held_entries(), new_objects)?;
     let rules = scope.sum();
     let is_newest = ground.newest.is_some_and(|newest| trees[0] == Some(newest.tree));
-    let is_same = known.is_held && known.behind.is_empty() && unknown == 0 && is_newest;
-    let index_bytes = index.as_deref().map_or(0, <[u8]>::len);
-    let may_be_behind = late.is_none() && may_be_behind(record, index_bytes, rules);
-    let may_stay = || may_be_behind && manifest.has_hidden_rules(&hidden_rules);
-    let after = match known {
-        _ if is_same => IndexUpdate::Current,
-        IndexState { cache: Some(cache), behind, .. } if may_stay() => {
-            index_after(&manifest, &cache, behind, index_bytes)
-        }
-        _ => IndexUpdate::Stale,
-    };
-    threads::drop_in_background(index, index_bytes >= INDEX_BYTES_LARGE);
+    let is_large = cache.is_large();
+    let index_update = cache.update(&manifest, rules, unknown == 0 && is_newest, late.is_none());
+    threads::drop_in_background(index, is_large);
     let survey = Survey {
         manifest,
         trees,
         skipped,
         unprotected,
         unread_index: scope.unread_index().map(Path::to_owned),
-        rules,
         scope: Box::new(scope),
-        index: after,
-        reread_young: has_young,
+        cache: CacheUpdate { index: index_update, rules, reread_young: has_young },
         is_incomplete,
     };
     Ok(if is_stopped { SurveyEnd::Stopped(Some(Box::new(survey))) } else { SurveyEnd::Done(survey) })
 }
 
-/// Returns the time from which on files count as changed shortly before the index was written.
-fn young_from(record: &ProjectRecord) -> i128 {
-    record.index_read_secs().map_or(i128::MIN, young_from_nanos)
+fn newest_state(newest: &Checkpoint) -> NewestState {
+    NewestState { id: newest.id, tree: newest.tree, is_own: newest.facts.files.is_some() }
 }
 
 /// Scans the project, using the state known from the index.
@@ -198,21 +174,15 @@ fn look(
     extra: Extra<'_>,
     root: &Dir,
     scope: &Scope,
-    cache: Option<&Cache<'_>>,
+    cache: &StatCache<'_>,
 ) -> io::Result<ScanEnd> {
     let SurveyInput { settings, progress, .. } = *ground;
-    let record = ground.unfinished.as_ref().unwrap_or(ground.record);
-    let noted_rules = record.index_and_rules().map(|(_, rules)| rules);
     progress.files_found.store(0, Ordering::Relaxed);
     scan(&Scan {
         root,
         scope,
         rules_after: extra.rules_after,
         cache,
-        same_rules: noted_rules.is_some_and(|rules| rules == scope.sum().to_string()),
-        hidden_rules: &record.hidden_rules(),
-        believed_before_nanos: believed_before_nanos(record),
-        young_from_nanos: young_from(record),
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads: threads::cores(),
@@ -239,55 +209,6 @@ fn unknown_bytes(manifest: &Manifest) -> u64 {
     files.filter(|file| file.id.is_none()).map(|file| file.stat.size).sum()
 }
 
-/// State known from the index.
-struct IndexState<'a> {
-    cache: Option<Cache<'a>>,
-    /// Paths at which the index is outdated.
-    behind: BTreeSet<Vec<u8>>,
-    /// True if the newest checkpoint holds the objects that the index names, so that they certainly exist. Otherwise
-    /// each has to be looked up, for example because the power failed before the index was on the disk.
-    is_held: bool,
-}
-
-impl<'a> IndexState<'a> {
-    fn from_index(index: Option<&'a [u8]>, record: &ProjectRecord, newest: Option<&Checkpoint>) -> Self {
-        let unknown = Self { cache: None, behind: BTreeSet::new(), is_held: false };
-        let Some((bytes, (checksum, _))) = index.zip(record.index_and_rules()) else { return unknown };
-        let parse = || Cache::parse(bytes, checksum);
-        let sum_up = || Cache::is_whole(bytes, record.index_crc());
-        let (is_whole, cache) =
-            if bytes.len() < INDEX_BYTES_LARGE { (sum_up(), parse()) } else { threads::beside(sum_up, parse) };
-        let Some(mut cache) = cache.filter(|_| is_whole) else { return unknown };
-        let newest_tree = newest.map(|newest| newest.tree);
-        let behind = newest_tree.and_then(|tree| record.index_behind(tree));
-        let behind = behind.filter(|paths| paths.len() <= BEHIND_PATHS_MAX);
-        let is_held = behind.is_some() || cache.root_tree().is_some() && cache.root_tree() == newest_tree;
-        // Garbage collection by other programs may delete what their own checkpoints hold: those are verified once.
-        let is_checked = |newest: &Checkpoint| newest.facts.files.is_some() || record.is_index_held(newest.id);
-        let is_held = is_held && newest.is_none_or(is_checked);
-        let behind = behind.unwrap_or_default();
-        cache.distrust(&behind);
-        Self { cache: Some(cache), behind, is_held }
-    }
-}
-
-/// Returns true if the index is so large that it may stay outdated, and was written with the current rules and since
-/// the last boot.
-fn may_be_behind(record: &ProjectRecord, index_bytes: usize, rules: ObjectId) -> bool {
-    let has_rules = record.index_and_rules().is_some_and(|(_, noted)| noted == rules.to_string());
-    index_bytes >= INDEX_BYTES_LARGE && has_rules && believed_before_nanos(record) == i128::MAX
-}
-
-/// Keeps the index if it is not outdated at too many paths, including those at which it was outdated `before`.
-fn index_after(manifest: &Manifest, cache: &Cache<'_>, before: BTreeSet<Vec<u8>>, index_bytes: usize) -> IndexUpdate {
-    let limits = Limits {
-        paths: BEHIND_PATHS_MAX,
-        paths_bytes: BEHIND_PATHS_BYTES_MAX,
-        files_bytes: (index_bytes / BEHIND_INDEX_PER_FILES) as u64,
-    };
-    manifest.unlike(cache, before, limits).map_or(IndexUpdate::Stale, IndexUpdate::Behind)
-}
-
 /// Fails with `Invalid` if the project is the base or within it.
 fn refuse_base(store: &Store, project: &Project) -> Result<()> {
     if !project.dir().starts_with(store.base()) {
@@ -297,30 +218,6 @@ fn refuse_base(store: &Store, project: &Project) -> Result<()> {
         .with_path(project.dir())
         .because("it is the store's own")
         .with_hint("choose another base with --base or PITON_BASE"))
-}
-
-/// Writing an index of this size takes longer than reading a few files again.
-const INDEX_BYTES_LARGE: usize = 1 << 20;
-
-/// Up to this many files are read again with each take instead of writing the index. Their sizes and the length of
-/// their paths are limited, too, so that reading the files takes a fraction of the time for writing the index.
-const BEHIND_PATHS_MAX: usize = 32;
-const BEHIND_PATHS_BYTES_MAX: usize = 16 << 10;
-const BEHIND_INDEX_PER_FILES: usize = 16;
-
-/// Time after which everything that was written to a file is on the disk. The kernel writes it back after half a
-/// minute, or after ten minutes in a power-saving mode.
-const WRITTEN_BACK_SECS: i64 = 60 * 60;
-
-/// Returns the time up to which the index is trusted. After a power failure, the timestamps of a file may be on the
-/// disk without the data written then: the index has the file as it was in memory, and the file system reports it as
-/// unchanged.
-fn believed_before_nanos(record: &ProjectRecord) -> i128 {
-    match record.index_boot() {
-        Some((boot, _)) if sys::boot_id().is_some_and(|now| now == boot) => i128::MAX,
-        Some((_, written)) => i128::from(written.saturating_sub(WRITTEN_BACK_SECS)) * 1_000_000_000,
-        None => i128::MIN,
-    }
 }
 
 fn forget_missing(manifest: &mut Manifest, objects: &Objects, new_objects: &NewObjects) {
@@ -341,7 +238,7 @@ fn unknown_files(dir: &DirNode) -> usize {
 /// Builds the trees of all directories, innermost first. A directory in which nothing changed keeps its tree.
 fn build_trees(
     manifest: &Manifest,
-    cache: Option<&Cache<'_>>,
+    cache: Option<&CachedDirs<'_>>,
     new_objects: &NewObjects,
 ) -> Result<Vec<Option<ObjectId>>> {
     let mut trees = vec![None; manifest.dirs.len()];
@@ -412,9 +309,9 @@ impl Survey {
         files.chain(self.trees.iter().flatten().copied())
     }
 
-    /// Returns true if the index has to be rewritten.
-    pub(crate) fn writes_index(&self) -> bool {
-        matches!(self.index, IndexUpdate::Stale)
+    /// Writes the index of the survey.
+    pub(crate) fn write_index(&self, now: Moment, out: impl Write) -> io::Result<IndexSums> {
+        write_index(&self.manifest, &self.trees, now.as_nanos(), out)
     }
 
     /// Returns the survey of a deleted directory, which is empty. The index stays as it is.
@@ -427,10 +324,8 @@ impl Survey {
             skipped: Vec::new(),
             unprotected: false,
             unread_index: None,
-            rules: scope.sum(),
+            cache: CacheUpdate { index: IndexUpdate::Current, rules: scope.sum(), reread_young: false },
             scope: Box::new(scope),
-            index: IndexUpdate::Current,
-            reread_young: false,
             is_incomplete: false,
         })
     }

@@ -42,7 +42,7 @@ impl Catalog {
         // The ref of a project with checkpoints may be lost. Then the record still shows that there was one.
         let had_checkpoint = || {
             let record = self.records.get(project);
-            record.is_unread() || record.index_and_rules().is_some()
+            record.is_unread() || record.has_finished_take()
         };
         is_recorded && (self.has_checkpoint(project) || had_checkpoint())
     }
@@ -59,7 +59,7 @@ impl Catalog {
     /// finished, and the project has not been forgotten since. Otherwise its first take was killed, or the project is
     /// being forgotten.
     pub(super) fn without_ref(&self, has_ref: impl Fn(&ProjectId) -> bool) -> Result<BTreeMap<ProjectId, bool>> {
-        let is_over = |project: &ProjectId| self.records.get(project).index_and_rules().is_some();
+        let is_over = |project: &ProjectId| self.records.get(project).has_finished_take();
         let bare = self.records.projects()?.into_iter().filter(|project| !has_ref(project));
         let mut bare: BTreeMap<_, _> = bare.map(|project| (project.clone(), is_over(&project))).collect();
         // A take may have created the ref meanwhile. A take records the index after it has set the ref, and forgetting

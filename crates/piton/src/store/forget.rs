@@ -28,8 +28,8 @@ pub(crate) fn forget_project(
     }
     // A record with an index and without a ref means a lost ref; a process that is killed from here on must not
     // look like that.
-    if record.index_and_rules().is_some() {
-        record.unset_index();
+    if record.has_finished_take() {
+        record.unset_finished_take();
         store.records.save(&locked, id, &record)?;
     }
     store.refs.delete_ref(&locked, id, now)?;

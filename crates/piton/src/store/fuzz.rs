@@ -127,13 +127,12 @@ fn note(store: &Store, which: u8, text: &[u8]) {
             put(&layout.record(project));
             let mut record = store.records.get(project);
             assert!(record.dir().is_none_or(|dir| dir.is_absolute()));
-            let _ = (record.created_at(), record.last_touch(), record.parent_device(), record.index_and_rules());
-            let _ = (record.hidden_rules(), record.index_boot(), record.index_crc());
+            let _ = (record.created_at(), record.last_touch(), record.parent_device(), record.has_finished_take());
             record.touch(Path::new("/p"), NOW);
             record.set_turn("s", "t");
-            record.set_index_and_rules("i".to_owned(), "r".to_owned(), BTreeMap::new());
+            record.cache_note_mut().insert("index".to_owned(), "i".into());
             assert!(record.has_turn("s", "t") && record.knows_session("s"));
-            assert_eq!((record.last_touch(), record.index_and_rules()), (Some(NOW.as_secs_f64()), Some(("i", "r"))));
+            assert!(record.last_touch() == Some(NOW.as_secs_f64()) && record.has_finished_take());
         }
         4 => {
             put(&layout.intent(project));

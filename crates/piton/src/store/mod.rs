@@ -91,6 +91,7 @@ pub(crate) use create::claim_base;
 pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
 pub(crate) use forget::forget_project;
 pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
+pub(crate) use indexes::IndexKind;
 pub use intents::Intent;
 pub(crate) use layout::{Layout, journal as journal_path};
 pub(crate) use ledger::stored_prompt;

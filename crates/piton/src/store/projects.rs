@@ -2,7 +2,6 @@
 //!
 //! All of a record can be created again, so it is replaced atomically but not synced. Unknown keys survive a rewrite.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -20,6 +19,8 @@ use crate::relpath;
 use crate::time::Moment;
 
 const RECORD_BYTES_MAX: u64 = 1 << 20;
+/// Key of the checksum of the index, which every take sets.
+const INDEX_KEY: &str = "index";
 /// Number of sessions whose last turn a project remembers. The oldest are forgotten first.
 const SESSIONS_MAX: usize = 64;
 
@@ -103,87 +104,32 @@ impl ProjectRecord {
         self.keys.get("last_touch")?.as_f64()
     }
 
-    /// Returns the checksum of the index that belongs to this record, and the rules of the scan that made it. An index
-    /// with another checksum was written by another program, and says nothing about the rules.
-    pub(crate) fn index_and_rules(&self) -> Option<(&str, &str)> {
-        Some((self.keys.get("index")?.as_str()?, self.keys.get("rules")?.as_str()?))
+    /// Returns the keys among which the stat cache keeps its note. The store does not interpret them.
+    pub(crate) fn cache_note(&self) -> &Map<String, Value> {
+        &self.keys
+    }
+
+    /// Returns the same keys for a change of the note.
+    pub(crate) fn cache_note_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.keys
+    }
+
+    /// Returns true if a take of the project has finished: it has left a note of its index.
+    pub(crate) fn has_finished_take(&self) -> bool {
+        self.keys.get(INDEX_KEY).is_some_and(Value::is_string)
     }
 
     /// Makes the record look as if no take of the project had ever finished.
-    pub(crate) fn unset_index(&mut self) {
-        self.keys.shift_remove("index");
+    pub(crate) fn unset_finished_take(&mut self) {
+        self.keys.shift_remove(INDEX_KEY);
     }
 
-    /// Returns the rules that this scan found outside the index.
-    pub(crate) fn hidden_rules(&self) -> BTreeMap<String, String> {
-        let noted = self.keys.get("hidden_rules").and_then(Value::as_object);
-        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-        noted.into_iter().flatten().filter_map(text).collect()
-    }
-
-    /// Returns the CRC-32 of that index.
-    pub(crate) fn index_crc(&self) -> Option<u32> {
-        self.keys.get("index_crc")?.as_u64()?.try_into().ok()
-    }
-
-    pub(crate) fn set_index_crc(&mut self, crc: u32) {
-        self.keys.insert("index_crc".to_owned(), crc.into());
-    }
-
-    /// Returns the boot id of the machine when that index was written, and the time in seconds.
-    pub(crate) fn index_boot(&self) -> Option<(&str, i64)> {
-        Some((self.keys.get("index_boot")?.as_str()?, self.keys.get("index_time")?.as_i64()?))
-    }
-
-    pub(crate) fn set_index_boot(&mut self, boot: String, now: Moment) {
-        self.keys.insert("index_boot".to_owned(), boot.into());
-        self.keys.insert("index_time".to_owned(), now.secs.into());
-    }
-
-    pub(crate) fn set_index_and_rules(&mut self, index: String, rules: String, hidden: BTreeMap<String, String>) {
-        self.keys.insert("index".to_owned(), index.into());
-        self.keys.insert("rules".to_owned(), rules.into());
-        let hidden: Map<String, Value> = hidden.into_iter().map(|(key, value)| (key, value.into())).collect();
-        self.keys.insert("hidden_rules".to_owned(), hidden.into());
-        self.keys.shift_remove("index_behind");
-    }
-
-    /// Returns the paths for which the tree differs from that index, if the index was not rewritten for the checkpoint
-    /// of this tree.
-    pub(crate) fn index_behind(&self, tree: ObjectId) -> Option<BTreeSet<Vec<u8>>> {
-        let noted = self.keys.get("index_behind")?;
-        let is = |key: &str, text: &str| noted.get(key).and_then(Value::as_str) == Some(text);
-        if !is("tree", &tree.to_string()) || !is("index", self.index_and_rules()?.0) {
-            return None;
-        }
-        let paths = noted.get("paths")?.as_array()?.iter();
-        paths.map(|path| relpath::unescape(path.as_str()?.as_bytes())).collect()
-    }
-
-    pub(crate) fn set_index_behind(&mut self, tree: ObjectId, paths: &BTreeSet<Vec<u8>>) {
-        let Some((index, _)) = self.index_and_rules() else { return };
-        let paths: Vec<_> = paths.iter().map(|path| Value::from(relpath::escape(path))).collect();
-        let noted = [("index", index.into()), ("tree", tree.to_string().into()), ("paths", paths.into())];
-        let noted: Map<_, _> = noted.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        self.keys.insert("index_behind".to_owned(), noted.into());
-    }
-
-    /// Returns true if every object of this checkpoint was found in the store when the index was last compared with it.
-    pub(crate) fn is_index_held(&self, newest: ObjectId) -> bool {
-        self.keys.get("index_held").and_then(Value::as_str) == Some(&newest.to_string())
-    }
-
-    /// Records that every object of this checkpoint is in the store.
-    pub(crate) fn set_index_held(&mut self, newest: ObjectId) {
-        self.keys.insert("index_held".to_owned(), newest.to_string().into());
-    }
-
-    /// Returns the progress of an unfinished checkpoint, as a record of its own; `None` if there is none, or if a
-    /// checkpoint was taken since.
-    pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<Self> {
+    /// Returns the note about the progress of an unfinished checkpoint; `None` if there is none, or if a checkpoint was
+    /// taken since.
+    pub(crate) fn progress(&self, newest: Option<ObjectId>) -> Option<&Map<String, Value>> {
         let noted = self.keys.get("unfinished")?.as_object()?;
         let parent = noted.get("parent").and_then(Value::as_str).map(str::to_owned);
-        (parent == newest.map(|newest| newest.to_string())).then(|| noted.clone().into())
+        (parent == newest.map(|newest| newest.to_string())).then_some(noted)
     }
 
     pub(crate) fn has_progress(&self) -> bool {
@@ -192,32 +138,12 @@ impl ProjectRecord {
 
     /// Records the progress of an unfinished checkpoint after `newest`, or clears it. Returns true if there was any
     /// before.
-    pub(crate) fn set_progress(&mut self, progress: Option<Self>, newest: Option<ObjectId>) -> bool {
-        let Some(Self { mut keys, .. }) = progress else {
+    pub(crate) fn set_progress(&mut self, progress: Option<Map<String, Value>>, newest: Option<ObjectId>) -> bool {
+        let Some(mut keys) = progress else {
             return self.keys.shift_remove("unfinished").is_some();
         };
         keys.insert("parent".to_owned(), newest.map(|newest| newest.to_string()).into());
         self.keys.insert("unfinished".to_owned(), keys.into()).is_some()
-    }
-
-    /// Returns the time in seconds at which the entries of the index were last read: when it was written, or when the
-    /// files that had changed shortly before that were read again. Returns `None` if there is no index.
-    pub(crate) fn index_read_secs(&self) -> Option<i64> {
-        let (_, written) = self.index_boot()?;
-        let noted = self.keys.get("index_reread");
-        let is_of_index = |noted: &&Value| noted.get("index").and_then(Value::as_str) == Some(self.index_sum());
-        let reread = noted.filter(is_of_index).and_then(|noted| noted.get("time")?.as_i64());
-        Some(written.max(reread.unwrap_or(written)))
-    }
-
-    /// Records that the recent entries of the index were read again and had not changed.
-    pub(crate) fn set_index_reread(&mut self, now: Moment) {
-        let noted = serde_json::json!({"index": self.index_sum(), "time": now.secs});
-        self.keys.insert("index_reread".to_owned(), noted);
-    }
-
-    fn index_sum(&self) -> &str {
-        self.index_and_rules().map_or("", |(sum, _)| sum)
     }
 
     /// Returns true if this turn of this session already has its checkpoint.

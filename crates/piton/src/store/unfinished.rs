@@ -6,7 +6,6 @@
 //! belong to the newest checkpoint: each object that it names is looked up in the store first.
 
 use std::fs::{File, TryLockError};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -87,12 +86,6 @@ impl UnfinishedTakes {
     pub(crate) fn save(&self, project: &ProjectId, request: &UnfinishedRequest) -> Result<()> {
         fsx::ensure_dir(&self.layout.unfinished())?;
         fsx::replace(&self.layout.unfinished_request(project), &request.encode(), Durability::Rebuildable)
-    }
-
-    /// Returns the path of the index of an unfinished checkpoint, after making its directory.
-    pub(crate) fn index_path(&self, project: &ProjectId) -> Result<PathBuf> {
-        fsx::ensure_dir(&self.layout.unfinished())?;
-        Ok(self.layout.unfinished_index(project))
     }
 
     /// Protects the objects of this tree, which are in the store, from garbage collection.

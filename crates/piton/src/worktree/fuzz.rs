@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use piton_ignore::{MatchVerdict, Patterns};
 
-use super::cache::Cache;
-use super::index::{index_bytes_max, read_paths, write_index};
+use super::cache::{CacheNote, CachedDirs, index_bytes_max, write_index};
+use super::git_index::read_paths;
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use crate::fuzz::two;
 use crate::id::{Checksum, ID_BYTES, IdHasher, ObjectId, ObjectKind};
@@ -60,6 +60,14 @@ pub(crate) fn index(bytes: &[u8]) {
     assert_eq!(cached, paths.iter().map(|path| (path.clone(), id_of(path))).collect(), "every file comes back");
 }
 
+/// Reads the note of the stat cache from a record.
+pub(crate) fn note(bytes: &[u8]) {
+    let Ok(mut keys) = serde_json::from_slice(bytes) else { return };
+    let note = CacheNote::read(&keys);
+    note.write(&mut keys);
+    assert_eq!(CacheNote::read(&keys), note, "a note comes back");
+}
+
 fn id_of(path: &[u8]) -> ObjectId {
     IdHasher::of(ObjectKind::Blob, path).expect("no collision")
 }
@@ -67,8 +75,8 @@ fn id_of(path: &[u8]) -> ObjectId {
 /// Returns all files that the cache finds in an index.
 fn read(index: &[u8]) -> Option<BTreeSet<(Vec<u8>, ObjectId)>> {
     let checksum = ObjectId::from_bytes(*index.last_chunk::<ID_BYTES>()?).to_string();
-    let cache = Cache::parse(index, &checksum)?;
-    assert!(Cache::is_whole(index, None));
+    let cache = CachedDirs::parse(index, &checksum)?;
+    assert!(CachedDirs::is_whole(index, None));
     let mut found = BTreeSet::new();
     let mut open = vec![(Vec::new(), 0)];
     while let Some((path, at)) = open.pop() {

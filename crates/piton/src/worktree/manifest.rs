@@ -3,19 +3,11 @@
 //! A directory comes after its parent, so that iterating backwards visits children before their parents, however deep
 //! the tree is: nothing here recurses.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::cache::{Cache, DirInCache};
-use super::index::{fingerprint, has_fingerprint};
 use crate::id::ObjectId;
 use crate::relpath;
 use crate::sys::{FileTime, Stat};
-
-/// Number of `.gitignore` files out of scope that are recorded. Below the others, rules are evaluated again.
-const HIDDEN_RULES_MAX: usize = 4096;
-/// Size limit of their text, in a record that has a limit of its own.
-const HIDDEN_RULES_BYTES_MAX: usize = 256 << 10;
 
 /// Directories in scope. The first is the project's own.
 #[derive(Debug, Default)]
@@ -86,15 +78,6 @@ impl Modes {
     }
 }
 
-/// Limits on how far an index may be behind.
-pub(crate) struct Limits {
-    pub(crate) paths: usize,
-    /// Total length of the paths.
-    pub(crate) paths_bytes: usize,
-    /// Total size of the files, which are read again by each scan.
-    pub(crate) files_bytes: u64,
-}
-
 /// File or directory, in git's order.
 pub(crate) enum Child<'a> {
     File(&'a [u8], &'a FileNode),
@@ -128,74 +111,6 @@ impl DirNode {
 impl Manifest {
     pub(crate) fn files(&self) -> u64 {
         self.dirs.iter().map(|dir| dir.files.len() as u64).sum()
-    }
-
-    /// Returns fingerprints of the `.gitignore` files that are out of scope, by directory.
-    pub(crate) fn hidden_rules(&self, began_nanos: i128) -> BTreeMap<String, String> {
-        let rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
-        let kept = rules.filter_map(|(dir, stat)| Some((relpath::escape(&dir.path), fingerprint(&stat, began_nanos)?)));
-        let mut bytes = 0;
-        let fits = |(dir, print): &(String, String)| {
-            bytes += dir.len() + print.len();
-            bytes <= HIDDEN_RULES_BYTES_MAX
-        };
-        kept.take(HIDDEN_RULES_MAX).take_while(fits).collect()
-    }
-
-    /// Returns true if [`Self::hidden_rules`] would return the same fingerprints.
-    pub(crate) fn has_hidden_rules(&self, noted: &BTreeMap<String, String>) -> bool {
-        let mut rules = self.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
-        let count = rules.clone().count();
-        count == noted.len()
-            && rules.all(|(dir, stat)| {
-                noted.get(&relpath::escape(&dir.path)).is_some_and(|noted| has_fingerprint(&stat, noted))
-            })
-    }
-
-    /// Returns the paths at which the cache differs from this manifest, together with `before`. Returns `None` if they
-    /// exceed the limits, or if a directory is gone.
-    pub(crate) fn unlike(
-        &self,
-        cache: &Cache<'_>,
-        before: BTreeSet<Vec<u8>>,
-        mut limits: Limits,
-    ) -> Option<BTreeSet<Vec<u8>>> {
-        limits.paths = limits.paths.checked_sub(before.len())?;
-        limits.paths_bytes = limits.paths_bytes.checked_sub(before.iter().map(Vec::len).sum())?;
-        let mut paths = before;
-        let mut note = |path: Vec<u8>, file_bytes: u64| {
-            limits.files_bytes = limits.files_bytes.checked_sub(file_bytes)?;
-            if !paths.contains(&path) {
-                limits.paths = limits.paths.checked_sub(1)?;
-                limits.paths_bytes = limits.paths_bytes.checked_sub(path.len())?;
-                paths.insert(path);
-            }
-            Some(())
-        };
-        for dir in &self.dirs {
-            let known_dirs = dir.dirs.iter().filter(|below| self.dirs[**below].cached.is_some()).count();
-            if dir.cached.is_some_and(|cached| cache.dirs_in(cached) != known_dirs) {
-                return None;
-            }
-            if dir.same_files {
-                continue;
-            }
-            let mut known = dir.cached.map(|at| cache.dir(at)).into_iter().flat_map(DirInCache::files).peekable();
-            for file in &dir.files {
-                let name = dir.name_of(file);
-                while let Some(gone) = known.next_if(|known| known.name < name) {
-                    note(relpath::join(&dir.path, gone.name), 0)?;
-                }
-                let same = known.next_if(|known| known.name == name);
-                if !same.is_some_and(|same| Some(same.entry.id) == file.id && same.entry.agrees_with(&file.stat)) {
-                    note(dir.path_of(file), file.stat.size)?;
-                }
-            }
-            for gone in known {
-                note(relpath::join(&dir.path, gone.name), 0)?;
-            }
-        }
-        Some(paths)
     }
 
     /// Returns files and subdirectories of a directory in git's order: a directory sorts as if its name ended in a

@@ -3,15 +3,13 @@
 //! The scan reads no file but `.gitignore`. Files that are unchanged according to the cache have their ids; the caller
 //! reads the others if it needs their contents.
 
-use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::cache::{Cache, CachedFile, DirInCache};
-use super::index::has_fingerprint;
+use super::cache::{CachedFile, DirInCache, StatCache};
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use super::scope::{Decision, DirectoryRules, RuleSets, RulesAfter, Scope};
 use crate::progress::Progress;
@@ -26,16 +24,7 @@ pub(crate) struct Scan<'a> {
     pub(crate) scope: &'a Scope,
     /// Additional rules: everything in scope by these is in scope, too.
     pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
-    pub(crate) cache: Option<&'a Cache<'a>>,
-    /// True if the cache was made by a scan with the same rules, so that they need not be evaluated for the files in
-    /// it.
-    pub(crate) same_rules: bool,
-    /// Result of [`Manifest::hidden_rules`] for that scan.
-    pub(crate) hidden_rules: &'a BTreeMap<String, String>,
-    /// Cache and hidden rules are not trusted for files that changed at this time or later.
-    pub(crate) believed_before_nanos: i128,
-    /// The cache may be out of date for files that changed at this time or later. The scan reports if there were any.
-    pub(crate) young_from_nanos: i128,
+    pub(crate) cache: &'a StatCache<'a>,
     /// Size limit of files; larger ones are skipped.
     pub(crate) file_bytes_max: u64,
     /// Number of files above which the scan ends. `None` means no limit.
@@ -66,8 +55,8 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
         path: Vec::new(),
         parent: None,
         judges: RuleSets { now: DirectoryRules::default(), after: scan.rules_after.map(|_| DirectoryRules::default()) },
-        cached: scan.cache.map(|_| 0),
-        same_rules: scan.same_rules && scan.cache.is_some(),
+        cached: scan.cache.entries().map(|_| 0),
+        same_rules: scan.cache.has_rules(scan.scope.sum()),
     };
     let work = Work {
         scan,
@@ -257,7 +246,7 @@ impl Work<'_> {
                 return Vec::new();
             }
         };
-        let cached = self.scan.cache.zip(task.cached).map(|(cache, at)| cache.dir(at));
+        let cached = self.scan.cache.entries().zip(task.cached).map(|(entries, at)| entries.dir(at));
         let listing = Listing::begin(self, &dir, &task, cached, scratch);
         let is_named = || self.scan.scope.is_named_outside(&task.path);
         let exceptional = task.judges.within().is_some() && !is_named();
@@ -276,18 +265,6 @@ impl Work<'_> {
             exceptional,
         };
         listing.run(task.at, node, found, scratch)
-    }
-
-    fn is_believed(&self, stat: &Stat) -> bool {
-        stat.ctime.as_nanos() < self.scan.believed_before_nanos
-    }
-
-    fn is_young(&self, stat: &Stat) -> bool {
-        stat.ctime.as_nanos() >= self.scan.young_from_nanos
-    }
-
-    fn hidden_rules(&self, dir: &[u8]) -> Option<&str> {
-        self.scan.hidden_rules.get(&relpath::escape(dir)).map(String::as_str)
     }
 
     fn give_up(&self, task: Task, error: io::Error, found: &mut ThreadResult) {
@@ -367,14 +344,14 @@ impl<'a> Listing<'a> {
         let has_gitignore = scratch.has_gitignore();
         let judges = task.judges.enter(&task.path, has_gitignore, work.scan.rules_after);
         let known = cached.and_then(|cached| cached.file(b".gitignore"));
+        let has_rules = |stat: Option<&Stat>| {
+            let entry = known.as_ref().map(|known| &known.entry);
+            work.scan.cache.has_same_rules(&task.path, entry, stat)
+        };
         let is_same = task.same_rules
-            && match (has_gitignore, known) {
-                (false, known) => known.is_none() && work.hidden_rules(&task.path).is_none(),
-                (true, known) => dir.stat_at(c".gitignore").is_ok_and(|stat| match known {
-                    _ if !work.is_believed(&stat) => false,
-                    Some(known) => known.entry.agrees_with(&stat),
-                    None => work.hidden_rules(&task.path).is_some_and(|noted| has_fingerprint(&stat, noted)),
-                }),
+            && match has_gitignore {
+                false => has_rules(None),
+                true => dir.stat_at(c".gitignore").is_ok_and(|stat| has_rules(Some(&stat))),
             };
         // Exceptions depend on what git tracks: evaluate them each time.
         let same_rules = is_same && task.judges.now.within.is_none();
@@ -424,7 +401,7 @@ impl<'a> Listing<'a> {
                     Ok(mut file) => {
                         file.name = node.keep_name(name.to_bytes());
                         agreeing += usize::from(file.id.is_some());
-                        found.has_young |= file.id.is_some() && self.work.is_young(&file.stat);
+                        found.has_young |= file.id.is_some() && self.work.scan.cache.is_young(&file.stat);
                         node.modes.count(&file.stat);
                         node.files.push(file);
                     }
@@ -485,8 +462,7 @@ impl<'a> Listing<'a> {
             }
             Kind::File | Kind::Link => {}
         }
-        let agrees = |cached: &&CachedFile<'_>| self.work.is_believed(&stat) && cached.entry.agrees_with(&stat);
-        let id = cached.filter(agrees).map(|cached| cached.entry.id);
+        let id = cached.and_then(|cached| self.work.scan.cache.believed_id(&cached.entry, &stat));
         let mut target = None;
         if stat.kind == Kind::Link && id.is_none() {
             match self.dir.read_link(name) {

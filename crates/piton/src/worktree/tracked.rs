@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::index;
+use super::git_index;
 use crate::fsx;
 use crate::id::Checksum;
 use crate::sys;
@@ -87,7 +87,7 @@ impl Tracked {
 
     fn read_index(&self, path: PathBuf) -> (Vec<Box<[u8]>>, Option<String>) {
         if let Some(bytes) = read_limited(&path, INDEX_BYTES_MAX) {
-            return index::read_paths(&bytes, PATHS_BYTES_MAX);
+            return git_index::read_paths(&bytes, PATHS_BYTES_MAX);
         }
         // A repository without an index tracks nothing.
         if fsx::exists(&path).unwrap_or(true) {

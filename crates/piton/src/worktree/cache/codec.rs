@@ -1,39 +1,36 @@
-//! Git's index file: a sorted list of paths with object ids and stat data.
+//! Format of the stat cache: git's index file, a sorted list of paths with object ids and stat data.
 //!
-//! piton uses one as the stat cache of a project, and reads the one of the user's own git to find out which files it
-//! tracks. Implemented here because a cache must be fast: a library takes 40 ms to write 80,000 entries, and does not
-//! support untrusted entries.
+//! Implemented here because a cache must be fast: a library takes 40 ms to write 80,000 entries, and does not support
+//! untrusted entries.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, SendError, SyncSender};
 use std::thread;
 
-use super::manifest::{Child, DirNode, FileNode, Manifest};
+use super::super::manifest::{Child, DirNode, FileNode, Manifest};
 use crate::id::{Checksum, ID_BYTES, ObjectId, hex};
-use crate::sys::{FileTime, Kind, Stat};
+use crate::sys::{Kind, Stat};
 
-const SIGNATURE: &[u8; 4] = b"DIRC";
-const HEADER_BYTES: usize = 12;
+pub(in crate::worktree) const SIGNATURE: &[u8; 4] = b"DIRC";
+pub(in crate::worktree) const HEADER_BYTES: usize = 12;
 /// Size of the stat data: times, device, inode, mode, owners and size. The id and the flags follow.
-const STAT_BYTES: usize = 40;
+pub(in crate::worktree) const STAT_BYTES: usize = 40;
 /// Offset of the size in the stat data.
 const SIZE_AT: usize = 36;
-/// Length of an id in SHA-256 repositories.
-const LONG_ID_BYTES: usize = 32;
 const FIXED_BYTES: usize = STAT_BYTES + ID_BYTES + 2;
 /// Size limit of an entry without its path: it is padded to a multiple of eight.
 const ENTRY_BYTES_MAX: usize = FIXED_BYTES + 8;
 /// Size limit of the tree entry of a directory without its name: two numbers and an id.
 const TREE_BYTES_MAX: usize = 64;
 const NAME_LENGTH_MASK: u16 = 0xfff;
-const EXTENDED_FLAG: u16 = 0x4000;
+pub(in crate::worktree) const EXTENDED_FLAG: u16 = 0x4000;
 const STAGE_MASK: u16 = 0x3000;
 
 /// One entry, borrowed from the bytes of the file.
 #[derive(Clone, Copy)]
-pub(super) struct Entry<'a> {
+pub(in crate::worktree) struct Entry<'a> {
     stat: &'a [u8; STAT_BYTES],
-    pub(super) id: ObjectId,
+    pub(in crate::worktree) id: ObjectId,
     pub(super) path: &'a [u8],
 }
 
@@ -74,17 +71,8 @@ fn mode(stat: &Stat) -> u32 {
     }
 }
 
-/// Returns the stat data of a file as text. Returns `None` if it could not be trusted later.
-pub(super) fn fingerprint(stat: &Stat, began_nanos: i128) -> Option<String> {
-    is_settled(stat.ctime, began_nanos).then(|| text_of(stat))
-}
-
-/// Returns true if the stat data equals that of the fingerprint.
-pub(super) fn has_fingerprint(stat: &Stat, fingerprint: &str) -> bool {
-    text_of(stat) == fingerprint
-}
-
-fn text_of(stat: &Stat) -> String {
+/// Returns the stat data of a file that an entry would compare, as text.
+pub(super) fn stat_text(stat: &Stat) -> String {
     // Skips the device number in the middle: see below.
     let bytes = encode_stat(stat, true);
     hex(bytes[..16].iter().chain(&bytes[20..]))
@@ -95,33 +83,20 @@ impl Entry<'_> {
     ///
     /// The device number is not compared: it changes with the order in which disks are found. Size 0 marks an untrusted
     /// entry unless its contents are really empty: otherwise a file that was emptied since would match it.
-    pub(super) fn agrees_with(&self, stat: &Stat) -> bool {
+    pub(in crate::worktree) fn agrees_with(&self, stat: &Stat) -> bool {
         let now = encode_stat(stat, true);
         let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
         is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
     }
 
     /// Returns true if the entry has the size of the file.
-    pub(super) fn has_size_of(&self, stat: &Stat) -> bool {
+    pub(in crate::worktree) fn has_size_of(&self, stat: &Stat) -> bool {
         self.stat[SIZE_AT..] == cut_size(stat.size).to_be_bytes()
     }
 }
 
-/// Returns true if a later edit of the file would show in its stat data.
-///
-/// Equal size and time are not enough. A file written twice within one tick of the file system's clock keeps its time,
-/// so an entry whose file changed no earlier than the scan that recorded it cannot be told from a later edit. The clock
-/// that stamps files lags up to 10 ms behind the one that `began` is read from; file systems with a resolution of one
-/// or two seconds show no nanoseconds at all.
-pub(crate) fn is_settled(changed: FileTime, began_nanos: i128) -> bool {
-    const TICK_NANOS: i128 = 100_000_000;
-    const COARSE_NANOS: i128 = 3_000_000_000;
-    let margin = |time: FileTime| if time.nanos == 0 { COARSE_NANOS } else { TICK_NANOS };
-    changed.as_nanos() + margin(changed) < began_nanos
-}
-
 /// Parses the header. Returns the number of entries, and true if names are prefix-compressed (version 4).
-fn read_header(bytes: &[u8]) -> Option<(usize, bool)> {
+pub(in crate::worktree) fn read_header(bytes: &[u8]) -> Option<(usize, bool)> {
     let word = |at: usize| Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     if !bytes.starts_with(SIGNATURE) {
         return None;
@@ -184,97 +159,8 @@ fn padded(name_bytes: usize) -> usize {
     (FIXED_BYTES + name_bytes) / 8 * 8 + 8
 }
 
-/// Returns the paths in an index of the user's own git, of any version and hash. Stops at the first invalid data and
-/// returns the paths before it: they are only used as exceptions.
-///
-/// Also returns the checksum of the shared index that holds the rest, if there is one. The file does not name its hash:
-/// only with the right one does parsing end at the right place.
-///
-/// All paths together are limited to `paths_bytes_max` bytes: with prefix compression, a small file can expand without
-/// limit.
-pub(super) fn read_paths(bytes: &[u8], paths_bytes_max: usize) -> (Vec<Box<[u8]>>, Option<String>) {
-    let read = |id_bytes| {
-        let mut paths = Vec::new();
-        let rest = read_header(bytes).and_then(|(count, shortened)| {
-            read_entries(bytes, count, shortened, id_bytes, paths_bytes_max, &mut paths)
-        });
-        let is_whole = rest.is_some_and(|rest| after_extensions(rest, id_bytes) == Some(id_bytes));
-        (is_whole, (paths, rest.and_then(|rest| shared_index(rest, id_bytes))))
-    };
-    let (is_whole, found) = read(ID_BYTES);
-    if is_whole {
-        return found;
-    }
-    let (is_whole, other) = read(LONG_ID_BYTES);
-    if is_whole { other } else { found }
-}
-
-/// Returns the number of bytes after the extensions.
-fn after_extensions(mut rest: &[u8], id_bytes: usize) -> Option<usize> {
-    while rest.len() > id_bytes {
-        let (size, after) = rest.get(4..)?.split_first_chunk::<4>()?;
-        rest = after.get(usize::try_from(u32::from_be_bytes(*size)).ok()?..)?;
-    }
-    Some(rest.len())
-}
-
-fn read_entries<'a>(
-    bytes: &'a [u8],
-    count: usize,
-    shortened: bool,
-    id_bytes: usize,
-    mut bytes_left: usize,
-    paths: &mut Vec<Box<[u8]>>,
-) -> Option<&'a [u8]> {
-    let mut rest = &bytes[HEADER_BYTES..];
-    for _ in 0..count {
-        let start = rest;
-        let (flags, mut after) = rest.get(STAT_BYTES + id_bytes..)?.split_first_chunk::<2>()?;
-        if u16::from_be_bytes(*flags) & EXTENDED_FLAG != 0 {
-            after = after.get(2..)?;
-        }
-        let mut path = Vec::new();
-        if shortened {
-            let cut;
-            (cut, after) = read_offset(after)?;
-            let before: &[u8] = paths.last().map_or(b"", |path| path);
-            path.extend_from_slice(before.get(..before.len().checked_sub(cut)?)?);
-        }
-        let end = after.iter().position(|byte| *byte == 0)?;
-        path.extend_from_slice(&after[..end]);
-        rest = if shortened {
-            &after[end + 1..]
-        } else {
-            let before_name = start.len() - after.len();
-            start.get((before_name + end) / 8 * 8 + 8..)?
-        };
-        bytes_left = bytes_left.checked_sub(path.len())?;
-        paths.push(path.into());
-    }
-    Some(rest)
-}
-
-/// Parses a number in git's variable-length encoding, which precedes each name in version 4.
-fn read_offset(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let (first, mut rest) = bytes.split_first()?;
-    let mut value = usize::from(first & 0x7f);
-    let mut more = first & 0x80 != 0;
-    while more {
-        let (next, after) = rest.split_first()?;
-        value = value.checked_add(1)?.checked_mul(128)? | usize::from(next & 0x7f);
-        more = next & 0x80 != 0;
-        rest = after;
-    }
-    Some((value, rest))
-}
-
-/// Returns the id in the extension `link`: a split index keeps most entries in a file of that name.
-fn shared_index(rest: &[u8], id_bytes: usize) -> Option<String> {
-    Some(hex(extension(rest, b"link")?.get(..id_bytes)?))
-}
-
 /// Returns the bytes of one extension.
-pub(super) fn extension<'a>(mut rest: &'a [u8], wanted: &[u8; 4]) -> Option<&'a [u8]> {
+pub(in crate::worktree) fn extension<'a>(mut rest: &'a [u8], wanted: &[u8; 4]) -> Option<&'a [u8]> {
     loop {
         let (name, after) = rest.split_first_chunk::<4>()?;
         let (size, after) = after.split_first_chunk::<4>()?;
@@ -303,11 +189,11 @@ pub(crate) struct IndexSums {
 }
 
 /// Writes the index of a scan: every file with its id, and the trees of all directories (`trees`, in the order of the
-/// manifest).
-pub(crate) fn write_index(
+/// manifest). The entry of a file for which `is_trusted` returns false never matches.
+pub(super) fn write_index(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
-    began_nanos: i128,
+    is_trusted: impl Fn(&Stat) -> bool,
     mut out: impl Write,
 ) -> io::Result<IndexSums> {
     let sums = thread::scope(|scope| {
@@ -319,7 +205,7 @@ pub(crate) fn write_index(
             sums
         });
         let mut summed = ChecksumWriter { out: &mut out, buffer: Vec::new(), sender, left: Sums::default() };
-        write_all(manifest, trees, began_nanos, &mut summed)?;
+        write_all(manifest, trees, &is_trusted, &mut summed)?;
         summed.drain(Vec::new())?;
         let ChecksumWriter { sender, left, .. } = summed;
         drop(sender);
@@ -335,7 +221,7 @@ pub(crate) fn write_index(
 fn write_all(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
-    began_nanos: i128,
+    is_trusted: &impl Fn(&Stat) -> bool,
     out: &mut ChecksumWriter<impl Write>,
 ) -> io::Result<()> {
     let count = u32::try_from(manifest.files()).map_err(|_| io::Error::other("too many files for an index"))?;
@@ -344,7 +230,7 @@ fn write_all(
     out.put(&count.to_be_bytes())?;
     let mut extension = Vec::new();
     if !manifest.dirs.is_empty() {
-        write_dirs(manifest, trees, began_nanos, out, &mut extension)?;
+        write_dirs(manifest, trees, is_trusted, out, &mut extension)?;
     }
     out.put(b"TREE")?;
     out.put(&u32::try_from(extension.len()).map_err(io::Error::other)?.to_be_bytes())?;
@@ -356,7 +242,7 @@ fn write_all(
 fn write_dirs(
     manifest: &Manifest,
     trees: &[Option<ObjectId>],
-    began_nanos: i128,
+    is_trusted: &impl Fn(&Stat) -> bool,
     out: &mut ChecksumWriter<impl Write>,
     extension: &mut Vec<u8>,
 ) -> io::Result<()> {
@@ -369,7 +255,7 @@ fn write_dirs(
     let mut prefixes: Vec<&[u8]> = vec![b""];
     while let Some(children) = open.last_mut() {
         match children.next() {
-            Some(Child::File(name, file)) => write_entry(prefixes[prefixes.len() - 1], name, file, began_nanos, out)?,
+            Some(Child::File(name, file)) => write_entry(prefixes[prefixes.len() - 1], name, file, is_trusted, out)?,
             Some(Child::Dir(dir)) => {
                 if trees[dir].is_some() {
                     write_tree_header(manifest, trees, &counts, dir, extension);
@@ -402,14 +288,14 @@ fn write_entry(
     dir: &[u8],
     name: &[u8],
     file: &FileNode,
-    began_nanos: i128,
+    is_trusted: &impl Fn(&Stat) -> bool,
     out: &mut ChecksumWriter<impl Write>,
 ) -> io::Result<()> {
     let id = file.id.ok_or_else(|| io::Error::other("a file without an id"))?;
     let length = dir.len() + usize::from(!dir.is_empty()) + name.len();
     let flags = u16::try_from(length).unwrap_or(u16::MAX).min(NAME_LENGTH_MASK);
     let entry = &mut out.buffer;
-    entry.extend_from_slice(&encode_stat(&file.stat, is_settled(file.stat.ctime, began_nanos)));
+    entry.extend_from_slice(&encode_stat(&file.stat, is_trusted(&file.stat)));
     entry.extend_from_slice(id.as_bytes());
     entry.extend_from_slice(&flags.to_be_bytes());
     entry.extend_from_slice(dir);
@@ -472,6 +358,7 @@ impl<W: Write> ChecksumWriter<W> {
 mod tests {
     use super::*;
     use crate::id::{IdHasher, ObjectKind};
+    use crate::sys::FileTime;
 
     fn stat(size: u64) -> Stat {
         let time = FileTime { secs: 1_700_000_000, nanos: 5 };
@@ -499,33 +386,5 @@ mod tests {
     #[test]
     fn only_an_empty_file_has_the_size_of_none() {
         assert_eq!([0, 1, 5 << 30, 4 << 30, 8 << 30].map(cut_size), [0, 1, 1 << 30, 1 << 31, 1 << 31]);
-    }
-
-    #[test]
-    fn shortened_names_take_no_more_memory_than_they_may() {
-        // One name of a thousand bytes, and a thousand more entries that repeat it and add nothing.
-        let entry = |cut: u8, name: &[u8]| [&[0; FIXED_BYTES][..], &[cut], name, &[0]].concat();
-        let count = 1001_u32;
-        let mut index = [&SIGNATURE[..], &4_u32.to_be_bytes(), &count.to_be_bytes()].concat();
-        index.extend(entry(0, &[b'x'; 1000]));
-        (1..count).for_each(|_| index.extend(entry(0, b"")));
-        index.extend([0; ID_BYTES]);
-        let bytes = |max| read_paths(&index, max).0.iter().map(|path| path.len()).sum::<usize>();
-        assert_eq!(bytes(usize::MAX), 1_001_000);
-        assert_eq!(bytes(50_999), 50_000);
-    }
-
-    #[test]
-    fn a_file_is_settled_once_the_clock_that_stamps_files_has_moved_on() {
-        let fine = stat(4);
-        let changed = fine.ctime.as_nanos();
-        assert!(!is_settled(fine.ctime, changed) && !is_settled(fine.ctime, changed - 1));
-        assert!(!is_settled(fine.ctime, changed + 100_000_000) && is_settled(fine.ctime, changed + 100_000_001));
-        // A file system without nanoseconds has a resolution of one or two seconds.
-        let coarse = Stat { ctime: FileTime { nanos: 0, ..fine.ctime }, ..fine };
-        let changed = coarse.ctime.as_nanos();
-        assert!(
-            !is_settled(coarse.ctime, changed + 2_999_999_999) && is_settled(coarse.ctime, changed + 3_000_000_001)
-        );
     }
 }

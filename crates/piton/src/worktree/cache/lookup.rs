@@ -1,19 +1,8 @@
-//! Stat cache: the result of the last scan, read from the project's index.
-//!
-//! - C1. An entry replaces reading a file only if its stat data equals that of the file, and would differ had the file
-//!   changed since. (An entry that cannot guarantee the second was written with size 0, as git does, so that it never
-//!   matches.)
-//! - C2. An index that piton did not write is not trusted: only piton's own guarantees C1.
-//! - C3. If the power may have failed since, an entry is trusted only if the file had changed so long before that its
-//!   contents were on disk.
-//! - C4. An index may be older than the newest checkpoint. Every path on which the two differ is recorded then, and the
-//!   index is not trusted for these paths and the directories that contain them.
-//! - C5. A file that changed shortly before it was read is read again, up to a limit: a write through a memory mapping
-//!   does not update the times while the page is dirty.
+//! Parsed index: the entries of the stat cache by directory, borrowed from the bytes of the file.
 
 use std::collections::BTreeSet;
 
-use super::index::{self, Entry, entry_at};
+use super::codec::{self, Entry, entry_at};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
 use crate::relpath;
 
@@ -21,7 +10,7 @@ use crate::relpath;
 const FILES_USUAL: usize = 16;
 
 /// Parsed index, by directory.
-pub(crate) struct Cache<'a> {
+pub(crate) struct CachedDirs<'a> {
     bytes: &'a [u8],
     dirs: Vec<CachedDir<'a>>,
 }
@@ -37,7 +26,7 @@ struct CachedDir<'a> {
     prefix_bytes: usize,
 }
 
-impl<'a> Cache<'a> {
+impl<'a> CachedDirs<'a> {
     /// Parses an index. Returns `None` if `bytes` do not end in this checksum, or are not as piton writes them. The
     /// checksum itself is not verified, which takes longer: nothing may be trusted before [`Self::is_whole`] has
     /// returned true.
@@ -49,7 +38,7 @@ impl<'a> Cache<'a> {
         let mut cache = Self { bytes, dirs: vec![CachedDir::default()] };
         let mut open: Vec<usize> = vec![0];
         let mut current: &[u8] = b"";
-        let rest = index::read_own(bytes, |place, path| {
+        let rest = codec::read_own(bytes, |place, path| {
             let is_next_to_it = path.strip_prefix(current).is_some_and(|name| !name.contains(&b'/'));
             if !is_next_to_it {
                 let dir = &path[..path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)];
@@ -58,7 +47,7 @@ impl<'a> Cache<'a> {
             }
             cache.dirs[open[open.len() - 1]].files.push(place);
         })?;
-        if let Some(trees) = index::extension(rest, b"TREE") {
+        if let Some(trees) = codec::extension(rest, b"TREE") {
             cache.read_trees(trees);
         }
         Some(cache)
@@ -148,7 +137,7 @@ impl<'a> Cache<'a> {
     }
 
     /// Returns the directory at this position.
-    pub(super) fn dir(&self, at: usize) -> DirInCache<'_> {
+    pub(in crate::worktree) fn dir(&self, at: usize) -> DirInCache<'_> {
         DirInCache { bytes: self.bytes, dir: &self.dirs[at] }
     }
 
@@ -176,29 +165,29 @@ fn find_dir(dirs: &[(&[u8], usize)], name: &[u8]) -> Option<usize> {
 
 /// One directory of the cache, with the bytes of the index.
 #[derive(Clone, Copy)]
-pub(super) struct DirInCache<'a> {
+pub(in crate::worktree) struct DirInCache<'a> {
     bytes: &'a [u8],
     dir: &'a CachedDir<'a>,
 }
 
 /// One file of the cache.
-pub(super) struct CachedFile<'a> {
-    pub(super) name: &'a [u8],
-    pub(super) entry: Entry<'a>,
+pub(in crate::worktree) struct CachedFile<'a> {
+    pub(in crate::worktree) name: &'a [u8],
+    pub(in crate::worktree) entry: Entry<'a>,
 }
 
 impl<'a> DirInCache<'a> {
-    pub(super) fn len(self) -> usize {
+    pub(in crate::worktree) fn len(self) -> usize {
         self.dir.files.len()
     }
 
     /// Returns its files, sorted by name.
-    pub(super) fn files(self) -> impl Iterator<Item = CachedFile<'a>> {
+    pub(in crate::worktree) fn files(self) -> impl Iterator<Item = CachedFile<'a>> {
         self.dir.files.iter().map(move |place| self.at(*place))
     }
 
     /// Returns the file of this name.
-    pub(super) fn file(self, name: &[u8]) -> Option<CachedFile<'a>> {
+    pub(in crate::worktree) fn file(self, name: &[u8]) -> Option<CachedFile<'a>> {
         self.place(name).map(|place| self.at(self.dir.files[place]))
     }
 
@@ -208,12 +197,12 @@ impl<'a> DirInCache<'a> {
 
     /// Returns its subdirectories, by name and position.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn dirs(self) -> impl Iterator<Item = (&'a [u8], usize)> {
+    pub(in crate::worktree) fn dirs(self) -> impl Iterator<Item = (&'a [u8], usize)> {
         self.dir.dirs.iter().copied()
     }
 
     /// Returns the position of the subdirectory of this name.
-    pub(super) fn dir(self, name: &[u8]) -> Option<usize> {
+    pub(in crate::worktree) fn dir(self, name: &[u8]) -> Option<usize> {
         find_dir(&self.dir.dirs, name)
     }
 

@@ -4,7 +4,7 @@
 //! page back within half a minute; until then later writes change nothing that a scan could see. So an entry of a file
 //! that was read within that time is not reliable, and the next scan reads the file again.
 
-use super::manifest::Manifest;
+use super::super::manifest::Manifest;
 use crate::sys::Kind;
 
 /// Time after which a written page is clean again, and the next write changes the times. The kernel looks for dirty
@@ -14,45 +14,43 @@ const WRITE_BACK_SECS: i64 = 35;
 const REREAD_BYTES_MAX: u64 = 64 << 20;
 
 /// Returns the time of the first change that entries read at `read_secs` may have missed.
-pub(crate) fn young_from_nanos(read_secs: i64) -> i128 {
+pub(super) fn young_from_nanos(read_secs: i64) -> i128 {
     i128::from(read_secs.saturating_sub(WRITE_BACK_SECS)) * 1_000_000_000
 }
 
-impl Manifest {
-    /// Removes the ids of files that changed at `from_nanos` or later, so that they are read again: newest first, up to
-    /// a total size at which a take would be slow.
-    pub(crate) fn forget_young(&mut self, from_nanos: i128) {
-        self.forget_young_within(from_nanos, REREAD_BYTES_MAX);
-    }
+/// Removes the ids of files that changed at `from_nanos` or later, so that they are read again: newest first, up to a
+/// total size at which a take would be slow.
+pub(super) fn forget_young(manifest: &mut Manifest, from_nanos: i128) {
+    forget_young_within(manifest, from_nanos, REREAD_BYTES_MAX);
+}
 
-    fn forget_young_within(&mut self, from_nanos: i128, bytes_max: u64) {
-        let mut young = Vec::new();
-        for (at, dir) in self.dirs.iter().enumerate() {
-            for (place, file) in dir.files.iter().enumerate() {
-                let changed = file.stat.ctime.as_nanos();
-                if changed >= from_nanos && file.id.is_some() && file.stat.kind == Kind::File {
-                    young.push((changed, at, place));
-                }
+fn forget_young_within(manifest: &mut Manifest, from_nanos: i128, bytes_max: u64) {
+    let mut young = Vec::new();
+    for (at, dir) in manifest.dirs.iter().enumerate() {
+        for (place, file) in dir.files.iter().enumerate() {
+            let changed = file.stat.ctime.as_nanos();
+            if changed >= from_nanos && file.id.is_some() && file.stat.kind == Kind::File {
+                young.push((changed, at, place));
             }
         }
-        young.sort_unstable_by(|one, other| other.cmp(one));
-        let mut bytes_left = bytes_max;
-        for (_, at, place) in young {
-            let dir = &mut self.dirs[at];
-            let file = &mut dir.files[place];
-            // A file that does not fit leaves room for others.
-            if let Some(left) = bytes_left.checked_sub(file.stat.size) {
-                bytes_left = left;
-                (file.id, file.may_be_known) = (None, true);
-                dir.same_files = false;
-            }
+    }
+    young.sort_unstable_by(|one, other| other.cmp(one));
+    let mut bytes_left = bytes_max;
+    for (_, at, place) in young {
+        let dir = &mut manifest.dirs[at];
+        let file = &mut dir.files[place];
+        // A file that does not fit leaves room for others.
+        if let Some(left) = bytes_left.checked_sub(file.stat.size) {
+            bytes_left = left;
+            (file.id, file.may_be_known) = (None, true);
+            dir.same_files = false;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::{DirNode, FileNode, Modes};
+    use super::super::super::manifest::{DirNode, FileNode, Modes};
     use super::*;
     use crate::id::ObjectId;
     use crate::sys::{FileTime, Stat};
@@ -88,7 +86,7 @@ mod tests {
                 dir(vec![file(100, 1)]),
             ],
         };
-        manifest.forget_young_within(young, 100);
+        forget_young_within(&mut manifest, young, 100);
         let forgotten: Vec<Vec<_>> =
             manifest.dirs.iter().map(|dir| dir.files.iter().map(|file| file.id.is_none()).collect()).collect();
         assert_eq!(forgotten, [vec![false, false, true], vec![false, true, true], vec![false]]);
