@@ -147,12 +147,6 @@ impl Context {
         env::var_os(name).is_some()
     }
 
-    /// Returns true if an environment variable is `1`, `true`, `yes` or `on`, in any case.
-    pub(crate) fn flag(name: &str) -> bool {
-        let value = env::var(name).unwrap_or_default().to_ascii_lowercase();
-        matches!(value.as_str(), "1" | "true" | "yes" | "on")
-    }
-
     /// Returns the path of a program on the search path.
     pub(crate) fn on_search_path(program: impl AsRef<Path>) -> Option<PathBuf> {
         let path = env::var_os("PATH")?;
@@ -356,9 +350,14 @@ fn not_a_directory(dir: &Path) -> Error {
     )
 }
 
+/// Returns the default directory of the store and of the configuration.
+pub(crate) fn default_dir(home: &Path) -> PathBuf {
+    home.join(".hermes")
+}
+
 fn in_hermes_home(name: &str, home: Option<&Path>) -> Option<PathBuf> {
     let hermes = env::var_os("HERMES_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    Some(hermes.or_else(|| home.map(|home| home.join(".hermes")))?.join(name))
+    Some(hermes.or_else(|| home.map(default_dir))?.join(name))
 }
 
 fn config_path(global: &Global, home: Option<&Path>) -> Option<PathBuf> {

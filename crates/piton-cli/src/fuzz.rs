@@ -8,11 +8,11 @@ use clap::Parser as _;
 use serde_json::json;
 
 use crate::agents::Agent;
+use crate::agents::setup::{Caller, Homes, Whose};
 use crate::cli::Cli;
 use crate::edit::{Config, Format};
 use crate::hook::fuzz as hooks;
 use crate::install::pieces::Pieces;
-use crate::install::setup::{Caller, Homes, Whose, setup};
 use crate::shell;
 
 /// A function that tests one input, and panics if it finds a bug.
@@ -43,10 +43,10 @@ fn arguments(bytes: &[u8]) {
 fn edits(bytes: &[u8]) {
     let Some((which, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
-    let agent = [Agent::Claude, Agent::Hermes, Agent::Cursor, Agent::Codex][usize::from(*which) % 4];
+    let agent = Agent::named(["claude", "hermes", "cursor", "codex"][usize::from(*which) % 4]);
     let caller = Caller { program: "/opt/piton".to_owned(), options: Vec::new() };
     let homes = Homes::new(Path::new("/home/u"), |_| None);
-    let setup = setup(agent, &Whose::User, &homes, &caller).expect("an agent with a configuration");
+    let setup = agent.setup(&Whose::User, &homes, &caller).expect("an agent with a configuration");
     let file = &setup.configs[0];
     let pieces = Pieces { all: &file.pieces, agent };
     let Ok(before) = Config::parse(text, file.format) else { return };

@@ -1,15 +1,13 @@
 //! Surfaces: the places where output is read, and the commands that can be typed there.
 //!
 //! The same list is shown in a terminal and inside agents. A reader can only use a command that works where it is read:
-//! `piton restore 2` in a shell, `/rollback 2` in Claude Code, `piton rollback 2` as a prompt in Codex, `/piton 2` in
-//! Hermes. Texts contain commands in the syntax of a shell, between backticks; [`Surface::reword`] translates them for
+//! `piton restore 2` in a shell, and in an agent `/rollback 2`, `piton rollback 2` as a prompt, or `/piton 2`. Texts
+//! contain commands in the syntax of a shell, between backticks; [`Surface::reword`] translates them for
 //! the surface.
 
 use std::borrow::Cow;
 
 use clap::ValueEnum;
-
-use crate::agents::Agent;
 
 /// The place where an answer is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -20,27 +18,18 @@ pub(crate) enum Surface {
     Slash,
     /// An agent that does not pass slash commands to hooks: `piton rollback` is typed as a prompt.
     Prompt,
-    /// Hermes, which has a `/rollback` of its own: the plugin adds `/piton`.
-    Hermes,
+    /// An agent that has a `/rollback` of its own: our plugin in it adds `/piton`.
+    Plugin,
 }
 
 impl Surface {
-    /// Returns the surface on which the hook of an agent answers.
-    pub(crate) fn of(agent: Agent) -> Self {
-        match agent {
-            Agent::Codex => Self::Prompt,
-            Agent::Hermes => Self::Hermes,
-            _ => Self::Slash,
-        }
-    }
-
     /// Returns the value of the option that passes the surface to another process.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Shell => "shell",
             Self::Slash => "slash",
             Self::Prompt => "prompt",
-            Self::Hermes => "hermes",
+            Self::Plugin => "plugin",
         }
     }
 
@@ -51,7 +40,7 @@ impl Surface {
             Self::Shell => return Some(line.to_owned()),
             Self::Slash => "/rollback",
             Self::Prompt => "piton rollback",
-            Self::Hermes => "/piton",
+            Self::Plugin => "/piton",
         };
         let words: Vec<_> = line.strip_prefix("piton ")?.split(' ').collect();
         let rest = match words[..] {
@@ -108,7 +97,7 @@ mod tests {
             ("piton undo", ["piton undo", "-", "-", "-"]),
         ];
         for (line, expected) in cases {
-            let surfaces = [Surface::Shell, Surface::Slash, Surface::Prompt, Surface::Hermes];
+            let surfaces = [Surface::Shell, Surface::Slash, Surface::Prompt, Surface::Plugin];
             assert_eq!(surfaces.map(|surface| told(surface, line)), expected, "{line}");
         }
     }

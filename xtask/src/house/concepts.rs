@@ -26,6 +26,7 @@ pub(super) fn rows(sources: &[Source]) -> Vec<Row> {
     ];
     vec![
         Row::new("files that touch the stat cache", files_with(sources, &cache)),
+        Row::new("files that name one agent (Copilot)", files_with(sources, &["copilot", "Copilot"])),
         Row::new(
             "files with an arm for one agent (Copilot)",
             files_with(sources, &["Agent::Copilot", "Self::Copilot"]),

@@ -8,6 +8,9 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use piton::Error;
 use piton::json::{AtDir, JsonPath};
 
+use super::install::agent;
+use crate::agents::Agent;
+use crate::agents::guide::guide;
 use crate::cli::{Cli, EXIT_CODES};
 use crate::output::Output;
 
@@ -51,6 +54,9 @@ pub(crate) struct Man {
     /// Print everything about all commands as Markdown
     #[arg(long, conflicts_with = "into")]
     markdown: bool,
+    /// Print the guide of an agent as Markdown
+    #[arg(long, value_name = "AGENT", conflicts_with_all = ["into", "markdown"], hide = true, value_parser = agent())]
+    guide: Option<Agent>,
 }
 
 pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
@@ -66,6 +72,10 @@ pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
 }
 
 pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
+    if let Some(agent) = args.guide {
+        say(guide(agent).as_bytes(), output, |page| PageJson { page });
+        return Ok(());
+    }
     match &args.into {
         None if args.markdown => {
             say(super::reference::page(Cli::command()).as_bytes(), output, |page| PageJson { page })

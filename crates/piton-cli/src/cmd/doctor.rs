@@ -10,6 +10,7 @@ use piton::{Event, LastEvent, Level, Moment, grouped, last_heard, mistaken_proje
 use serde_json::Value;
 
 use crate::agents::Agent;
+use crate::agents::setup::{Caller, Homes, Ours, Setup, TIMEOUT_SECS, Trust, TrustInput, Whose};
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
 use crate::context::Context;
@@ -17,9 +18,7 @@ use crate::edit::{Config, files};
 use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::fire;
 use crate::install::outdated::{outdated, written_secs};
-use crate::install::pieces::{Ours, Pieces};
-use crate::install::setup::{Caller, Homes, Setup, TIMEOUT_SECS, Whose, prompt_event, setup};
-use crate::install::trust::{Trust, trust};
+use crate::install::pieces::Pieces;
 use crate::output::{Output, local, plain};
 use crate::shell;
 
@@ -156,8 +155,7 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
     let agents: Vec<_> = match &context.home {
         Some(home) => {
             let homes = Homes::new(home, Context::variable);
-            let agents = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain);
-            agents.map(|agent| check(agent, &homes, &context, &on_record, args)).collect()
+            Agent::installable().map(|agent| check(agent, &homes, &context, &on_record, args)).collect()
         }
         None => Vec::new(),
     };
@@ -216,12 +214,11 @@ struct ConfigPlace {
 }
 
 fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, args: &Doctor) -> Checked {
-    let name = agent.name();
-    let programs: &[&str] = if agent == Agent::Cursor { &["cursor", "cursor-agent"] } else { &[name] };
-    let on_path = programs.iter().find_map(Context::on_search_path);
+    let name = agent.name;
+    let on_path = agent.programs.iter().find_map(Context::on_search_path);
     let mut checked = Checked {
         agent,
-        is_found: on_path.is_some() || has_home(agent, homes),
+        is_found: on_path.is_some() || homes.of(agent).is_some_and(agent.checks.has_home),
         is_installed: false,
         is_trusted: None,
         has_fired: None,
@@ -273,15 +270,15 @@ fn check(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord, a
 /// Returns problems with the `/rollback` command: a command file of an older version, or one whose text arrived
 /// at the hook as a prompt after it was written.
 fn command_problems(agent: Agent, homes: &Homes, context: &Context, on_record: &OnRecord) -> Vec<Problem> {
-    let hint = || format!("`piton install {}` writes it again; one that you changed must go first", agent.name());
+    let hint = || format!("`piton install {}` writes it again; one that you changed must go first", agent.name);
     let setups: Vec<_> =
-        wheres(context).iter().filter_map(|whose| setup(agent, whose, homes, &Caller::default())).collect();
+        wheres(context).iter().filter_map(|whose| agent.setup(whose, homes, &Caller::default())).collect();
     let hooked = |setup: &&Setup| setup.files.iter().any(|file| !file.is_needed && file.path.is_file());
     let mut problems: Vec<_> = setups.iter().filter(hooked).flat_map(|setup| outdated(agent, setup)).collect();
     if problems.is_empty() {
         let written_secs = setups.iter().filter_map(written_secs).max().unwrap_or(i64::MIN);
         let arrived = on_record.events.iter().find(|event| {
-            event.agent.as_deref() == Some(agent.name())
+            event.agent.as_deref() == Some(agent.name)
                 && event.what.starts_with(OWN_TEXT_ARRIVED)
                 && event.time.secs > written_secs
         });
@@ -296,21 +293,9 @@ fn unprotected_turns(context: &Context, agent: Agent) -> (usize, usize) {
     let states = context.journal().unprotected();
     let is_past = |turn: &Event| states.iter().any(|state| state.project == turn.project && state.is_past);
     let turns = context.unprotected_turns();
-    let own = turns.iter().filter(|turn| turn.agent.as_deref() == Some(agent.name()));
+    let own = turns.iter().filter(|turn| turn.agent.as_deref() == Some(agent.name));
     let (past, present): (Vec<_>, Vec<_>) = own.partition(|turn| turn.level == Level::Declined || is_past(turn));
     (present.len(), past.len())
-}
-
-/// Returns true if the agent has a directory that it created itself.
-fn has_home(agent: Agent, homes: &Homes) -> bool {
-    let Some(home) = homes.of(agent) else { return false };
-    match agent {
-        // The default base and piton's own configuration are in there.
-        Agent::Hermes => fs::read_dir(home).is_ok_and(|names| {
-            names.flatten().any(|one| one.file_name() != "checkpoints" && one.file_name() != "config.yaml")
-        }),
-        _ => home.is_dir(),
-    }
 }
 
 /// Returns the scopes to check: the user and this project.
@@ -325,7 +310,7 @@ fn wheres(context: &Context) -> [Whose; 2] {
 fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Problem>) -> Vec<ConfigPlace> {
     let mut places: Vec<ConfigPlace> = Vec::new();
     for whose in wheres(context) {
-        let Some(setup) = setup(agent, &whose, homes, &Caller::default()) else { continue };
+        let Some(setup) = agent.setup(&whose, homes, &Caller::default()) else { continue };
         let is_the_projects = matches!(whose, Whose::Project(_));
         for config in &setup.configs {
             let read = files::read(&config.path).map_err(|error| error.to_string());
@@ -338,13 +323,14 @@ fn places(agent: Agent, homes: &Homes, context: &Context, problems: &mut Vec<Pro
                 }
                 Err(why) => {
                     let what = format!("{} cannot be read: {why}", config.path.display());
-                    problems.push(Problem::new(what, format!("fix it, then `piton install {}`", agent.name())));
+                    problems.push(Problem::new(what, format!("fix it, then `piton install {}`", agent.name)));
                 }
             }
         }
         for file in setup.files.iter().filter(|file| file.is_needed) {
             let text = files::read(&file.path).ok().flatten().unwrap_or_default();
-            places.push(ConfigPlace { config: file.path.clone(), ours: commands_in(agent, &text), is_the_projects });
+            let ours = (agent.checks.commands)(&text).into_iter().filter(|ours| agent.is_own_command(&ours.command));
+            places.push(ConfigPlace { config: file.path.clone(), ours: ours.collect(), is_the_projects });
         }
     }
     places.retain(|place| !place.ours.is_empty());
@@ -359,41 +345,16 @@ fn is_this_program(program: &str) -> bool {
     this.is_some() && this == real(program.into())
 }
 
-/// Returns the command lines in a file that is ours as a whole.
-fn commands_in(agent: Agent, text: &str) -> Vec<Ours> {
-    if agent == Agent::Opencode {
-        let list = text.lines().find_map(|line| line.strip_prefix("const COMMAND = ")?.strip_suffix(';'));
-        let words = list.and_then(|list| serde_json::from_str::<Vec<String>>(list).ok()).unwrap_or_default();
-        let command = words.iter().map(|word| shell::quote(word)).collect::<Vec<_>>().join(" ");
-        let is_ours = agent.is_own_command(&command);
-        return is_ours
-            .then(|| Ours { event: "chat.message".to_owned(), command, at: Vec::new() })
-            .into_iter()
-            .collect();
-    }
-    let value: Value = serde_json::from_str(text).unwrap_or_default();
-    let events = value["hooks"].as_object().into_iter().flatten();
-    let ours = |(event, list): (&String, &Value)| {
-        let command = list[0]["command"].as_str().filter(|line| agent.is_own_command(line))?.to_owned();
-        Some(Ours { event: event.clone(), command, at: vec![0] })
-    };
-    events.filter_map(ours).collect()
-}
-
 /// Returns a problem if the agent's switch for all hooks is off.
 fn switched_off(agent: Agent, value: &Value, path: &Path) -> Option<Problem> {
-    let key = match agent {
-        Agent::Claude | Agent::Qwen if value["disableAllHooks"] == Value::Bool(true) => "disableAllHooks",
-        Agent::Gemini if value["hooksConfig"]["enabled"] == Value::Bool(false) => "hooksConfig.enabled",
-        _ => return None,
-    };
+    let key = (agent.checks.switched_off)(value)?;
     let what = format!("`{key}` in {} switches all hooks off", path.display());
     Some(Problem::new(what, "take it out: no hook runs with it"))
 }
 
 fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, context: &Context, args: &Doctor) {
-    let (agent, name) = (checked.agent, checked.agent.name());
-    let event = prompt_event(agent);
+    let (agent, name) = (checked.agent, checked.agent.name);
+    let event = agent.prompt_event();
     let Some(hook) = place.ours.iter().find(|hook| hook.event == event) else {
         let what = format!("{} has no hook for {event}", place.config.display());
         checked.problems.push(Problem::new(what, format!("`piton install {name}` puts it in")));
@@ -422,8 +383,9 @@ fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, contex
             }
         }
     }
-    let accepts_all = Context::flag("HERMES_ACCEPT_HOOKS");
-    match trust(agent, homes, &place.config, &place.ours, &context.dir, accepts_all) {
+    let home = homes.of(agent).unwrap_or(Path::new(""));
+    let input = TrustInput { home, config: &place.config, ours: &place.ours, dir: &context.dir, env: &Context::text };
+    match (agent.checks.trust)(&input) {
         Trust::Yes => checked.is_trusted = Some(checked.is_trusted != Some(false)),
         Trust::No(what, hint) => {
             checked.is_trusted = Some(false);
@@ -434,12 +396,12 @@ fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, contex
 }
 
 fn name_of<S: serde::Serializer>(agent: &Agent, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(agent.name())
+    to.serialize_str(agent.name)
 }
 
 fn as_text(problems: &[Problem], agents: &[Checked]) -> String {
     let own =
-        agents.iter().flat_map(|checked| checked.problems.iter().map(|problem| (Some(checked.agent.name()), problem)));
+        agents.iter().flat_map(|checked| checked.problems.iter().map(|problem| (Some(checked.agent.name), problem)));
     let all: Vec<_> = problems.iter().map(|problem| (None, problem)).chain(own).collect();
     let mut lines = Vec::new();
     if !all.is_empty() {
@@ -467,7 +429,7 @@ fn as_text(problems: &[Problem], agents: &[Checked]) -> String {
             None if checked.is_installed => words.push("no event seen yet".to_owned()),
             None => {}
         }
-        lines.push(format!("{:9} {}", checked.agent.name(), words.join(", ")));
+        lines.push(format!("{:9} {}", checked.agent.name, words.join(", ")));
     }
     if all.is_empty() {
         lines.push("All is well".to_owned());

@@ -10,6 +10,7 @@ use clap::Args;
 use clap_complete::ArgValueCandidates;
 
 use super::complete::agents;
+use super::install::names;
 use crate::agents::Agent;
 use crate::cli::Global;
 use crate::hook::{Call, respond};
@@ -17,18 +18,18 @@ use crate::output;
 
 /// Handle an agent's event: payload on stdin, reply on stdout
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot,
+#[command(after_help = format!("\
+Agents: {},
 and plain for others, which send this on stdin:
-  {\"event\": \"prompt\" or \"before_tool\" or \"session_start\",
+  {{\"event\": \"prompt\" or \"before_tool\" or \"session_start\",
    \"cwd\": ..., \"session_id\": ..., \"turn_id\": ..., \"prompt\": ...,
-   \"tool_name\": ..., \"tool_input\": {\"path\": ...} or {\"command\": ...}}
+   \"tool_name\": ..., \"tool_input\": {{\"path\": ...}} or {{\"command\": ...}}}}
 
 Example:
-  echo '{\"event\": \"prompt\", \"cwd\": \"/home/you/code\"}' | piton hook plain
+  echo '{{\"event\": \"prompt\", \"cwd\": \"/home/you/code\"}}' | piton hook plain
 
 Exit codes: 0, whatever goes wrong: the agent goes on, and `piton status`
-            shows what was missed. With --fail-closed: 2 stops the tool")]
+            shows what was missed. With --fail-closed: 2 stops the tool", names()))]
 pub(crate) struct Hook {
     /// Name of the agent
     #[arg(value_name = "AGENT", add = ArgValueCandidates::new(agents))]
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
     let complaint =
         agent.is_none().then(|| format!("`piton hook` was called for an agent that it does not know: {}", args.agent));
     let event = args.event.as_deref();
-    say(&Call { agent: agent.unwrap_or(Agent::Plain), event, global, fail_closed: args.fail_closed, complaint })
+    say(&Call { agent: agent.unwrap_or(Agent::PLAIN), event, global, fail_closed: args.fail_closed, complaint })
 }
 
 /// Handles a `piton hook` with invalid arguments. The agent cannot fix them and would take exit code 2 for a denial, so
@@ -59,7 +60,7 @@ pub(crate) fn usage_error(error: &clap::Error) -> ExitCode {
     let words = error.to_string();
     let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));
     let PartialArgs { agent, event, global, fail_closed } = parse_leniently(std::env::args_os().skip(1));
-    let (agent, event) = (agent.unwrap_or(Agent::Plain), event.as_deref());
+    let (agent, event) = (agent.unwrap_or(Agent::PLAIN), event.as_deref());
     say(&Call { agent, event, global: &global, fail_closed, complaint: Some(complaint) })
 }
 

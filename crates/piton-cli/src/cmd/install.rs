@@ -11,17 +11,17 @@ use piton::{Error, ErrorKind, Moment, Store, unified_diff};
 
 use super::diff::shown as shown_patch;
 use crate::agents::Agent;
+use crate::agents::setup::{Caller, Homes, Setup, Whose};
 use crate::cli::EXIT_CODES;
-use crate::context::Context;
+use crate::context::{Context, default_dir};
 use crate::install::record::{Records, Switched};
-use crate::install::setup::{self, Caller, Homes, Setup, Whose};
 use crate::install::{AgentPlan, Change, Planner, carry_out, switch};
 use crate::output::{Output, PartlyDone, plain};
 
 /// Hook agents up, so that their work can be undone
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
-Agents: claude, codex, gemini, cursor, opencode, hermes, qwen, crush, copilot.
+Agents: {}.
 Anything else can call `piton hook plain`: see its help.
 
 Examples:
@@ -29,7 +29,7 @@ Examples:
   piton install claude --project   only in this project
   piton install gemini --dry-run   show what would change
 
-{EXIT_CODES}"))]
+{EXIT_CODES}", names()))]
 pub(crate) struct Install {
     /// Names of the agents
     #[arg(value_name = "AGENT", required = true, value_parser = agent(), hide_possible_values = true)]
@@ -37,8 +37,7 @@ pub(crate) struct Install {
     /// Only for this project, in its own configuration
     #[arg(long)]
     project: bool,
-    /// Also give the consent that hermes asks for before it runs a hook
-    #[arg(long)]
+    #[arg(long, help = trust_help())]
     trust: bool,
     /// Show what would change, and change nothing
     #[arg(long)]
@@ -60,10 +59,20 @@ pub(crate) struct Uninstall {
     dry_run: bool,
 }
 
+fn trust_help() -> String {
+    let asking = Agent::installable().filter(|agent| agent.install.consent.is_some()).map(|agent| agent.name);
+    format!("Also give the consent that {} asks for before it runs a hook", asking.collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the names of the agents that can be installed.
+pub(super) fn names() -> String {
+    Agent::installable().map(|agent| agent.name).collect::<Vec<_>>().join(", ")
+}
+
 /// Parses the name of an agent that can be installed.
-fn agent() -> impl TypedValueParser<Value = Agent> {
-    let names = Agent::ALL.into_iter().filter(|agent| *agent != Agent::Plain).map(Agent::name);
-    PossibleValuesParser::new(names).map(|name| Agent::parse(&name).unwrap_or(Agent::Plain))
+pub(super) fn agent() -> impl TypedValueParser<Value = Agent> {
+    let names = Agent::installable().map(|agent| agent.name);
+    PossibleValuesParser::new(names).map(|name| Agent::parse(&name).unwrap_or(Agent::PLAIN))
 }
 
 pub(crate) fn run(args: &Install, context: &Context, output: &Output) -> anyhow::Result<()> {
@@ -118,8 +127,8 @@ impl InstallJob<'_> {
         }
         let switch = switch.map(|(change, _)| change);
         self.report(&plans, &setups, switch.as_ref(), &records, context, output);
-        for plan in plans.iter().filter(|plan| is_trusting && asks_its_user(plan.agent)) {
-            output.hint(&format!("--trust does nothing for {}: only you can answer it there", plan.agent.name()));
+        for plan in plans.iter().filter(|plan| is_trusting && plan.agent.install.asks_its_user) {
+            output.hint(&format!("--trust does nothing for {}: only you can answer it there", plan.agent.name));
         }
         if plans.iter().any(|plan| !plan.left.is_empty()) { Err(PartlyDone.into()) } else { Ok(()) }
     }
@@ -169,19 +178,17 @@ impl InstallJob<'_> {
         let is_first = |(at, agent): &(usize, &Agent)| !self.agents[..*at].contains(agent);
         let agents = self.agents.iter().enumerate().filter(is_first).map(|(_, agent)| *agent);
         let setup = |agent: Agent| {
-            let mut setup = setup::setup(agent, whose, &homes, &caller).ok_or_else(|| {
-                let for_all = format!("`piton install {}` does it for all projects", agent.name());
-                Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name()))
+            let mut setup = agent.setup(whose, &homes, &caller).ok_or_else(|| {
+                let for_all = format!("`piton install {}` does it for all projects", agent.name);
+                let instead = agent.install.instead_of_project;
+                Error::new(ErrorKind::Invalid, format!("install for {} in a project", agent.name))
                     .because("it has no configuration of its own there")
-                    .with_hint(match agent {
-                        Agent::Copilot => {
-                            format!("{for_all}; in one, it runs what `piton install claude --project` puts in")
-                        }
-                        _ => for_all,
-                    })
+                    .with_hint(instead.map_or(for_all.clone(), |instead| format!("{for_all}; {instead}")))
             })?;
-            if agent == Agent::Hermes && (is_trusting || !self.is_install) {
-                setup.configs.push(setup::consent(&homes, &caller, &rfc3339()));
+            if let (Some(consent), Some(home)) = (agent.install.consent, homes.of(agent))
+                && (is_trusting || !self.is_install)
+            {
+                setup.configs.push(consent(home, &caller, &rfc3339()));
                 setup.todo = "start a new session: running ones go on as they are";
             }
             Ok((agent, setup))
@@ -247,7 +254,7 @@ impl InstallJob<'_> {
             copy: JsonPathOption::of(change.copy.as_deref()),
         };
         AgentJson {
-            agent: plan.agent.name(),
+            agent: plan.agent.name,
             outcome: self.outcome(plan),
             files: plan.changes.iter().map(file).collect(),
             left: &plan.left,
@@ -262,7 +269,7 @@ impl InstallJob<'_> {
     }
 
     fn print(&self, plan: &AgentPlan, setups: &[(Agent, Setup)], output: &Output) {
-        let name = plan.agent.name();
+        let name = plan.agent.name;
         let would = if self.is_dry_run { "would be " } else { "" };
         output.text(&match self.outcome(plan) {
             "unchanged" => format!("{name}: already installed, nothing to change"),
@@ -342,7 +349,7 @@ fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
         ),
     };
     let mut caller = Caller { program: text(&Context::program()?)?, options: Vec::new() };
-    let usual = home.join(".hermes");
+    let usual = default_dir(home);
     let places = [("--base", Some(&context.base), "checkpoints"), ("--config", context.config.as_ref(), "config.yaml")];
     for (option, path, name) in places {
         if let Some(path) = path.filter(|path| **path != usual.join(name)) {
@@ -350,11 +357,6 @@ fn caller(home: &Path, context: &Context) -> anyhow::Result<Caller> {
         }
     }
     Ok(caller)
-}
-
-/// Returns true for agents that ask their user for trust, where `--trust` cannot answer.
-fn asks_its_user(agent: Agent) -> bool {
-    matches!(agent, Agent::Codex | Agent::Gemini)
 }
 
 fn diff_of(change: &Change) -> Vec<u8> {
@@ -373,7 +375,7 @@ fn shown(path: &Path) -> String {
     plain(&path.display().to_string())
 }
 
-/// Returns the current time in the format of Hermes.
+/// Returns the current time in UTC.
 fn rfc3339() -> String {
     Moment { offset_secs: 0, ..Context::now() }.to_string().replace("+00:00", "Z")
 }

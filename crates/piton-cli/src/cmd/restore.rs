@@ -347,7 +347,7 @@ pub(crate) fn report_text(
     if let (Some(session), Some(turn)) = (session, turn) {
         lines.push(format!("Conversation at this checkpoint: session {}, turn {}", plain(&session), plain(&turn)));
         let agent = agent.as_deref().and_then(Agent::parse);
-        lines.extend(agent.map(|agent| format!("  {}", agent.rewinding())));
+        lines.extend(agent.map(|agent| format!("  {}", agent.rewinding)));
     }
     lines.extend(report.record.as_ref().and_then(|done| record_line(&report.target, done)));
     if let Some(safety) = report.safety.map(|safety| safety.short()) {

@@ -1,69 +1,45 @@
 //! The reply of the hook, in the format of each agent. Pure functions.
 //!
-//! An empty reply lets every agent continue except Cursor, which takes it for a denial. Claude, Codex and Qwen pass the
-//! reply at a prompt to the model, so it is empty unless there is something to say. Codex rejects unknown keys, so no
-//! single reply suits all agents.
+//! An empty reply lets most agents continue; some take it for a denial. Some pass the reply at a prompt to the model, so
+//! it is empty unless there is something to say. Some reject unknown keys, so no single reply suits all agents.
 
 use piton::Notice;
 use serde_json::{Value, json};
 
-use super::decode::{EventKind, HERMES_COMMAND, HookEvent};
-use crate::agents::Agent;
+use crate::agents::event::{EventKind, HookEvent};
 use crate::output::plain;
-
-/// Events at which Cursor asks for permission.
-const CURSOR_ASKS: [&str; 3] = ["preToolUse", "beforeShellExecution", "beforeMCPExecution"];
 
 /// Returns the reply that lets the agent continue.
 pub(super) fn go_on(event: &HookEvent) -> String {
-    match event.agent {
-        // An unreadable event may be one of those that ask for permission.
-        Agent::Cursor if CURSOR_ASKS.contains(&event.name.as_str()) || event.kind == EventKind::Unreadable => {
-            line(&json!({"permission": "allow"}))
-        }
-        Agent::Cursor => line(&json!({})),
-        _ => String::new(),
-    }
+    event.agent.answers.go_on.map(|reply| line(&reply(event))).unwrap_or_default()
 }
 
-/// Returns the part of a denial that is written to stdout. Only Cursor has one; the exit code stops the other agents.
+/// Returns the part of a denial that is written to stdout. The exit code is enough to stop most agents.
 pub(super) fn stop(event: &HookEvent, why: &str) -> String {
-    match event.agent {
-        Agent::Cursor => line(&json!({"permission": "deny", "user_message": why, "agent_message": why})),
-        _ => String::new(),
-    }
+    event.agent.answers.deny.map(|reply| line(&reply(why))).unwrap_or_default()
 }
 
 /// Returns a reply that lets the agent continue and passes `text` to its model at a prompt; `None` if the agent does
 /// not accept context.
 pub(super) fn with_context(event: &HookEvent, text: &str) -> Option<String> {
-    let answer = match event.agent {
-        Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => {
-            json!({"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}})
-        }
-        Agent::Copilot => json!({"additionalContext": text}),
-        // The opencode plugin adds it to the prompt.
-        Agent::Hermes | Agent::Opencode => json!({"context": text}),
-        Agent::Cursor | Agent::Crush | Agent::Plain => return None,
-    };
-    Some(line(&answer))
+    event.agent.answers.context.map(|reply| line(&reply(&event.name, text)))
 }
 
 /// Returns a reply with a message that the agent shows to its user, in addition to `context`. If the agent shows none,
 /// the message is passed to the model at a prompt; `None` if that is not possible either.
 pub(super) fn with_message(event: &HookEvent, text: &str, context: Option<&str>) -> Option<String> {
-    match event.agent {
-        Agent::Claude | Agent::Gemini => {
+    match event.agent.answers.message_key {
+        Some(key) => {
             let answer = context.and_then(|context| with_context(event, context)).unwrap_or_else(|| "{}".to_owned());
             let mut answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| json!({}));
-            answer["systemMessage"] = text.into();
+            answer[key] = text.into();
             Some(line(&answer))
         }
-        _ if matches!(event.kind, EventKind::Prompt { .. }) => {
+        None if matches!(event.kind, EventKind::Prompt { .. }) => {
             let told = format!("{text} Tell the user so.");
             with_context(event, &context.map_or_else(|| told.clone(), |context| format!("{context}\n{told}")))
         }
-        _ => None,
+        None => None,
     }
 }
 
@@ -74,23 +50,7 @@ pub(super) fn accepts_context(event: &HookEvent) -> bool {
 
 /// Returns a reply that answers a prompt in place of the model; `None` if the agent does not support that.
 pub(super) fn block_prompt_with(event: &HookEvent, text: &str) -> Option<String> {
-    let answer = match event.agent {
-        Agent::Claude | Agent::Codex | Agent::Gemini | Agent::Qwen => json!({"decision": "block", "reason": text}),
-        Agent::Copilot => json!({"handled": true, "responseContent": fenced(text)}),
-        // Prompts of Hermes cannot be answered, but the `/piton` command of its plugin can.
-        Agent::Hermes if event.name == HERMES_COMMAND => json!({"text": text}),
-        Agent::Cursor | Agent::Opencode | Agent::Hermes | Agent::Crush | Agent::Plain => return None,
-    };
-    Some(line(&answer))
-}
-
-/// Returns the text as a fenced code block. Copilot renders Markdown, which joins lines, collapses spaces and drops
-/// anything that looks like a tag.
-fn fenced(text: &str) -> String {
-    // The fence is longer than any run of backticks in the text.
-    let ticks = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat((ticks + 1).max(3));
-    format!("{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
+    event.agent.answers.reply.and_then(|reply| reply(event, text)).map(|answer| line(&answer))
 }
 
 /// Returns the text that tells the model about a restore.
@@ -120,6 +80,7 @@ fn line(answer: &Value) -> String {
 mod tests {
     use super::super::decode::decode;
     use super::*;
+    use crate::agents::Agent;
 
     fn event(agent: Agent, name: &str) -> HookEvent {
         decode(agent, Some(name), br#"{"cwd":"/p"}"#)
@@ -127,33 +88,39 @@ mod tests {
 
     #[test]
     fn silence_suits_all_but_cursor() {
-        for agent in Agent::ALL.into_iter().filter(|agent| *agent != Agent::Cursor) {
+        for agent in Agent::ALL.into_iter().filter(|agent| *agent != Agent::named("cursor")) {
             for name in ["UserPromptSubmit", "PreToolUse", "SessionStart", "Stop"] {
                 assert_eq!(go_on(&event(agent, name)), "", "{agent:?} {name}");
             }
         }
-        for name in CURSOR_ASKS {
-            assert_eq!(go_on(&event(Agent::Cursor, name)), "{\"permission\":\"allow\"}\n");
+        for name in ["preToolUse", "beforeShellExecution", "beforeMCPExecution"] {
+            assert_eq!(go_on(&event(Agent::named("cursor"), name)), "{\"permission\":\"allow\"}\n");
         }
         for name in ["beforeSubmitPrompt", "stop", "afterFileEdit"] {
-            assert_eq!(go_on(&event(Agent::Cursor, name)), "{}\n");
+            assert_eq!(go_on(&event(Agent::named("cursor"), name)), "{}\n");
         }
-        assert_eq!(go_on(&decode(Agent::Cursor, None, b"?")), "{\"permission\":\"allow\"}\n");
+        assert_eq!(go_on(&decode(Agent::named("cursor"), None, b"?")), "{\"permission\":\"allow\"}\n");
     }
 
     #[test]
     fn each_model_is_told_in_its_own_way() {
         let told = |agent, name| with_context(&event(agent, name), "x");
         let claude = r#"{"hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":"x"}}"#;
-        for agent in [Agent::Claude, Agent::Codex, Agent::Qwen] {
+        for agent in [Agent::named("claude"), Agent::named("codex"), Agent::named("qwen")] {
             assert_eq!(told(agent, "UserPromptSubmit"), Some(format!("{claude}\n")));
         }
-        assert_eq!(told(Agent::Gemini, "BeforeAgent"), Some(claude.replace("UserPromptSubmit", "BeforeAgent") + "\n"));
-        assert_eq!(told(Agent::Copilot, "userPromptSubmitted"), Some("{\"additionalContext\":\"x\"}\n".to_owned()));
-        for (agent, name) in [(Agent::Hermes, "pre_llm_call"), (Agent::Opencode, "chat.message")] {
+        assert_eq!(
+            told(Agent::named("gemini"), "BeforeAgent"),
+            Some(claude.replace("UserPromptSubmit", "BeforeAgent") + "\n")
+        );
+        assert_eq!(
+            told(Agent::named("copilot"), "userPromptSubmitted"),
+            Some("{\"additionalContext\":\"x\"}\n".to_owned())
+        );
+        for (agent, name) in [(Agent::named("hermes"), "pre_llm_call"), (Agent::named("opencode"), "chat.message")] {
             assert_eq!(told(agent, name), Some("{\"context\":\"x\"}\n".to_owned()));
         }
-        for agent in [Agent::Cursor, Agent::Crush, Agent::Plain] {
+        for agent in [Agent::named("cursor"), Agent::named("crush"), Agent::named("plain")] {
             assert_eq!(told(agent, "prompt"), None);
         }
     }
@@ -161,17 +128,24 @@ mod tests {
     #[test]
     fn a_user_is_told_where_the_agent_shows_it_and_else_the_model() {
         let told = |agent, name, context| with_message(&event(agent, name), "slow.", context);
-        assert_eq!(told(Agent::Claude, "PreToolUse", None).as_deref(), Some("{\"systemMessage\":\"slow.\"}\n"));
-        let both = told(Agent::Gemini, "BeforeAgent", Some("x")).expect("an answer");
+        assert_eq!(
+            told(Agent::named("claude"), "PreToolUse", None).as_deref(),
+            Some("{\"systemMessage\":\"slow.\"}\n")
+        );
+        let both = told(Agent::named("gemini"), "BeforeAgent", Some("x")).expect("an answer");
         let both: Value = serde_json::from_str(&both).expect("JSON");
         assert_eq!(
             (both["systemMessage"].as_str(), &both["hookSpecificOutput"]["additionalContext"]),
             (Some("slow."), &json!("x"))
         );
-        let codex = told(Agent::Codex, "UserPromptSubmit", Some("x")).expect("an answer");
+        let codex = told(Agent::named("codex"), "UserPromptSubmit", Some("x")).expect("an answer");
         let codex: Value = serde_json::from_str(&codex).expect("JSON");
         assert_eq!(codex["hookSpecificOutput"]["additionalContext"], "x\nslow. Tell the user so.");
-        for (agent, name) in [(Agent::Codex, "PreToolUse"), (Agent::Crush, "PreToolUse"), (Agent::Plain, "prompt")] {
+        for (agent, name) in [
+            (Agent::named("codex"), "PreToolUse"),
+            (Agent::named("crush"), "PreToolUse"),
+            (Agent::named("plain"), "prompt"),
+        ] {
             assert_eq!(told(agent, name, None), None);
         }
     }
@@ -179,12 +153,18 @@ mod tests {
     #[test]
     fn a_prompt_is_answered_where_the_agent_lets_us() {
         let answered = |agent, name: &str, text: &str| block_prompt_with(&event(agent, name), text);
-        for agent in [Agent::Claude, Agent::Codex, Agent::Gemini, Agent::Qwen] {
+        for agent in [Agent::named("claude"), Agent::named("codex"), Agent::named("gemini"), Agent::named("qwen")] {
             let answer = answered(agent, "UserPromptSubmit", "t\n");
             assert_eq!(answer.as_deref(), Some("{\"decision\":\"block\",\"reason\":\"t\\n\"}\n"));
         }
-        assert_eq!(answered(Agent::Hermes, HERMES_COMMAND, "t").as_deref(), Some("{\"text\":\"t\"}\n"));
-        for agent in [Agent::Cursor, Agent::Opencode, Agent::Hermes, Agent::Crush, Agent::Plain] {
+        assert_eq!(answered(Agent::named("hermes"), "piton_command", "t").as_deref(), Some("{\"text\":\"t\"}\n"));
+        for agent in [
+            Agent::named("cursor"),
+            Agent::named("opencode"),
+            Agent::named("hermes"),
+            Agent::named("crush"),
+            Agent::named("plain"),
+        ] {
             assert_eq!(answered(agent, "prompt", "t"), None);
         }
     }
@@ -192,7 +172,8 @@ mod tests {
     #[test]
     fn markdown_does_not_touch_what_copilot_shows() {
         let shown = |text: &str| {
-            let answer = block_prompt_with(&event(Agent::Copilot, "userPromptSubmitted"), text).expect("an answer");
+            let answer =
+                block_prompt_with(&event(Agent::named("copilot"), "userPromptSubmitted"), text).expect("an answer");
             let answer: Value = serde_json::from_str(&answer).expect("JSON");
             assert_eq!(answer["handled"], true);
             answer["responseContent"].as_str().expect("text").to_owned()

@@ -5,11 +5,11 @@ use clap::error::ErrorKind;
 use serde_json::Value;
 
 use super::answer;
-use super::decode::{EventKind, decode};
+use super::decode::decode;
 use super::salvage::Payload;
-use super::tools::ToolChange;
 use super::typed_command;
 use crate::agents::Agent;
+use crate::agents::event::{EventKind, ToolChange};
 use crate::cli::Cli;
 use crate::surface::Surface;
 
@@ -26,7 +26,7 @@ pub(crate) fn payload(bytes: &[u8]) {
         let names = [&event.session, &event.turn, &event.parent];
         assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 200), "names go into records");
         assert!(event.cwd.iter().chain(&event.roots).all(|dir| dir.is_absolute()));
-        assert!(event.agent != Agent::Cursor || !answer::go_on(&event).is_empty(), "silence is a no to Cursor");
+        assert!(event.agent.answers.go_on.is_none() || !answer::go_on(&event).is_empty(), "silence is a denial");
         let answers =
             [Some(answer::go_on(&event)), Some(answer::stop(&event, "why")), answer::with_context(&event, "x")];
         let answers = answers.into_iter().flatten().chain(answer::block_prompt_with(&event, "x"));

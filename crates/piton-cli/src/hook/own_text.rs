@@ -1,12 +1,13 @@
 //! Recognises the text of piton's own command files when it arrives as a prompt.
 //!
-//! An agent may send the text of a command file in place of the typed line: Copilot's TUI wraps the skill, Gemini and
-//! Qwen send the whole prompt of the file. Their files consist of `/rollback {{args}}` for that reason, but files of
+//! An agent may send the text of a command file in place of the typed line, alone or wrapped. Their files consist of `/rollback {{args}}` for that reason, but files of
 //! version 0.1 contain the paragraph below, and stay on disk until the next install. In every form the arguments are at
 //! the end.
 //!
 //! A prompt that only quotes the paragraph is an ordinary prompt: the paragraph counts only in the position where an
 //! agent puts it.
+
+use crate::agents::Agent;
 
 /// Text of the command files, addressed to a model that should never see it.
 const PARAGRAPH: &str = "\
@@ -14,10 +15,6 @@ piton answers this command before the model sees it. If you read this, its hook 
 restore anything yourself: tell the user to run `piton doctor` in a shell, and `piton rollback` there for the list.";
 /// Beginning of the paragraph, which occurs in no other text.
 const BEGINNING: &str = "piton answers this command before the model sees it. If you read this, its hook did not run";
-/// Words, opening tag and closing tag that Copilot's TUI puts around a skill.
-const SKILL: (&str, &str, &str) =
-    ("The user explicitly invoked the \"/rollback\" skill", "<skill-context name=\"rollback\">", "</skill-context>");
-
 /// A prompt that contains the text of a command file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OwnText<'a> {
@@ -30,13 +27,14 @@ pub(super) enum OwnText<'a> {
 /// Finds the text of a command file in a prompt; `None` if the prompt does not contain it.
 pub(super) fn find(prompt: &str) -> Option<OwnText<'_>> {
     let prompt = prompt.trim();
-    let skill = prompt.strip_prefix(SKILL.0).and_then(|rest| rest.strip_suffix(SKILL.2)?.split_once(SKILL.1));
-    let expanded = skill.map_or(prompt, |(_, text)| text);
-    // Copilot names the directory of the skill on a line of its own.
-    let expanded = match expanded.trim_start().split_once('\n') {
-        Some((line, rest)) if skill.is_some() && line.starts_with("Base directory for this skill:") => rest,
-        _ => expanded,
-    };
+    let skill = Agent::ALL.iter().filter_map(|agent| agent.payload.command_wrap.as_ref()).find_map(|wrap| {
+        let (_, text) = prompt.strip_prefix(wrap.words)?.strip_suffix(wrap.close)?.split_once(wrap.open)?;
+        Some(match text.trim_start().split_once('\n') {
+            Some((line, rest)) if line.starts_with(wrap.line) => rest,
+            _ => text,
+        })
+    });
+    let expanded = skill.unwrap_or(prompt);
     let is_quoted = || strip_words(&prompt[prompt.find("piton answers")?..], BEGINNING).map(|_| OwnText::Quoted);
     let typed = strip_words(without_comment(expanded), PARAGRAPH).and_then(|rest| arguments(rest.trim()));
     typed.map(|arguments| OwnText::Typed { arguments, is_skill: skill.is_some() }).or_else(is_quoted)

@@ -9,19 +9,18 @@ use std::time::{Duration, Instant};
 use piton::{Ensured, Event, Level, Manager, Outcome, Store, TurnStart, WhySkipped, triggers};
 
 use super::answer;
-use super::decode::{EventKind, HookEvent, decode};
+use super::decode::decode;
 use super::input;
-use super::tools::ToolChange;
 use super::touched;
 use super::typed_command::{self, TypedPlace};
 use super::version;
 use crate::agents::Agent;
+use crate::agents::event::{EventKind, HookEvent, ToolChange};
 use crate::cli::Global;
 use crate::columns::counted;
 use crate::context::{Context, HookEnv};
 use crate::maintenance;
 use crate::output::plain;
-use crate::surface::Surface;
 
 /// Maximum deadline. Agents are configured to wait 15 seconds, and reading stdin may have taken two of them.
 const DEADLINE_MS_MAX: u64 = 10_000;
@@ -233,7 +232,7 @@ impl Task {
         let is_enabled = settings.enabled;
         let base = &self.around.base;
         let mut manager = Manager::new(base, self.around.home.as_deref(), settings)
-            .for_agent(self.event.agent.name())
+            .for_agent(self.event.agent.name)
             .with_journal(self.around.journal.clone());
         self.enter_turn(&mut manager);
         self.learn_version(&mut manager);
@@ -326,7 +325,7 @@ impl Task {
             prompt: Some(prompt.to_owned()),
             agent_version: self.event.version.clone(),
             mark: self.event.mark.clone(),
-            tells_end: self.event.agent.tells_turn_ends(),
+            tells_end: self.event.agent.payload.tells_turn_ends,
         }
     }
 
@@ -378,7 +377,7 @@ impl Task {
         };
         let (base, config, session) =
             (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
-        let place = TypedPlace { dir, base, config, session, surface: Surface::of(self.event.agent) };
+        let place = TypedPlace { dir, base, config, session, surface: self.event.agent.surface };
         let run = || typed_command::run(&place, words);
         // Two hooks for one prompt must not roll back twice. Without a name for the prompt they cannot be told apart.
         let names = [&self.event.turn, &self.event.stamp].map(|name| name.as_deref().unwrap_or_default());
@@ -400,7 +399,7 @@ fn on_timeout(call: &Call<'_>, event: &HookEvent, around: Option<HookEnv>) -> Ho
     let noted = Event {
         time: Context::now(),
         level: if asks_for_protection(event) { Level::Unprotected } else { Level::Warning },
-        agent: Some(event.agent.name().to_owned()),
+        agent: Some(event.agent.name.to_owned()),
         session: event.session.clone(),
         turn: event.turn.clone(),
         project: event.cwd.clone(),

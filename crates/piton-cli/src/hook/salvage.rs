@@ -1,24 +1,11 @@
 //! Reads a JSON payload, and salvages fields from one that is truncated, too long or corrupt.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
-/// Fields that identify an event. The value of each is a string.
-const FIELDS: [&str; 14] = [
-    "hook_event_name",
-    "event",
-    "session_id",
-    "sessionId",
-    "conversation_id",
-    "prompt_id",
-    "turn_id",
-    "generation_id",
-    "cwd",
-    "directory",
-    "tool_name",
-    "toolName",
-    "cursor_version",
-    "agent_id",
-];
+use crate::agents::Agent;
+
 /// Number of bytes that are searched for the fields: agents put them before long values.
 const LOOKED_AT_MAX: usize = 1 << 20;
 
@@ -43,7 +30,8 @@ impl Payload {
 /// cannot come from inside another value.
 fn salvage(bytes: &[u8]) -> Map<String, Value> {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT_MAX)]);
-    let found = FIELDS.iter().filter_map(|field| Some(((*field).to_owned(), find(&text, field)?.into())));
+    let names: BTreeSet<_> = Agent::ALL.iter().flat_map(|agent| agent.payload.salvaged).collect();
+    let found = names.into_iter().filter_map(|field| Some(((*field).to_owned(), find(&text, field)?.into())));
     found.collect()
 }
 

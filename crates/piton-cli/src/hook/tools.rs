@@ -1,116 +1,15 @@
 //! Classifies the tools of agents by name and arguments: the files that a call may change.
 //!
-//! Only tools on these closed lists count as read-only. A tool that is new, or that comes from one of the user's
-//! servers, counts as changing files until it is added.
+//! Only tools on the closed list of their agent count as read-only. A tool that is new, or that comes from one of the
+//! user's servers, counts as changing files until it is added.
 
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::agents::Agent;
+use crate::agents::event::ToolChange;
 
-/// The files that a tool call may change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ToolChange {
-    /// Nothing: the tool only reads.
-    Nothing,
-    /// These files, as given in the arguments, and perhaps others around the directory in which the tool runs.
-    Files(Vec<PathBuf>),
-    /// Any file that a shell command changes. It runs in `dir` if the call names a directory.
-    Command { line: String, dir: Option<PathBuf> },
-}
-
-/// Read-only tools of Claude, then those of Copilot, which uses Claude's names where it sends Claude's payloads.
-const CLAUDE_AND_COPILOT: &[&str] = &[
-    "Read",
-    "Grep",
-    "Glob",
-    "LS",
-    "NotebookRead",
-    "WebFetch",
-    "WebSearch",
-    "TodoRead",
-    "TodoWrite",
-    "BashOutput",
-    "AskUserQuestion",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "ListMcpResourcesTool",
-    "ReadMcpResourceTool",
-    "TaskGet",
-    "TaskList",
-    "TaskOutput",
-    "ToolSearch",
-    "CronList",
-    // Copilot.
-    "view",
-    "grep",
-    "glob",
-    "web_fetch",
-    "web_search",
-    "read_bash",
-    "list_bash",
-    "report_intent",
-    "ask_user",
-];
-
-/// Returns the read-only tools of an agent.
-fn readers(agent: Agent) -> &'static [&'static str] {
-    match agent {
-        Agent::Claude | Agent::Copilot => CLAUDE_AND_COPILOT,
-        Agent::Codex => &["update_plan", "view_image", "web_search", "read_file", "list_dir", "grep_files"],
-        Agent::Gemini | Agent::Qwen => &[
-            "read_file",
-            "read_many_files",
-            "list_directory",
-            "glob",
-            "grep_search",
-            "search_file_content",
-            "web_fetch",
-            "google_web_search",
-            "web_search",
-            "write_todos",
-            "todo_write",
-            "ask_user",
-            "ask_user_question",
-            "exit_plan_mode",
-        ],
-        Agent::Hermes => {
-            &["read_file", "search_files", "web_search", "web_extract", "todo", "clarify", "session_search"]
-        }
-        Agent::Opencode => &[
-            "read",
-            "grep",
-            "glob",
-            "list",
-            "webfetch",
-            "websearch",
-            "codesearch",
-            "todowrite",
-            "todoread",
-            "question",
-        ],
-        Agent::Cursor => {
-            &["Read", "Grep", "Glob", "LS", "SemanticSearch", "WebSearch", "WebFetch", "ReadLints", "TodoWrite"]
-        }
-        Agent::Crush => &["view", "ls", "glob", "grep", "fetch", "web_fetch", "sourcegraph", "diagnostics", "todos"],
-        Agent::Plain => &["read_file", "list_directory"],
-    }
-}
-
-/// Tools that run a shell command line. PowerShell is another language and is not analysed: it may change any file.
-const SHELLS: [&str; 10] = [
-    "Bash",
-    "bash",
-    "Shell",
-    "shell",
-    "terminal",
-    "run_shell_command",
-    "exec_command",
-    "shell_command",
-    "local_shell",
-    "execute_command",
-];
 /// Arguments that name the directory in which a shell runs.
 const DIRECTORIES: [&str; 7] =
     ["workdir", "working_directory", "working_dir", "directory", "dir_path", "cwd", "workingDirectory"];
@@ -133,11 +32,12 @@ const PATCHED: [&str; 4] = ["*** Update File: ", "*** Add File: ", "*** Delete F
 
 /// Returns the files that a tool call may change.
 pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> ToolChange {
-    if readers(agent).contains(&tool) {
+    if agent.tools.readers.contains(&tool) {
         return ToolChange::Nothing;
     }
     let text = |key: &&str| input.get(*key).and_then(Value::as_str).filter(|text| !text.is_empty());
-    if SHELLS.contains(&tool)
+    // A user may give the tool of one agent to another.
+    if Agent::ALL.iter().any(|agent| agent.tools.shells.contains(&tool))
         && let Some(line) = input.get("command").or_else(|| input.get("cmd")).and_then(command_line)
     {
         return ToolChange::Command { line, dir: DIRECTORIES.iter().find_map(text).map(PathBuf::from) };
@@ -190,39 +90,43 @@ mod tests {
 
     #[test]
     fn each_tool_is_known_by_what_it_does() {
-        use Agent::{Claude, Codex, Copilot, Crush, Cursor, Gemini, Hermes, Opencode, Qwen};
         let patch = "*** Begin Patch\n*** Update File: src/a.rs\n*** Move to: src/b.rs\n@@\n-x\n+y\n*** Add File: c d\n+z\n\
                      *** Delete File: /abs/e\n*** End Patch";
         let cases = [
-            (Claude, "Read", json!({"file_path": "/x"}), ToolChange::Nothing),
-            (Claude, "Write", json!({"file_path": "/x/y", "content": "z"}), files(&["/x/y"])),
-            (Claude, "NotebookEdit", json!({"notebook_path": "/n.ipynb"}), files(&["/n.ipynb"])),
-            (Claude, "Agent", json!({"prompt": "rm"}), files(&[])),
-            (Claude, "PowerShell", json!({"command": "Remove-Item x"}), files(&[])),
-            (Claude, "mcp__fs__read", json!({"path": "/x"}), files(&["/x"])),
-            (Claude, "Bash", json!({"command": "rm x"}), command("rm x", None)),
-            (Claude, "Bash", Value::Null, files(&[])),
-            (Codex, "apply_patch", json!({"command": patch}), files(&["src/a.rs", "src/b.rs", "c d", "/abs/e"])),
-            (Codex, "shell", json!({"command": ["bash", "-lc", "rm x"], "workdir": "/w"}), command("rm x", Some("/w"))),
-            (Codex, "shell", json!({"command": ["rm", "it's"]}), command(r"'rm' 'it'\''s'", None)),
-            (Gemini, "replace", json!({"file_path": "a"}), files(&["a"])),
-            (Gemini, "read_file", json!({}), ToolChange::Nothing),
-            (Gemini, "run_shell_command", json!({"command": "ls", "directory": "d"}), command("ls", Some("d"))),
-            (Qwen, "edit", json!({"file_path": "a"}), files(&["a"])),
-            (Hermes, "patch", json!({"mode": "patch", "patch": "*** Update File: q"}), files(&["q"])),
-            (Hermes, "terminal", json!({"command": "x", "workdir": "/w"}), command("x", Some("/w"))),
-            (Opencode, "write", json!({"filePath": "/f"}), files(&["/f"])),
-            (Opencode, "read", json!({"filePath": "/f"}), ToolChange::Nothing),
-            (Crush, "multiedit", json!({"file_path": "f", "edits": [{"old_string": "x"}]}), files(&["f"])),
-            (Copilot, "create", json!({"path": "/f"}), files(&["/f"])),
-            (Copilot, "view", json!({"path": "/f"}), ToolChange::Nothing),
-            (Cursor, "Shell", json!({"command": "rm a", "working_directory": "/p"}), command("rm a", Some("/p"))),
-            (Cursor, "Delete", json!({"path": "/f"}), files(&["/f"])),
+            ("claude", "Read", json!({"file_path": "/x"}), ToolChange::Nothing),
+            ("claude", "Write", json!({"file_path": "/x/y", "content": "z"}), files(&["/x/y"])),
+            ("claude", "NotebookEdit", json!({"notebook_path": "/n.ipynb"}), files(&["/n.ipynb"])),
+            ("claude", "Agent", json!({"prompt": "rm"}), files(&[])),
+            ("claude", "PowerShell", json!({"command": "Remove-Item x"}), files(&[])),
+            ("claude", "mcp__fs__read", json!({"path": "/x"}), files(&["/x"])),
+            ("claude", "Bash", json!({"command": "rm x"}), command("rm x", None)),
+            ("claude", "Bash", Value::Null, files(&[])),
+            ("codex", "apply_patch", json!({"command": patch}), files(&["src/a.rs", "src/b.rs", "c d", "/abs/e"])),
+            (
+                "codex",
+                "shell",
+                json!({"command": ["bash", "-lc", "rm x"], "workdir": "/w"}),
+                command("rm x", Some("/w")),
+            ),
+            ("codex", "shell", json!({"command": ["rm", "it's"]}), command(r"'rm' 'it'\''s'", None)),
+            ("gemini", "replace", json!({"file_path": "a"}), files(&["a"])),
+            ("gemini", "read_file", json!({}), ToolChange::Nothing),
+            ("gemini", "run_shell_command", json!({"command": "ls", "directory": "d"}), command("ls", Some("d"))),
+            ("qwen", "edit", json!({"file_path": "a"}), files(&["a"])),
+            ("hermes", "patch", json!({"mode": "patch", "patch": "*** Update File: q"}), files(&["q"])),
+            ("hermes", "terminal", json!({"command": "x", "workdir": "/w"}), command("x", Some("/w"))),
+            ("opencode", "write", json!({"filePath": "/f"}), files(&["/f"])),
+            ("opencode", "read", json!({"filePath": "/f"}), ToolChange::Nothing),
+            ("crush", "multiedit", json!({"file_path": "f", "edits": [{"old_string": "x"}]}), files(&["f"])),
+            ("copilot", "create", json!({"path": "/f"}), files(&["/f"])),
+            ("copilot", "view", json!({"path": "/f"}), ToolChange::Nothing),
+            ("cursor", "Shell", json!({"command": "rm a", "working_directory": "/p"}), command("rm a", Some("/p"))),
+            ("cursor", "Delete", json!({"path": "/f"}), files(&["/f"])),
             // A name that is read-only in one agent may be a tool that writes in another.
-            (Gemini, "Read", json!({}), files(&[])),
+            ("gemini", "Read", json!({}), files(&[])),
         ];
         for (agent, tool, input, expected) in cases {
-            assert_eq!(change(agent, tool, &input), expected, "{agent:?} {tool} {input}");
+            assert_eq!(change(Agent::named(agent), tool, &input), expected, "{agent} {tool} {input}");
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) const OWN_TEXT_ARRIVED: &str = "the text of piton's own command file 
 
 /// Returns the problem of an agent's command file that shows in a prompt; `None` if there is none.
 pub(super) fn own_text_problem(agent: Agent, prompt: &str) -> Option<String> {
-    let remedy = format!("`piton install {}` in a shell writes the file again", agent.name());
+    let remedy = format!("`piton install {}` in a shell writes the file again", agent.name);
     match own_text::find(prompt)? {
         OwnText::Typed { is_skill: true, .. } => None,
         OwnText::Typed { .. } => Some(format!("{OWN_TEXT_ARRIVED}: the file is of an older version; {remedy}")),

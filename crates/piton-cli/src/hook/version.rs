@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::decode::HookEvent;
-use crate::agents::Agent;
+use crate::agents::event::HookEvent;
+use crate::agents::is_version;
+use crate::agents::setup::Homes;
+use crate::agents::spec::VersionText;
 use crate::context::Context;
 
 /// The part of a transcript that is read.
@@ -24,56 +26,16 @@ const PARENTS_MAX: usize = 5;
 const DIRS_MAX: usize = 5;
 /// Arguments of a process that may name its script.
 const SCRIPTS_MAX: usize = 2;
-const VERSION_BYTES_MAX: usize = 64;
 
 /// Returns the version of the agent that sent an event.
 pub(super) fn find(event: &HookEvent) -> Option<String> {
-    let found = of_environment(event.agent).or_else(|| of_process(event.agent)).or_else(|| of_transcript(event));
+    let spec = &event.agent.version;
+    let found = (spec.in_env)(&Context::text).or_else(|| of_process(spec.packages)).or_else(|| of_transcript(event));
     found.filter(|version| is_version(version))
 }
 
-fn is_version(text: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || ".-+_".contains(c);
-    text.len() <= VERSION_BYTES_MAX && text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part)
-}
-
-fn of_environment(agent: Agent) -> Option<String> {
-    match agent {
-        Agent::Claude => of_ai_agent(&Context::text("AI_AGENT")?),
-        // The one that runs may be newer than the one that was installed.
-        Agent::Copilot => Context::variable("COPILOT_CLI_RESOLVED_DIST_DIR")
-            .and_then(|dir| dir.file_name()?.to_str().map(str::to_owned))
-            .filter(|name| is_version(name))
-            .or_else(|| Context::text("COPILOT_CLI_BINARY_VERSION")),
-        Agent::Qwen => Context::text("QWEN_CODE_STARTUP_VERSION"),
-        // Set by the plugin, which runs inside the agent.
-        Agent::Hermes => Context::text("PITON_HERMES_VERSION"),
-        _ => None,
-    }
-}
-
-/// `claude-code_2-1-325_harness` is 2.1.325.
-fn of_ai_agent(text: &str) -> Option<String> {
-    let version = text.strip_prefix("claude-code_")?.split('_').next()?;
-    let is_plain = version.split('-').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    is_plain.then(|| version.replace('-', "."))
-}
-
-/// The names of the packages that hold an agent's program.
-fn packages(agent: Agent) -> &'static [&'static str] {
-    match agent {
-        Agent::Claude => &["@anthropic-ai/claude-code", "@anthropic-ai/claude-code-linux-x64"],
-        Agent::Gemini => &["@google/gemini-cli"],
-        Agent::Qwen => &["@qwen-code/qwen-code"],
-        Agent::Copilot => &["@github/copilot", "@github/copilot-linux-x64", "@github/copilot-linux-arm64"],
-        Agent::Opencode => &["opencode-ai"],
-        _ => &[],
-    }
-}
-
 /// The version of the package that a parent of this process was started from.
-fn of_process(agent: Agent) -> Option<String> {
-    let names = packages(agent);
+fn of_process(names: &[&str]) -> Option<String> {
     let mut pid = std::os::unix::process::parent_id();
     for _ in 0..PARENTS_MAX {
         if names.is_empty() || pid <= 1 {
@@ -112,13 +74,18 @@ fn of_program(program: &Path, names: &[&str]) -> Option<String> {
 }
 
 fn of_transcript(event: &HookEvent) -> Option<String> {
-    let text = |path: &Path| head(path, HEAD_BYTES_MAX).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let transcript = event.mark.transcript.as_deref();
-    match event.agent {
-        Agent::Claude | Agent::Qwen => of_records(&text(transcript?)?),
-        Agent::Codex => of_first_line(&text(transcript?)?, "cli_version"),
-        Agent::Copilot => of_first_line(&text(&copilot_events(event)?)?, "copilotVersion"),
-        _ => None,
+    let spec = &event.agent.version;
+    if spec.in_transcript == VersionText::Nowhere {
+        return None;
+    }
+    let home = Context::home().map(|home| Homes::new(&home, Context::variable));
+    let home = home.as_ref().and_then(|homes| homes.of(event.agent));
+    let bytes = head(&(spec.transcript)(event, home)?, HEAD_BYTES_MAX)?;
+    let text = String::from_utf8_lossy(&bytes);
+    match spec.in_transcript {
+        VersionText::Nowhere => None,
+        VersionText::Records => of_records(&text),
+        VersionText::FirstLine(key) => of_first_line(&text, key),
     }
 }
 
@@ -134,13 +101,6 @@ fn of_first_line(head: &str, key: &str) -> Option<String> {
     after.split_once('"').map(|(version, _)| version.to_owned())
 }
 
-/// Copilot tells of its file only at the end of a turn.
-fn copilot_events(event: &HookEvent) -> Option<PathBuf> {
-    let session = event.session.as_deref().filter(|session| !session.contains('/') && !session.starts_with('.'))?;
-    let home = Context::variable("COPILOT_HOME").or_else(|| Some(Context::home()?.join(".copilot")))?;
-    Some(home.join("session-state").join(session).join("events.jsonl"))
-}
-
 /// The beginning of a regular file.
 fn head(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     // Opening anything else may wait for another process.
@@ -153,14 +113,10 @@ fn head(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agents::Agent;
 
     #[test]
     fn versions_are_read_from_what_agents_write() {
-        assert_eq!(of_ai_agent("claude-code_2-1-325_harness").as_deref(), Some("2.1.325"));
-        assert_eq!(of_ai_agent("claude-code_2-1-325").as_deref(), Some("2.1.325"));
-        for other in ["claude-code", "claude-code_", "claude-code_2-x_a", "other_1-2-3_agent", ""] {
-            assert_eq!(of_ai_agent(other), None, "{other}");
-        }
         let codex =
             r#"{"type":"session_meta","payload":{"id":"x","cli_version":"0.166.0","base_instructions":{"text":"cut"#;
         assert_eq!(of_first_line(codex, "cli_version").as_deref(), Some("0.166.0"));
@@ -173,16 +129,6 @@ mod tests {
     }
 
     #[test]
-    fn only_versions_are_taken_for_one() {
-        for version in ["2.1.325", "0.24.4-nightly.1+b_2"] {
-            assert!(is_version(version), "{version}");
-        }
-        for other in ["", "unknown", "1 2", "v1", &"1".repeat(65)] {
-            assert!(!is_version(other), "{other}");
-        }
-    }
-
-    #[test]
     fn the_package_of_a_script_is_found_through_links_and_by_its_name_only() {
         let temp = tempfile::tempdir().expect("a directory");
         let package = temp.path().join("lib/node_modules/@google/gemini-cli");
@@ -191,9 +137,9 @@ mod tests {
         fs::write(package.join("package.json"), r#"{"name":"@google/gemini-cli","version":"0.61.0"}"#).expect("a file");
         let link = temp.path().join("gemini");
         std::os::unix::fs::symlink(package.join("bundle/gemini.js"), &link).expect("a link");
-        assert_eq!(of_program(&link, packages(Agent::Gemini)).as_deref(), Some("0.61.0"));
-        assert_eq!(of_program(&link, packages(Agent::Qwen)), None);
-        assert_eq!(of_program(&temp.path().join("gone"), packages(Agent::Gemini)), None);
+        assert_eq!(of_program(&link, Agent::named("gemini").version.packages).as_deref(), Some("0.61.0"));
+        assert_eq!(of_program(&link, Agent::named("qwen").version.packages), None);
+        assert_eq!(of_program(&temp.path().join("gone"), Agent::named("gemini").version.packages), None);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use piton::{History, Project, Store};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::setup::{self, TIMEOUT_SECS};
 use crate::agents::Agent;
+use crate::agents::setup::TIMEOUT_SECS;
 use crate::shell;
 
 /// Interval at which the child process is polled.
@@ -79,25 +79,21 @@ fn first_line(text: &str) -> &str {
 }
 
 fn call(agent: Agent, line: &str, project: &Path, base: &Path) -> Result<Answer, String> {
-    let mut command = match agent {
-        // These run the command without a shell.
-        Agent::Hermes | Agent::Opencode => {
-            let words = shell::words(line).ok_or("its quotes do not end")?;
-            let (program, args) = words.split_first().ok_or("it is empty")?;
-            let mut command = Command::new(program);
-            command.args(args);
-            command
-        }
-        _ => {
-            let mut command = Command::new("sh");
-            command.args(["-c", line]);
-            command
-        }
+    let mut command = if agent.checks.runs_without_shell {
+        let words = shell::words(line).ok_or("its quotes do not end")?;
+        let (program, args) = words.split_first().ok_or("it is empty")?;
+        let mut command = Command::new(program);
+        command.args(args);
+        command
+    } else {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]);
+        command
     };
     command.env("PITON_BASE", base).env("PITON_ENABLED", "true").current_dir(project);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
-    let text = payload(agent, project).to_string();
+    let text = (agent.checks.payload)(agent.prompt_event(), &project.to_string_lossy()).to_string();
     // A hook that does not read its input is detected by its answer.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
@@ -129,35 +125,5 @@ fn wait(child: &mut Child) -> Result<Option<i32>, String> {
             }
             Err(error) => return Err(error.to_string()),
         }
-    }
-}
-
-/// Returns a prompt event in the format of the agent.
-fn payload(agent: Agent, project: &Path) -> Value {
-    let dir = project.to_string_lossy();
-    let event = setup::prompt_event(agent);
-    let (session, turn, prompt) = ("piton-doctor", "piton-doctor-1", "a test of piton doctor");
-    match agent {
-        Agent::Hermes => json!({
-            "hook_event_name": event, "tool_name": null, "tool_input": null, "session_id": session, "cwd": dir,
-            "extra": {"turn_id": turn, "user_message": prompt},
-        }),
-        Agent::Copilot => json!({"sessionId": session, "timestamp": 0, "cwd": dir, "prompt": prompt}),
-        Agent::Opencode => json!({
-            "hook_event_name": event, "directory": dir, "worktree": dir, "input": {"sessionID": session},
-            "output": {"message": {"id": turn, "role": "user"}, "parts": [{"type": "text", "text": prompt}]},
-        }),
-        Agent::Cursor => json!({
-            "hook_event_name": event, "conversation_id": session, "generation_id": turn, "prompt": prompt,
-            "workspace_roots": [dir], "cursor_version": "piton-doctor",
-        }),
-        Agent::Crush => json!({
-            "event": event, "session_id": session, "cwd": dir, "tool_name": "bash",
-            "tool_input": {"command": "rm -rf file.txt"},
-        }),
-        _ => json!({
-            "hook_event_name": event, "session_id": session, "prompt_id": turn, "turn_id": turn, "cwd": dir,
-            "prompt": prompt,
-        }),
     }
 }

@@ -12,9 +12,7 @@ pub(crate) mod fire;
 pub(crate) mod outdated;
 pub(crate) mod pieces;
 pub(crate) mod record;
-pub(crate) mod setup;
 pub(crate) mod switch;
-pub(crate) mod trust;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,10 +20,10 @@ use std::path::{Path, PathBuf};
 use piton::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
-use self::pieces::{Pieces, What};
+use self::pieces::Pieces;
 use self::record::{Before, Changed, Record, Records};
-use self::setup::{ConfigFile, OwnFile, Setup, Whose};
 use crate::agents::Agent;
+use crate::agents::setup::{ConfigFile, OwnFile, Setup, What, Whose};
 use crate::edit::{self, Config, files};
 
 /// Change of one file.

@@ -4,8 +4,8 @@ use std::fs;
 use std::time::UNIX_EPOCH;
 
 use super::pieces::Pieces;
-use super::setup::{OwnFile, Setup};
 use crate::agents::Agent;
+use crate::agents::setup::{OwnFile, Setup};
 use crate::edit::{Config, files};
 
 /// Returns messages about command files of an older version, and about configuration entries that differ from those of
@@ -24,7 +24,7 @@ pub(crate) fn outdated(agent: Agent, setup: &Setup) -> Vec<String> {
         let pieces = Pieces { all: &config.pieces, agent };
         for keys in pieces.outdated(&parsed) {
             let what = format!("`{keys}` in {} is not as this version of piton needs it", config.path.display());
-            found.push(what + ": /piton may only list");
+            found.push(format!("{what}: {}", agent.install.outdated_effect));
         }
     }
     found

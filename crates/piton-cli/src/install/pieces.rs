@@ -5,37 +5,8 @@
 use serde_json::Value;
 
 use crate::agents::Agent;
+use crate::agents::setup::{Ours, Piece, What};
 use crate::edit::{Config, Step, at, steps, value_at};
-
-/// One entry that an agent's configuration needs.
-#[derive(Debug, Clone)]
-pub(crate) struct Piece {
-    /// Keys from the root to the entry, or to the list that holds it.
-    pub(crate) keys: Vec<&'static str>,
-    pub(crate) what: What,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum What {
-    /// One item of the list at the keys.
-    Item(Value),
-    /// A value without which the agent ignores the file; an existing value is kept, whatever it is.
-    Default(Value),
-    /// One string in the list at the keys. It is a name of ours, so an equal string counts as ours even if the user
-    /// added it.
-    Word(&'static str),
-    /// A value that an older version wrote at the keys, which is removed.
-    Gone,
-}
-
-/// One command line of ours in a configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ours {
-    pub(crate) event: String,
-    pub(crate) command: String,
-    /// Its index in each list that contains it, outermost first.
-    pub(crate) at: Vec<usize>,
-}
 
 /// Result of an edit.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -159,8 +130,8 @@ impl Pieces<'_> {
         paths.map(ours).collect()
     }
 
-    /// Removes the member at `keys` if its command line is ours, and the sections that become empty: Hermes fails on
-    /// empty ones.
+    /// Removes the member at `keys` if its command line is ours, and the sections that become empty, which not
+    /// every agent accepts.
     fn remove_member_of_ours(self, config: &mut Config, keys: &[&str]) -> Result<(), String> {
         if !self.has_member_of_ours(config, keys) {
             return Ok(());

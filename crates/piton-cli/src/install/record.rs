@@ -85,7 +85,7 @@ impl Records {
     }
 
     fn path(&self, agent: Agent, project: Option<&Path>) -> PathBuf {
-        let name = agent.name();
+        let name = agent.name;
         self.dir.join(match project {
             None => format!("{name}.json"),
             Some(dir) => format!("{name}-{}.json", &files::sum(dir.as_os_str().as_encoded_bytes())[..16]),
@@ -98,7 +98,7 @@ impl Records {
         let read = read_own(&self.path(agent, project))?;
         let known = read.and_then(|text| serde_json::from_str(&text).ok());
         Ok(known.unwrap_or_else(|| Record {
-            agent: agent.name().to_owned(),
+            agent: agent.name.to_owned(),
             project: project.map(Path::to_owned),
             files: Vec::new(),
         }))

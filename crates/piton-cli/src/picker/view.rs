@@ -116,7 +116,7 @@ fn draw_list(frame: &mut Frame<'_>, state: &State, look: &Look) {
 /// Marks a checkpoint that does not hold every file of its time.
 const INCOMPLETE: &str = "  incomplete";
 
-/// Draws ` 1 4270a8c  2026-03-16 04:36  before patch  [claude 0123abcd]      (1 file, +1/-0)`, shortened to the width.
+/// Draws ` 1 4270a8c  2026-03-16 04:36  before patch  [agent 0123abcd]      (1 file, +1/-0)`, shortened to the width.
 fn row_line<'a>(row: &Row, with_session: bool, width: usize, look: &Look) -> Line<'a> {
     let when = match width {
         0..40 => "",

@@ -404,7 +404,7 @@ fn a_command_file_that_goes_to_the_model_is_named() {
     install("gemini");
     assert_eq!(words(of(&home.doctor(), "gemini")), "");
     // A file of version 0.1.
-    let file = home.put(".gemini/commands/rollback.toml", include_str!("../../src/install/texts/0.1/rollback.toml"));
+    let file = home.put(".gemini/commands/rollback.toml", include_str!("../../src/agents/texts/0.1/rollback.toml"));
     let found = words(of(&home.doctor(), "gemini"));
     assert!(
         found.contains("rollback.toml is of another version of piton") && found.contains("`piton install gemini`"),
@@ -415,7 +415,7 @@ fn a_command_file_that_goes_to_the_model_is_named() {
     assert_eq!(words(of(&home.doctor(), "gemini")), "");
     // A prompt that such a file produced is recorded until the file is rewritten.
     fs::remove_file(&file).expect("a file");
-    let old = include_str!("../../src/install/texts/0.1/rollback.toml").split("\"\"\"").nth(1).expect("a prompt");
+    let old = include_str!("../../src/agents/texts/0.1/rollback.toml").split("\"\"\"").nth(1).expect("a prompt");
     let sent =
         json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": home.sandbox.project(), "prompt": old});
     home.call("gemini", "0", &sent);

@@ -97,7 +97,7 @@ fn the_list_a_diff_a_restore_and_one_file_are_answered_without_the_model() {
 /// Returns the text that an agent sends in place of `/rollback ARGS`, with a command file of version 0.1.
 fn expanded(agent: &str, arguments: &str) -> String {
     let (gemini, qwen, skill) = (
-        include_str!("../../src/install/texts/0.1/rollback.toml"),
+        include_str!("../../src/agents/texts/0.1/rollback.toml"),
         include_str!("data/commands-0.1/qwen.md"),
         include_str!("data/commands-0.1/copilot.md"),
     );

@@ -113,7 +113,7 @@ fn over_an_older_version_command_files_are_updated_and_hooks_stay_to_the_byte() 
         &sandbox,
         "gemini",
         ".gemini/commands/rollback.toml",
-        include_str!("../../src/install/texts/0.1/rollback.toml"),
+        include_str!("../../src/agents/texts/0.1/rollback.toml"),
     );
     as_older(&sandbox, "qwen", ".qwen/commands/rollback.md", include_str!("data/commands-0.1/qwen.md"));
     let hooks = [".claude/settings.json", ".codex/hooks.json", ".gemini/settings.json", ".qwen/settings.json"];
@@ -124,10 +124,10 @@ fn over_an_older_version_command_files_are_updated_and_hooks_stay_to_the_byte() 
     assert!(read(&sandbox, ".gemini/commands/rollback.toml").ends_with("\nprompt = \"/rollback {{args}}\"\n"));
     assert!(read(&sandbox, ".qwen/commands/rollback.md").ends_with("\n---\n\n/rollback {{args}}\n"));
     // A file that piton wrote is recognised as piton's, whatever the records say.
-    put(&sandbox, ".gemini/commands/rollback.toml", include_str!("../../src/install/texts/0.1/rollback.toml"));
+    put(&sandbox, ".gemini/commands/rollback.toml", include_str!("../../src/agents/texts/0.1/rollback.toml"));
     piton(&sandbox, ["install", "gemini"]).done();
     assert!(read(&sandbox, ".gemini/commands/rollback.toml").ends_with("\nprompt = \"/rollback {{args}}\"\n"));
-    let mine = include_str!("../../src/install/texts/0.1/rollback.toml").replace("piton rollback", "my rollback");
+    let mine = include_str!("../../src/agents/texts/0.1/rollback.toml").replace("piton rollback", "my rollback");
     fs::write(sandbox.home().join(".gemini/commands/rollback.toml"), &mine).expect("a file");
     assert_eq!(piton(&sandbox, ["install", "gemini"]).code(), 3, "a file that the user changed is theirs");
     assert_eq!(read(&sandbox, ".gemini/commands/rollback.toml"), mine);

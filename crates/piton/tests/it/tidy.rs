@@ -231,6 +231,50 @@ fn comments_open_with_what_is_returned_and_use_standard_terms() {
     assert_eq!(dialect, [""; 0], "use the standard term");
 }
 
+/// Files of the command that may name an agent although they are not in `agents/`, and the reason.
+const MAY_NAME_AGENTS: [(&str, &str); 5] = [
+    ("cli.rs", "an example in the help, and the default directory, which piton shares with Hermes"),
+    ("cmd/install.rs", "examples in the help"),
+    ("cmd/reference.rs", "the configuration file, which piton shares with Hermes"),
+    ("context.rs", "the store, the configuration and the timeout, which piton shares with Hermes"),
+    ("fuzz.rs", "the first byte of an input selects an agent"),
+];
+
+/// Everything about an agent is in its own file, so that adding one is a new file and its row in the table.
+#[test]
+fn an_agent_is_named_in_its_own_directory_only() {
+    const VOCABULARY: [&str; 7] = ["mod", "event", "guide", "plain", "setup", "shared", "spec"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-cli/src");
+    let mut agents = Vec::new();
+    testkit::walk(&root.join("agents"), &mut |path| {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.extension().is_some_and(|end| end == "rs") && !VOCABULARY.contains(&name) {
+            agents.push(name.to_owned());
+        }
+    });
+    assert!(agents.len() >= 9, "the agents are not where they were: {agents:?}");
+    // This one is also a word for the place where text is typed.
+    let names_agent = |line: &str| {
+        agents.iter().any(|agent| match agent.as_str() {
+            "cursor" => line.contains("Cursor") || line.contains("\"cursor") || line.contains("cursor_version"),
+            agent => line.to_lowercase().contains(agent),
+        })
+    };
+    let mut found = Vec::new();
+    testkit::walk(&root, &mut |path| {
+        let name = path.strip_prefix(&root).expect("below it").to_str().expect("UTF-8");
+        let may = name.starts_with("agents/") || MAY_NAME_AGENTS.iter().any(|(file, _)| *file == name);
+        if may || is_of_tests(path) || path.extension().is_none_or(|end| end != "rs") {
+            return;
+        }
+        let text = fs::read_to_string(path).expect("text");
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let lines = code.lines().enumerate().filter(|(_, line)| names_agent(line));
+        found.extend(lines.map(|(at, line)| format!("{name}:{}: {}", at + 1, line.trim())));
+    });
+    assert!(found.is_empty(), "only agents/ may name an agent:\n{}", found.join("\n"));
+}
+
 /// A document that names a missing test proves nothing.
 #[test]
 fn every_point_of_the_security_document_has_a_test_that_exists() {

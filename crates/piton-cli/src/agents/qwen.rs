@@ -1,0 +1,64 @@
+//! Qwen Code: the events of Claude Code, the tools and handlers of Gemini CLI.
+
+use super::event::EventKind;
+use super::guide::GuideFacts;
+use super::setup::{Home, OwnFile, Setup};
+use super::spec::{AnswerSpec, CheckSpec, InstallSpec, PayloadSpec, Spec, ToolSpec, VersionSpec, VersionText};
+use super::{claude, gemini, shared};
+
+const COMMAND_FILE: &str = include_str!("texts/rollback-qwen.md");
+
+pub(super) static SPEC: Spec = Spec {
+    name: "qwen",
+    title: "Qwen Code",
+    programs: &["qwen"],
+    home: Some(Home { variable: None, default: ".qwen", dir: "" }),
+    payload: PayloadSpec {
+        events: shared::EVENTS,
+        // Qwen sends the event again after each tool, with an empty prompt.
+        prompt: |text| if text.is_empty() { EventKind::Other } else { EventKind::Prompt { text } },
+        tells_turn_ends: true,
+        ..PayloadSpec::DEFAULT
+    },
+    tools: ToolSpec { readers: gemini::READERS, shells: &["run_shell_command"] },
+    version: VersionSpec {
+        in_env: |env| env("QWEN_CODE_STARTUP_VERSION"),
+        packages: &["@qwen-code/qwen-code"],
+        in_transcript: VersionText::Records,
+        ..VersionSpec::DEFAULT
+    },
+    answers: AnswerSpec {
+        context: Some(shared::additional_context),
+        reply: Some(shared::block),
+        ..AnswerSpec::DEFAULT
+    },
+    install: InstallSpec {
+        events: &["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd"],
+        project_dir: Some(".qwen"),
+        handler: gemini::handler,
+        // Claude passes the typed text to the hook, Qwen the contents of the file.
+        setup: |place| Setup {
+            configs: vec![place.json_with_hooks("settings.json")],
+            files: vec![OwnFile::command(
+                place.dir.join("commands/rollback.md"),
+                COMMAND_FILE,
+                &[claude::COMMAND_FILE],
+            )],
+            ..Setup::default()
+        },
+        ..InstallSpec::DEFAULT
+    },
+    checks: CheckSpec { switched_off: claude::all_hooks_disabled, ..CheckSpec::DEFAULT },
+    guide: GuideFacts {
+        tested: Some("0.24.4"),
+        trust: "No approval is needed.",
+        restoring: "Headless (`qwen 'PROMPT'`) the command is executed, but Qwen prints no answer: use a shell. After each \
+                    answer Qwen asks the model to suggest what you might type next; that call is Qwen's own.",
+        notes: &[
+            "Qwen sends the text of a command file to hooks, not the typed line. `commands/rollback.md` consists of \
+             `/rollback {{args}}` for that reason: do not change it.",
+        ],
+        ..GuideFacts::DEFAULT
+    },
+    ..Spec::DEFAULT
+};
