@@ -61,6 +61,22 @@ fn the_reference_is_what_the_program_says() {
     assert!(is_current, "`piton man --markdown > docs/REFERENCE.md` brings it up to date");
 }
 
+#[test]
+fn the_guide_of_each_agent_is_what_the_program_says() {
+    let command = |words: &[&str]| run(clean_command(PITON).env("HOME", "/nonexistent").args(words)).done().stdout;
+    let help = command(&["install", "--help"]);
+    let names = help.lines().find_map(|line| line.strip_prefix("Agents: ")?.strip_suffix('.')).expect("the agents");
+    for name in names.split(", ") {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/guide/{name}.md"));
+        let page = command(&["man", "--guide", name]);
+        if std::env::var_os("PITON_UPDATE_SNAPSHOTS").is_some() {
+            fs::write(&path, &page).expect("a file");
+        }
+        let is_current = fs::read_to_string(&path).expect("the guide") == page;
+        assert!(is_current, "`piton man --guide {name} > docs/guide/{name}.md` brings it up to date");
+    }
+}
+
 /// Every key that a command prints is in the reference.
 #[test]
 fn the_reference_names_every_key() {
