@@ -63,6 +63,7 @@ mod sys;
 mod take;
 mod threads;
 mod time;
+mod turns;
 mod unprotected;
 mod worktree;
 
@@ -100,4 +101,5 @@ pub use store::{
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;
+pub use turns::{Turn, TurnEnd, note_turn_end};
 pub use unprotected::note_killed_hooks;

@@ -40,6 +40,7 @@ mod take;
 mod tidy;
 mod timeline;
 mod traps;
+mod turns;
 mod unread;
 mod upkeep;
 mod verify;

@@ -144,6 +144,49 @@ fn at_its_limit_a_ledger_keeps_what_existing_checkpoints_need() {
     assert_eq!(turns(&store)[0], "first");
 }
 
+fn ended(turn: &str, secs: i64, after: u8) -> TurnRecord {
+    TurnRecord {
+        agent: Some("claude".to_owned()),
+        session: "s".to_owned(),
+        turn: turn.to_owned(),
+        ended: Some(Moment { secs, ..NOW }),
+        after: Some(id(after)),
+        after_tree: Some(id(after + 100)),
+        ..TurnRecord::default()
+    }
+}
+
+#[test]
+fn the_last_end_of_a_turn_is_part_of_its_record() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    put(&store, &record("one", 1));
+    put(&store, &ended("one", 100, 2));
+    put(&store, &ended("one", 200, 3));
+    let TurnRecord { ended, after, after_tree, .. } = ended("one", 200, 3);
+    assert_eq!(store.ledger.turns(&project()), [TurnRecord { ended, after, after_tree, ..record("one", 1) }]);
+    let renamed = HashMap::from([(id(1), (id(11), id(12))), (id(3), (id(13), id(14)))]);
+    store.ledger.rename_checkpoints(&project(), &renamed).expect("renamed");
+    let found = &store.ledger.turns(&project())[0];
+    assert_eq!((found.before, found.tree, found.formerly), (Some(id(11)), Some(id(12)), Some(id(1))));
+    assert_eq!((found.after, found.after_tree, found.after_formerly), (Some(id(13)), Some(id(14)), Some(id(3))));
+}
+
+/// K3.
+#[test]
+fn at_its_limit_a_ledger_keeps_the_ends_in_existing_checkpoints() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let store = store(&temp);
+    put(&store, &record("first", 1));
+    put(&store, &ended("first", 100, 5));
+    for n in 0..400 {
+        let long = TurnRecord { prompt: Some("x".repeat(10_000)), ..record(&format!("t{n}"), 2) };
+        store.ledger.append(&project(), &long, || Some(HashSet::from([id(1), id(5)]))).expect("a line");
+    }
+    let first = &store.ledger.turns(&project())[0];
+    assert_eq!((first.turn.as_str(), first.before, first.after), ("first", Some(id(1)), Some(id(5))));
+}
+
 /// A project with one file, and a manager that plays turns in it.
 struct Played {
     store: Store,

@@ -104,13 +104,19 @@ impl Ledger {
         project: &ProjectId,
         new: &HashMap<CheckpointId, (CheckpointId, ObjectId)>,
     ) -> Result<()> {
-        let id = |line: &Map<String, Value>, key: &str| ObjectId::from_hex(line.get(key)?.as_str()?.as_bytes());
         self.rewrite(project, |line| {
-            let Some((id, tree)) = id(line, "before").and_then(|before| new.get(&before)) else { return false };
-            let before = line.insert("before".to_owned(), id.to_string().into());
-            line.insert("tree".to_owned(), tree.to_string().into());
-            line.insert("formerly".to_owned(), before.unwrap_or_default());
-            true
+            let ends = [["before", "tree", "formerly"], ["after", "after_tree", "after_formerly"]];
+            let mut is_changed = false;
+            for [checkpoint, tree, formerly] in ends {
+                let old = line.get(checkpoint).and_then(Value::as_str).map(str::to_owned);
+                let new_names = old.as_deref().and_then(|old| new.get(&ObjectId::from_hex(old.as_bytes())?));
+                let (Some(old), Some((new_id, new_tree))) = (old, new_names) else { continue };
+                line.insert(checkpoint.to_owned(), new_id.to_string().into());
+                line.insert(tree.to_owned(), new_tree.to_string().into());
+                line.insert(formerly.to_owned(), old.into());
+                is_changed = true;
+            }
+            is_changed
         })?;
         Ok(())
     }
@@ -264,9 +270,10 @@ fn compacted(lines: &[String], existing: &HashSet<ObjectId>) -> Vec<String> {
     for (at, keys) in lines.iter().enumerate().rev().filter_map(|(at, line)| Some((at, decode(line)?))) {
         let name = name_of(&keys);
         let id = |key: &str| ObjectId::from_hex(keys.get(key)?.as_str()?.as_bytes());
-        let before = ["before", "formerly", "tree"].into_iter().filter_map(id).find(|id| existing.contains(id));
-        if let Some(before) = before {
-            let count = of_checkpoint.entry(before).or_default();
+        let names = ["before", "formerly", "tree", "after", "after_formerly", "after_tree"];
+        let checkpoint = names.into_iter().filter_map(id).find(|id| existing.contains(id));
+        if let Some(checkpoint) = checkpoint {
+            let count = of_checkpoint.entry(checkpoint).or_default();
             *count += 1;
             is_needed[at] = *count <= TURNS_KEPT_OF_CHECKPOINT;
         }

@@ -48,6 +48,18 @@ pub struct TurnRecord {
     /// Id of the checkpoint before a purge.
     #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
     pub formerly: Option<CheckpointId>,
+    /// Time at which the agent reported the end of the turn.
+    #[serde(with = "moment", skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
+    /// Checkpoint of the state in which the turn ended.
+    #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
+    pub after: Option<CheckpointId>,
+    /// Tree of that checkpoint.
+    #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
+    pub after_tree: Option<ObjectId>,
+    /// Id of that checkpoint before a purge.
+    #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
+    pub after_formerly: Option<CheckpointId>,
     /// Reason why the turn has no checkpoint, as a keyword.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
@@ -63,7 +75,7 @@ impl TurnRecord {
     }
 
     /// Returns true if both records describe the same turn.
-    pub(super) fn is_same_turn(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_turn(&self, other: &Self) -> bool {
         (&self.agent, &self.session, &self.turn) == (&other.agent, &other.session, &other.turn)
     }
 }

@@ -1,0 +1,130 @@
+//! The turns of a project with both ends: the state from which a turn began, and the state in which it ended.
+//!
+//! A turn ends when its agent reports it. Of a turn whose end was not reported, the state at the next prompt of its
+//! session is all that is known: edits of the user in between cannot be told apart from the agent's.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::history::History;
+use crate::id::{CheckpointId, ObjectId};
+use crate::project::Project;
+use crate::store::{Checkpoint, Origin, Store, TurnRecord};
+use crate::time::Moment;
+
+/// A turn with both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Turn {
+    /// Record of the turn.
+    pub record: TurnRecord,
+    /// Checkpoint from which the turn began.
+    pub before: CheckpointId,
+    /// State in which the turn ended.
+    pub end: TurnEnd,
+}
+
+/// State in which a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TurnEnd {
+    /// The agent reported the end, and this checkpoint holds the state at that moment.
+    Reported(CheckpointId),
+    /// The end was not reported. This checkpoint holds the state at the next prompt of the session, which may contain
+    /// edits of the user.
+    OpenEnded(CheckpointId),
+    /// The end was not reported, and the session has had no prompt since: the turn may be running.
+    Open,
+    /// The end was reported, and its checkpoint no longer exists.
+    Dropped,
+}
+
+/// Records that a turn ended in the state of a checkpoint, which the caller took when the agent reported the end. If an
+/// agent reports several ends of a turn, the last one counts.
+///
+/// Fails with `Invalid` if `turn` names no session or no turn, and with `NotFound` if the project has no such turn or no
+/// such checkpoint.
+///
+/// ```
+/// use piton::{History, Origin, Request, TurnEnd, note_turn_end, take};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// let turn = Origin { agent: Some("mine".to_owned()), session: Some("s".to_owned()), turn: Some("1".to_owned()) };
+/// let start = Request { reason: "prompt: fix it".to_owned(), origin: turn.clone(), ..Request::default() };
+/// take(&store, &project, &start, &settings, now, &progress)?;
+/// std::fs::write(code.join("main.rs"), "fn main() { run() }\n")?; // the agent works
+/// let end = Request { reason: "end of turn".to_owned(), ..Request::default() };
+/// take(&store, &project, &end, &settings, now, &progress)?;
+/// let after = History::of(&store, &project)?.checkpoints()[0].id;
+/// note_turn_end(&store, &project, &turn, after, now)?;
+/// assert_eq!(History::of(&store, &project)?.turns()[0].end, TurnEnd::Reported(after));
+/// # Ok(())
+/// # }
+/// ```
+pub fn note_turn_end(store: &Store, project: &Project, turn: &Origin, after: CheckpointId, now: Moment) -> Result<()> {
+    let (Some(session), Some(name)) = (turn.session.clone(), turn.turn.clone()) else {
+        return Err(Error::new(ErrorKind::Invalid, "record the end of a turn").because("it has no session or no name"));
+    };
+    let history = History::of(store, project)?;
+    let Some(checkpoint) = history.checkpoints().iter().find(|checkpoint| checkpoint.id == after) else {
+        return Err(Error::new(ErrorKind::NotFound, "record the end of a turn")
+            .because(format!("the project has no checkpoint {}", after.short())));
+    };
+    let name_only = TurnRecord { agent: turn.agent.clone(), session, turn: name, ..TurnRecord::default() };
+    let recorded = if store.ledger.turns(project.id()).iter().any(|known| known.is_same_turn(&name_only)) {
+        name_only
+    } else {
+        // Only the commit names the turn.
+        let of_commit = history.checkpoints().iter().flat_map(|checkpoint| &checkpoint.turns);
+        of_commit.into_iter().find(|known| known.is_same_turn(&name_only)).cloned().ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "record the end of a turn")
+                .because("no turn of this name began in the project")
+        })?
+    };
+    let (ended, after, after_tree) = (Some(now), Some(checkpoint.id), Some(checkpoint.tree));
+    let record = TurnRecord { ended, after, after_tree, ..recorded };
+    let existing = || Some(history.checkpoints().iter().flat_map(|one| [one.id, one.tree]).collect());
+    store.ledger.append(project.id(), &record, existing)
+}
+
+impl History {
+    /// Returns the turns that began from the checkpoints of this history, newest first, each with its end.
+    pub fn turns(&self) -> Vec<Turn> {
+        turns_of(self.checkpoints())
+    }
+}
+
+/// Returns the turns of a project's checkpoints, which are given newest first.
+fn turns_of(checkpoints: &[Checkpoint]) -> Vec<Turn> {
+    let by_id: HashMap<CheckpointId, CheckpointId> = checkpoints.iter().map(|one| (one.id, one.id)).collect();
+    // Another program may have rewritten the commits: of equal trees, the oldest.
+    let by_tree: HashMap<ObjectId, CheckpointId> = checkpoints.iter().map(|one| (one.tree, one.id)).collect();
+    let find = |record: &TurnRecord| {
+        let mut ids = [record.after, record.after_formerly].into_iter().flatten();
+        ids.find_map(|id| by_id.get(&id)).or_else(|| by_tree.get(&record.after_tree?)).copied()
+    };
+    // State from which the next prompt of each session began.
+    let mut next: HashMap<(Option<&str>, &str), CheckpointId> = HashMap::new();
+    let mut turns = Vec::new();
+    for checkpoint in checkpoints {
+        for record in &checkpoint.turns {
+            let session = (record.agent.as_deref(), record.session.as_str());
+            let end = match (find(record), record.ended, next.get(&session)) {
+                (Some(after), Some(_), _) => TurnEnd::Reported(after),
+                (None, Some(_), _) => TurnEnd::Dropped,
+                (_, None, Some(after)) => TurnEnd::OpenEnded(*after),
+                (_, None, None) => TurnEnd::Open,
+            };
+            turns.push(Turn { record: record.clone(), before: checkpoint.id, end });
+            next.insert(session, checkpoint.id);
+        }
+    }
+    turns
+}
