@@ -53,6 +53,7 @@ mod purge;
 mod relpath;
 mod repair;
 mod restore;
+mod revert;
 pub mod session;
 mod settings;
 mod skipped;
@@ -91,6 +92,7 @@ pub use restore::{
     Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
     WhyLeft,
 };
+pub use revert::{InTheWay, RevertConflict, RevertOptions, RevertOutcome, RevertReport, revert};
 pub use settings::{PromptText, Setting, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard};

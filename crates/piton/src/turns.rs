@@ -102,7 +102,7 @@ impl History {
 }
 
 /// Returns the turns of a project's checkpoints, which are given newest first.
-fn turns_of(checkpoints: &[Checkpoint]) -> Vec<Turn> {
+pub(crate) fn turns_of(checkpoints: &[Checkpoint]) -> Vec<Turn> {
     let by_id: HashMap<CheckpointId, CheckpointId> = checkpoints.iter().map(|one| (one.id, one.id)).collect();
     // Another program may have rewritten the commits: of equal trees, the oldest.
     let by_tree: HashMap<ObjectId, CheckpointId> = checkpoints.iter().map(|one| (one.tree, one.id)).collect();
@@ -127,4 +127,22 @@ fn turns_of(checkpoints: &[Checkpoint]) -> Vec<Turn> {
         }
     }
     turns
+}
+
+/// Returns the turns of other sessions that worked during a turn, so that their changes cannot be told apart from its
+/// own. `end` is the checkpoint in which the turn ended, or `None` if it ends with the current files.
+pub(crate) fn overlapping(turn: &Turn, end: Option<CheckpointId>, checkpoints: &[Checkpoint]) -> Vec<Turn> {
+    let times: HashMap<CheckpointId, usize> = checkpoints.iter().rev().zip(0..).map(|(one, at)| (one.id, at)).collect();
+    let time = |id: CheckpointId| times.get(&id).copied();
+    let Some(start) = time(turn.before) else { return Vec::new() };
+    let end = end.and_then(time).unwrap_or(usize::MAX);
+    let session = |turn: &Turn| (turn.record.agent.clone(), turn.record.session.clone());
+    let is_overlapping = |other: &Turn| {
+        let began = time(other.before).unwrap_or(0);
+        let ended = if let TurnEnd::Reported(id) = other.end { time(id) } else { None };
+        let began_within = (start..end).contains(&began) && ended != Some(began);
+        let ended_within = began < start && ended.is_some_and(|ended| (start + 1..=end).contains(&ended));
+        session(other) != session(turn) && (began_within || ended_within)
+    };
+    turns_of(checkpoints).into_iter().filter(is_overlapping).collect()
 }

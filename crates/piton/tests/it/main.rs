@@ -29,6 +29,7 @@ mod restore;
 mod restore_kit;
 mod restore_left;
 mod retention;
+mod revert;
 mod scope;
 mod security;
 mod session;

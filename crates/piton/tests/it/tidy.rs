@@ -111,7 +111,7 @@ fn what_is_below_does_not_see_what_is_above() {
         &["store", "worktree"],
         &[
             "blame", "diff", "history", "keep", "late", "merge", "project", "prune", "purge", "repair", "restore",
-            "session", "status", "survey", "take", "turns",
+            "revert", "session", "status", "survey", "take", "turns",
         ],
         &["ensured", "journal", "manager", "notice", "unprotected"],
     ];

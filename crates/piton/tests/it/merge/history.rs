@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use testkit::{Dice, Held};
 
 /// Files of one state.
-pub(super) type State = BTreeMap<Vec<u8>, Held>;
+pub(crate) type State = BTreeMap<Vec<u8>, Held>;
 
 /// States of a project around one turn.
-pub(super) struct History {
-    pub(super) start: State,
-    pub(super) end: State,
-    pub(super) now: State,
+pub(crate) struct History {
+    pub(crate) start: State,
+    pub(crate) end: State,
+    pub(crate) now: State,
 }
 
 /// Returns the history with this seed: some files, a turn that changes some of them, then later turns, other sessions
 /// and edits by the user.
-pub(super) fn history(seed: u64) -> History {
+pub(crate) fn history(seed: u64) -> History {
     let mut random = Random { dice: Dice::new(seed + 1), tokens: 0 };
     let mut start = State::new();
     for _ in 0..random.dice.between(2, 7) {

@@ -1,6 +1,6 @@
 //! Tests of the three-way merge: random histories against stock git, and cases by name.
 
 mod cases;
-mod history;
+pub(crate) mod history;
 mod hunks;
-mod oracle;
+pub(crate) mod oracle;

@@ -48,7 +48,7 @@ impl Contents {
 }
 
 /// Reverts the turn of a history. Returns the merge, and the state with its changes applied.
-pub(super) fn revert(history: &History) -> (TreeMerge, State) {
+pub(crate) fn revert(history: &History) -> (TreeMerge, State) {
     let mut contents = Contents::default();
     let [base, ours, theirs] = [&history.end, &history.now, &history.start].map(|state| contents.tree(state));
     let merge =

@@ -1,0 +1,259 @@
+//! Reverting one turn: its changes go, everything later stays, and an undo brings every byte back.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use piton::merge::ConflictReason;
+use piton::{
+    CheckpointId, CheckpointKind, ErrorKind, History, InTheWay, Origin, Outcome, Progress, Project, Request, RestoreTo,
+    RevertOptions, RevertOutcome, RevertReport, Settings, Turn, note_turn_end, revert,
+};
+use testkit::{Held, Sandbox, files_in};
+
+use crate::kit::{now, take_for};
+use crate::merge::history::{State, history};
+use crate::merge::oracle;
+use crate::restore_kit::{assert_same, restored, state_of};
+use crate::upkeep::store_of;
+
+fn origin(turn: &str) -> Origin {
+    Origin { agent: Some("claude".into()), session: Some("s".into()), turn: Some(turn.into()) }
+}
+
+fn take(sandbox: &Sandbox, reason: &str, origin: Origin) -> CheckpointId {
+    let request = Request { kind: CheckpointKind::Auto, origin, reason: reason.into(), ..Request::default() };
+    let settings = Settings { enabled: true, ..Settings::default() };
+    match take_for(sandbox, &sandbox.project(), &settings, &request).outcome {
+        Outcome::Taken(id) | Outcome::Unchanged(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn start(sandbox: &Sandbox, turn: &str) {
+    take(sandbox, &format!("prompt: {turn}"), origin(turn));
+}
+
+fn end(sandbox: &Sandbox, turn: &str) {
+    let after = take(sandbox, "end of turn", Origin::default());
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    note_turn_end(&store_of(sandbox), &project, &origin(turn), after, now()).expect("noted");
+}
+
+fn turn(sandbox: &Sandbox, name: &str) -> Turn {
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let turns = History::of(&store_of(sandbox), &project).expect("a history").turns();
+    turns.into_iter().find(|turn| turn.record.turn == name).expect("a turn")
+}
+
+fn try_revert(sandbox: &Sandbox, name: &str, options: RevertOptions<'_>) -> piton::Result<RevertReport> {
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let turn = turn(sandbox, name);
+    revert(&store_of(sandbox), &project, &turn, options, &Settings::default(), now(), &Progress::default())
+}
+
+fn reverted(sandbox: &Sandbox, name: &str, options: RevertOptions<'_>) -> RevertReport {
+    try_revert(sandbox, name, options).expect("a revert")
+}
+
+const TEN: &str = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n";
+
+/// A turn that edits, adds, deletes and renames files, the user's edits after it, and another turn.
+fn play(sandbox: &Sandbox) {
+    sandbox.write("edited", TEN);
+    sandbox.write("deleted", "kept words\n");
+    sandbox.chmod("deleted", 0o600);
+    sandbox.write("old name", TEN.replace("one", "ONE"));
+    symlink("edited", sandbox.path("link")).expect("a link");
+    sandbox.write("run", "#!/bin/sh\n");
+    start(sandbox, "one");
+    sandbox.write("edited", TEN.replace("two", "2"));
+    fs::remove_file(sandbox.path("deleted")).expect("removed");
+    sandbox.write("dir/added", "by the turn\n");
+    fs::rename(sandbox.path("old name"), sandbox.path("new name")).expect("renamed");
+    fs::remove_file(sandbox.path("link")).and_then(|()| symlink("run", sandbox.path("link"))).expect("a link");
+    sandbox.chmod("run", 0o755);
+    end(sandbox, "one");
+    sandbox.write("edited", TEN.replace("two", "2").replace("nine", "9, by the user"));
+    sandbox.write("own", "by the user\n");
+    start(sandbox, "two");
+    sandbox.write("new name", TEN.replace("one", "ONE").replace("ten", "10, by turn two"));
+    end(sandbox, "two");
+}
+
+#[test]
+fn only_the_changes_of_the_turn_go_and_an_undo_brings_every_byte_back() {
+    let sandbox = Sandbox::new();
+    play(&sandbox);
+    let before = state_of(&sandbox.project());
+    let dry = reverted(&sandbox, "one", RevertOptions { is_dry: true, ..RevertOptions::default() });
+    assert_eq!((dry.outcome, dry.restore), (RevertOutcome::Reverted, None));
+    assert_same(&state_of(&sandbox.project()), &before, "after a dry run");
+    let report = reverted(&sandbox, "one", RevertOptions::default());
+    assert_eq!((report.outcome, &report.paths), (RevertOutcome::Reverted, &dry.paths));
+    let file = |text: &str| Held::File(false, text.as_bytes().to_vec());
+    let want = State::from([
+        (b"edited".to_vec(), file(&TEN.replace("nine", "9, by the user"))),
+        (b"deleted".to_vec(), file("kept words\n")),
+        (b"old name".to_vec(), file(&TEN.replace("one", "ONE").replace("ten", "10, by turn two"))),
+        (b"link".to_vec(), Held::Link(b"edited".to_vec())),
+        (b"run".to_vec(), file("#!/bin/sh\n")),
+        (b"own".to_vec(), file("by the user\n")),
+    ]);
+    assert_eq!(files_in(&sandbox.project()), want);
+    let mode = |path: &str| fs::metadata(sandbox.path(path)).expect("a file").permissions().mode() & 0o777;
+    assert_eq!((mode("deleted"), mode("run")), (0o600, 0o644));
+    assert!(!sandbox.path("dir").exists());
+    sandbox.assert_store_is_whole();
+    restored(&sandbox, RestoreTo::Undo, &[]);
+    assert_same(&state_of(&sandbox.project()), &before, "after undo");
+    restored(&sandbox, RestoreTo::Redo, &[]);
+    assert_eq!(files_in(&sandbox.project()), want);
+}
+
+/// E1.
+#[test]
+fn on_a_conflict_nothing_is_written_and_the_turn_in_the_way_is_named() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    sandbox.write("b", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    sandbox.write("b", TEN.replace("two", "2"));
+    end(&sandbox, "one");
+    sandbox.write("c", "an edit between the turns\n");
+    start(&sandbox, "two");
+    sandbox.write("a", TEN.replace("two", "II"));
+    end(&sandbox, "two");
+    let before = (state_of(&sandbox.project()), state_of(&sandbox.store()));
+    let report = reverted(&sandbox, "one", RevertOptions::default());
+    assert_eq!((report.outcome, report.conflicts.len()), (RevertOutcome::Conflict, 1));
+    let conflict = &report.conflicts[0];
+    assert_eq!(conflict.conflict.path, b"a");
+    assert!(matches!(&conflict.conflict.reason, ConflictReason::Lines(lines) if lines[0].ours == (1..2)));
+    assert!(matches!(&*conflict.in_the_way, [InTheWay::Turn(by)] if by.turn == "two"), "{:?}", conflict.in_the_way);
+    assert_same(&state_of(&sandbox.project()), &before.0, "the project");
+    assert_same(&state_of(&sandbox.store()), &before.1, "the store");
+    let report = reverted(&sandbox, "one", RevertOptions { skip_conflicts: true, ..RevertOptions::default() });
+    assert_eq!((report.outcome, report.paths), (RevertOutcome::Partly, vec![b"b".to_vec()]));
+    assert_eq!(fs::read_to_string(sandbox.path("b")).expect("a file"), TEN);
+    assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), TEN.replace("two", "II"));
+}
+
+#[test]
+fn edits_of_the_user_in_the_way_are_named_as_such() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    end(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "mine"));
+    let report = reverted(&sandbox, "one", RevertOptions::default());
+    assert_eq!(
+        (report.outcome, &*report.conflicts[0].in_the_way),
+        (RevertOutcome::Conflict, &[InTheWay::OwnEdits][..])
+    );
+}
+
+#[test]
+fn paths_and_hunks_of_a_turn_are_reverted_alone() {
+    let sandbox = Sandbox::new();
+    let long = format!("{TEN}{TEN}{TEN}");
+    let changed = long.replacen("two", "2", 1) + "last\n";
+    sandbox.write("a", &long);
+    sandbox.write("b", &long);
+    start(&sandbox, "one");
+    sandbox.write("a", &changed);
+    sandbox.write("b", &changed);
+    end(&sandbox, "one");
+    let a = [b"a".to_vec()];
+    let hunks = [(b"a".to_vec(), BTreeSet::from([2]))];
+    let options = RevertOptions { paths: &a, hunks: &hunks, ..RevertOptions::default() };
+    assert_eq!(reverted(&sandbox, "one", options).paths, a);
+    assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), long.replacen("two", "2", 1));
+    assert_eq!(fs::read_to_string(sandbox.path("b")).expect("a file"), changed);
+    assert_eq!(reverted(&sandbox, "one", RevertOptions { paths: &a, ..RevertOptions::default() }).paths, a);
+    assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), long);
+    let missing = [(b"a".to_vec(), BTreeSet::from([3]))];
+    let result = try_revert(&sandbox, "one", RevertOptions { hunks: &missing, ..RevertOptions::default() });
+    assert_eq!(result.expect_err("there are two").kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_turn_without_a_reported_end_needs_consent_and_one_that_runs_does_not() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    start(&sandbox, "two");
+    sandbox.write("b", "work\n");
+    let result = try_revert(&sandbox, "one", RevertOptions::default());
+    assert_eq!(result.expect_err("open-ended").kind(), ErrorKind::NeedsConsent);
+    assert_eq!(reverted(&sandbox, "two", RevertOptions::default()).paths, [b"b".to_vec()]);
+    let options = RevertOptions { with_own_edits: true, ..RevertOptions::default() };
+    assert_eq!(reverted(&sandbox, "one", options).outcome, RevertOutcome::Reverted);
+    assert_eq!(files_in(&sandbox.project()), State::from([(b"a".to_vec(), Held::File(false, TEN.into()))]));
+    assert_eq!(reverted(&sandbox, "one", options).outcome, RevertOutcome::NothingToDo);
+}
+
+#[test]
+fn a_turn_during_which_another_session_worked_needs_consent() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    let other = Origin { agent: Some("codex".into()), session: Some("other".into()), turn: Some("x".into()) };
+    take(&sandbox, "prompt: x", other);
+    sandbox.write("b", "work of codex\n");
+    end(&sandbox, "one");
+    let error = try_revert(&sandbox, "one", RevertOptions::default()).expect_err("codex worked, too");
+    assert_eq!(error.kind(), ErrorKind::NeedsConsent);
+    assert!(error.to_string().contains("codex"), "{error}");
+    let options = RevertOptions { across_sessions: true, ..RevertOptions::default() };
+    assert_eq!(reverted(&sandbox, "one", options).paths, [b"a".to_vec(), b"b".to_vec()]);
+}
+
+fn lay_out(sandbox: &Sandbox, state: &State) {
+    let project = sandbox.project();
+    for entry in fs::read_dir(&project).expect("a directory").map(|entry| entry.expect("an entry").path()) {
+        let is_dir = entry.symlink_metadata().expect("an entry").is_dir();
+        if is_dir { fs::remove_dir_all(entry) } else { fs::remove_file(entry) }.expect("removed");
+    }
+    for (path, held) in state {
+        match held {
+            Held::Link(target) => sandbox.link(path, target),
+            Held::File(is_executable, bytes) => {
+                sandbox.write(path, bytes);
+                sandbox.chmod(path, if *is_executable { 0o755 } else { 0o644 });
+            }
+        }
+    }
+}
+
+#[test]
+fn random_histories_are_reverted_in_files_as_in_memory_and_undone() {
+    let mut clean = 0;
+    for seed in 5000..5040 {
+        let states = history(seed);
+        let sandbox = Sandbox::new();
+        lay_out(&sandbox, &states.start);
+        start(&sandbox, "one");
+        lay_out(&sandbox, &states.end);
+        end(&sandbox, "one");
+        lay_out(&sandbox, &states.now);
+        let before = state_of(&sandbox.project());
+        let (merge, want) = oracle::revert(&states);
+        let report = reverted(&sandbox, "one", RevertOptions::default());
+        let conflicts: Vec<_> = report.conflicts.into_iter().map(|found| found.conflict).collect();
+        assert_eq!(conflicts, merge.conflicts, "seed {seed}");
+        if report.outcome != RevertOutcome::Reverted {
+            assert_same(&state_of(&sandbox.project()), &before, &format!("seed {seed}"));
+            continue;
+        }
+        clean += 1;
+        assert_eq!(files_in(&sandbox.project()), want, "seed {seed}");
+        restored(&sandbox, RestoreTo::Undo, &[]);
+        assert_same(&state_of(&sandbox.project()), &before, &format!("seed {seed} after undo"));
+    }
+    assert!(clean > 10, "too few histories are clean: {clean}");
+}
