@@ -67,6 +67,7 @@ impl<'a> Completion<'a> {
             origin: unfinished.origin.clone(),
             count_left_out: false,
             is_late: true,
+            changed_dirs: None,
         };
         let report = take(store, self.project, &request, settings, unfinished.since, progress)?;
         if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy)) {

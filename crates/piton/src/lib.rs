@@ -105,3 +105,4 @@ pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;
 pub use turns::{Turn, TurnEnd, note_turn_end};
 pub use unprotected::note_killed_hooks;
+pub use worktree::ChangedDirs;

@@ -175,6 +175,7 @@ impl Manager {
             origin: Origin { agent: Some(self.agent.clone()), session: self.session.clone(), turn: self.turn.clone() },
             count_left_out: false,
             is_late: false,
+            changed_dirs: None,
         };
         let (mut seen, home) = (HashSet::new(), Home::new(self.home.as_deref()));
         let ensured: Vec<_> = within_deadline(self.settings.deadline_ms, |progress| {

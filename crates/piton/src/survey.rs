@@ -20,8 +20,8 @@ use crate::sys::{Dir, Kind};
 use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{
-    CacheNote, CacheUpdate, CachedDirs, Child, DirNode, FileNode, IndexSums, IndexUpdate, Lists, Manifest, NewestState,
-    RulesAfter, Scan, ScanEnd, Scope, StatCache, count_files, scan, write_index,
+    CacheNote, CacheUpdate, CachedDirs, ChangedDirs, Child, DirNode, FileNode, IndexSums, IndexUpdate, Lists, Manifest,
+    NewestFiles, NewestState, RulesAfter, Scan, ScanEnd, Scope, StatCache, Vouched, count_files, scan, write_index,
 };
 
 mod reading;
@@ -44,6 +44,8 @@ pub(crate) struct SurveyInput<'a> {
     /// Time as of which files are surveyed, if it is in the past: files that changed since are skipped, and a survey
     /// that is cancelled returns what it has read.
     pub(crate) late: Option<Moment>,
+    /// Directories that may have changed since the newest checkpoint. Unless it is given, all are listed.
+    pub(crate) changed_dirs: Option<&'a ChangedDirs>,
     pub(crate) progress: &'a Progress,
 }
 
@@ -64,7 +66,7 @@ impl<'a> SurveyInput<'a> {
             None => (IndexKind::Newest, record.cache_note()),
         };
         let note = CacheNote::read(keys);
-        Self { store, objects, project, note, index, newest, settings, late: None, progress }
+        Self { store, objects, project, note, index, newest, settings, late: None, changed_dirs: None, progress }
     }
 }
 
@@ -158,7 +160,12 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
         unprotected,
         unread_index: scope.unread_index().map(Path::to_owned),
         scope: Box::new(scope),
-        cache: CacheUpdate { index: index_update, rules, reread_young: has_young },
+        cache: CacheUpdate {
+            index: index_update,
+            rules,
+            file_bytes_max: settings.file_bytes_max(),
+            reread_young: has_young,
+        },
         is_incomplete,
     };
     Ok(if is_stopped { SurveyEnd::Stopped(Some(Box::new(survey))) } else { SurveyEnd::Done(survey) })
@@ -177,17 +184,34 @@ fn look(
     cache: &StatCache<'_>,
 ) -> io::Result<ScanEnd> {
     let SurveyInput { settings, progress, .. } = *ground;
+    let vouched = vouched_dirs(ground, scope, cache);
     progress.files_found.store(0, Ordering::Relaxed);
     scan(&Scan {
         root,
         scope,
         rules_after: extra.rules_after,
         cache,
+        vouched: vouched.as_ref(),
         file_bytes_max: settings.file_bytes_max(),
         files_max: settings.files_max(),
         threads: threads::cores(),
         progress,
     })
+}
+
+/// Returns the directories that the caller vouches for, if it names those that changed.
+fn vouched_dirs<'a>(ground: &SurveyInput<'a>, scope: &Scope, cache: &StatCache<'_>) -> Option<Vouched<'a>> {
+    // Of a checkpoint that another program made, or that lacks files, the index does not have everything.
+    let facts = ground.newest.map(|newest| &newest.facts);
+    let facts = facts.filter(|facts| facts.files.is_some() && !facts.is_incomplete && ground.late.is_none())?;
+    let UsualModes { file, executable, dir } = facts.usual;
+    let newest = NewestFiles {
+        usual_modes: [file, executable, dir],
+        modes: &facts.modes,
+        empty_dirs: &facts.empty_dirs,
+        skipped: &facts.skipped,
+    };
+    cache.vouched(ground.changed_dirs?, &newest, scope.sum(), ground.settings.file_bytes_max())
 }
 
 fn scope_of(ground: &SurveyInput<'_>, extra: Extra<'_>) -> Result<Scope> {
@@ -324,7 +348,12 @@ impl Survey {
             skipped: Vec::new(),
             unprotected: false,
             unread_index: None,
-            cache: CacheUpdate { index: IndexUpdate::Current, rules: scope.sum(), reread_young: false },
+            cache: CacheUpdate {
+                index: IndexUpdate::Current,
+                rules: scope.sum(),
+                file_bytes_max: 0,
+                reread_young: false,
+            },
             scope: Box::new(scope),
             is_incomplete: false,
         })

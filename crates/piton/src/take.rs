@@ -20,6 +20,7 @@ use crate::store::{
 };
 use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
+use crate::worktree::ChangedDirs;
 
 /// Maximum number of attempts to make room, should other processes use it up at once.
 const TRIES_MAX: u32 = 4;
@@ -40,6 +41,10 @@ pub struct Request {
     /// Take the checkpoint as of a time in the past: files that changed after `now` are skipped as `changing`, and
     /// everything read so far is kept if the take is cancelled.
     pub is_late: bool,
+    /// Directories in which something may have changed since the take of the newest checkpoint began, if the caller
+    /// knows them, for example from a file system watcher. The others are not looked at as long as the cache has
+    /// everything in them. A change elsewhere is missing in this checkpoint; the next take without a list has it.
+    pub changed_dirs: Option<ChangedDirs>,
 }
 
 /// Outcome of a take.
@@ -298,7 +303,8 @@ impl TakeRun<'_> {
         let newest = newest.as_ref();
         let new_objects = store.objects.new_objects(&objects, false);
         let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
-        let ground = SurveyInput { late: request.is_late.then_some(now), ..ground };
+        let ground =
+            SurveyInput { late: request.is_late.then_some(now), changed_dirs: request.changed_dirs.as_ref(), ..ground };
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
         let is_contended = is_contended(newest, &record, now);

@@ -39,6 +39,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     context.warn_of_interrupted_restore(&store, &project, output);
     let request = Request {
         is_late: false,
+        changed_dirs: None,
         reason: args.reason.clone(),
         kind: CheckpointKind::Manual,
         origin: Origin::default(),

@@ -147,6 +147,7 @@ fn take(sandbox: &Sandbox, reason: &str, session: Option<&str>) {
         origin,
         count_left_out: false,
         is_late: false,
+        changed_dirs: None,
     };
     let settings = Settings { max_snapshots: 1000, ..Settings::default() };
     piton::take(&store, &project, &request, &settings, now, &Progress::default()).expect("a checkpoint");

@@ -130,7 +130,9 @@ fn note(store: &Store, which: u8, text: &[u8]) {
             let _ = (record.created_at(), record.last_touch(), record.parent_device(), record.has_finished_take());
             record.touch(Path::new("/p"), NOW);
             record.set_turn("s", "t");
-            record.cache_note_mut().insert("index".to_owned(), "i".into());
+            for key in ["index", "rules"] {
+                record.cache_note_mut().insert(key.to_owned(), "x".into());
+            }
             assert!(record.has_turn("s", "t") && record.knows_session("s"));
             assert!(record.last_touch() == Some(NOW.as_secs_f64()) && record.has_finished_take());
         }

@@ -19,8 +19,8 @@ use crate::relpath;
 use crate::time::Moment;
 
 const RECORD_BYTES_MAX: u64 = 1 << 20;
-/// Key of the checksum of the index, which every take sets.
-const INDEX_KEY: &str = "index";
+/// Keys of the stat cache's note that every finished take sets.
+const FINISHED_KEYS: [&str; 2] = ["index", "rules"];
 /// Number of sessions whose last turn a project remembers. The oldest are forgotten first.
 const SESSIONS_MAX: usize = 64;
 
@@ -116,12 +116,12 @@ impl ProjectRecord {
 
     /// Returns true if a take of the project has finished: it has left a note of its index.
     pub(crate) fn has_finished_take(&self) -> bool {
-        self.keys.get(INDEX_KEY).is_some_and(Value::is_string)
+        FINISHED_KEYS.iter().all(|key| self.keys.get(*key).is_some_and(Value::is_string))
     }
 
     /// Makes the record look as if no take of the project had ever finished.
     pub(crate) fn unset_finished_take(&mut self) {
-        self.keys.shift_remove(INDEX_KEY);
+        self.keys.shift_remove(FINISHED_KEYS[0]);
     }
 
     /// Returns the note about the progress of an unfinished checkpoint; `None` if there is none, or if a checkpoint was

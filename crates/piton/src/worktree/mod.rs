@@ -11,9 +11,10 @@ mod scope;
 mod tracked;
 mod write;
 
+pub use cache::ChangedDirs;
 pub(crate) use cache::{
-    CacheNote, CacheUpdate, CachedDirs, IndexSums, IndexUpdate, NewestState, StatCache, index_bytes_max, is_settled,
-    write_index,
+    CacheNote, CacheUpdate, CachedDirs, IndexSums, IndexUpdate, NewestFiles, NewestState, StatCache, Vouched,
+    index_bytes_max, is_settled, write_index,
 };
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};

@@ -3,13 +3,15 @@
 //! The scan reads no file but `.gitignore`. Files that are unchanged according to the cache have their ids; the caller
 //! reads the others if it needs their contents.
 
+mod from_cache;
+
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::cache::{CachedFile, DirInCache, StatCache};
+use super::cache::{CachedFile, DirInCache, StatCache, Vouched};
 use super::manifest::{DirNode, FileNode, Manifest, Modes};
 use super::scope::{Decision, DirectoryRules, RuleSets, RulesAfter, Scope};
 use crate::progress::Progress;
@@ -25,6 +27,8 @@ pub(crate) struct Scan<'a> {
     /// Additional rules: everything in scope by these is in scope, too.
     pub(crate) rules_after: Option<&'a RulesAfter<'a>>,
     pub(crate) cache: &'a StatCache<'a>,
+    /// Directories that are taken from the cache without listing them. `None` if all are listed.
+    pub(crate) vouched: Option<&'a Vouched<'a>>,
     /// Size limit of files; larger ones are skipped.
     pub(crate) file_bytes_max: u64,
     /// Number of files above which the scan ends. `None` means no limit.
@@ -91,6 +95,11 @@ pub(crate) fn scan(scan: &Scan<'_>) -> io::Result<ScanEnd> {
     let manifest = assemble(nodes);
     let is_ignored = |skipped: &Skipped| skipped.why == SkipReason::Ignored;
     let files = manifest.files();
+    if files < FEW_FILES && scan.vouched.is_some() {
+        // With so few files, the rules of every directory count.
+        scan.progress.files_found.store(0, Ordering::Relaxed);
+        return self::scan(&Scan { vouched: None, ..*scan });
+    }
     unprotected |= (covered && files < FEW_FILES) || (files == 0 && skipped.iter().any(is_ignored));
     Ok(ScanEnd::Done { manifest, skipped, unprotected, has_young })
 }
@@ -231,6 +240,9 @@ impl Work<'_> {
 
     /// Lists one directory. Returns its subdirectories that are in scope.
     fn list(&self, task: Task, found: &mut ThreadResult, scratch: &mut Scratch) -> Vec<Task> {
+        if let Some(below) = self.take_from_cache(&task, found) {
+            return below;
+        }
         let opened = match &task.parent {
             Some(parent) => parent.open_dir(relpath::split(&task.path).1),
             None => self.scan.root.open_dir(&task.path),

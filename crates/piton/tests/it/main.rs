@@ -3,6 +3,7 @@
 mod behind;
 mod blame;
 mod cap;
+mod changed_dirs;
 mod clock;
 mod compat;
 mod damaged;

@@ -192,6 +192,7 @@ fn reasons_of_every_kind_make_valid_commits() {
             origin: origin.clone(),
             count_left_out: false,
             is_late: false,
+            changed_dirs: None,
         };
         taken(&take_for(&sandbox, &sandbox.project(), &Settings::default(), &request));
         let newest = crate::kit::newest(&sandbox);

@@ -15,6 +15,7 @@ fn auto(session: &str, turn: &str) -> Request {
         origin,
         count_left_out: false,
         is_late: false,
+        changed_dirs: None,
     }
 }
 

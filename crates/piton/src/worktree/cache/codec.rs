@@ -9,12 +9,14 @@ use std::thread;
 
 use super::super::manifest::{Child, DirNode, FileNode, Manifest};
 use crate::id::{Checksum, ID_BYTES, ObjectId, hex};
-use crate::sys::{Kind, Stat};
+use crate::sys::{FileTime, Kind, Stat};
 
 pub(in crate::worktree) const SIGNATURE: &[u8; 4] = b"DIRC";
 pub(in crate::worktree) const HEADER_BYTES: usize = 12;
 /// Size of the stat data: times, device, inode, mode, owners and size. The id and the flags follow.
 pub(in crate::worktree) const STAT_BYTES: usize = 40;
+/// Offset of the mode in the stat data.
+const MODE_AT: usize = 24;
 /// Offset of the size in the stat data.
 const SIZE_AT: usize = 36;
 const FIXED_BYTES: usize = STAT_BYTES + ID_BYTES + 2;
@@ -85,8 +87,37 @@ impl Entry<'_> {
     /// entry unless its contents are really empty: otherwise a file that was emptied since would match it.
     pub(in crate::worktree) fn agrees_with(&self, stat: &Stat) -> bool {
         let now = encode_stat(stat, true);
-        let is_trusted = self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB;
-        is_trusted && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
+        self.is_trusted() && self.stat[..16] == now[..16] && self.stat[20..] == now[20..]
+    }
+
+    /// Returns true unless the entry was written as one that never matches.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.stat[SIZE_AT..] != [0; 4] || self.id == ObjectId::EMPTY_BLOB
+    }
+
+    /// Returns the stat data of the entry. Fields are cut to what the format holds, and the permission bits are those
+    /// that git knows; encoded again, the data is the same.
+    pub(super) fn stat(&self) -> Stat {
+        let field =
+            |at: usize| u32::from_be_bytes([self.stat[at], self.stat[at + 1], self.stat[at + 2], self.stat[at + 3]]);
+        let time = |at: usize| FileTime { secs: i64::from(field(at)), nanos: field(at + 4) };
+        let (kind, mode) = match field(MODE_AT) {
+            0o120_000 => (Kind::Link, 0o777),
+            0o100_755 => (Kind::File, 0o755),
+            _ => (Kind::File, 0o644),
+        };
+        Stat {
+            kind,
+            mode,
+            size: u64::from(field(SIZE_AT)),
+            mtime: time(8),
+            ctime: time(0),
+            dev: u64::from(field(16)),
+            ino: u64::from(field(20)),
+            links: 1,
+            uid: field(28),
+            gid: field(32),
+        }
     }
 
     /// Returns true if the entry has the size of the file.
@@ -358,7 +389,6 @@ impl<W: Write> ChecksumWriter<W> {
 mod tests {
     use super::*;
     use crate::id::{IdHasher, ObjectKind};
-    use crate::sys::FileTime;
 
     fn stat(size: u64) -> Stat {
         let time = FileTime { secs: 1_700_000_000, nanos: 5 };
@@ -381,6 +411,25 @@ mod tests {
         assert!(!agrees(b"four", false, 0));
         assert!(agrees(b"", false, 0));
         assert!(!agrees(b"", false, 4));
+    }
+
+    #[test]
+    fn the_stat_data_of_an_entry_is_encoded_as_it_was() {
+        let plain = stat(4);
+        let others = [
+            Stat { mode: 0o755, ..plain },
+            Stat { kind: Kind::Link, mode: 0o777, ..plain },
+            Stat { size: 5 << 32, ino: u64::MAX, dev: u64::MAX, ..plain },
+            Stat { mtime: FileTime { secs: -1, nanos: 999_999_999 }, ..plain },
+        ];
+        for stat in [plain].iter().chain(&others) {
+            for is_trusted in [true, false] {
+                let bytes = encode_stat(stat, is_trusted);
+                let entry = Entry { stat: &bytes, id: ObjectId::from_bytes([1; 20]), path: b"a" };
+                assert_eq!(encode_stat(&entry.stat(), true), bytes, "{stat:?}");
+                assert_eq!(entry.is_trusted(), is_trusted);
+            }
+        }
     }
 
     #[test]

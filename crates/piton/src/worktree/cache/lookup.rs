@@ -196,7 +196,6 @@ impl<'a> DirInCache<'a> {
     }
 
     /// Returns its subdirectories, by name and position.
-    #[cfg(any(test, fuzzing))]
     pub(in crate::worktree) fn dirs(self) -> impl Iterator<Item = (&'a [u8], usize)> {
         self.dir.dirs.iter().copied()
     }

@@ -4,12 +4,15 @@
 //! The store keeps both and interprets neither. `trust` decides when an entry replaces reading a file.
 
 mod behind;
+mod changed;
 pub(super) mod codec;
 mod lookup;
 mod note;
 mod trust;
 mod young;
 
+pub use changed::ChangedDirs;
+pub(crate) use changed::{NewestFiles, Vouched};
 pub(crate) use codec::{IndexSums, index_bytes_max};
 pub(crate) use lookup::CachedDirs;
 pub(super) use lookup::{CachedFile, DirInCache};

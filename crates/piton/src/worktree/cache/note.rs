@@ -38,6 +38,7 @@ pub(crate) struct CacheNote {
     /// Checkpoint all of whose objects were found in the store.
     index_held: Option<String>,
     index_reread: Option<Reread>,
+    index_limit: Option<SizeLimit>,
 }
 
 /// Paths at which an index differs from the tree of a checkpoint, because it was not rewritten for it.
@@ -53,6 +54,13 @@ struct Behind {
 struct Reread {
     index: String,
     time: i64,
+}
+
+/// Size limit of files in the scan that made an index.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct SizeLimit {
+    index: String,
+    file_bytes_max: u64,
 }
 
 impl CacheNote {
@@ -119,6 +127,17 @@ impl CacheNote {
         let mut rules = manifest.dirs.iter().filter_map(|dir| Some((dir, dir.hidden_rules?)));
         rules.clone().count() == self.hidden_rules.as_ref().map_or(0, BTreeMap::len)
             && rules.all(|(dir, stat)| self.hidden_rules(&dir.path).is_some_and(|noted| stat_text(&stat) == noted))
+    }
+
+    /// Returns true if the index was made by a scan with this size limit of files.
+    pub(super) fn has_size_limit(&self, file_bytes_max: u64) -> bool {
+        let limit = self.index_limit.as_ref().filter(|limit| limit.index == self.index_sum());
+        limit.is_some_and(|limit| limit.file_bytes_max == file_bytes_max)
+    }
+
+    /// Records the size limit of files in the scan that made the index.
+    pub(super) fn set_size_limit(&mut self, file_bytes_max: u64) {
+        self.index_limit = Some(SizeLimit { index: self.index_sum().to_owned(), file_bytes_max });
     }
 
     /// Records that every object of this checkpoint is in the store.

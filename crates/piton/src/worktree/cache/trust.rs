@@ -10,14 +10,21 @@
 //!   index is not trusted for these paths and the directories that contain them.
 //! - C5. A file that changed shortly before it was read is read again, up to a limit: a write through a memory mapping
 //!   does not update the times while the page is dirty.
+//! - C6. A caller may name the directories in which something may have changed since the take of the newest checkpoint
+//!   began. Another directory is taken from the cache without listing it, if every entry of it is settled (C1) and not
+//!   young (C5), and if the index has the newest checkpoint (C2, C4), the rules and the size limit of this scan, and was
+//!   written since the last boot (C3). Directories with skipped files, empty ones and the project's own are always
+//!   listed, and so is everything below a changed `.gitignore`. A change that the caller does not name is missing in
+//!   this checkpoint, and found by the next scan that lists its directory.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::super::manifest::Manifest;
 use super::behind::{self, paths_behind};
+use super::changed::{ChangedDirs, NewestFiles, Vouched};
 use super::codec::{self, Entry, IndexSums, stat_text};
-use super::lookup::CachedDirs;
+use super::lookup::{CachedDirs, DirInCache};
 use super::note::{CacheNote, hidden_rules_of};
 use super::young::{forget_young, young_from_nanos};
 use crate::id::{CheckpointId, ObjectId};
@@ -132,6 +139,32 @@ impl<'a> StatCache<'a> {
         stat.ctime.as_nanos() >= self.young_from_nanos
     }
 
+    /// Returns the directories that need not be listed in a scan with these rules and this size limit, if the caller
+    /// names those that changed; `None` if all have to be. (C6)
+    pub(crate) fn vouched<'b>(
+        &self,
+        changed: &ChangedDirs,
+        newest: &NewestFiles<'b>,
+        rules: ObjectId,
+        file_bytes_max: u64,
+    ) -> Option<Vouched<'b>> {
+        let is_current = self.is_held && self.is_current_boot() && self.has_rules(rules);
+        let is_usable = is_current && self.note.has_size_limit(file_bytes_max);
+        is_usable.then(|| Vouched::new(changed.clone(), &self.behind, newest))
+    }
+
+    /// Returns true if a directory need not be listed: the caller vouches for it, and its entries would be trusted. (C6)
+    pub(in crate::worktree) fn is_vouched(&self, vouched: &Vouched<'_>, dir: &[u8], cached: DirInCache<'_>) -> bool {
+        let is_trusted = |entry: &Entry<'_>| entry.is_trusted() && !self.is_young(&entry.stat());
+        vouched.contains(dir, cached)
+            && self.note.hidden_rules(dir).is_none()
+            && cached.files().all(|file| is_trusted(&file.entry))
+    }
+
+    fn is_current_boot(&self) -> bool {
+        self.believed_before_nanos == i128::MAX
+    }
+
     /// Removes the ids of young files, so that they are read again. (C5)
     pub(crate) fn forget_young(&self, manifest: &mut Manifest) {
         forget_young(manifest, self.young_from_nanos);
@@ -150,8 +183,7 @@ impl<'a> StatCache<'a> {
             return IndexUpdate::Current;
         }
         let is_large = self.index_bytes >= INDEX_BYTES_LARGE;
-        let is_current_boot = self.believed_before_nanos == i128::MAX;
-        let may_stay = may_be_behind && is_large && is_current_boot && self.is_held && self.has_rules(rules);
+        let may_stay = may_be_behind && is_large && self.is_current_boot() && self.is_held && self.has_rules(rules);
         let cached = self.cached.filter(|_| may_stay && self.note.has_hidden_rules_of(manifest));
         let behind = cached.and_then(|cached| paths_behind(manifest, &cached, self.behind, self.index_bytes));
         behind.map_or(IndexUpdate::Stale, IndexUpdate::Behind)
@@ -225,6 +257,8 @@ pub(crate) struct CacheUpdate {
     pub(crate) index: IndexUpdate,
     /// Hash of the rules, without `.gitignore` files.
     pub(crate) rules: ObjectId,
+    /// Size limit of files in the scan.
+    pub(crate) file_bytes_max: u64,
     /// True if young files were read again.
     pub(crate) reread_young: bool,
 }
@@ -259,6 +293,7 @@ impl CacheUpdate {
         if let Some(sums) = written {
             let hidden_rules = hidden_rules_of(manifest, |stat| is_settled(stat.ctime, now.as_nanos()));
             note.set_index(sums, self.rules, hidden_rules, sys::boot_id().unwrap_or_default(), now);
+            note.set_size_limit(self.file_bytes_max);
         }
     }
 }
