@@ -7,26 +7,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ObjectId, ObjectKind};
+use crate::id::ObjectId;
 use crate::late::leave_out_changed;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{
-    Checkpoint, EntryMode, Facts, IndexKind, NewObjects, Objects, ProjectRecord, Store, UsualModes, push_entry,
-};
-use crate::sys::{Dir, Kind};
+use crate::store::{Checkpoint, IndexKind, NewObjects, Objects, ProjectRecord, Store, UsualModes};
+use crate::sys::Dir;
 use crate::threads;
 use crate::time::Moment;
 use crate::worktree::{
-    CacheNote, CacheUpdate, CachedDirs, ChangedDirs, Child, DirNode, FileNode, IndexSums, IndexUpdate, Lists, Manifest,
-    NewestFiles, NewestState, RulesAfter, Scan, ScanEnd, Scope, StatCache, Vouched, count_files, scan, write_index,
+    CacheNote, CacheUpdate, ChangedDirs, DirNode, IndexSums, IndexUpdate, Lists, Manifest, NewestFiles, NewestState,
+    RulesAfter, Scan, ScanEnd, Scope, StatCache, Vouched, count_files, scan, write_index,
 };
 
+mod facts;
 mod reading;
+mod trees;
 
 use reading::{Reading, apply};
+use trees::build_trees;
+pub(crate) use trees::entry_mode;
 
 /// Maximum number of files counted in directories that were not entered.
 const COUNT_MAX: u64 = 1_000_000;
@@ -259,68 +261,6 @@ fn unknown_files(dir: &DirNode) -> usize {
     if dir.same_files { 0 } else { dir.files.iter().filter(|file| file.id.is_none()).count() }
 }
 
-/// Builds the trees of all directories, innermost first. A directory in which nothing changed keeps its tree.
-fn build_trees(
-    manifest: &Manifest,
-    cache: Option<&CachedDirs<'_>>,
-    new_objects: &NewObjects,
-) -> Result<Vec<Option<ObjectId>>> {
-    let mut trees = vec![None; manifest.dirs.len()];
-    let mut writer = None;
-    for at in (0..manifest.dirs.len()).rev() {
-        let dir = &manifest.dirs[at];
-        let below = || dir.dirs.iter().filter(|below| trees[**below].is_some());
-        if at > 0 && dir.files.is_empty() && below().next().is_none() {
-            continue;
-        }
-        let kept = cache.zip(dir.cached).and_then(|(cache, cached)| {
-            let is_kept = |below: &usize| {
-                let before = manifest.dirs[*below].cached.and_then(|cached| cache.tree(cached));
-                before.is_some() && before == trees[*below]
-            };
-            let all_kept = dir.same_files && below().count() == cache.dirs_in(cached) && below().all(is_kept);
-            cache.tree(cached).filter(|_| all_kept)
-        });
-        trees[at] = match kept {
-            Some(tree) => Some(tree),
-            None => {
-                let bytes = encode_tree(manifest, at, &trees);
-                let writer = writer.get_or_insert_with(|| new_objects.writer());
-                let added = writer.add(ObjectKind::Tree, &bytes)?;
-                Some(added.map_err(|collision| Error::damaged("make a tree", collision))?)
-            }
-        };
-    }
-    Ok(trees)
-}
-
-fn encode_tree(manifest: &Manifest, at: usize, trees: &[Option<ObjectId>]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for child in manifest.children(at) {
-        match child {
-            Child::File(name, file) => {
-                let id = file.id.expect("files without an id were taken out");
-                push_entry(&mut bytes, entry_mode(file), name, id);
-            }
-            Child::Dir(dir) => {
-                if let Some(tree) = trees[dir] {
-                    push_entry(&mut bytes, EntryMode::Dir, manifest.dirs[dir].name(), tree);
-                }
-            }
-        }
-    }
-    bytes
-}
-
-/// Returns the mode of a file in a tree.
-pub(crate) fn entry_mode(file: &FileNode) -> EntryMode {
-    match file.stat.kind {
-        Kind::Link => EntryMode::Link,
-        _ if file.stat.mode & 0o100 != 0 => EntryMode::Executable,
-        _ => EntryMode::File,
-    }
-}
-
 impl Survey {
     /// Returns the tree of the whole project.
     pub(crate) fn tree(&self) -> ObjectId {
@@ -357,80 +297,6 @@ impl Survey {
             scope: Box::new(scope),
             is_incomplete: false,
         })
-    }
-
-    /// Returns the facts of a checkpoint that git has no field for, without its origin and reason.
-    pub(crate) fn facts(&self, skipped: Vec<Skipped>) -> Facts {
-        let mut counts = vec![[0_u32; 3]; 0o10000];
-        // Only the few modes that occur in a project are visited, not all possible ones.
-        let mut seen = Vec::new();
-        let mut count = |class: usize, mode: u16, number: u32| {
-            let counts = &mut counts[usize::from(mode)];
-            if *counts == [0; 3] && number > 0 {
-                seen.push(mode);
-            }
-            counts[class] += number;
-        };
-        // Visiting each of a hundred thousand files would take longer than all the rest.
-        let at_a_glance = |dir: &DirNode| dir.same_files && !dir.modes.is_mixed;
-        for dir in self.manifest.dirs.iter().filter(|dir| at_a_glance(dir)) {
-            (0..2).for_each(|class| count(class, dir.modes.modes[class], dir.modes.counts[class]));
-        }
-        self.for_each_mode(at_a_glance, |class, _, mode| count(class, mode, 1));
-        let default = UsualModes::default();
-        let usual = |class: usize, default| {
-            let counted = seen.iter().map(|mode| (counts[usize::from(*mode)][class], *mode));
-            counted.filter(|(count, _)| *count > 0).max().map_or(default, |(_, mode)| mode)
-        };
-        let usual = [usual(0, default.file), usual(1, default.executable), usual(2, default.dir)];
-        let is_unusual = |mode: &u16| {
-            counts[usize::from(*mode)].iter().zip(usual).any(|(count, usual)| *count > 0 && *mode != usual)
-        };
-        let mut modes = Vec::new();
-        if seen.iter().any(is_unusual) {
-            self.for_each_mode(
-                |_| false,
-                |class, path, mode| {
-                    if mode != usual[class] {
-                        modes.push((path(), mode));
-                    }
-                },
-            );
-            modes.sort();
-        }
-        let is_empty =
-            |dir: &&DirNode| dir.files.is_empty() && dir.dirs.is_empty() && !dir.exceptional && !dir.path.is_empty();
-        let mut empty_dirs: Vec<_> = self.manifest.dirs.iter().filter(is_empty).map(|dir| dir.path.to_vec()).collect();
-        empty_dirs.sort();
-        Facts {
-            files: Some(self.manifest.files()),
-            usual: UsualModes { file: usual[0], executable: usual[1], dir: usual[2] },
-            modes,
-            empty_dirs,
-            skipped,
-            ..Facts::default()
-        }
-    }
-
-    /// Calls `each` with the class (file, executable, directory), the path and the permission bits of everything that
-    /// has any, except for the files of directories for which `leaves_out` returns true. The project's root directory
-    /// is not included: its permissions are the user's, not the checkpoint's.
-    fn for_each_mode(
-        &self,
-        leaves_out: impl Fn(&DirNode) -> bool,
-        mut each: impl FnMut(usize, &dyn Fn() -> Vec<u8>, u16),
-    ) {
-        for dir in &self.manifest.dirs {
-            let files = if leaves_out(dir) { &[][..] } else { &dir.files };
-            for file in files {
-                if let Some(class) = file.stat.mode_class() {
-                    each(class, &|| dir.path_of(file), file.stat.mode);
-                }
-            }
-            if !dir.path.is_empty() && !dir.exceptional {
-                each(2, &|| dir.path.to_vec(), dir.mode);
-            }
-        }
     }
 
     /// Counts the files in the directories that were not entered.
