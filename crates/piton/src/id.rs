@@ -100,6 +100,11 @@ crate::json::serialized_as_text! {
     ProjectId = "name of the project in the store";
 }
 
+crate::json::deserialized_by! {
+    ObjectId, |text: &str| Self::from_hex(text.as_bytes()), "40 hexadecimal digits";
+    ProjectId, Self::parse, "the name of a project";
+}
+
 /// Type of an object, in git's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ObjectKind {

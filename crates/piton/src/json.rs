@@ -212,6 +212,79 @@ mod schema {
     );
 }
 
+/// Paths in records: escaped, so that their bytes survive.
+pub(crate) mod escaped {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    use std::path::PathBuf;
+
+    use serde::de::{Deserialize as _, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    use crate::relpath::{escape, unescape};
+
+    fn bytes_of<E: serde::de::Error>(text: &str) -> Result<Vec<u8>, E> {
+        unescape(text.as_bytes()).ok_or_else(|| E::custom("not an escaped path"))
+    }
+
+    /// A path of the file system.
+    pub(crate) mod path {
+        use super::*;
+
+        pub(crate) fn serialize<S: Serializer>(path: &std::path::Path, to: S) -> Result<S::Ok, S::Error> {
+            to.serialize_str(&escape(path.as_os_str().as_bytes()))
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+            Ok(OsString::from_vec(bytes_of(&String::deserialize(from)?)?).into())
+        }
+    }
+
+    /// A path of the file system that may be missing.
+    pub(crate) mod path_option {
+        use super::*;
+
+        #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+        pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+            match path {
+                Some(path) => path::serialize(path, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+            let text = Option::<String>::deserialize(from)?;
+            text.map(|text| Ok(OsString::from_vec(bytes_of(&text)?).into())).transpose()
+        }
+    }
+
+    /// A list of paths in a project.
+    pub(crate) mod paths {
+        use super::*;
+
+        pub(crate) fn serialize<S: Serializer>(paths: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+            to.collect_seq(paths.iter().map(|path| escape(path)))
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Vec<u8>>, D::Error> {
+            let texts = Vec::<String>::deserialize(from)?;
+            texts.iter().map(|text| unescape(text.as_bytes()).ok_or_else(|| D::Error::custom("not escaped"))).collect()
+        }
+    }
+}
+
+/// Reads a type back from its text, by a function that returns `None` for every other text.
+macro_rules! deserialized_by {
+    ($($type:ty, $parse:expr, $meaning:literal;)+) => {$(
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(from)?;
+                $parse(&text).ok_or_else(|| serde::de::Error::custom(concat!("expected ", $meaning)))
+            }
+        }
+    )+};
+}
+
 /// Serialises a type as another one, which has the keys of its JSON. The other one is made from a reference.
 macro_rules! serialized_as {
     ($($type:ident $(<$life:lifetime>)? => $keys:ty;)+) => {$(
@@ -283,7 +356,7 @@ macro_rules! serialized_as_text {
     )+};
 }
 
-pub(crate) use {serialized_as, serialized_as_text, serialized_as_word};
+pub(crate) use {deserialized_by, serialized_as, serialized_as_text, serialized_as_word};
 
 #[cfg(test)]
 mod tests {

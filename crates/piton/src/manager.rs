@@ -457,7 +457,10 @@ impl Manager {
 fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: Moment) -> Result<()> {
     let after = store.refs.newest(project.id())?;
     let (reason, origin) = (request.reason.clone(), request.origin.clone());
-    store.unfinished.save(project.id(), &UnfinishedRequest { reason, origin, since, after, is_told: false })
+    store.unfinished.save(
+        project.id(),
+        &UnfinishedRequest { reason, origin, since, after, is_told: false, rest: Default::default() },
+    )
 }
 
 /// Runs `work` and cancels it at the deadline. If the timer thread cannot be started, it runs without one.

@@ -31,7 +31,7 @@ pub fn tell_sessions(store: &Store, project: &Project, report: &RestoreReport) -
         target.time.date_and_time()
     );
     let (written, removed) = (names(&report.written), names(&report.removed));
-    let notice = Notice { headline, written, removed, more: 0 };
+    let notice = Notice { headline, written, removed, ..Notice::default() };
     keys.iter().try_for_each(|key| store.turns.leave_notice(key, notice.clone()))?;
     Ok(keys.len())
 }

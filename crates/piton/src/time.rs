@@ -104,6 +104,34 @@ impl fmt::Display for Moment {
     }
 }
 
+/// A [`Moment`] in records: three keys.
+pub(crate) mod parts {
+    use serde::de::{Deserialize, Deserializer, Error as _};
+    use serde::ser::{Serialize, Serializer};
+
+    use super::Moment;
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Parts {
+        secs: i64,
+        nanos: u32,
+        offset_secs: i32,
+    }
+
+    pub(crate) fn serialize<S: Serializer>(moment: &Moment, to: S) -> Result<S::Ok, S::Error> {
+        let Moment { secs, nanos, offset_secs } = *moment;
+        Parts { secs, nanos, offset_secs }.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Moment, D::Error> {
+        let Parts { secs, nanos, offset_secs } = Parts::deserialize(from)?;
+        if nanos >= 1_000_000_000 {
+            return Err(D::Error::custom("a second or more"));
+        }
+        Ok(Moment { secs, nanos, offset_secs })
+    }
+}
+
 crate::json::serialized_as_text! {
     Moment = "time, as in RFC 3339";
 }

@@ -184,12 +184,10 @@ mod tests {
 
     #[test]
     fn a_notice_names_the_files_and_hides_nothing_in_them() {
-        let notice = Notice {
-            headline: "files in /p were restored".to_owned(),
-            written: vec!["a\u{1b}[31m.txt".to_owned(), "b".to_owned()],
-            removed: vec![],
-            more: 2,
-        };
+        let mut notice = Notice::default();
+        notice.headline = "files in /p were restored".to_owned();
+        notice.written = vec!["a\u{1b}[31m.txt".to_owned(), "b".to_owned()];
+        notice.more = 2;
         let words = words(&notice);
         assert!(words.contains("Written: a\u{fffd}[31m.txt, b. And 2 more."), "{words}");
         assert!(!words.contains("Removed"));

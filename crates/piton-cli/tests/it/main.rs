@@ -45,6 +45,7 @@ mod soak;
 mod surroundings;
 mod sweep;
 mod transcript;
+mod unknown_keys;
 mod unprotected;
 mod upkeep_kill;
 mod verify;

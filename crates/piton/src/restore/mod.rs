@@ -425,9 +425,9 @@ impl<'a> Restore<'a> {
         let safety = self.intent.as_ref().map_or(saved, |intent| intent.safety);
         let before = if self.is_abort { Some(saved).filter(|saved| *saved != safety) } else { Some(safety) };
         let token = random_token();
-        let mut tokens = self.intent.take().map(|intent| intent.tokens).unwrap_or_default();
+        let (mut tokens, rest) = self.intent.take().map(|intent| (intent.tokens, intent.rest)).unwrap_or_default();
         tokens.push(token.clone());
-        let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens };
+        let intent = Intent { target: self.target.id, safety, paths: self.paths, tokens, rest };
         self.store.intents.note(&locked, self.project.id(), &intent)?;
         if self.is_missing {
             self.root = self.project.make_dir_again().inspect_err(|_| {

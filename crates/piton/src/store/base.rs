@@ -268,7 +268,11 @@ mod tests {
         let locked = store.locks.lock_project(&store.locks.share().expect("a lock"), project.id()).expect("a lock");
         store
             .intents
-            .note(&locked, project.id(), &Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new() })
+            .note(
+                &locked,
+                project.id(),
+                &Intent { target: id, safety: id, paths: Vec::new(), tokens: Vec::new(), rest: Default::default() },
+            )
             .expect("a note");
         drop(locked);
         assert!(!forget(touched, false), "a restore waits to be finished");

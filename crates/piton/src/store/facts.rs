@@ -37,7 +37,8 @@ impl CheckpointKind {
 }
 
 /// Agent, session and turn for which a checkpoint was taken. All of it is optional.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Origin {
     /// Name of the agent.
     pub agent: Option<String>,

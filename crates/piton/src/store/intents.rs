@@ -3,29 +3,37 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::ProjectLock;
 use super::layout::{Layout, projects_by_file};
 use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
-use crate::id::{CheckpointId, ObjectId, ProjectId};
-use crate::relpath::{escape, unescape};
+use crate::id::{CheckpointId, ProjectId};
+use crate::json::escaped;
 
 const INTENT_BYTES_MAX: u64 = 16 << 20;
 
 /// A restore in progress.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Intent {
     /// Checkpoint that is being restored.
     pub target: CheckpointId,
     /// Checkpoint of the state before the restore.
     pub safety: CheckpointId,
     /// Paths to restore; all if empty.
+    #[serde(with = "escaped::paths")]
     pub paths: Vec<Vec<u8>>,
     /// Random text in the names of the temporary files of each attempt, noted before the first of them is made. A file
-    /// without one of them in its name does not belong to the restore.
+    /// without one of them in its name does not belong to the restore. Intents without the key use the id of the safety
+    /// checkpoint.
+    #[serde(default)]
     pub tokens: Vec<String>,
+    /// Keys of later versions.
+    #[serde(flatten)]
+    pub(crate) rest: Map<String, Value>,
 }
 
 /// The intents of the restores in progress.
@@ -41,17 +49,12 @@ impl Intents {
         let Some(bytes) = fsx::read_small(&path, INTENT_BYTES_MAX)? else {
             return Ok(None);
         };
-        let intent = serde_json::from_slice(&bytes).ok().and_then(|value: Value| {
-            let id = |key: &str| ObjectId::from_hex(value.get(key)?.as_str()?.as_bytes());
-            let paths = value.get("paths")?.as_array()?.iter().map(|path| unescape(path.as_str()?.as_bytes()));
-            let (target, safety) = (id("target")?, id("safety")?);
-            // Intents without the key use the id of the safety checkpoint as the token.
-            let tokens = match value.get("tokens") {
-                None => vec![safety.short()],
-                Some(tokens) => tokens.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            };
-            Some(Intent { target, safety, paths: paths.collect::<Option<_>>()?, tokens })
-        });
+        let keys: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let has_tokens = keys.contains_key("tokens");
+        let mut intent = serde_json::from_value::<Intent>(keys.into()).ok();
+        if let Some(intent) = intent.as_mut().filter(|_| !has_tokens) {
+            intent.tokens = vec![intent.safety.short()];
+        }
         match intent {
             Some(intent) => Ok(Some(intent)),
             None => Err(Error::damaged(format!("read {}", path.display()), "it does not say what was to be restored")
@@ -68,12 +71,10 @@ impl Intents {
 
     /// Writes the intent of a restore. It is synced on return.
     pub(crate) fn note(&self, _held: &ProjectLock, project: &ProjectId, intent: &Intent) -> Result<()> {
-        let paths: Vec<_> = intent.paths.iter().map(|path| escape(path)).collect();
-        let (target, safety) = (intent.target.to_string(), intent.safety.to_string());
-        let value = json!({"target": target, "safety": safety, "paths": paths, "tokens": intent.tokens});
+        let bytes = serde_json::to_vec(intent).expect("plain data");
         let path = self.layout.intent(project);
         fsx::ensure_dir(path.parent().expect("an intent is in a directory"))?;
-        fsx::replace(&path, value.to_string().as_bytes(), Durability::Synced)
+        fsx::replace(&path, &bytes, Durability::Synced)
     }
 
     /// Removes the intent of a restore that is complete.
@@ -81,5 +82,32 @@ impl Intents {
         let path = self.layout.intent(project);
         fsx::remove_file(&path)?;
         fsx::sync_dir(path.parent().expect("an intent is in a directory"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::kit::store;
+
+    #[test]
+    fn an_intent_of_any_version_is_read_and_its_unknown_keys_are_kept() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let store = store(&temp);
+        let project = ProjectId::of(temp.path());
+        let held = store.locks.share().expect("the store");
+        let locked = store.locks.lock_project(&held, &project).expect("a lock");
+        let path = store.intents.layout.intent(&project);
+        fsx::ensure_dir(path.parent().expect("a directory")).expect("a directory");
+        let id = "7".repeat(40);
+        let text = format!(r#"{{"target":"{id}","safety":"{id}","paths":["a%20b"],"of_later":{{"deep":[1]}}}}"#);
+        std::fs::write(&path, text).expect("a file");
+        let mut intent = store.intents.get(&project).expect("readable").expect("an intent");
+        assert_eq!((intent.paths.clone(), intent.tokens.clone()), (vec![b"a b".to_vec()], vec!["7777777".to_owned()]));
+        intent.tokens.push("token".to_owned());
+        store.intents.note(&locked, &project, &intent).expect("a file");
+        let value: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("JSON");
+        assert_eq!(value["of_later"], serde_json::json!({"deep": [1]}));
+        assert_eq!(store.intents.get(&project).expect("readable"), Some(intent));
     }
 }

@@ -3,27 +3,29 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::Origin;
 use super::layout::Layout;
 use crate::error::Result;
 use crate::fsx;
-use crate::relpath::{escape, unescape};
-use crate::time::Moment;
+use crate::json::escaped;
+use crate::time::{self, Moment};
 
 const BEGUN_BYTES_MAX: u64 = 64 << 10;
 
 /// An attempt to take a checkpoint for an agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BegunHook {
+    #[serde(flatten)]
     pub(crate) origin: Origin,
+    #[serde(with = "escaped::path")]
     pub(crate) project: PathBuf,
+    #[serde(flatten, with = "time::parts")]
     pub(crate) time: Moment,
 }
 
@@ -37,31 +39,6 @@ pub(crate) struct BegunMark {
 impl Drop for BegunMark {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-impl BegunHook {
-    fn encode(&self) -> Vec<u8> {
-        let Origin { agent, session, turn } = &self.origin;
-        let Moment { secs, nanos, offset_secs } = self.time;
-        let value = json!({
-            "agent": agent, "session": session, "turn": turn, "project": escape(self.project.as_os_str().as_bytes()),
-            "secs": secs, "nanos": nanos, "offset_secs": offset_secs,
-        });
-        value.to_string().into_bytes()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let value: Value = serde_json::from_slice(bytes).ok()?;
-        let text = |key: &str| value[key].as_str().map(str::to_owned);
-        let project = unescape(value["project"].as_str()?.as_bytes())?;
-        let time = Moment {
-            secs: value["secs"].as_i64()?,
-            nanos: value["nanos"].as_u64()?.try_into().ok().filter(|nanos| *nanos < 1_000_000_000)?,
-            offset_secs: value["offset_secs"].as_i64()?.try_into().ok()?,
-        };
-        let origin = Origin { agent: text("agent"), session: text("session"), turn: text("turn") };
-        Some(Self { origin, project: std::ffi::OsString::from_vec(project).into(), time })
     }
 }
 
@@ -83,9 +60,10 @@ impl RunningHooks {
                 fsx::temp_file(&dir)?
             }
         };
+        let bytes = serde_json::to_vec(begun).expect("plain data");
         let failed = |error| crate::error::Error::io("write", &dir, error);
         // Locked before it gets a name that readers look at.
-        temp.as_file().lock().and_then(|()| temp.write_all(&begun.encode())).map_err(failed)?;
+        temp.as_file().lock().and_then(|()| temp.write_all(&bytes)).map_err(failed)?;
         let name = temp.path().file_name().unwrap_or_default().to_string_lossy().replacen(fsx::TEMP_PREFIX, "hook_", 1);
         let path = dir.join(name);
         let (file, temp) = temp.into_parts();
@@ -108,7 +86,7 @@ impl RunningHooks {
                 continue;
             }
             let begun = fsx::read_small(&path, BEGUN_BYTES_MAX).ok().flatten();
-            if begun.and_then(|bytes| BegunHook::decode(&bytes)).is_none_or(&mut note) {
+            if begun.and_then(|bytes| serde_json::from_slice::<BegunHook>(&bytes).ok()).is_none_or(&mut note) {
                 let _ = fsx::remove_file(&path);
             }
         }
@@ -117,6 +95,8 @@ impl RunningHooks {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
     use crate::store::kit::{NOW, store};
 

@@ -5,11 +5,11 @@
 //! file costs a spare checkpoint or a message to the agent. So files are replaced atomically but not synced, and old
 //! ones are removed.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::Digest as _;
 
 use super::ProjectRecord;
@@ -17,7 +17,7 @@ use super::layout::Layout;
 use crate::error::Result;
 use crate::fsx::{self, Durability};
 use crate::id::{ProjectId, bounded_name};
-use crate::relpath::{escape, unescape};
+use crate::json::escaped;
 use crate::sys;
 use crate::time::Moment;
 
@@ -26,7 +26,7 @@ const NOTE_BYTES_MAX: u64 = 1 << 20;
 const NOTICE_NAMES_MAX: usize = 50;
 
 /// A session, as the agent itself names it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct SessionKey {
     pub(crate) agent: String,
     pub(crate) session: String,
@@ -44,13 +44,15 @@ impl SessionKey {
 }
 
 /// State of a session.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct TurnNote {
     /// Current turn; `None` before the first prompt.
     pub(crate) turn: Option<String>,
     /// Another name of that turn, under which the agent continued by itself.
     pub(crate) also: Option<String>,
     /// Directory in which the session began.
+    #[serde(with = "escaped::path_option")]
     pub(crate) root: Option<PathBuf>,
     /// Session of the parent agent, if this one is a subagent's.
     pub(crate) parent: Option<String>,
@@ -61,63 +63,53 @@ pub(crate) struct TurnNote {
     /// The last prompt that was answered without the agent, and the answer.
     pub(crate) answered: Option<(String, String)>,
     /// Time in seconds at which the turn began; if the agent reports no prompts, the time of its last activity.
+    #[serde(rename = "time")]
     pub(crate) time_secs: i64,
     /// True if the turn began without a reported prompt.
+    #[serde(rename = "unprompted")]
     pub(crate) is_unprompted: bool,
     /// True if the turn is in progress: the agent will report its end and has not done so.
+    #[serde(rename = "open")]
     pub(crate) is_open: bool,
     /// Time in seconds at which the session began or was resumed.
+    #[serde(rename = "started")]
     pub(crate) started_secs: Option<i64>,
     /// Time in seconds at which the agent reported the end of the session.
+    #[serde(rename = "ended")]
     pub(crate) ended_secs: Option<i64>,
     /// Version of the agent, if it is known.
     pub(crate) version: Option<String>,
     /// Time in seconds of the last event. It is the mtime of the file, so that an event need not rewrite the note.
+    #[serde(skip)]
     pub(crate) seen_secs: i64,
+    /// Keys of later versions.
+    #[serde(flatten)]
+    pub(crate) rest: Map<String, Value>,
+}
+
+/// A note with the session that it is about, as it is on disk.
+#[derive(Serialize, Deserialize)]
+struct NoteFile<K, N> {
+    #[serde(flatten)]
+    key: K,
+    #[serde(flatten)]
+    note: N,
 }
 
 impl TurnNote {
     fn encode(&self, key: &SessionKey) -> Vec<u8> {
-        let root = self.root.as_ref().map(|root| escape(root.as_os_str().as_bytes()));
-        let answered = self.answered.as_ref().map(|(prompt, answer)| json!([prompt, answer]));
-        let refused: Vec<_> = self.refused.iter().map(ToString::to_string).collect();
-        let value = json!({
-            "agent": key.agent, "session": key.session, "turn": self.turn, "root": root, "parent": self.parent,
-            "misses": self.misses, "answered": answered, "time": self.time_secs,
-            "unprompted": self.is_unprompted, "also": self.also, "open": self.is_open, "started": self.started_secs,
-            "ended": self.ended_secs, "refused": refused, "version": self.version,
-        });
-        value.to_string().into_bytes()
+        serde_json::to_vec(&NoteFile { key, note: self }).expect("plain data")
     }
 
     fn decode(bytes: &[u8]) -> Option<(SessionKey, Self)> {
-        let value: Value = serde_json::from_slice(bytes).ok()?;
-        let text = |key: &str| value[key].as_str().map(str::to_owned);
-        let root = value["root"].as_str().and_then(|root| unescape(root.as_bytes()));
-        let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
-        let refused = value["refused"].as_array().into_iter().flatten();
-        let note = Self {
-            turn: text("turn"),
-            also: text("also"),
-            root: root.map(|root| std::ffi::OsString::from_vec(root).into()),
-            parent: text("parent"),
-            misses: value["misses"].as_u64().unwrap_or(0),
-            answered: pair(&value["answered"]),
-            time_secs: value["time"].as_i64().unwrap_or(0),
-            is_unprompted: value["unprompted"] == true,
-            is_open: value["open"] == true,
-            started_secs: value["started"].as_i64(),
-            ended_secs: value["ended"].as_i64(),
-            version: text("version"),
-            seen_secs: value["time"].as_i64().unwrap_or(0),
-            refused: refused.filter_map(|id| ProjectId::parse(id.as_str()?)).collect(),
-        };
-        Some((SessionKey { agent: text("agent")?, session: text("session")? }, note))
+        let NoteFile::<SessionKey, Self> { key, note } = serde_json::from_slice(bytes).ok()?;
+        Some((key, Self { seen_secs: note.time_secs, ..note }))
     }
 }
 
 /// Files that a restore changed without the agent's knowledge.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Notice {
     /// The project and the state that it was restored to, as text.
     pub headline: String,
@@ -126,7 +118,11 @@ pub struct Notice {
     /// Files that were removed.
     pub removed: Vec<String>,
     /// Number of further files.
+    #[serde(default)]
     pub more: u64,
+    /// Keys of later versions.
+    #[serde(flatten)]
+    pub(crate) rest: Map<String, Value>,
 }
 
 impl Notice {
@@ -142,7 +138,8 @@ impl Notice {
         };
         let written = together(earlier.written, self.written.clone(), &self.removed);
         let removed = together(earlier.removed, self.removed, &self.written);
-        Self { headline: self.headline, written, removed, more: earlier.more + self.more }.cut()
+        let (more, rest) = (earlier.more + self.more, earlier.rest);
+        Self { headline: self.headline, written, removed, more, rest }.cut()
     }
 
     fn cut(mut self) -> Self {
@@ -151,20 +148,6 @@ impl Notice {
         self.removed.truncate(NOTICE_NAMES_MAX - self.written.len());
         self.more += (all - self.written.len() - self.removed.len()) as u64;
         self
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let value: Value = serde_json::from_slice(bytes).ok()?;
-        let names = |key: &str| -> Option<Vec<String>> {
-            value[key].as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
-        };
-        let headline = value["headline"].as_str()?.to_owned();
-        Some(Self {
-            headline,
-            written: names("written")?,
-            removed: names("removed")?,
-            more: value["more"].as_u64().unwrap_or(0),
-        })
     }
 }
 
@@ -223,10 +206,9 @@ impl TurnNotes {
         fsx::ensure_dir(&self.layout.notices())?;
         let path = self.layout.notices().join(key.file_name());
         let earlier = fsx::read_small(&path, NOTE_BYTES_MAX).ok().flatten();
-        let Notice { headline, written, removed, more } =
-            notice.after(earlier.and_then(|bytes| Notice::decode(&bytes)));
-        let value = json!({"headline": headline, "written": written, "removed": removed, "more": more});
-        fsx::replace(&path, value.to_string().as_bytes(), Durability::Rebuildable)
+        let notice = notice.after(earlier.and_then(|bytes| serde_json::from_slice(&bytes).ok()));
+        let bytes = serde_json::to_vec(&notice).expect("plain data");
+        fsx::replace(&path, &bytes, Durability::Rebuildable)
     }
 
     /// Takes the notice for a session. Of many concurrent callers, one gets it.
@@ -236,7 +218,7 @@ impl TurnNotes {
         path.symlink_metadata().ok()?;
         let mine = fsx::temp_file(&self.layout.notices()).ok()?.into_temp_path();
         std::fs::rename(&path, &mine).ok()?;
-        Notice::decode(&fsx::read_small(&mine, NOTE_BYTES_MAX).ok()??)
+        serde_json::from_slice(&fsx::read_small(&mine, NOTE_BYTES_MAX).ok()??).ok()
     }
 }
 
@@ -254,6 +236,8 @@ pub(crate) fn turn_name(now: Moment, number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
     use crate::store::Store;
 
@@ -275,6 +259,7 @@ mod tests {
             ended_secs: Some(8),
             version: Some("1.2.3".to_owned()),
             seen_secs: 7,
+            rest: [("of_later".to_owned(), Value::from(1))].into_iter().collect(),
         };
         assert_eq!(TurnNote::decode(&note.encode(&key)), Some((key.clone(), note)));
         assert_eq!(TurnNote::decode(&TurnNote::default().encode(&key)), Some((key, TurnNote::default())));
@@ -290,8 +275,12 @@ mod tests {
     #[test]
     fn two_notices_become_one_and_stay_short() {
         let names = |range: std::ops::Range<u32>| range.map(|n| n.to_string()).collect::<Vec<_>>();
-        let notice =
-            |headline: &str, written, removed| Notice { headline: headline.to_owned(), written, removed, more: 0 };
+        let notice = |headline: &str, written, removed| Notice {
+            headline: headline.to_owned(),
+            written,
+            removed,
+            ..Notice::default()
+        };
         let first = notice("first", names(0..3), names(3..5)).after(None);
         let both = notice("second", names(3..4), names(0..1)).after(Some(first));
         assert_eq!(both.headline, "second");

@@ -8,7 +8,8 @@
 use std::fs::{File, TryLockError};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::facts::Origin;
 use super::layout::Layout;
@@ -17,23 +18,30 @@ use super::refs::Refs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
-use crate::time::Moment;
+use crate::time::{self, Moment};
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Suffix of the lock that is held by the process that completes a project's checkpoint.
 const FINISH: &str = ".finish";
 
 /// Request to complete a checkpoint that ran out of time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnfinishedRequest {
     pub(crate) reason: String,
+    #[serde(flatten)]
     pub(crate) origin: Origin,
     /// Time of the prompt, as of which the checkpoint is taken.
+    #[serde(flatten, with = "time::parts")]
     pub(crate) since: Moment,
     /// Newest checkpoint at that time: if there is a newer one, the request is out of date.
+    #[serde(default)]
     pub(crate) after: Option<CheckpointId>,
     /// True if the user was told about it.
+    #[serde(default, rename = "told")]
     pub(crate) is_told: bool,
+    /// Keys of later versions.
+    #[serde(flatten)]
+    pub(crate) rest: Map<String, Value>,
 }
 
 /// Lock on completing a project's checkpoint: no other process completes it while this is held.
@@ -44,27 +52,11 @@ pub(crate) struct FinishLock {
 
 impl UnfinishedRequest {
     fn encode(&self) -> Vec<u8> {
-        let Origin { agent, session, turn } = &self.origin;
-        let Moment { secs, nanos, offset_secs } = self.since;
-        let value = json!({
-            "reason": self.reason, "agent": agent, "session": session, "turn": turn,
-            "secs": secs, "nanos": nanos, "offset_secs": offset_secs, "told": self.is_told,
-            "after": self.after.map(|id| id.to_string()),
-        });
-        value.to_string().into_bytes()
+        serde_json::to_vec(self).expect("plain data")
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let value: Value = serde_json::from_slice(bytes).ok()?;
-        let text = |key: &str| value[key].as_str().map(str::to_owned);
-        let since = Moment {
-            secs: value["secs"].as_i64()?,
-            nanos: value["nanos"].as_u64()?.try_into().ok().filter(|nanos| *nanos < 1_000_000_000)?,
-            offset_secs: value["offset_secs"].as_i64()?.try_into().ok()?,
-        };
-        let origin = Origin { agent: text("agent"), session: text("session"), turn: text("turn") };
-        let after = value["after"].as_str().and_then(|id| ObjectId::from_hex(id.as_bytes()));
-        Some(Self { reason: text("reason")?, origin, since, after, is_told: value["told"] == true })
+        serde_json::from_slice(bytes).ok()
     }
 }
 
@@ -147,7 +139,8 @@ mod tests {
         let origin = Origin { agent: Some("claude".to_owned()), session: Some("s ä".to_owned()), turn: None };
         let since = Moment { secs: 1_800_000_000, nanos: 7, offset_secs: -3600 };
         let after = Some(ObjectId::from_bytes([7; 20]));
-        let request = UnfinishedRequest { reason: "prompt: x".to_owned(), origin, since, after, is_told: true };
+        let request =
+            UnfinishedRequest { reason: "prompt: x".to_owned(), origin, since, after, is_told: true, rest: Map::new() };
         assert_eq!(UnfinishedRequest::decode(&request.encode()), Some(request));
         for bytes in [&b""[..], b"{}", b"[]", b"{\"reason\":\"x\",\"secs\":1,\"nanos\":1000000000,\"offset_secs\":0}"] {
             assert_eq!(UnfinishedRequest::decode(bytes), None);
