@@ -6,13 +6,14 @@ use std::{env, fs};
 
 use anyhow::{Context as _, bail};
 use piton::{
-    Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, SettingsProblem, StatusProblem, Store, Waiting,
+    Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, SettingsProblem, Store, Waiting,
     note_killed_hooks,
 };
 
 use crate::cli::Global;
 use crate::columns::counted;
 use crate::edit::files;
+use crate::hints::{self, Problem};
 use crate::output::{Output, offset_secs, tell_of_wait};
 
 /// Maximum age of a warning that is shown.
@@ -62,21 +63,17 @@ impl Context {
     }
 
     /// Like [`Context::new`], for commands that look for problems: those of the configuration are added to `problems`.
-    pub(crate) fn lenient(global: &Global, output: &Output, problems: &mut Vec<StatusProblem>) -> anyhow::Result<Self> {
+    pub(crate) fn lenient(global: &Global, output: &Output, problems: &mut Vec<Problem>) -> anyhow::Result<Self> {
         let mut refused = Vec::new();
         let context = Self::with(global, |config| {
             let (settings, found, unread) = read_settings(global, config);
             let wrong = found.iter().filter(|(_, problem)| problem.is_error);
             refused.extend(wrong.map(|(source, problem)| (source.clone(), problem.key.clone())));
-            let problem = |(source, problem): &(String, SettingsProblem)| StatusProblem {
-                what: format!("{source}: {problem}"),
-                hint: remedy(source, problem),
+            let problem = |(source, problem): &(String, SettingsProblem)| {
+                Problem::new(format!("{source}: {problem}"), remedy(source, problem))
             };
             problems.extend(found.iter().map(problem));
-            problems.extend(unread.map(|error| StatusProblem {
-                what: error.to_string(),
-                hint: error.hint().unwrap_or_default().to_owned(),
-            }));
+            problems.extend(unread.as_ref().map(Problem::from));
             Ok(settings)
         })?;
         Ok(Self { refused, told: told(output), ..context })
@@ -241,11 +238,9 @@ impl Context {
     }
 
     /// Returns the problems and unprotected turns that are known from settings, base and journal.
-    pub(crate) fn problems(&self) -> Vec<StatusProblem> {
+    pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut note = |what: &str, hint: &str| {
-            problems.push(StatusProblem { what: what.to_owned(), hint: hint.to_owned() });
-        };
+        let mut note = |what: &str, hint: &str| problems.push(Problem::new(what, hint));
         if !self.settings.enabled {
             note(
                 "automatic checkpoints are off: agents work unprotected",
@@ -519,7 +514,7 @@ fn read_settings_over(mut settings: Settings, global: &Global, config: Option<&P
                 let missing = Error::new(ErrorKind::Io, "read").with_path(path).because("there is no such file");
                 let error = found.err().unwrap_or(missing);
                 let hint = "`--config` and HERMES_HOME say which file is read";
-                let hint = error.hint().map_or_else(|| hint.to_owned(), |own| format!("{own}; {hint}"));
+                let hint = hints::of(&error).map_or_else(|| hint.to_owned(), |own| format!("{own}; {hint}"));
                 unread = Some(error.with_hint(hint));
             }
         }

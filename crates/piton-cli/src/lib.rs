@@ -12,6 +12,7 @@ mod edit;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod hints;
 mod hook;
 mod install;
 mod interrupt;

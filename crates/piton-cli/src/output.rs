@@ -14,6 +14,7 @@ use piton::{Error, ErrorKind, Moment, Waiting};
 use serde::Serialize;
 
 use crate::cli::Global;
+use crate::hints;
 use crate::surface::Surface;
 use crate::{interrupt, usage};
 
@@ -220,7 +221,7 @@ impl Output {
         let could_not = error.downcast_ref::<CouldNot>();
         let ours = error.downcast_ref::<Error>().or(could_not.map(|CouldNot(error)| error));
         let (message, own_hint) = match ours {
-            Some(error) => (error.to_string(), error.hint().map(str::to_owned)),
+            Some(error) => (error.to_string(), hints::of(error)),
             None => split_hint(&format!("{error:#}")),
         };
         let kind = ours.map(Error::kind);

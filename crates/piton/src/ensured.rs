@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::id::CheckpointId;
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
@@ -42,13 +43,15 @@ impl Ensured {
         is_nothing && self.dir.is_file()
     }
 
+    /// Returns the advice that belongs to the reason of [`Self::missed`].
+    pub fn hint(&self) -> Option<Hint> {
+        self.report.as_ref().err().and_then(Error::hint)
+    }
+
     /// Returns the reason why the agent continues unprotected; `None` if it is protected or needs no protection.
     pub fn missed(&self, settings: &Settings) -> Option<String> {
         match &self.report {
-            Err(error) => Some(match error.hint() {
-                Some(hint) => format!("{error} (hint: {hint})"),
-                None => error.to_string(),
-            }),
+            Err(error) => Some(error.to_string()),
             Ok(Report { unprotected: true, .. }) => {
                 Some("the ignore rules of this project leave out all or nearly all of its files".to_owned())
             }

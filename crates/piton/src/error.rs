@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::hint::Hint;
 use crate::id::Collision;
 
 /// Result of every fallible function of this library.
@@ -48,7 +49,7 @@ pub struct Error {
     kind: ErrorKind,
     action: String,
     path: Option<PathBuf>,
-    hint: Option<String>,
+    hint: Option<Box<Hint>>,
     source: Option<Reason>,
 }
 
@@ -66,10 +67,11 @@ impl Error {
             _ => ErrorKind::Io,
         };
         let hint = match source.kind() {
-            io::ErrorKind::StorageFull => Some("free some disk space or inodes, then try again".to_owned()),
-            io::ErrorKind::ReadOnlyFilesystem => Some("the file system is mounted read-only".to_owned()),
+            io::ErrorKind::StorageFull => Some("free some disk space or inodes, then try again"),
+            io::ErrorKind::ReadOnlyFilesystem => Some("the file system is mounted read-only"),
             _ => None,
         };
+        let hint = hint.map(|text| Box::new(text.into()));
         Self {
             kind,
             action: action.to_owned(),
@@ -93,8 +95,8 @@ impl Error {
 
     /// Sets the hint, which tells the user what to do next.
     #[must_use]
-    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+    pub fn with_hint(mut self, hint: impl Into<Hint>) -> Self {
+        self.hint = Some(Box::new(hint.into()));
         self
     }
 
@@ -111,24 +113,24 @@ impl Error {
     }
 
     /// Returns the hint: the one set on the error, otherwise the usual one for its kind and cause.
-    pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref().or_else(|| self.usual_hint())
+    pub fn hint(&self) -> Option<Hint> {
+        self.hint.as_deref().cloned().or_else(|| self.usual_hint())
     }
 
-    fn usual_hint(&self) -> Option<&'static str> {
+    fn usual_hint(&self) -> Option<Hint> {
         let cause = self.source.as_ref().and_then(|source| source.downcast_ref::<io::Error>()).map(io::Error::kind);
         let is_collision = self.source.as_ref().is_some_and(|source| source.is::<Collision>());
-        match self.kind {
-            ErrorKind::Damaged if is_collision => Some("remove or rename the files that were added last"),
-            ErrorKind::Damaged => Some("`piton verify` shows what is damaged, `piton repair` saves what is whole"),
-            ErrorKind::Busy => Some("try again when the other process has ended"),
-            ErrorKind::Full => Some("free some disk space, then try again"),
+        let text = match self.kind {
+            ErrorKind::Damaged if is_collision => "remove or rename the files that were added last",
+            ErrorKind::Damaged => return Some(Hint::Repair),
+            ErrorKind::Busy => "try again when the other process has ended",
+            ErrorKind::Full => "free some disk space, then try again",
             ErrorKind::Io => match cause? {
                 io::ErrorKind::PermissionDenied => {
-                    Some("check the owner and the permissions of it and of the directories around it")
+                    "check the owner and the permissions of it and of the directories around it"
                 }
-                io::ErrorKind::Unsupported => Some("move it to a file system that supports this, such as ext4 or xfs"),
-                _ => None,
+                io::ErrorKind::Unsupported => "move it to a file system that supports this, such as ext4 or xfs",
+                _ => return None,
             },
             // The user cancelled it, and needs no hint.
             ErrorKind::Stopped
@@ -136,8 +138,9 @@ impl Error {
             | ErrorKind::Ambiguous
             | ErrorKind::Invalid
             | ErrorKind::NotOurs
-            | ErrorKind::NeedsConsent => None,
-        }
+            | ErrorKind::NeedsConsent => return None,
+        };
+        Some(text.into())
     }
 }
 
@@ -181,7 +184,6 @@ mod tests {
     fn an_error_without_a_hint_of_its_own_names_the_usual_next_step() {
         let io = |kind: io::ErrorKind| Error::io("write", "/a/file", io::Error::from(kind));
         for (error, words) in [
-            (Error::damaged("read the tree", "it is cut short"), "`piton repair`"),
             (Error::damaged("make a tree", Collision), "files that were added last"),
             (Error::new(ErrorKind::Busy, "lock the store"), "when the other process has ended"),
             (io(io::ErrorKind::PermissionDenied), "the owner and the permissions"),
@@ -190,7 +192,9 @@ mod tests {
             (io(io::ErrorKind::ReadOnlyFilesystem), "read-only"),
             (Error::new(ErrorKind::Busy, "restore").with_hint("look at the list again"), "look at the list again"),
         ] {
-            assert!(error.hint().is_some_and(|hint| hint.contains(words)), "{error}: {:?}", error.hint());
+            let hint = error.hint();
+            assert!(matches!(&hint, Some(Hint::Text(text)) if text.contains(words)), "{error}: {hint:?}");
         }
+        assert_eq!(Error::damaged("read the tree", "it is cut short").hint(), Some(Hint::Repair));
     }
 }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::project::Project;
 use crate::store::{
-    Checkpoint, CheckpointKind, DAMAGED_HINT, EntryMode, Objects, Readable, Store, StoreLock, TreeChange, TurnRecord,
+    Checkpoint, CheckpointKind, EntryMode, Objects, Readable, Store, StoreLock, TreeChange, TurnRecord,
 };
 use crate::threads;
 use crate::time::Moment;
@@ -343,7 +344,7 @@ pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoi
     if !is_number && !is_id {
         return Err(Error::new(ErrorKind::Invalid, format!("take {name:?} for a checkpoint"))
             .because("a checkpoint is named by its number, or by 4 to 64 hexadecimal digits of its id")
-            .with_hint("`piton rollback` lists the checkpoints"));
+            .with_hint(Hint::ListCheckpoints));
     }
     let prefix = name.to_ascii_lowercase();
     let mut found = checkpoints.iter().filter(|one| is_id && one.id.to_string().starts_with(&prefix));
@@ -358,18 +359,14 @@ fn not_found(history: &Readable, name: &str) -> Error {
     let checkpoints = &history.checkpoints;
     if let Some(damage) = &history.rest {
         return Error::damaged(format!("find the checkpoint {name}"), format!("older ones are damaged: {damage}"))
-            .with_hint(DAMAGED_HINT);
+            .with_hint(Hint::Repair);
     }
     let there_are = match checkpoints.len() {
         0 => "this project has no checkpoints".to_owned(),
         1 => "this project has 1 checkpoint".to_owned(),
         count => format!("this project has {count} checkpoints"),
     };
-    let hint = if checkpoints.is_empty() {
-        "`piton status` lists the projects that have some; `piton take` takes one of this"
-    } else {
-        "`piton rollback` lists the checkpoints"
-    };
+    let hint = if checkpoints.is_empty() { Hint::TakeFirstCheckpoint } else { Hint::ListCheckpoints };
     Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}")).because(there_are).with_hint(hint)
 }
 

@@ -36,6 +36,7 @@ mod fsx;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod hint;
 mod history;
 mod id;
 mod journal;
@@ -71,6 +72,7 @@ mod worktree;
 pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
+pub use hint::Hint;
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};

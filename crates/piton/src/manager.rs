@@ -32,6 +32,7 @@ use std::time::Duration;
 use crate::diff::{self, Diff};
 use crate::ensured::Ensured;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::history::{History, Listed};
 use crate::id::ProjectId;
 use crate::journal::{Event, Journal, Level};
@@ -94,6 +95,7 @@ pub struct Manager {
     /// Start of the turn, if it was reported to this process.
     start: Option<TurnStart>,
     turns_made: u64,
+    hint_words: Option<fn(&Hint) -> String>,
     store: OnceLock<Store>,
 }
 
@@ -112,6 +114,7 @@ impl Manager {
             root: None,
             start: None,
             turns_made: 0,
+            hint_words: None,
             store: OnceLock::new(),
         }
     }
@@ -127,6 +130,13 @@ impl Manager {
     #[must_use]
     pub fn with_journal(mut self, journal: Journal) -> Self {
         self.journal = journal;
+        self
+    }
+
+    /// Sets the function that puts hints into words. Without it, reasons of missed checkpoints come without a hint.
+    #[must_use]
+    pub fn with_hints(mut self, words: fn(&Hint) -> String) -> Self {
+        self.hint_words = Some(words);
         self
     }
 
@@ -304,7 +314,14 @@ impl Manager {
         // An agent that works on a project's file from the home directory is as protected as it can be.
         let has_another = ensured.iter().any(|one| !is_broad(one));
         let counts = ensured.iter().filter(|one| !(has_another && is_broad(one)));
-        counts.filter_map(|one| Some((one, one.missed(&self.settings)?))).collect()
+        counts.filter_map(|one| Some((one, self.reason_of(one)?))).collect()
+    }
+
+    /// Returns the reason why a directory is without protection, with advice.
+    fn reason_of(&self, one: &Ensured) -> Option<String> {
+        let why = one.missed(&self.settings)?;
+        let hint = one.hint().and_then(|hint| Some(self.hint_words?(&hint)));
+        Some(hint.map_or_else(|| why.clone(), |hint| format!("{why} (hint: {hint})")))
     }
 
     /// Records missed checkpoints, and that checkpoints work again.

@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::json::{AtPaths, JsonPaths};
 use crate::progress::Progress;
@@ -109,7 +110,7 @@ fn refuse_while_restoring(store: &Store, project: &Project) -> Result<()> {
         None => Ok(()),
         Some(_) => Err(Error::new(ErrorKind::Busy, "purge")
             .because("a restore of this project was cut short")
-            .with_hint("finish it with `piton restore --continue`, or go back with `piton restore --abort`")),
+            .with_hint(Hint::FinishRestore)),
     }
 }
 
@@ -135,10 +136,10 @@ pub fn find_prompt(store: &Store, project: &Project, name: &str) -> Result<TurnR
     match (found.pop(), found.is_empty()) {
         (None, _) => Err(Error::new(ErrorKind::NotFound, format!("find the prompt of the turn {name:?}"))
             .because("the ledger of this project has no words of such a turn")
-            .with_hint("`piton show N` lists the turns that began from a checkpoint")),
+            .with_hint(Hint::ListTurns)),
         (Some(_), false) => Err(Error::new(ErrorKind::Ambiguous, format!("tell which turn {name:?} is"))
             .because(format!("{} turns begin so", found.len() + 1))
-            .with_hint("`piton show N` lists them; give all of the name")),
+            .with_hint(Hint::GiveWholeTurn)),
         (Some(turn), true) => Ok(turn),
     }
 }
@@ -224,7 +225,7 @@ fn rewrite_history(
     let Some(first) = first else {
         return Err(Error::new(ErrorKind::NotFound, "purge")
             .because("no checkpoint of this project holds it")
-            .with_hint("`piton show N --verbose` lists what a checkpoint holds"));
+            .with_hint(Hint::ListFiles));
     };
     let contents = found.iter().map(|(_, id)| *id).collect();
     report.paths = paths_of(found);

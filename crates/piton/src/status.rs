@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::error::{ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::json::{AtWorkdir, JsonPath, JsonPathOption};
 use crate::prune::{KnownProject, Presence, inventory, inventory_of, mistaken_projects};
-use crate::store::{Archive, Checkpoint, DAMAGED_HINT, Store, usage_by_project};
+use crate::store::{Archive, Checkpoint, Store, usage_by_project};
 use crate::time::Moment;
 
 /// Status of one project.
@@ -31,7 +32,8 @@ pub struct StatusProblem {
     /// Description of the problem.
     pub what: String,
     /// Advice to the user.
-    pub hint: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub hint: Hint,
 }
 
 /// Summary of the store.
@@ -180,8 +182,8 @@ impl Status {
     /// Returns the status of a store. A store larger than `total_bytes_max` is reported as a problem.
     pub fn of(store: &Store, total_bytes_max: Option<u64>) -> Result<Self> {
         let mut problems = Vec::new();
-        let mut note = |what: String, hint: &str| {
-            let problem = StatusProblem { what, hint: hint.to_owned() };
+        let mut note = |what: String, hint: Hint| {
+            let problem = StatusProblem { what, hint };
             if !problems.contains(&problem) {
                 problems.push(problem);
             }
@@ -189,14 +191,14 @@ impl Status {
         // Locks the store itself, briefly and repeatedly.
         let inventory = match inventory(store) {
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                note(error.to_string(), DAMAGED_HINT);
+                note(error.to_string(), Hint::Repair);
                 inventory_of(store, store.records.projects()?)?
             }
             inventory => inventory?,
         };
         let held = store.locks.share()?;
         let holdings = usage_by_project(store, &held).unwrap_or_else(|error| {
-            note(error.to_string(), DAMAGED_HINT);
+            note(error.to_string(), Hint::Repair);
             Default::default()
         });
         if holdings.missing > 0 {
@@ -205,7 +207,7 @@ impl Status {
                     1 => "1 object is missing or damaged".to_owned(),
                     count => format!("{count} objects are missing or damaged"),
                 },
-                "`piton verify` shows which checkpoints are affected, `piton repair` repairs what it can",
+                Hint::Repair,
             );
         }
         let mut projects = Vec::new();
@@ -213,28 +215,25 @@ impl Status {
             let shown = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
             match store.intents.get(&project.id) {
                 Ok(None) => {}
-                Ok(Some(_)) => note(
-                    format!("a restore of {shown} was cut short"),
-                    "in that directory, `piton restore --continue` finishes it, `piton restore --abort` goes back",
-                ),
-                Err(error) => note(error.to_string(), error.hint().unwrap_or_default()),
+                Ok(Some(_)) => note(format!("a restore of {shown} was cut short"), Hint::FinishRestoreThere),
+                Err(error) => note(error.to_string(), error.hint().unwrap_or(Hint::Repair)),
             }
             if project.presence == Presence::Unknown {
                 note(
                     format!("{shown} is not to be seen, and neither is the disk that it was on"),
-                    "its checkpoints are kept; mount the disk, or wait until they are pruned by age",
+                    "its checkpoints are kept; mount the disk, or wait until they are pruned by age".into(),
                 );
             }
             let (checkpoints, bytes_alone) = holdings.projects.get(&project.id).copied().unwrap_or_default();
             projects.push(ProjectStatus { project, checkpoints, bytes_alone, restore_command: None });
         }
         for problem in mistaken_projects(store).unwrap_or_default() {
-            note(problem.what, &problem.hint);
+            note(problem.what, problem.hint);
         }
         projects.sort_by(|a, b| b.project.last_touch.unwrap_or(0.0).total_cmp(&a.project.last_touch.unwrap_or(0.0)));
         let store_bytes = store.size.count_bytes()?;
         if total_bytes_max.is_some_and(|bytes_max| store_bytes > bytes_max) {
-            note("the store is larger than max_total_size_mb".to_owned(), "the next take or `piton prune` makes room");
+            note("the store is larger than max_total_size_mb".to_owned(), Hint::PruneOrTake);
         }
         Ok(Self {
             base: store.base().to_owned(),

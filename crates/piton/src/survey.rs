@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::ObjectId;
 use crate::late::leave_out_changed;
 use crate::progress::Progress;
@@ -243,7 +244,7 @@ fn refuse_base(store: &Store, project: &Project) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, "use as a project")
         .with_path(project.dir())
         .because("it is the store's own")
-        .with_hint("choose another base with --base or PITON_BASE"))
+        .with_hint(Hint::UseOtherBase))
 }
 
 fn forget_missing(manifest: &mut Manifest, objects: &Objects, new_objects: &NewObjects) {

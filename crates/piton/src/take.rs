@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId};
 use crate::keep::{BuildOutcome, CheckpointBuilder, is_contended};
 use crate::progress::Progress;
@@ -229,7 +230,7 @@ pub fn take(
         return Err(Error::new(ErrorKind::Invalid, "take a checkpoint of")
             .with_path(project.dir())
             .because("the directory was deleted")
-            .with_hint("`piton restore 1` there brings it back"));
+            .with_hint(Hint::RestoreDeleted));
     }
     let taking = TakeRun { store, project, request, settings, now, progress };
     let bytes_max = settings.total_bytes_max().unwrap_or(u64::MAX);

@@ -6,12 +6,13 @@ use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use piton::json::{AtFile, JsonPath};
-use piton::{Error, ErrorKind, Settings, StatusProblem};
+use piton::{Error, ErrorKind, Settings};
 use serde_json::Value;
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::context::{Context, variable};
 use crate::edit::{Config, Format, files};
+use crate::hints::Problem;
 use crate::output::{Output, plain};
 
 /// Show each setting and where it is from, or change one
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCo
         let makes_file = matches!(args.verb, Some(ConfigVerb::Set { .. } | ConfigVerb::Init));
         let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
         let missing = missing.map(|path| path.display().to_string());
-        let is_said = |problem: &&StatusProblem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
+        let is_said = |problem: &&Problem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
         problems.iter().filter(is_said).for_each(|problem| output.warn(&problem.what));
         match &args.verb {
             None => show(&context, global, output),

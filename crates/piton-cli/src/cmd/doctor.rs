@@ -15,6 +15,7 @@ use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
 use crate::context::Context;
 use crate::edit::{Config, files};
+use crate::hints::{self, Problem};
 use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::fire;
 use crate::install::outdated::{outdated, written_secs};
@@ -39,22 +40,6 @@ pub(crate) struct Doctor {
     /// Do not call the hooks
     #[arg(long)]
     no_fire: bool,
-}
-
-/// A problem and its fix.
-#[derive(serde::Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Problem {
-    /// what is wrong
-    what: String,
-    /// what to do
-    hint: String,
-}
-
-impl Problem {
-    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: hint.into() }
-    }
 }
 
 /// JSON of the command.
@@ -149,7 +134,7 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
         Err(error) => return output.error(&error),
     };
     let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();
-    let mut problems: Vec<_> = wrong.into_iter().map(|one| Problem::new(one.what, one.hint)).collect();
+    let mut problems = wrong;
     problems.extend(store_problems(&context));
     let on_record = OnRecord::of(&context);
     let agents: Vec<_> = match &context.home {
@@ -183,12 +168,12 @@ fn store_problems(context: &Context) -> Vec<Problem> {
     let mut problems = Vec::new();
     match context.existing_store() {
         Err(error) => {
-            let hint = error.hint().map_or_else(|| "`piton verify` says more".to_owned(), str::to_owned);
+            let hint = hints::of(&error).unwrap_or_else(|| "`piton verify` says more".to_owned());
             problems.push(Problem::new(error.to_string(), hint));
         }
         Ok(store) => {
             let mistaken = store.and_then(|store| mistaken_projects(&store).ok()).unwrap_or_default();
-            problems.extend(mistaken.into_iter().map(|one| Problem::new(one.what, one.hint)));
+            problems.extend(mistaken.into_iter().map(Problem::from));
         }
     }
     let nearest = base.ancestors().find(|path| path.exists());

@@ -10,6 +10,7 @@ use piton::{Attempt, CheckpointId, Completion, Ensured, Event, Level, Moment, Or
 
 use crate::cli::Global;
 use crate::context::Context;
+use crate::hints;
 use crate::maintenance;
 use crate::output::Output;
 
@@ -71,7 +72,7 @@ fn finish(context: &Context) -> anyhow::Result<FinishJson> {
                     drop(completion);
                     maintain(&store, context);
                 } else if let Some(why) = ensured.missed(&context.settings) {
-                    note(&origin, since, why);
+                    note(&origin, since, hints::after(why, ensured.hint().as_ref()));
                 }
                 return Ok(FinishJson::Finished { id: ensured.checkpoint() });
             }

@@ -7,6 +7,7 @@ use super::verify::line;
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::hints;
 use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
 
@@ -30,7 +31,8 @@ const LINES_MAX: usize = 30;
 pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.store_as_it_is()?;
     let options = RepairOptions { settings: &context.settings, home: context.home.as_deref(), is_dry: args.dry_run };
-    let report = watch_store(output, |progress| repair(&store, options, Context::now(), progress))?;
+    let mut report = watch_store(output, |progress| repair(&store, options, Context::now(), progress))?;
+    report.steps.iter_mut().for_each(add_hint);
     output.json(&report);
     output.text(&as_text(&report, args.dry_run, output.is_verbose));
     match (report.is_whole, report.lost.is_empty()) {
@@ -70,6 +72,13 @@ fn as_text(report: &RepairReport, is_dry: bool, is_verbose: bool) -> String {
     };
     lines.push(verdict.to_owned());
     lines.join("\n")
+}
+
+/// Moves the hint of a step to its details.
+fn add_hint(step: &mut RepairStep) {
+    if let Some(hint) = step.hint.take() {
+        step.detail = format!("{}; {}", step.detail, hints::words(&hint));
+    }
 }
 
 fn lost(loss: &Loss) -> String {

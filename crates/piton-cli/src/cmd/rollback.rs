@@ -13,6 +13,7 @@ use super::{diff, restore};
 use crate::cli::EXIT_CODES;
 use crate::columns::{self, wrapped};
 use crate::context::Context;
+use crate::hints;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
 use crate::shell::quote;
@@ -109,7 +110,7 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
             let history = History::of(store, &project)?;
             if let Some(damage) = history.damage() {
                 output.warn(&format!("there are older checkpoints that cannot be read: {damage}"));
-                output.hint(damage.hint().unwrap_or_default());
+                output.hint(&hints::of(damage).unwrap_or_default());
             }
             older = history.checkpoints().len().saturating_sub(most);
             history.list_newest(most)?

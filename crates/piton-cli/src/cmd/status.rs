@@ -6,6 +6,7 @@ use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::{counted, cut_start, padded, wrapped};
 use crate::context::Context;
+use crate::hints::{self, Problem};
 use crate::output::{BAD, Output, WARN, bytes, plain};
 use crate::shell::quote;
 
@@ -62,12 +63,11 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
             },
         },
     };
-    let hint = |error: &piton::Error| error.hint().unwrap_or_default().to_owned();
-    problems.extend(damage.iter().map(|error| StatusProblem { what: error.to_string(), hint: hint(error) }));
-    problems.extend(status.problems.iter().cloned());
+    problems.extend(damage.iter().map(Problem::from));
+    problems.extend(status.problems.iter().cloned().map(Problem::from));
     let seen = if args.ack { acknowledge(&context)? } else { 0 };
     problems.extend(context.problems());
-    status.problems = problems;
+    status.problems = problems.into_iter().map(StatusProblem::from).collect();
     for one in &mut status.projects {
         one.restore_command = restore_command(one);
     }
@@ -131,7 +131,7 @@ fn as_text(status: &Status, look: &StatusStyle) -> String {
     for problem in &status.problems {
         let what = wrapped(&plain(&problem.what), "  ", look.columns);
         lines.push(format!("{BAD}!{BAD:#} {BAD}{}{BAD:#}", what.trim_start()));
-        lines.push(wrapped(&plain(&problem.hint), "  ", look.columns));
+        lines.push(wrapped(&plain(&hints::words(&problem.hint)), "  ", look.columns));
     }
     if !status.problems.is_empty() {
         lines.push(String::new());

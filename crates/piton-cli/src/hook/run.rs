@@ -19,6 +19,7 @@ use crate::agents::event::{EventKind, HookEvent, ToolChange};
 use crate::cli::Global;
 use crate::columns::counted;
 use crate::context::{Context, HookEnv};
+use crate::hints;
 use crate::maintenance;
 use crate::output::plain;
 
@@ -233,7 +234,8 @@ impl Task {
         let base = &self.around.base;
         let mut manager = Manager::new(base, self.around.home.as_deref(), settings)
             .for_agent(self.event.agent.name)
-            .with_journal(self.around.journal.clone());
+            .with_journal(self.around.journal.clone())
+            .with_hints(hints::words);
         self.enter_turn(&mut manager);
         self.learn_version(&mut manager);
         let problems = std::mem::take(&mut self.around.problems).into_iter().chain(self.complaint.take());

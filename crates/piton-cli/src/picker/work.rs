@@ -19,6 +19,7 @@ use super::patch::Patch;
 use super::state::{Action, Event, JobResult, Planned, RestoreRequest, Trouble};
 use crate::cmd::restore::{other_lines, plan_lines, report_text, tell_agents};
 use crate::context::Context;
+use crate::hints;
 use crate::output::plain;
 use crate::surface::Surface;
 
@@ -143,7 +144,7 @@ fn start<T: Send + 'static>(
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        Self { message: plain(&error.to_string()), hint: error.hint().map(plain) }
+        Self { message: plain(&error.to_string()), hint: hints::of(&error).map(|hint| plain(&hint)) }
     }
 }
 

@@ -6,6 +6,7 @@ use std::ffi::CString;
 use std::io::{self, Read as _};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::history;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::json::{AtOldPath, AtPath, JsonPath, JsonPathOption};
@@ -238,7 +239,7 @@ fn against_files(
         SurveyEnd::TooManyFiles => {
             return Err(Error::new(ErrorKind::Invalid, "compare")
                 .because("there are more files in scope than max_files allows")
-                .with_hint("raise max_files in the configuration"));
+                .with_hint(Hint::RaiseSetting { name: "max_files" }));
         }
         SurveyEnd::Stopped(_) => {
             return Err(Error::new(ErrorKind::Stopped, "compare").because("stopped; nothing was written"));

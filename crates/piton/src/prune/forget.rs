@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{PruneReason, PruneReport, PrunedItem};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::project;
@@ -24,7 +25,7 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
         return Err(Error::new(ErrorKind::NotFound, "forget")
             .with_path(&dir)
             .because("the store has no record of it")
-            .with_hint("`piton status --limit 0` lists the projects, each by its own directory"));
+            .with_hint(Hint::ListProjects));
     }
     let mut report = PruneReport { scanned: 1, ..PruneReport::default() };
     report.dropped.push(PrunedItem { name: dir.display().to_string(), why: PruneReason::Asked });
@@ -38,7 +39,7 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
         return Err(Error::new(ErrorKind::Invalid, "forget")
             .with_path(&dir)
             .because("it is in use, or a restore of it was cut short")
-            .with_hint("`piton restore --continue` there finishes a restore; then try again"));
+            .with_hint(Hint::FinishRestoreAndRetry));
     }
     report
         .problems
@@ -63,8 +64,7 @@ pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
             1 => format!("{shown} is on record as a project, and another project lies in it"),
             count => format!("{shown} is on record as a project, and {count} other projects lie in it"),
         };
-        let hint = format!("if that is a mistake, `piton prune --forget {shown}` forgets it; no file in it is touched");
-        problems.push(StatusProblem { what, hint });
+        problems.push(StatusProblem { what, hint: Hint::ForgetProject { dir: dir.clone() } });
     }
     Ok(problems)
 }

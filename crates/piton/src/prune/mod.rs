@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::settings::Settings;
@@ -223,7 +224,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
                 MakeRoomOutcome::Impossible { .. } => {
                     Err(Error::new(ErrorKind::Full, "bring the store below its limit")
                         .because("the newest checkpoint of each project alone takes more")
-                        .with_hint("raise max_total_size_mb, or forget a project with `piton prune --forget DIR`"))
+                        .with_hint(Hint::RaiseLimitOrForget))
                 }
             }
         }));

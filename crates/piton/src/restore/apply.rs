@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use super::left::{Left, WhyLeft};
 use super::plan::{Remove, RestorePlan, Write};
 use crate::error::{Error, Result, plain_io};
+use crate::hint::Hint;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::progress::Progress;
 use crate::relpath;
@@ -164,7 +165,7 @@ fn check_blob(objects: &Objects, id: ObjectId) -> Result<Blob> {
 }
 
 fn nothing_touched(error: Error) -> Error {
-    error.with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` repairs it")
+    error.with_hint(Hint::Repair.nothing_touched())
 }
 
 /// Streams large contents from the store to a file. They are verified against their id once more.
@@ -187,7 +188,7 @@ fn read_whole(objects: &Objects, id: ObjectId, kind: ObjectKind) -> Result<Vec<u
     let bytes = objects.read(id, kind)?;
     if IdHasher::of(kind, &bytes) != Ok(id) {
         return Err(Error::damaged(format!("use the contents {id}"), "they are not as they were written")
-            .with_hint("nothing was touched; `piton verify` shows what else is damaged, `piton repair` repairs it"));
+            .with_hint(Hint::Repair.nothing_touched()));
     }
     Ok(bytes)
 }

@@ -9,6 +9,7 @@
 //! - R5. A restore can be undone, and an undo can be undone, too.
 
 use crate::error::{Error, ErrorKind, Result, plain_io};
+use crate::hint::Hint;
 use crate::id::CheckpointId;
 use crate::keep::{BuildOutcome, CheckpointBuilder};
 use crate::progress::Progress;
@@ -298,7 +299,7 @@ impl<'a> Restore<'a> {
         let names: Vec<_> = self.others.iter().map(OtherWork::label).collect();
         Err(Error::new(ErrorKind::NeedsConsent, "restore")
             .because(format!("it would also take back later work of {}", names.join(" and of ")))
-            .with_hint("`--dry-run` shows what; `--across-sessions` takes it back, too"))
+            .with_hint(Hint::RestoreAcrossSessions))
     }
 
     /// Takes the safety checkpoint. Returns its id and the session's record that it carries. Reads the files again if
@@ -317,7 +318,7 @@ impl<'a> Restore<'a> {
         }
         Err(Error::new(ErrorKind::Busy, "take a safety checkpoint")
             .because("another program's collections remove objects all the time")
-            .with_hint("nothing was touched; try again"))
+            .with_hint(Hint::from("try again").nothing_touched()))
     }
 
     /// Reads every file again. Covers the same paths as the survey that the plan was made from.
@@ -378,7 +379,7 @@ impl<'a> Restore<'a> {
             BuildOutcome::NoRoom { .. } => {
                 return Err(Error::new(ErrorKind::Full, "take a safety checkpoint")
                     .because("the store has reached its limit")
-                    .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`"));
+                    .with_hint(Hint::RaiseLimitOrPrune.nothing_touched()));
             }
         };
         let saved = match kept.outcome {
@@ -535,5 +536,5 @@ fn reason(verb: Option<RestoreVerb>, target: &Checkpoint) -> String {
 fn unsafe_to_restore(why: &str) -> Error {
     Error::new(ErrorKind::Invalid, "restore without losing something")
         .because(why)
-        .with_hint("nothing was touched; raise max_files in the configuration, or PITON_MAX_FILES for this command")
+        .with_hint(Hint::RaiseSetting { name: "max_files" }.nothing_touched())
 }

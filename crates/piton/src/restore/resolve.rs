@@ -5,6 +5,7 @@ use super::left::{Left, WhyLeft};
 use super::plan::RestorePlan;
 use super::planner::Planner;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::history;
 use crate::id::CheckpointId;
 use crate::relpath;
@@ -40,12 +41,11 @@ pub(super) fn resolve(
             Ok(Resolved { target: by_id(intent.safety)?, verb: None, paths: intent.paths.clone(), safety: None })
         }
         (RestoreTo::Continue | RestoreTo::Abort, None) => {
-            Err(nothing("go on with a restore", "none was cut short in this project")
-                .with_hint("`piton restore N` begins one, `piton undo` takes the last one back"))
+            Err(nothing("go on with a restore", "none was cut short in this project").with_hint(Hint::RestoreOrUndo))
         }
         (_, Some(_)) => Err(Error::new(ErrorKind::Invalid, "begin a restore")
             .because("an earlier one was cut short")
-            .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it")),
+            .with_hint(Hint::FinishRestore)),
         (RestoreTo::Named(name), None) => {
             let target = history::find(history, name)?.clone();
             Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths: paths.to_vec(), safety: None })
@@ -53,13 +53,11 @@ pub(super) fn resolve(
         (RestoreTo::Undo | RestoreTo::Redo, None) => {
             let last = history.checkpoints.iter().find(|checkpoint| checkpoint.facts.kind == CheckpointKind::Safety);
             let verb = if to == RestoreTo::Undo { "undo" } else { "redo" };
-            let last = last.ok_or_else(|| {
-                nothing(verb, "nothing was restored in this project")
-                    .with_hint("`piton rollback` lists the checkpoints, `piton restore N` goes back to one")
-            })?;
+            let last = last
+                .ok_or_else(|| nothing(verb, "nothing was restored in this project").with_hint(Hint::RestoreListed))?;
             let restoring = last.facts.restoring.as_ref();
             if to == RestoreTo::Redo && restoring.is_none_or(|restoring| restoring.verb != RestoreVerb::Undo) {
-                return Err(nothing("redo", "the last restore was no undo").with_hint("`piton undo` takes it back"));
+                return Err(nothing("redo", "the last restore was no undo").with_hint(Hint::Undo));
             }
             let paths = restoring.map(|restoring| restoring.paths.clone()).unwrap_or_default();
             let verb = if to == RestoreTo::Undo { RestoreVerb::Undo } else { RestoreVerb::Redo };
@@ -147,6 +145,6 @@ impl Planner<'_> {
         };
         Error::new(ErrorKind::NotFound, format!("find {shown} in the checkpoint {}", self.target.id.short()))
             .because(because)
-            .with_hint("`piton show --verbose` lists what a checkpoint holds")
+            .with_hint(Hint::ListFiles)
     }
 }

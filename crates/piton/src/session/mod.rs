@@ -12,6 +12,7 @@ use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::hint::Hint;
 use crate::store::{BaseLock, Layout, Store, claim_base, lock_base};
 use crate::time::Moment;
 
@@ -200,8 +201,9 @@ impl Sessions {
         };
         match Record::parse(&bytes) {
             Ok(record) => Ok(Some(record)),
-            Err(InvalidRecord::Unreadable(why)) => Err(Error::damaged(format!("read the session record {id}"), why)
-                .with_hint("fix the file by hand, or let `piton session gc` set it aside")),
+            Err(InvalidRecord::Unreadable(why)) => {
+                Err(Error::damaged(format!("read the session record {id}"), why).with_hint(Hint::FixRecord))
+            }
             Err(InvalidRecord::NoMapping(_)) => Ok(None),
         }
     }
@@ -340,14 +342,13 @@ fn too_large() -> String {
 }
 
 fn invalid(action: String, why: String) -> Error {
-    let hint = "`piton session write --help` shows a record; nothing was changed";
-    Error::new(ErrorKind::Invalid, action).because(why).with_hint(hint)
+    Error::new(ErrorKind::Invalid, action).because(why).with_hint(Hint::ShowRecordExample)
 }
 
 fn not_found(id: &SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("find the session record {id}"))
         .because("there is none of that name")
-        .with_hint("`piton session list` shows those that are there; `piton session write` makes one")
+        .with_hint(Hint::ListRecords)
 }
 
 /// Parses a record given by the caller. Tags that other readers do not understand are refused here, although they are

@@ -186,7 +186,7 @@ settings! {
     max_file_size_mb: u64 = 10, "the size above which a file is left out; 0 is no limit";
     auto_prune: bool = true, "pruning of the store in the background";
     retention_days: u64 = 7, "the number of days after which an unused project is dropped; 0 is never";
-    delete_orphans: bool = true, "dropping of projects whose directory is gone: at once by `piton prune`, in the background \
+    delete_orphans: bool = true, "dropping of projects whose directory is gone: at once by a prune, in the background \
         when unused for `retention_days`";
     min_interval_hours: u64 = 24, "the hours between two prunes in the background";
     max_files: u64 = 50_000, "the number of files in scope above which a project is not taken; 0 is no limit";

@@ -13,6 +13,7 @@ use super::reachability::ReachRoots;
 use super::refs::Refs;
 use crate::error::{Error, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ProjectId};
 
 /// The projects of a store.
@@ -85,7 +86,7 @@ impl Catalog {
             Some(project) => {
                 let path = self.layout.reference(project);
                 Err(Error::damaged(format!("read {}", path.display()), "it is gone, and its checkpoints are not")
-                    .with_hint("`piton repair` brings it back"))
+                    .with_hint(Hint::RepairRestores))
             }
         }
     }

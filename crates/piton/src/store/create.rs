@@ -16,6 +16,7 @@ use super::layout::{CLEARING, JOURNAL, LAST_PRUNE, LEGACY_PREFIX, LEGACY_WORKDIR
 use super::wait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::hint::Hint;
 use crate::sys;
 use crate::time::Moment;
 
@@ -192,7 +193,7 @@ fn refuse_link(dir: &Path) -> Result<()> {
 fn not_ours(path: &Path) -> Error {
     Error::new(ErrorKind::NotOurs, format!("use {}", path.display()))
         .because("it belongs to another user")
-        .with_hint("choose a base of your own with --base or PITON_BASE")
+        .with_hint(Hint::UseOwnBase)
 }
 
 /// Creates the store, or the pieces of it that are missing.
@@ -377,7 +378,7 @@ pub(super) fn is_a_store(dir: &Path) -> Result<bool> {
         "FETCH_HEAD",
         "ORIG_HEAD",
         "COMMIT_EDITMSG",
-        "HERMES_WORKDIR",
+        LEGACY_WORKDIR,
         "worktrees",
         "modules",
         "config.worktree",
@@ -406,7 +407,7 @@ fn refuse_foreign_directory(layout: &Layout, action: &str) -> Result<()> {
     match others.first() {
         Some(stranger) if !known => Err(Error::new(ErrorKind::NotOurs, format!("{action} {}", base.display()))
             .because(format!("the directory holds other files ({})", stranger.display()))
-            .with_hint("give an empty or new directory with --base or PITON_BASE")),
+            .with_hint(Hint::UseEmptyBase)),
         _ => Ok(()),
     }
 }

@@ -10,6 +10,7 @@ use super::ProjectLock;
 use super::layout::{Layout, projects_by_file};
 use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ProjectId};
 use crate::json::escaped;
 
@@ -58,9 +59,7 @@ impl Intents {
         match intent {
             Some(intent) => Ok(Some(intent)),
             None => Err(Error::damaged(format!("read {}", path.display()), "it does not say what was to be restored")
-                .with_hint(
-                    "`piton repair` puts it aside; `piton rollback` shows the safety checkpoint of that restore",
-                )),
+                .with_hint(Hint::RepairIntent)),
         }
     }
 

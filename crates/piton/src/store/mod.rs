@@ -31,6 +31,7 @@ use self::turns::TurnNotes;
 use self::unfinished::UnfinishedTakes;
 use crate::error::{Error, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::time::Moment;
 
@@ -98,7 +99,7 @@ pub(crate) use ledger::stored_prompt;
 pub use ledger::{RewindMark, TurnRecord};
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
-pub(crate) use objects::{DAMAGED_HINT, NewObjects, Objects, Writer};
+pub(crate) use objects::{NewObjects, Objects, Writer};
 pub(crate) use projects::ProjectRecord;
 pub(crate) use quota::{MakeRoomOutcome, make_room, would_drop};
 pub(crate) use refs::moved_meanwhile;
@@ -179,7 +180,7 @@ impl Store {
         // Projects are recorded only after a store is complete.
         if !is_there && !store.records.projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
-                .with_hint(DAMAGED_HINT));
+                .with_hint(Hint::Repair));
         }
         Ok(is_there.then_some(store))
     }

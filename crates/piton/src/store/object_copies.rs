@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::loose::{self, LooseFault};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::progress::Progress;
 use crate::threads;
@@ -134,7 +135,7 @@ impl Copies {
         };
         Err(Error::new(ErrorKind::Io, format!("read {}", path.display()))
             .because(why.to_owned())
-            .with_hint("nothing was taken away; if the disk is failing, repair a copy on another one with --base"))
+            .with_hint(Hint::RepairCopy))
     }
 
     /// Returns the reason why a loose object could not be read. The first I/O error is remembered for `refuse_unread`.

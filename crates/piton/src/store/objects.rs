@@ -12,10 +12,8 @@ use super::layout::Layout;
 use super::object_copies::{Copies, CopyLookup};
 use super::pack::{Deflater, Form, LEVEL_FAST, PackDirs, PackWriter, SealedPack};
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::id::{Collision, IdHasher, ObjectId, ObjectKind};
-
-/// Hint for errors about a corrupt object.
-pub(crate) const DAMAGED_HINT: &str = "`piton verify` shows what else is damaged, `piton repair` repairs it";
 
 /// The objects of a store, as listed when it was locked.
 pub(crate) struct Objects {
@@ -108,18 +106,18 @@ impl Objects {
         let what = || format!("read the object {id}");
         let mut buffer = Vec::new();
         let found =
-            self.find(id, &mut buffer).map_err(|error| Error::damaged(what(), error).with_hint(DAMAGED_HINT))?;
+            self.find(id, &mut buffer).map_err(|error| Error::damaged(what(), error).with_hint(Hint::Repair))?;
         match found {
             Some(found) if found == gix_kind(kind) => {
                 if kind != ObjectKind::Blob && IdHasher::of(kind, &buffer) != Ok(id) {
                     return Err(
-                        Error::damaged(what(), "it is not what was written under this name").with_hint(DAMAGED_HINT)
+                        Error::damaged(what(), "it is not what was written under this name").with_hint(Hint::Repair)
                     );
                 }
                 Ok(buffer)
             }
-            Some(found) => Err(Error::damaged(what(), format!("it is a {found}")).with_hint(DAMAGED_HINT)),
-            None => Err(Error::damaged(what(), "it is not in the store").with_hint(DAMAGED_HINT)),
+            Some(found) => Err(Error::damaged(what(), format!("it is a {found}")).with_hint(Hint::Repair)),
+            None => Err(Error::damaged(what(), "it is not in the store").with_hint(Hint::Repair)),
         }
     }
 }

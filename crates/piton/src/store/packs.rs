@@ -10,6 +10,7 @@ use super::objects::gix_id;
 use super::pack::IDX_ENTRY_BYTES;
 use crate::error::{Error, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{ObjectId, ObjectKind};
 use crate::sys;
 
@@ -116,8 +117,7 @@ fn is_kept(name: &Path) -> bool {
 impl Pack {
     pub(super) fn open(name: &Path) -> Result<Self> {
         let damaged = |error: &dyn std::fmt::Display| {
-            Error::damaged(format!("read the pack {}", name.display()), error.to_string())
-                .with_hint("`piton repair` saves what is whole in it")
+            Error::damaged(format!("read the pack {}", name.display()), error.to_string()).with_hint(Hint::RepairSaves)
         };
         let stat = |ending: &str| {
             let path = name.with_added_extension(ending);
@@ -188,7 +188,7 @@ impl Pack {
 
     fn damaged(&self, entry: &PackEntry, why: &str) -> Error {
         Error::damaged(format!("read the object {} in {}", entry.id, self.name.display()), why.to_owned())
-            .with_hint("`piton repair` saves what is whole in it")
+            .with_hint(Hint::RepairSaves)
     }
 
     /// Returns the entry at this index in its stored form. Fails with `Damaged` if its header is corrupt or its base is

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::commit::{parents_and_tree, tagged};
 use super::marks::{Marks, NEVER, ReachRank};
-use super::{DAMAGED_HINT, Objects, tree};
+use super::{Objects, tree};
 use crate::error::{Error, Result};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
 
 /// Everything that names an object.
@@ -119,7 +120,7 @@ impl Reachability {
 /// Returns the error for a store with missing objects. Nothing is freed in such a store: objects that are reachable
 /// only through a missing one would be taken for unreachable.
 pub(super) fn not_whole(why: String) -> Error {
-    Error::damaged("tell what is still needed", why).with_hint(DAMAGED_HINT)
+    Error::damaged("tell what is still needed", why).with_hint(Hint::Repair)
 }
 
 /// Git's name hash, which groups files with similar contents: the last characters of a path count most.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::layout::{Layout, PROJECT_REFS};
 use super::lock::{Exclusive, Locks, ProjectLock};
-use super::objects::DAMAGED_HINT;
 use super::ref_lock::{is_stale, put_lock};
 use super::wait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
@@ -44,7 +44,7 @@ impl Refs {
             Some(text) => match ObjectId::from_hex(text.trim_ascii()) {
                 Some(id) => Ok(Some(id)),
                 None => Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                    .with_hint(DAMAGED_HINT)),
+                    .with_hint(Hint::Repair)),
             },
             None => self.packed_ref(project),
         }
@@ -68,7 +68,7 @@ impl Refs {
         match wrong_packed_line(&text) {
             None => Ok(text),
             Some(number) => Err(Error::damaged(format!("read {}", path.display()), format!("line {number} is no ref"))
-                .with_hint(DAMAGED_HINT)),
+                .with_hint(Hint::Repair)),
         }
     }
 
@@ -256,7 +256,7 @@ impl Refs {
             Some(name) => {
                 let path = self.layout.store().join(name);
                 Err(Error::damaged(format!("read {}", path.display()), "it names no checkpoint")
-                    .with_hint("`piton repair` puts it aside"))
+                    .with_hint(Hint::RepairSetsAside))
             }
         }
     }

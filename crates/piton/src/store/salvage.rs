@@ -10,9 +10,10 @@ use super::layout::Layout;
 use super::object_copies::{Copies, CopyLookup};
 use super::object_db::ObjectDb;
 use super::repair::RefPlan;
-use super::{DAMAGED_HINT, Objects, ProjectLock, Store};
+use super::{Objects, ProjectLock, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ProjectId};
 use crate::time::Moment;
 
@@ -47,7 +48,7 @@ pub(crate) fn salvage_newest(
         CopyLookup::Whole(_) => return Ok(None),
         CopyLookup::Damaged(why) => {
             let what = format!("read the object {newest}");
-            return Err(Error::damaged(what, why.to_string()).with_hint(DAMAGED_HINT));
+            return Err(Error::damaged(what, why.to_string()).with_hint(Hint::Repair));
         }
     }
     copies.refuse_unread()?;
@@ -79,7 +80,7 @@ fn complete_copies(objects: &ObjectDb) -> Result<Copies> {
         }
         std::thread::sleep(Duration::from_millis(LOOK_PAUSE_MS));
     }
-    Err(Error::damaged("find the newest checkpoint", why).with_hint(DAMAGED_HINT))
+    Err(Error::damaged("find the newest checkpoint", why).with_hint(Hint::Repair))
 }
 
 /// Saves the value of a project's ref, which is about to be replaced, in `repairs/`.

@@ -10,10 +10,11 @@ use gix_odb::pack;
 
 use super::decode::{Decoder, RawPack, WholeEntry, Why};
 use super::loose;
-use super::objects::{DAMAGED_HINT, Objects, gix_id};
+use super::objects::{Objects, gix_id};
 use super::pack::PackWriter;
 use crate::error::{Error, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 
 /// Number of attempts to list the packs while another program's garbage collection replaces them.
@@ -22,7 +23,7 @@ const LISTINGS_MAX: u32 = 8;
 impl Objects {
     /// Returns the number of bytes in a blob. Fails if there is no such blob.
     pub(crate) fn blob_size(&self, id: ObjectId) -> Result<u64> {
-        let damaged = |why: String| Error::damaged(format!("read the object {id}"), why).with_hint(DAMAGED_HINT);
+        let damaged = |why: String| Error::damaged(format!("read the object {id}"), why).with_hint(Hint::Repair);
         let found = match self.handle().try_header(&gix_id(id)) {
             Ok(Some(header)) => Ok(Some(header)),
             // Stock git's garbage collection may have moved it to another pack since the packs were listed.
@@ -42,7 +43,7 @@ impl Objects {
     /// Memory does not grow with the size of the blob, unless stock git stored it as a delta.
     pub(crate) fn stream_blob(&self, id: ObjectId, each: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
         let damaged =
-            |why: &str| Error::damaged(format!("read the object {id}"), why.to_owned()).with_hint(DAMAGED_HINT);
+            |why: &str| Error::damaged(format!("read the object {id}"), why.to_owned()).with_hint(Hint::Repair);
         let mut hasher = None;
         let mut is_ended = false;
         let mut take = |kind: ObjectKind, size: u64, bytes: &[u8]| {
@@ -73,7 +74,7 @@ impl Objects {
         let streamed = stream_entry(pack, *start, take);
         streamed.map_err(|why| {
             Error::damaged(format!("read the object {id} in {}", pack.name.display()), why.into_owned())
-                .with_hint(DAMAGED_HINT)
+                .with_hint(Hint::Repair)
         })
     }
 
@@ -141,7 +142,7 @@ impl Objects {
         }
         let opened = loose::open(&path);
         let (kind, size, read) =
-            opened.map_err(|why| Error::damaged(format!("read {}", path.display()), why).with_hint(DAMAGED_HINT))?;
+            opened.map_err(|why| Error::damaged(format!("read {}", path.display()), why).with_hint(Hint::Repair))?;
         Ok((kind == ObjectKind::Blob).then_some((size, read)))
     }
 
@@ -167,7 +168,7 @@ impl Objects {
             goes_on
         });
         match read {
-            Err(why) if goes_on => Err(Error::damaged(format!("read {}", path.display()), why).with_hint(DAMAGED_HINT)),
+            Err(why) if goes_on => Err(Error::damaged(format!("read {}", path.display()), why).with_hint(Hint::Repair)),
             _ => Ok(true),
         }
     }

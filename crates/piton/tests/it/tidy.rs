@@ -107,7 +107,7 @@ fn the_two_sides_do_not_see_each_other() {
 #[test]
 fn what_is_below_does_not_see_what_is_above() {
     const ROWS: [&[&str]; 4] = [
-        &["error", "fsx", "id", "json", "progress", "relpath", "settings", "skipped", "sys", "threads", "time"],
+        &["error", "fsx", "hint", "id", "json", "progress", "relpath", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
             "blame", "diff", "history", "keep", "late", "merge", "project", "prune", "purge", "repair", "restore",
@@ -169,6 +169,58 @@ fn the_library_asks_nobody_but_its_caller() {
         "static mut",
     ];
     assert_only_in(&[], &words);
+}
+
+#[test]
+fn the_library_names_no_command_option_or_variable() {
+    // `HERMES_WORKDIR` is a file of the older layout. The lists of git and patches have options in their first line.
+    const DATA: [&str; 3] = ["LEGACY_WORKDIR: &str = ", "b\"# git ls-files --others ", "b\"diff --git \""];
+    let subcommands = subcommands();
+    let is_option = |(at, _): (usize, &str), line: &str| line[at + 3..].starts_with(|c: char| c.is_ascii_lowercase());
+    let mut found = Vec::new();
+    for source in sources() {
+        for (number, line) in source.code().filter(|(_, line)| !DATA.iter().any(|data| line.contains(data))) {
+            let after_piton = line.match_indices("piton ").map(|(at, _)| &line[at + 6..]);
+            let is_command = after_piton.into_iter().any(|rest| {
+                let word = rest.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+                subcommands.iter().any(|name| name == word)
+            });
+            let has_option =
+                [" --", "`--"].iter().any(|start| line.match_indices(start).any(|hit| is_option(hit, line)));
+            let variables = ["\"PITON_", " PITON_", "`PITON_", "\"HERMES_", " HERMES_", "`HERMES_"];
+            let is_text = !line.trim_start().starts_with("const ");
+            let other = line.contains("`git ") || is_text && variables.iter().any(|start| line.contains(start));
+            if is_command || has_option || other {
+                found.push(format!("{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    assert_eq!(found, [""; 0], "give a `Hint`, which the command puts into words");
+}
+
+/// Returns the names of the subcommands of the command.
+fn subcommands() -> Vec<String> {
+    let commands = Path::new(env!("CARGO_MANIFEST_DIR")).join("../piton-cli/src/cmd");
+    let mut names = Vec::new();
+    testkit::walk(&commands, &mut |path| {
+        names.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()))
+    });
+    assert!(names.iter().any(|name| name == "rollback"), "the commands are not where they were");
+    names
+}
+
+/// The command has a wording for every hint, although the enum may grow.
+#[test]
+fn every_hint_is_worded_by_the_command() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("text");
+    let (hints, words) = (read("src/hint.rs"), read("../piton-cli/src/hints.rs"));
+    let variants = hints.split_once("pub enum Hint {").expect("the enum").1.split_once("\n}").expect("its end").0;
+    let is_name = |line: &&str| line.starts_with("    ") && line[4..].starts_with(|c: char| c.is_ascii_uppercase());
+    let variants: Vec<_> = variants.lines().filter(is_name).map(|line| line.trim().trim_end_matches(',')).collect();
+    assert!(variants.len() > 20, "the hints are not where they were");
+    let mut variants = variants.iter().filter_map(|line| line.split(['(', ' ']).next());
+    assert_eq!(variants.find(|variant| !names(&words, &format!("Hint::{variant}"))), None, "has no wording");
 }
 
 #[test]

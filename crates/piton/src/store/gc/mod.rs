@@ -32,6 +32,7 @@ use super::sweep::{self, is_old};
 use super::{Objects, Room, Store, StoreLock, beside};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::ObjectId;
 use crate::progress::Progress;
 use crate::time::Moment;
@@ -120,7 +121,7 @@ pub(crate) fn collect_every(store: &Store, held: &GcLock, now: Moment, progress:
     if collection.run(GcGoal::Every)?.left_some {
         return Err(Error::new(ErrorKind::Busy, "remove what nothing refers to")
             .because("other processes use the store all the time")
-            .with_hint("run `piton prune` when they have ended"));
+            .with_hint(Hint::PruneLater));
     }
     Ok(())
 }

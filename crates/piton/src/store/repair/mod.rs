@@ -26,6 +26,7 @@ use super::verify::{Finding, FindingKind, VerifyReport, inspect, look_over, walk
 use super::{Objects, ProjectRecord, Store, StoreLock, create};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::json::{AtPath, JsonPathOption};
 use crate::progress::Progress;
@@ -42,6 +43,9 @@ pub struct RepairStep {
     pub about: String,
     /// Reason or details of the step.
     pub detail: String,
+    /// Advice on what the user can do about it.
+    #[serde(skip)]
+    pub hint: Option<Hint>,
 }
 
 /// Data that is permanently lost.
@@ -138,7 +142,12 @@ impl<'a> RepairRun<'a> {
 
 impl RepairRun<'_> {
     pub(crate) fn say(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>) {
-        self.steps.push(RepairStep { what, about: about.into(), detail: detail.into() });
+        self.steps.push(RepairStep { what, about: about.into(), detail: detail.into(), hint: None });
+    }
+
+    /// Like [`Self::say`], with advice to the user.
+    fn advise(&mut self, what: &'static str, about: impl Into<String>, detail: impl Into<String>, hint: Hint) {
+        self.steps.push(RepairStep { what, about: about.into(), detail: detail.into(), hint: Some(hint) });
     }
 
     /// Returns a path for display, relative to the base.
@@ -276,8 +285,7 @@ impl RepairRun<'_> {
             return Ok(());
         }
         self.put_aside(path)?;
-        let detail = format!("{}; `piton rollback` shows the safety checkpoint of that restore", finding.why);
-        self.say("put_aside", self.shown(path), detail);
+        self.advise("put_aside", self.shown(path), finding.why.clone(), Hint::FindSafetyCheckpoint);
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use super::packs::DamagedPack;
 use super::{Diagnosis, Loss, RepairRun};
 use crate::error::Result;
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 
 /// Prefix of the refs for intact checkpoints below a missing one.
@@ -81,8 +82,8 @@ impl RepairRun<'_> {
             self.say("removed_ref", name.clone(), why.clone());
         }
         for (name, id) in &plan.recovered {
-            let show = format!("git --git-dir={} log {name}", self.store.git_dir().display());
-            self.say("recovered", name.clone(), format!("older checkpoints from {} on: `{show}`", id.short()));
+            let hint = Hint::ListCommits { git_dir: self.store.git_dir().to_owned(), name: name.clone() };
+            self.advise("recovered", name.clone(), format!("older checkpoints from {} on", id.short()), hint);
         }
         for id in &plan.cuts {
             self.say("cut_history", id.short(), "the checkpoint before it is not whole");

@@ -1,0 +1,137 @@
+//! Advice to the user about the next step, as data. The caller knows its commands and options, and words it.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+/// Next step for the user after an error or a finding. Names no command, option or variable of any program: the caller
+/// puts it into words for its own users.
+///
+/// ```
+/// use piton::{ErrorKind, Hint, Store};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # std::fs::write(temp.path().join("diary.txt"), "a file of another program")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// let error = Store::open_or_create(temp.path(), now).expect_err("the directory is in use");
+/// assert_eq!((error.kind(), error.hint()), (ErrorKind::NotOurs, Some(Hint::UseEmptyBase)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Hint {
+    /// Nothing was changed, so that the user can follow the advice and try again.
+    NothingTouched(Box<Hint>),
+
+    /// Use another directory as the base.
+    UseOtherBase,
+    /// Use a base that belongs to this user.
+    UseOwnBase,
+    /// Use an empty or a new directory as the base.
+    UseEmptyBase,
+
+    /// List the checkpoints of this project.
+    ListCheckpoints,
+    /// List the projects that have checkpoints, or take the first one of this project.
+    TakeFirstCheckpoint,
+    /// List the files of a checkpoint.
+    ListFiles,
+    /// List the turns that began from a checkpoint.
+    ListTurns,
+    /// List the turns that began from a checkpoint, and give the whole name of one.
+    GiveWholeTurn,
+    /// List the projects, each by its own directory.
+    ListProjects,
+
+    /// Restore the newest checkpoint of a directory that was deleted.
+    RestoreDeleted,
+    /// List the checkpoints and restore one.
+    RestoreListed,
+    /// Restore a checkpoint, or undo the last restore.
+    RestoreOrUndo,
+    /// Undo the last restore.
+    Undo,
+    /// Finish the interrupted restore of this project, or go back to before it.
+    FinishRestore,
+    /// Finish the interrupted restore of the project in another directory, or go back to before it.
+    FinishRestoreThere,
+    /// Finish the interrupted restore of the project in another directory, if there is one, and try again.
+    FinishRestoreAndRetry,
+    /// Look at the plan, or agree to undo the later work of others, too.
+    RestoreAcrossSessions,
+
+    /// Raise a setting.
+    RaiseSetting {
+        /// Name of the setting.
+        name: &'static str,
+    },
+    /// Raise the size limit of the store, or prune it.
+    RaiseLimitOrPrune,
+    /// Raise the size limit of the store, or forget a project.
+    RaiseLimitOrForget,
+    /// Nothing, or prune: the next take makes room, too.
+    PruneOrTake,
+    /// Prune once the other processes have ended.
+    PruneLater,
+    /// Forget a project if it is on record by mistake.
+    ForgetProject {
+        /// Directory of the project.
+        dir: PathBuf,
+    },
+
+    /// Check what is damaged, and repair the store.
+    Repair,
+    /// Repair the store: what is whole in a damaged file is kept.
+    RepairSaves,
+    /// Repair the store: the missing file is created again.
+    RepairRestores,
+    /// Repair the store: the invalid file is set aside.
+    RepairSetsAside,
+    /// Repair the store, which sets the record of a restore aside, and look for the safety checkpoint of that restore.
+    RepairIntent,
+    /// Repair a copy on another disk, if this one is failing.
+    RepairCopy,
+    /// Look for the safety checkpoint of an interrupted restore in the list.
+    FindSafetyCheckpoint,
+    /// Remove the file by which the store uses another repository, or copy the objects of that repository first.
+    RemoveAlternates,
+    /// List the commits of a ref in the store's repository.
+    ListCommits {
+        /// The repository.
+        git_dir: PathBuf,
+        /// Name of the ref.
+        name: String,
+    },
+
+    /// Fix the file of a session record, or have it set aside.
+    FixRecord,
+    /// Look at an example of a session record. Nothing was changed.
+    ShowRecordExample,
+    /// List the session records, or write one.
+    ListRecords,
+
+    /// Advice in plain words, which needs no command of the caller.
+    #[serde(untagged)]
+    Text(Cow<'static, str>),
+}
+
+impl Hint {
+    /// Returns the same advice for a failure before anything was changed.
+    #[must_use]
+    pub(crate) fn nothing_touched(self) -> Self {
+        Self::NothingTouched(Box::new(self))
+    }
+}
+
+impl From<&'static str> for Hint {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Hint {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
