@@ -2,22 +2,79 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::args::{Options, workspace_root};
 use crate::contestants::{Contestant, Filesnap, Outcome, Piton, Repository, Restic, Walk, WarmGit};
 use crate::hermes::Hermes;
 use crate::measure::{self, isolated, settle};
 use crate::report::{Report, Row, Work};
 use crate::trees::{self, Edited, Size, Tree};
+use crate::workspace::{self, workspace_root};
 use crate::{bars, extras, machine, scale};
 
 /// The first checkpoint of the large tree takes most contestants many seconds; more runs are not needed to tell them
 /// apart.
 const ROUNDS_MAX_FIRST_LARGE: usize = 3;
+const ROUNDS: usize = 7;
+const ROUNDS_QUICK: usize = 2;
+/// Maximum number of rounds: above it, the stores would reach the 20 checkpoints at which old ones are dropped, and the
+/// time of that would be counted as the time of a checkpoint.
+const ROUNDS_MAX: u64 = 15;
+
+#[derive(clap::Args)]
+pub(crate) struct BenchArgs {
+    /// Program to measure [default: built from this workspace]
+    #[arg(long, value_name = "PATH")]
+    piton: Option<PathBuf>,
+    /// Directory for trees and stores; the trees stay for the next run [default: target/bench]
+    #[arg(long, value_name = "DIR")]
+    work: Option<PathBuf>,
+    /// Measure a copy of DIR as the large tree [default: Debian's linux-source-6.1, if installed]
+    #[arg(long, value_name = "DIR")]
+    large: Option<PathBuf>,
+    /// Timed runs of every contestant [default: 7; at most 3 where one takes many seconds]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=ROUNDS_MAX))]
+    rounds: Option<u64>,
+    /// Trees to measure [default: all]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    only: Vec<Size>,
+    /// Write the report to FILE as well, as Markdown
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Check within a minute that everything works: small and medium, 2 rounds or 1
+    #[arg(long)]
+    quick: bool,
+    /// Instead of all that: 10,000 checkpoints, a file of 3 GB, 1,000,000 files (needs 15 GB, many minutes)
+    #[arg(long)]
+    scale: bool,
+    /// Like --scale with everything N times smaller, to try the benchmark itself
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    scale_down: Option<u64>,
+    /// Exit with 1 if a bar is missed
+    #[arg(long)]
+    strict: bool,
+}
+
+impl BenchArgs {
+    fn rounds(&self) -> usize {
+        let default = if self.quick { ROUNDS_QUICK } else { ROUNDS };
+        self.rounds.and_then(|rounds| usize::try_from(rounds).ok()).unwrap_or(default)
+    }
+
+    fn sizes(&self) -> Vec<Size> {
+        let all = Size::ALL.into_iter().filter(|size| !self.quick || *size != Size::Large);
+        if self.only.is_empty() { all.collect() } else { self.only.clone() }
+    }
+
+    /// Returns the divisor of a measurement of scale, if one is asked for.
+    fn scale(&self) -> Option<usize> {
+        let divisor = self.scale_down.or(self.scale.then_some(1))?;
+        usize::try_from(divisor).ok()
+    }
+}
 
 pub(crate) struct Setup {
     pub(crate) scratch: PathBuf,
@@ -76,9 +133,10 @@ impl Drop for Scratch {
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    fs::create_dir_all(&options.work)?;
-    let work = options.work.canonicalize()?;
+pub(crate) fn run(options: &BenchArgs) -> Result<ExitCode> {
+    let work = options.work.clone().unwrap_or_else(|| workspace_root().join("target").join("bench"));
+    fs::create_dir_all(&work)?;
+    let work = work.canonicalize()?;
     let lock = File::create(work.join("lock"))?;
     ensure!(lock.try_lock().is_ok(), "another benchmark is running in {}", work.display());
     let scratch = Scratch(work.join("run"));
@@ -87,19 +145,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let home = scratch.0.join("home");
     fs::create_dir_all(&home)?;
     measure::run(isolated("git", &home).arg("--version"))?;
-    let program = match &options.piton {
-        Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-        None => build_piton()?,
-    };
+    let program = workspace::piton(options.piton.as_deref())?;
     let restic_no_scan = Restic::probe(&home);
     let mut report = Report::default();
     // Building it takes longer than a quick run.
-    let builds_filesnap = !options.quick && options.scale.is_none();
+    let builds_filesnap = !options.quick && options.scale().is_none();
     let filesnap = builds_filesnap.then(|| report.keep("filesnap", Filesnap::build(&work))).flatten();
     let setup = Setup {
         scratch: scratch.0.clone(),
         home,
-        rounds: options.rounds,
+        rounds: options.rounds(),
         quick: options.quick,
         program,
         this: std::env::current_exe()?,
@@ -107,7 +162,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         filesnap,
     };
 
-    if let Some(divisor) = options.scale {
+    if let Some(divisor) = options.scale() {
         return bench_scale(&setup, divisor, &work, options);
     }
     report.facts = machine::facts(&work, &setup.program, &setup.home);
@@ -132,7 +187,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn bench_scale(setup: &Setup, divisor: usize, work: &Path, options: &Options) -> Result<ExitCode> {
+fn bench_scale(setup: &Setup, divisor: usize, work: &Path, options: &BenchArgs) -> Result<ExitCode> {
     let scale = scale::run(setup, divisor)?;
     let facts = machine::facts(work, &setup.program, &setup.home);
     let facts: String = facts.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
@@ -144,19 +199,9 @@ fn bench_scale(setup: &Setup, divisor: usize, work: &Path, options: &Options) ->
     Ok(if options.strict && scale.is_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-pub(crate) fn build_piton() -> Result<PathBuf> {
-    eprintln!("building piton");
-    let root = workspace_root();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "--release", "-p", "piton-cli"]).current_dir(&root).status()?;
-    ensure!(status.success(), "piton does not build");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
-    Ok(target.join("release").join("piton"))
-}
-
-fn prepare(work: &Path, options: &Options, report: &mut Report) -> Result<Vec<Tree>> {
+fn prepare(work: &Path, options: &BenchArgs, report: &mut Report) -> Result<Vec<Tree>> {
     let mut found = Vec::new();
-    for &size in &options.sizes {
+    for size in options.sizes() {
         match trees::prepare(work, size, options.large.as_deref())? {
             Some(tree) => {
                 report.add_tree(&tree);

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::workspace_root;
 use crate::hermes::EXCLUDES;
 use crate::measure::{self, isolated};
 use crate::trees;
+use crate::workspace::workspace_root;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Column {

@@ -5,14 +5,13 @@
 //! left out: the instrumentation makes system calls and uses memory itself. A killed process writes no profile, so the
 //! figure is a lower bound.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::args::workspace_root;
+use crate::workspace::workspace_root;
 
 /// Crates of the library, whose lines are counted.
 const LIBRARIES: [&str; 3] = ["piton", "piton-ignore", "piton-triggers"];
@@ -29,8 +28,7 @@ const LEFT_OUT: [&str; 9] = [
     "soak::",
 ];
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    ensure!(arguments.is_empty(), "coverage takes no arguments");
+pub(crate) fn run() -> Result<ExitCode> {
     let (root, target) = (workspace_root(), workspace_root().join("target/coverage"));
     let tools = tools()?;
     let profiles = target.join("profiles");

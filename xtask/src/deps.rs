@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::args::workspace_root;
+use crate::workspace::workspace_root;
 
 const LIST: &str = "crates/piton-cli/THIRD-PARTY.md";
 const HEAD: &str = "\
@@ -33,9 +33,18 @@ struct Part {
     dir: String,
 }
 
-/// Checks the rules and the list; with `--write`, writes the list. `--texts FILE` collects the licence texts, for
-/// redistributing the program.
-pub(crate) fn run(arguments: &[std::ffi::OsString]) -> Result<ExitCode> {
+#[derive(clap::Args)]
+pub(crate) struct DepsArgs {
+    /// Write crates/piton-cli/THIRD-PARTY.md instead of comparing it
+    #[arg(long, conflicts_with = "texts")]
+    write: bool,
+    /// Collect the texts of the licences in FILE, for redistributing the program
+    #[arg(long, value_name = "FILE")]
+    texts: Option<PathBuf>,
+}
+
+/// Checks the rules and the list.
+pub(crate) fn run(args: &DepsArgs) -> Result<ExitCode> {
     let root = workspace_root();
     let parts = parts(&root)?;
     let rules: toml::Table = fs::read_to_string(root.join("deny.toml"))?.parse().context("cannot read deny.toml")?;
@@ -43,16 +52,12 @@ pub(crate) fn run(arguments: &[std::ffi::OsString]) -> Result<ExitCode> {
     check_licences(&parts, &strings(&rules, "licenses", "allow"), &mut wrong);
     check_versions(&parts, &rules, &mut wrong);
     check_sources(&parts, &strings(&rules, "sources", "allow-registry"), &mut wrong);
-    match arguments {
-        [] => {
-            let there = fs::read_to_string(root.join(LIST)).unwrap_or_default();
-            if there != list(&parts) {
-                wrong.push(format!("{LIST} is not up to date: `cargo xtask deps --write`"));
-            }
-        }
-        [write] if write == "--write" => fs::write(root.join(LIST), list(&parts))?,
-        [texts, file] if texts == "--texts" => fs::write(file, all_texts(&parts))?,
-        _ => bail!("deps takes nothing, --write or --texts FILE"),
+    if let Some(file) = &args.texts {
+        fs::write(file, all_texts(&parts))?;
+    } else if args.write {
+        fs::write(root.join(LIST), list(&parts))?;
+    } else if fs::read_to_string(root.join(LIST)).unwrap_or_default() != list(&parts) {
+        wrong.push(format!("{LIST} is not up to date: `cargo xtask deps --write`"));
     }
     for line in &wrong {
         eprintln!("error: {line}");

@@ -12,9 +12,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::args::workspace_root;
+use crate::workspace::workspace_root;
 
 const SECONDS: u64 = 60;
 /// The flags of cargo-fuzz: the fuzzer learns which edges an input takes, and what it is compared with.
@@ -34,10 +34,18 @@ const MEMORY: &str = "/dev/shm";
 /// Environment variable that makes this program act as the compiler.
 const WRAPS: &str = "PITON_FUZZ_WRAPS_RUSTC";
 
-struct Options {
-    only: Option<String>,
+#[derive(clap::Args)]
+pub(crate) struct FuzzArgs {
+    /// Name of a directory in fuzz/corpus [default: all]
+    target: Option<String>,
+    /// Time for each target
+    #[arg(long, value_name = "N", default_value_t = SECONDS)]
     seconds: u64,
+    /// Watch what libraries do with the input as well (builds all of them again)
+    #[arg(long)]
     deep: bool,
+    /// Put the inputs that were found and reach more code among the seeds in fuzz/corpus
+    #[arg(long)]
     keep: bool,
 }
 
@@ -49,22 +57,21 @@ struct Ran {
     has_failed: bool,
 }
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let options = parse(arguments)?;
+pub(crate) fn run(args: &FuzzArgs) -> Result<ExitCode> {
     let fuzz = workspace_root().join("fuzz");
     let mut names: Vec<String> = fs::read_dir(fuzz.join("corpus"))
         .context("cannot list fuzz/corpus")?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<Result<_>>()?;
-    names.retain(|name| options.only.as_ref().is_none_or(|only| only == name));
+    names.retain(|name| args.target.as_ref().is_none_or(|target| target == name));
     names.sort();
     ensure!(!names.is_empty(), "no such target: fuzz/corpus has a directory for each");
-    let programs = build(options.deep)?;
-    if options.keep {
+    let programs = build(args.deep)?;
+    if args.keep {
         names.iter().try_for_each(|name| keep(&fuzz, &programs, name))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let ran = run_all(&fuzz, &programs, &names, options.seconds)?;
+    let ran = run_all(&fuzz, &programs, &names, args.seconds)?;
     let failed: Vec<_> = ran.iter().filter(|ran| ran.has_failed).collect();
     for ran in &failed {
         let log = fs::read_to_string(&ran.log).unwrap_or_default();
@@ -75,24 +82,6 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
         println!("fuzz/regressions/{}: from then on `cargo test` tries it every time.", ran.name);
     }
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn parse(arguments: &[OsString]) -> Result<Options> {
-    let mut options = Options { only: None, seconds: SECONDS, deep: false, keep: false };
-    let mut rest = arguments.iter().map(|argument| argument.to_string_lossy());
-    while let Some(argument) = rest.next() {
-        match &*argument {
-            "--seconds" => {
-                let seconds = rest.next().and_then(|value| value.parse().ok());
-                options.seconds = seconds.context("--seconds needs a number")?;
-            }
-            "--deep" => options.deep = true,
-            "--keep" => options.keep = true,
-            name if !name.starts_with('-') && options.only.is_none() => options.only = Some(name.to_owned()),
-            _ => bail!("fuzz takes one TARGET, --seconds N, --deep and --keep, and not {argument}"),
-        }
-    }
-    Ok(options)
 }
 
 /// Builds all targets. Returns their directory.

@@ -3,19 +3,18 @@
 //!
 //! They depend on the compiler and on valgrind: with versions other than the recorded ones, nothing is compared.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::args::workspace_root;
-use crate::bench::{build_piton, pause_after_edit, wait_until_old};
+use crate::bench::{pause_after_edit, wait_until_old};
 use crate::contestants::Piton;
 use crate::measure::{isolated, text};
 use crate::trees;
+use crate::workspace::{build_piton, workspace_root};
 
 /// Maximum increase of a count, in percent.
 const MORE_PERCENT_MAX: u64 = 5;
@@ -46,18 +45,20 @@ const CALLS: [Call; 4] = [
     },
 ];
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let writes = match arguments {
-        [] => false,
-        [one] if one == "--write" => true,
-        _ => bail!("instructions takes --write, and nothing else"),
-    };
+#[derive(clap::Args)]
+pub(crate) struct InstructionsArgs {
+    /// Record the counts in instructions.toml
+    #[arg(long)]
+    write: bool,
+}
+
+pub(crate) fn run(args: &InstructionsArgs) -> Result<ExitCode> {
     let program = build_piton()?;
     let work = Work::new(program)?;
     let tools = tools(&work.piton.home)?;
     let counts = CALLS.iter().map(|call| Ok((call.name, work.count(call)?))).collect::<Result<Vec<_>>>()?;
     let noted_in = workspace_root().join("xtask").join("instructions.toml");
-    if writes {
+    if args.write {
         fs::write(&noted_in, note(&tools, &counts))?;
     }
     let noted: toml::Table = fs::read_to_string(&noted_in).context("no instructions.toml")?.parse()?;

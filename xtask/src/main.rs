@@ -1,16 +1,10 @@
 //! Commands of the project itself, started as `cargo xtask NAME`.
 //!
-//! `bench` and `scaling` measure piton beside other tools, `pairs` compares two builds of it, `instructions` counts the
-//! instructions of the commands that an agent waits for, `model` runs random work on several file systems, `soak` and
-//! `space` test maintenance for longer than a test may take, `beside-hermes` shares a store with Hermes, `fuzz` feeds it
-//! random input, `powercut` simulates power cuts and checks the result, `agents` runs it inside real agents, `coverage`
-//! measures the line coverage of the tests, `picture` draws the picker, `deps` checks the dependencies, `house` measures
-//! how hard the sources are to read. `statwalk` is one of the tools to measure with: it is a command here so that it can
+//! `cargo xtask --help` lists them. `statwalk` is one of the tools to measure with: it is a command here so that it can
 //! be timed as a separate process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for developers: it talks to the terminal")]
 
 mod agents;
-mod args;
 mod bars;
 mod bench;
 mod beside_hermes;
@@ -36,16 +30,62 @@ mod space;
 mod statwalk;
 mod text;
 mod trees;
+mod workspace;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use clap::Parser as _;
+
+/// Commands of the project itself
+#[derive(clap::Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+enum Task {
+    /// Measure piton beside other tools
+    Bench(bench::BenchArgs),
+    /// Run real agents with piton's hooks against a scripted model
+    Agents(agents::AgentsArgs),
+    /// Run all commands at once and kill them at random
+    Soak(soak::SoakArgs),
+    /// Run two versions of Hermes from PyPI and piton in one store
+    BesideHermes(beside_hermes::BesideHermesArgs),
+    /// Do random work against a model, on several file systems
+    Model(model::ModelArgs),
+    /// Draw the cost of a checkpoint by the size of the tree and of the change (docs/cost-*.svg)
+    Scaling(scaling::ScalingArgs),
+    /// Compare the wall time of two builds of piton, run in turn
+    Pairs(pairs::PairsArgs),
+    /// Count the instructions of a take and a hook call, and compare with instructions.toml
+    Instructions(instructions::InstructionsArgs),
+    /// Measure the extra room that a prune of a large store needs
+    Space(space::SpaceArgs),
+    /// Draw docs/picker.svg from a real run
+    Picture {
+        /// Program to draw [default: built from this workspace]
+        piton: Option<PathBuf>,
+    },
+    /// Stat everything below a directory with two threads, and print the number of files
+    Statwalk { dir: PathBuf },
+    /// Check licences, versions and sources of all crates in piton by deny.toml
+    Deps(deps::DepsArgs),
+    /// Measure the lines of the library that the tests reach
+    Coverage,
+    /// Fuzz what reads bytes from outside
+    Fuzz(fuzz::FuzzArgs),
+    /// Count what makes the sources hard to read, beside an older revision
+    House(house::HouseArgs),
+    /// Cut the power of piton at random moments and check the result
+    Powercut(powercut::PowercutArgs),
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let done = if fuzz::is_wrapping() { fuzz::wrap(&arguments) } else { run(&arguments) };
+    let done = if fuzz::is_wrapping() {
+        fuzz::wrap(&std::env::args_os().skip(1).collect::<Vec<OsString>>())
+    } else {
+        run(Task::parse())
+    };
     match done {
         Ok(code) => code,
         Err(error) => {
@@ -55,45 +95,69 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let Some((name, rest)) = arguments.split_first() else {
-        print!("{}", args::HELP);
-        return Ok(ExitCode::SUCCESS);
-    };
-    match (name.to_str(), rest) {
-        (Some("bench"), _) => match args::parse(rest)? {
-            Some(options) => bench::run(&options),
-            None => help(),
-        },
-        (Some("agents"), _) => agents::run(rest),
-        (Some("soak"), _) => soak::run(rest),
-        (Some("beside-hermes"), _) => beside_hermes::run(rest),
-        (Some("model"), _) => model::run(rest),
-        (Some("space"), _) => space::run(rest),
-        (Some("scaling"), _) => scaling::run(rest),
-        (Some("pairs"), _) => pairs::run(rest),
-        (Some("instructions"), _) => instructions::run(rest),
-        (Some("powercut"), _) => powercut::run(rest),
-        (Some("statwalk"), [directory]) => {
-            println!("{}", statwalk::walk(Path::new(directory))?);
+fn run(task: Task) -> Result<ExitCode> {
+    match task {
+        Task::Bench(args) => bench::run(&args),
+        Task::Agents(args) => agents::run(args),
+        Task::Soak(args) => soak::run(&args),
+        Task::BesideHermes(args) => beside_hermes::run(&args),
+        Task::Model(args) => model::run(args),
+        Task::Scaling(args) => scaling::run(&args),
+        Task::Pairs(args) => pairs::run(&args),
+        Task::Instructions(args) => instructions::run(&args),
+        Task::Space(args) => space::run(&args),
+        Task::Picture { piton } => {
+            picture::run(&workspace::piton(piton.as_deref())?)?;
             Ok(ExitCode::SUCCESS)
         }
-        (Some("picture"), rest) => {
-            let piton = rest.first().map_or_else(bench::build_piton, |piton| Ok(piton.into()))?;
-            picture::run(&piton)?;
+        Task::Statwalk { dir } => {
+            println!("{}", statwalk::walk(&dir)?);
             Ok(ExitCode::SUCCESS)
         }
-        (Some("coverage"), _) => coverage::run(rest),
-        (Some("deps"), _) => deps::run(rest),
-        (Some("fuzz"), _) => fuzz::run(rest),
-        (Some("house"), _) => house::run(rest),
-        (Some("help" | "--help" | "-h"), _) => help(),
-        _ => bail!("no such command: {}\n\n{}", name.display(), args::HELP),
+        Task::Deps(args) => deps::run(&args),
+        Task::Coverage => coverage::run(),
+        Task::Fuzz(args) => fuzz::run(&args),
+        Task::House(args) => house::run(&args),
+        Task::Powercut(args) => powercut::run(&args),
     }
 }
 
-#[allow(clippy::unnecessary_wraps, reason = "stands in an arm beside calls that can fail")]
-fn help() -> Result<ExitCode> {
-    print!("{}", args::HELP);
-    Ok(ExitCode::SUCCESS)
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Task, clap::Error> {
+        Task::try_parse_from(std::iter::once("xtask").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn every_command_has_a_line_in_the_help() {
+        Task::command().debug_assert();
+        let help = Task::command().render_help().to_string();
+        let commands =
+            Task::command().get_subcommands().map(|command| command.get_name().to_owned()).collect::<Vec<_>>();
+        assert!(commands.len() > 10 && commands.iter().all(|name| help.contains(&format!("  {name} "))), "{help}");
+    }
+
+    #[test]
+    fn options_stand_anywhere_and_are_checked() {
+        let Ok(Task::Pairs(args)) = parse("pairs a --pairs 3 b") else { panic!("it is right") };
+        assert_eq!((args.old, args.pairs), (PathBuf::from("a"), 3));
+        for line in
+            ["pairs", "pairs a", "pairs a b c", "pairs a b --pairs", "pairs a b --pairs 0", "pairs a b --pair 3"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for line in ["bench --rounds 16", "bench --only huge", "model --fs fat", "powercut --states 0", "agents nobody"]
+        {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for line in
+            ["bench --only small,large --quick", "model --fs ext4,here", "powercut --fs xfs --piton a --piton b"]
+        {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! `model`: the random work of the test of the same name, for longer, on several file systems, as this user and as
 //! another.
 
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -25,20 +24,29 @@ const TESTS: [&str; 3] = [
     "model::long_work_is_brought_back_to_the_last_bit",
     "model::what_goes_aside_comes_back_while_rules_and_lists_change",
 ];
-const HELP: &str = "\
-cargo xtask model [--steps N] [--fs LIST] [--user] [--classes LIST] [--work DIR]
-  --steps N        at least so many steps on each file system, for each user (default: 10000)
-  --fs LIST        ext4, xfs, btrfs, tmpfs, overlay, or here, which is DIR itself (default: ext4,xfs,btrfs,tmpfs,overlay)
-  --user           as a user without rights, too; needs setpriv
-  --classes LIST   classes of edits besides the usual ones: links, mmap (default: both, on tmpfs links alone)
-  --work DIR       where disks and mounts go (default: target/model)
-";
 
-struct Options {
+#[derive(clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Least number of steps on each file system, for each user
+    #[arg(long, value_name = "N", default_value_t = STEPS)]
     steps: u64,
+    /// File systems: ext4, xfs, btrfs, tmpfs, overlay, or here, which is the directory of --work itself
+    #[arg(
+        long = "fs",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "ext4,xfs,btrfs,tmpfs,overlay",
+        value_parser = Place::parse
+    )]
     places: Vec<Place>,
+    /// Run as a user without rights, too; needs setpriv
+    #[arg(long = "user")]
     with_user: bool,
+    /// Classes of edits besides the usual ones: links, mmap [default: both, on tmpfs links alone]
+    #[arg(long, value_name = "LIST")]
     classes: Option<String>,
+    /// Directory for disks and mounts
+    #[arg(long, value_name = "DIR", default_value = "target/model")]
     work: PathBuf,
 }
 
@@ -52,12 +60,15 @@ enum Place {
 }
 
 impl Place {
-    fn parse(name: &str) -> Option<Self> {
+    fn parse(name: &str) -> Result<Self> {
         match name {
-            "tmpfs" => Some(Self::Tmpfs),
-            "overlay" => Some(Self::Overlay),
-            "here" => Some(Self::Here),
-            _ => FileSystem::ALL.into_iter().find(|known| known.name() == name).map(Self::Disk),
+            "tmpfs" => Ok(Self::Tmpfs),
+            "overlay" => Ok(Self::Overlay),
+            "here" => Ok(Self::Here),
+            _ => {
+                let disk = FileSystem::ALL.into_iter().find(|known| known.name() == name);
+                disk.map(Self::Disk).context("no such file system")
+            }
         }
     }
 
@@ -77,11 +88,8 @@ impl Place {
     }
 }
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let Some(options) = parse(arguments)? else {
-        print!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
-    };
+pub(crate) fn run(args: ModelArgs) -> Result<ExitCode> {
+    let options = ModelArgs { work: std::path::absolute(&args.work)?, ..args };
     let program = build()?;
     fs::create_dir_all(&options.work)?;
     let (mut failed, mut skipped) = (0, 0);
@@ -104,34 +112,6 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     }
     println!("{failed} runs with differences, {skipped} file systems skipped");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
-    let mut options = Options {
-        steps: STEPS,
-        places: ["ext4", "xfs", "btrfs", "tmpfs", "overlay"].into_iter().filter_map(Place::parse).collect(),
-        with_user: false,
-        classes: None,
-        work: PathBuf::from("target/model"),
-    };
-    let mut rest = arguments.iter().map(|argument| argument.to_string_lossy());
-    while let Some(name) = rest.next() {
-        let mut value = || rest.next().with_context(|| format!("{name} needs a value"));
-        match &*name {
-            "--help" | "-h" => return Ok(None),
-            "--steps" => options.steps = value()?.parse().context("--steps needs a number")?,
-            "--fs" => {
-                let parse = |name: &str| Place::parse(name).with_context(|| format!("no such file system: {name}"));
-                options.places = value()?.split(',').map(parse).collect::<Result<_>>()?;
-            }
-            "--user" => options.with_user = true,
-            "--classes" => options.classes = Some(value()?.into_owned()),
-            "--work" => options.work = PathBuf::from(&*value()?),
-            _ => bail!("no such option: {name}\n\n{HELP}"),
-        }
-    }
-    options.work = std::path::absolute(&options.work)?;
-    Ok(Some(options))
 }
 
 /// Builds the tests of the library and returns the path of the test program.
@@ -197,7 +177,7 @@ fn mount(place: Place, dir: &Path) -> Result<Mounts> {
 }
 
 /// Runs the tests. Returns true if nothing differed from the model.
-fn try_place(options: &Options, place: Place, program: &Path, dir: &Path, is_other: bool) -> Result<bool> {
+fn try_place(options: &ModelArgs, place: Place, program: &Path, dir: &Path, is_other: bool) -> Result<bool> {
     let dir = dir.join(if is_other { "other-user" } else { "this-user" });
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir)?;

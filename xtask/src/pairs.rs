@@ -3,36 +3,29 @@
 //!
 //! Each build has its own store of the same tree. The build that runs first alternates from pair to pair.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::args::workspace_root;
 use crate::bench::{pause_after_edit, wait_until_old};
 use crate::contestants::{Contestant as _, Piton};
 use crate::measure::{self, settle};
 use crate::report::{number, table};
 use crate::trees;
+use crate::workspace::workspace_root;
 
-const PAIRS: usize = 15;
-const PAIRS_MAX: usize = 1000;
-const FILES: usize = 20_000;
+const PAIRS: u64 = 15;
+const PAIRS_MAX: u64 = 1000;
+const FILES: u64 = 20_000;
+const FILES_MAX: u64 = 10_000_000;
 /// About the size of a source file.
 const BYTES_PER_FILE: usize = 4_000;
 /// A hook takes a few milliseconds: one measurement is the mean of many calls.
 const HOOK_CALLS: u32 = 20;
 const CHECKPOINTS: usize = 20;
-
-const HELP: &str = "\
-cargo xtask pairs OLD NEW [OPTIONS]   compare the wall time of two builds of piton, run in turn
-
-  --pairs N   timed runs of each build (default: 15)
-  --files N   how many files the tree has (default: 20000)
-";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
@@ -60,42 +53,23 @@ impl Case {
     }
 }
 
-struct PairsOptions {
-    programs: [PathBuf; 2],
-    pairs: usize,
-    files: usize,
+#[derive(clap::Args)]
+pub(crate) struct PairsArgs {
+    /// Program to compare with
+    pub(crate) old: PathBuf,
+    /// Program to compare
+    new: PathBuf,
+    /// Timed runs of each build
+    #[arg(long, value_name = "N", default_value_t = PAIRS, value_parser = clap::value_parser!(u64).range(1..=PAIRS_MAX))]
+    pub(crate) pairs: u64,
+    /// Number of files in the tree
+    #[arg(long, value_name = "N", default_value_t = FILES, value_parser = clap::value_parser!(u64).range(1..=FILES_MAX))]
+    files: u64,
 }
 
-/// Returns `None` if help was asked for.
-fn parse(arguments: &[OsString]) -> Result<Option<PairsOptions>> {
-    let mut programs = Vec::new();
-    let (mut pairs, mut files) = (PAIRS, FILES);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let name = argument.to_str().unwrap_or_default();
-        let mut number = |most: usize| -> Result<usize> {
-            let value = rest.next().with_context(|| format!("{name} needs a value"))?.to_string_lossy().into_owned();
-            let number = value.parse().with_context(|| format!("{name} {value}: not a number"))?;
-            ensure!((1..=most).contains(&number), "{name} {value}: 1 to {most}");
-            Ok(number)
-        };
-        match name {
-            "--pairs" => pairs = number(PAIRS_MAX)?,
-            "--files" => files = number(10_000_000)?,
-            "--help" | "-h" => return Ok(None),
-            option if option.starts_with('-') => bail!("no such option: {option}\n\n{HELP}"),
-            _ => programs.push(PathBuf::from(argument)),
-        }
-    }
-    let programs = programs.try_into().ok().context(format!("two programs are needed\n\n{HELP}"))?;
-    Ok(Some(PairsOptions { programs, pairs, files }))
-}
-
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let Some(PairsOptions { programs, pairs, files }) = parse(arguments)? else {
-        print!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
-    };
+pub(crate) fn run(args: &PairsArgs) -> Result<ExitCode> {
+    let programs = [args.old.clone(), args.new.clone()];
+    let (pairs, files) = (usize::try_from(args.pairs)?, usize::try_from(args.files)?);
     let work = Work::new(&programs, files)?;
     let mut body = Vec::new();
     for case in Case::ALL {
@@ -241,19 +215,6 @@ impl Drop for Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split_whitespace().map(OsString::from).collect()
-    }
-
-    #[test]
-    fn two_programs_are_needed_and_options_may_stand_anywhere() {
-        let options = parse(&words("a --pairs 3 b")).expect("right").expect("no help");
-        assert_eq!((options.programs, options.pairs), ([PathBuf::from("a"), PathBuf::from("b")], 3));
-        for line in ["", "a", "a b c", "a b --pairs", "a b --pairs 0", "a b --pair 3"] {
-            assert!(parse(&words(line)).is_err(), "{line}");
-        }
-    }
 
     #[test]
     fn a_ratio_is_the_median_of_pairs_and_not_the_ratio_of_medians() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::args::workspace_root;
+use crate::workspace::workspace_root;
 
 const COLUMNS: usize = 132;
 const ROWS: usize = 30;

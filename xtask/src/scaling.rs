@@ -2,20 +2,19 @@
 //!
 //! Each point is the fastest of several runs; where warm git is drawn, its runs alternated with piton's.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use plotters::prelude::*;
 
-use crate::args::workspace_root;
-use crate::bench::{build_piton, pause_after_edit, wait_until_old};
+use crate::bench::{pause_after_edit, wait_until_old};
 use crate::contestants::{Contestant, Outcome, Piton, Repository, WarmGit};
 use crate::measure::settle;
 use crate::trees;
+use crate::workspace::{build_piton, workspace_root};
 
 const TREES: [usize; 8] = [1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000];
 const TREE_OF_CHANGES: usize = 20_000;
@@ -37,12 +36,15 @@ impl Line {
     }
 }
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let files_max = match arguments {
-        [] => usize::MAX,
-        [name, value] if name == "--files-max" => value.to_string_lossy().parse()?,
-        _ => bail!("scaling takes --files-max N, and nothing else"),
-    };
+#[derive(clap::Args)]
+pub(crate) struct ScalingArgs {
+    /// Leave out trees with more files
+    #[arg(long, value_name = "N")]
+    files_max: Option<usize>,
+}
+
+pub(crate) fn run(args: &ScalingArgs) -> Result<ExitCode> {
+    let files_max = args.files_max.unwrap_or(usize::MAX);
     let bench = Bench { program: build_piton()?, work: workspace_root().join("target").join("scaling") };
     trees::remove(&bench.work)?;
     let docs = workspace_root().join("docs");

@@ -1,34 +1,30 @@
 //! `soak`: the test of the same name, with a release build and for any length of time. Runs once without a limit on the
 //! size of the store and once with a limit that every take reaches.
 
-use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use testkit::Sandbox;
 use testkit::soak::{Plan, WORKERS};
 
-use crate::bench::build_piton;
+use crate::workspace;
 
 const MINUTES: u64 = 10;
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let (mut minutes, mut program) = (MINUTES, None);
-    for pair in arguments.chunks(2) {
-        match pair {
-            [name, value] if name == "--minutes" => {
-                minutes = value.to_str().and_then(|value| value.parse().ok()).context("--minutes needs a number")?;
-            }
-            [name, value] if name == "--piton" => {
-                let found = Path::new(value).canonicalize();
-                program = Some(found.with_context(|| format!("there is no {}", value.display()))?);
-            }
-            _ => bail!("soak takes --minutes N and --piton PATH, and nothing else"),
-        }
-    }
-    let program = program.map_or_else(build_piton, Ok)?;
+#[derive(clap::Args)]
+pub(crate) struct SoakArgs {
+    /// Length of the run
+    #[arg(long, value_name = "N", default_value_t = MINUTES)]
+    minutes: u64,
+    /// Program to test [default: built from this workspace]
+    #[arg(long, value_name = "PATH")]
+    piton: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &SoakArgs) -> Result<ExitCode> {
+    let (minutes, program) = (args.minutes, workspace::piton(args.piton.as_deref())?);
     for (size_mb_max, what) in [(0, "without a limit on the size"), (4, "at a limit of 4 MB")] {
         soak(&program, Duration::from_secs(minutes * 30), size_mb_max, what);
     }

@@ -1,15 +1,14 @@
 //! `space`: extra disk space that a prune of a large store needs.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use testkit::{Dice, Sandbox, space};
 
-use crate::bench::build_piton;
 use crate::measure::{isolated, run as run_command};
+use crate::workspace::build_piton;
 
 const MEGABYTES: u64 = 1024;
 /// Maximum extra space of a prune, in thousandths of the size before.
@@ -17,17 +16,17 @@ const EXTRA_PERMILLE_MAX: u64 = 150;
 const FILES: usize = 40;
 const CHANGED: usize = 8;
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let megabytes = match arguments {
-        [] => MEGABYTES,
-        [name, value] if name == "--mb" => {
-            value.to_str().and_then(|value| value.parse().ok()).context("--mb needs a number")?
-        }
-        _ => bail!("space takes --mb N, and nothing else"),
-    };
+#[derive(clap::Args)]
+pub(crate) struct SpaceArgs {
+    /// Size of the store
+    #[arg(long, value_name = "N", default_value_t = MEGABYTES)]
+    mb: u64,
+}
+
+pub(crate) fn run(args: &SpaceArgs) -> Result<ExitCode> {
     let program = build_piton()?;
     let sandbox = Sandbox::new();
-    let takes = fill(&program, &sandbox, megabytes << 20)?;
+    let takes = fill(&program, &sandbox, args.mb << 20)?;
     let mut pruned = Ok(Vec::new());
     let space = space::measure(&sandbox.base(), || {
         pruned = run_command(command(&program, &sandbox).args(["prune", "--json"]));

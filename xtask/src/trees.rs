@@ -22,7 +22,7 @@ const VERSION: &str = "3";
 const ROOT_MARKERS: [&str; 9] =
     [".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile"];
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Size {
     Small,
     Medium,

@@ -15,7 +15,7 @@ mod terminal;
 mod tools;
 mod wire;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio, exit};
@@ -23,30 +23,49 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::args::workspace_root;
-use crate::bench::build_piton;
 use agent::Agent;
 use install::Cache;
 use report::{Mode, Report};
 use scenario::Settings;
 
-pub(crate) const HELP: &str = "\
-cargo xtask agents [NAME...] [OPTIONS]
-Runs agents (claude codex gemini opencode hermes qwen copilot) with piton's hooks against a scripted model.
-
-  --quick         one session of each agent, headless
-  --headless      without the terminal interfaces
-  --only CHECK    one check, by the name in its line
-  --cache DIR     where the agents are installed (default: target/agents)
-  --scratch DIR   where scratch homes are made (default: a directory below the system's for temporary files)
-  --piton PATH    the program to check (default: a release build of this workspace)
-  --keep          keep the scratch homes of checks that passed, too
-  --if-online     exit with 0 and say so if the package registries do not answer
-";
+use crate::workspace::{build_piton, workspace_root};
 
 /// Environment variable that marks the process inside the namespaces.
 const INSIDE: &str = "PITON_AGENTS_INSIDE";
 
+#[derive(clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct AgentsArgs {
+    /// Agents to run: claude, codex, gemini, opencode, hermes, qwen, copilot [default: all]
+    #[arg(value_name = "NAME", value_parser = find)]
+    agents: Vec<&'static dyn Agent>,
+    /// Run one session of each agent, headless
+    #[arg(long)]
+    quick: bool,
+    /// Leave the terminal interfaces out
+    #[arg(long)]
+    headless: bool,
+    /// Run one check, by the name in its line
+    #[arg(long, value_name = "CHECK")]
+    only: Option<String>,
+    /// Directory where the agents are installed [default: target/agents]
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Directory for scratch homes [default: one below the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Program to check [default: built from this workspace]
+    #[arg(long, value_name = "PATH")]
+    piton: Option<PathBuf>,
+    /// Keep the scratch homes of checks that passed, too
+    #[arg(long)]
+    keep: bool,
+    /// Exit with 0 and say so if the package registries do not answer
+    #[arg(long)]
+    if_online: bool,
+}
+
+/// What is run, from the arguments.
 struct Options {
     agents: Vec<&'static dyn Agent>,
     is_headless: bool,
@@ -55,11 +74,8 @@ struct Options {
     settings: Settings,
 }
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let Some(mut options) = parse(arguments)? else {
-        print!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
-    };
+pub(crate) fn run(args: AgentsArgs) -> Result<ExitCode> {
+    let mut options = resolve(args)?;
     if std::env::var_os(INSIDE).is_some() {
         thread::spawn(|| {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -81,39 +97,18 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     if options.settings.piton.as_os_str().is_empty() {
         options.settings.piton = build_piton()?;
     }
-    match enter(arguments, &options.settings)? {
+    match enter(&options.settings)? {
         Some(code) => Ok(code),
         None => run_all(&options),
     }
 }
 
-fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
-    let mut names = Vec::new();
-    let (mut cache, mut scratch, mut piton, mut only) = (None, None, PathBuf::new(), None);
-    let (mut is_headless, mut is_quick, mut is_online_only, mut keep) = (false, false, false, false);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let name = argument.to_str().unwrap_or_default();
-        let mut value = || rest.next().with_context(|| format!("{name} needs a value"));
-        match name {
-            "--headless" => is_headless = true,
-            "--quick" => (is_quick, is_headless) = (true, true),
-            "--if-online" => is_online_only = true,
-            "--keep" => keep = true,
-            "--only" => only = Some(value()?.to_string_lossy().into_owned()),
-            "--cache" => cache = Some(std::path::absolute(value()?)?),
-            "--scratch" => scratch = Some(std::path::absolute(value()?)?),
-            "--piton" => piton = std::path::absolute(value()?)?,
-            "--help" | "-h" => return Ok(None),
-            _ if name.starts_with('-') => bail!("no such option: {}\n\n{HELP}", argument.display()),
-            _ => names.push(name.to_owned()),
-        }
-    }
-    let agents = if names.is_empty() {
-        agent::ALL.to_vec()
-    } else {
-        names.iter().map(|name| find(name)).collect::<Result<_>>()?
-    };
+/// Returns the options with all paths made absolute.
+fn resolve(args: AgentsArgs) -> Result<Options> {
+    let AgentsArgs { agents, quick, headless, only, cache, scratch, piton, keep, if_online } = args;
+    let agents = if agents.is_empty() { agent::ALL.to_vec() } else { agents };
+    let absolute = |path: Option<PathBuf>| path.map(std::path::absolute).transpose();
+    let (cache, scratch, piton) = (absolute(cache)?, absolute(scratch)?, absolute(piton)?.unwrap_or_default());
     if let Some(only) = &only {
         let is_known = scenario::ALL.iter().any(|scenario| scenario.checks.contains(&only.as_str()));
         ensure!(is_known, "no such check: {only}");
@@ -126,17 +121,17 @@ fn parse(arguments: &[OsString]) -> Result<Option<Options>> {
         keep,
         only,
     };
-    Ok(Some(Options { agents, is_headless, is_quick, is_online_only, settings }))
+    Ok(Options { agents, is_headless: headless || quick, is_quick: quick, is_online_only: if_online, settings })
 }
 
 fn find(name: &str) -> Result<&'static dyn Agent> {
     let found = agent::ALL.into_iter().find(|agent| agent.package().name == name);
-    found.with_context(|| format!("no such agent: {name}\n\n{HELP}"))
+    found.with_context(|| format!("no such agent: {name}"))
 }
 
 /// Starts this program again in its own network, mount and process namespaces, with no network but loopback. Returns
 /// `None` if the system does not permit it.
-fn enter(arguments: &[OsString], settings: &Settings) -> Result<Option<ExitCode>> {
+fn enter(settings: &Settings) -> Result<Option<ExitCode>> {
     const NAMESPACES: [&str; 6] = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
     let unshare = || {
         let mut unshare = Command::new("unshare");
@@ -153,7 +148,8 @@ fn enter(arguments: &[OsString], settings: &Settings) -> Result<Option<ExitCode>
         return Ok(None);
     }
     let mut again = unshare();
-    again.arg(std::env::current_exe().context("cannot find this program")?).arg("agents").args(arguments);
+    // The options that are given once more replace the user's.
+    again.arg(std::env::current_exe().context("cannot find this program")?).args(std::env::args_os().skip(1));
     again.args([OsStr::new("--piton"), settings.piton.as_os_str()]);
     again.args([OsStr::new("--scratch"), settings.scratch.as_os_str()]);
     // The process inside ends with this one: its stdin is a pipe that closes then.

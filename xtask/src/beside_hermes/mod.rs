@@ -3,18 +3,17 @@
 //! project may be stuck.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use testkit::{Dice, Sandbox, clean_command, files_in, git};
 
-use crate::bench::build_piton;
+use crate::workspace;
 
 /// The oldest release with this layout of the store, and the newest.
 const VERSIONS: [&str; 2] = ["0.13.0", "0.19.0"];
@@ -25,22 +24,19 @@ const MAX_SNAPSHOTS: usize = 5;
 const TAKES_PER_PRUNE: u64 = 15;
 const DRIVER: &str = include_str!("drive.py");
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let (mut minutes, mut program) = (MINUTES, None);
-    for pair in arguments.chunks(2) {
-        match pair {
-            [name, value] if name == "--minutes" => {
-                minutes = value.to_str().and_then(|value| value.parse().ok()).context("--minutes needs a number")?;
-            }
-            [name, value] if name == "--piton" => {
-                let found = Path::new(value).canonicalize();
-                program = Some(found.with_context(|| format!("there is no {}", value.display()))?);
-            }
-            _ => bail!("beside-hermes takes --minutes N and --piton PATH, and nothing else"),
-        }
-    }
+#[derive(clap::Args)]
+pub(crate) struct BesideHermesArgs {
+    /// Length of the run
+    #[arg(long, value_name = "N", default_value_t = MINUTES)]
+    minutes: u64,
+    /// Program to test [default: built from this workspace]
+    #[arg(long, value_name = "PATH")]
+    piton: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &BesideHermesArgs) -> Result<ExitCode> {
     let wheels = VERSIONS.iter().map(|version| wheel(version)).collect::<Result<Vec<_>>>()?;
-    let program = program.map_or_else(build_piton, Ok)?;
+    let (minutes, program) = (args.minutes, workspace::piton(args.piton.as_deref())?);
     println!("{minutes} minutes: Hermes {} and {}, and piton, in one store", VERSIONS[0], VERSIONS[1]);
     let beside = Beside::new(program)?;
     let failed = beside.run(&wheels, Duration::from_secs(minutes * 60))?;

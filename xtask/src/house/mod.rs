@@ -10,15 +10,15 @@ mod prose;
 mod source;
 mod types;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use self::source::Source;
-use crate::args::workspace_root;
+
+use crate::workspace::workspace_root;
 
 /// Default revision to compare with: the last one before the sources were reviewed.
 const BASELINE: &str = "d79d49d";
@@ -37,43 +37,45 @@ impl Row {
     }
 }
 
-/// Prints the table. `--against REV` names another revision; `--cycles`, `--dialect`, `--openings` and `--names` list
-/// the places.
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let mut against = BASELINE.to_owned();
-    let mut lists = Vec::new();
-    let mut arguments = arguments.iter().map(|argument| argument.to_str().unwrap_or_default());
-    while let Some(argument) = arguments.next() {
-        match argument {
-            "--against" => against = arguments.next().context("--against needs a revision")?.to_owned(),
-            "--cycles" | "--dialect" | "--openings" | "--names" => lists.push(argument.to_owned()),
-            other => bail!("house has no option {other:?}: --against REV, --cycles, --dialect, --openings, --names"),
-        }
-    }
-    let root = workspace_root();
-    let sources = source::read_crates(&root, &CRATES)?;
-    if !lists.is_empty() {
-        for list in lists {
-            print_places(&list, &sources);
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let now = measure(&root, &sources);
-    let then = measure_revision(&root, &against).map_err(|error| eprintln!("cannot measure {against}: {error:#}")).ok();
-    print_table(&now, then.as_deref(), &against);
-    Ok(ExitCode::SUCCESS)
+#[derive(clap::Args)]
+pub(crate) struct HouseArgs {
+    /// Revision to compare with
+    #[arg(long, value_name = "REV", default_value = BASELINE)]
+    against: String,
+    /// List the cycles between modules instead
+    #[arg(long)]
+    cycles: bool,
+    /// List the words of the dialect instead
+    #[arg(long)]
+    dialect: bool,
+    /// List the doc comments that open with an interrogative instead
+    #[arg(long)]
+    openings: bool,
+    /// List the type names that occur more than once instead
+    #[arg(long)]
+    names: bool,
 }
 
-fn print_places(list: &str, sources: &[Source]) {
-    let places = match list {
-        "--cycles" => CRATES.iter().flat_map(|name| graph::cycles(sources, name)).collect(),
-        "--dialect" => prose::dialect(sources),
-        "--openings" => prose::openings(sources),
-        _ => types::repeated_names(sources),
-    };
-    for place in places {
-        println!("{place}");
+/// Prints the table, or the places that were asked for.
+pub(crate) fn run(args: &HouseArgs) -> Result<ExitCode> {
+    let root = workspace_root();
+    let sources = source::read_crates(&root, &CRATES)?;
+    let lists: [(bool, fn(&[Source]) -> Vec<String>); 4] = [
+        (args.cycles, |sources| CRATES.iter().flat_map(|name| graph::cycles(sources, name)).collect()),
+        (args.dialect, prose::dialect),
+        (args.openings, prose::openings),
+        (args.names, types::repeated_names),
+    ];
+    if lists.iter().any(|(is_asked, _)| *is_asked) {
+        let asked = lists.iter().filter(|(is_asked, _)| *is_asked);
+        asked.flat_map(|(_, list)| list(&sources)).for_each(|place| println!("{place}"));
+        return Ok(ExitCode::SUCCESS);
     }
+    let against = args.against.as_str();
+    let now = measure(&root, &sources);
+    let then = measure_revision(&root, against).map_err(|error| eprintln!("cannot measure {against}: {error:#}")).ok();
+    print_table(&now, then.as_deref(), against);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(root: &Path, sources: &[Source]) -> Vec<Row> {

@@ -18,7 +18,7 @@ const DISK_BYTES: u64 = 320 << 20;
 /// Timeout for short waits.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum FileSystem {
     Ext4,
     Xfs,

@@ -9,11 +9,9 @@
 mod check;
 pub(crate) mod disk;
 mod model;
-mod options;
 mod work;
 mod writes;
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -25,17 +23,52 @@ use testkit::Dice;
 use self::check::{Check, Verdict};
 use self::disk::{FileSystem, Mounted, NextBoot, Recorder};
 use self::model::History;
-use self::options::Options;
 use self::work::Piton;
 use self::writes::{Replay, WriteLog, copy_sparse};
-use crate::args::workspace_root;
 
-/// Argument of the process that runs inside the namespaces.
-const INSIDE: &str = "--inside";
+use crate::workspace::workspace_root;
+
 /// Number of cuts taken from one recording. Each recording has different work in it.
 const CUTS_PER_RECORDING: usize = 150;
 /// Maximum number of bad states printed in full.
 const SHOWN_MAX: u64 = 10;
+
+#[derive(clap::Args)]
+#[command(
+    args_override_self = true,
+    after_help = "Needs root, loop devices, /dev/fuse, git, and of Debian: qemu-utils or qemu-system-common, e2fsprogs, \
+                  xfsprogs, btrfs-progs."
+)]
+pub(crate) struct PowercutArgs {
+    /// Number of cuts on each file system
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..))]
+    states: u64,
+    /// File systems
+    #[arg(long = "fs", value_name = "LIST", value_delimiter = ',', default_value = "ext4,xfs,btrfs")]
+    file_systems: Vec<FileSystem>,
+    /// Seed of the work and the cuts; the work differs a little from run to run all the same
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Program to test [default: built from this workspace]
+    #[arg(long, value_name = "PATH")]
+    piton: Option<PathBuf>,
+    /// Keep the disks of bad states there
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    keep: Option<PathBuf>,
+    /// Fail if this machine lacks something, instead of saying so
+    #[arg(long = "require")]
+    is_required: bool,
+    /// Run with a piton that does not sync directories: the check must find that out
+    #[arg(long = "self-test")]
+    is_self_test: bool,
+    /// Set for the process that runs inside the namespaces
+    #[arg(long = "inside", hide = true)]
+    is_inside: bool,
+}
+
+fn absolute(path: &str) -> std::io::Result<PathBuf> {
+    std::path::absolute(path)
+}
 
 /// Results on one file system.
 #[derive(Default)]
@@ -53,37 +86,29 @@ struct Figures {
     refused: u64,
 }
 
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    let (is_inside, arguments) = match arguments.split_first() {
-        Some((first, rest)) if first == INSIDE => (true, rest),
-        _ => (false, arguments),
-    };
-    let Some(mut options) = options::parse(arguments)? else {
-        print!("{}", options::HELP);
-        return Ok(ExitCode::SUCCESS);
-    };
-    if is_inside {
-        return inside(&options);
+pub(crate) fn run(options: &PowercutArgs) -> Result<ExitCode> {
+    if options.is_inside {
+        return inside(options);
     }
-    if let Some(missing) = missing(&options) {
-        return decline(&missing, &options);
+    if let Some(missing) = missing(options) {
+        return decline(&missing, options);
     }
     let program = match &options.piton {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
         None => build(options.is_self_test)?,
     };
-    options.piton = Some(program);
     let work = workspace_root().join("target/powercut/disks");
     fs::create_dir_all(&work)?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]).arg(std::env::current_exe()?);
     // Replaces this process, so that killing it ends everything.
-    let error = command.args(["powercut", INSIDE]).args(options.as_arguments()).exec();
+    command.args(std::env::args_os().skip(1)).arg("--inside").arg("--piton").arg(program);
+    let error = command.exec();
     Err(error).context("cannot start unshare")
 }
 
 /// Returns what this machine lacks for a run, as far as it can be checked beforehand.
-fn missing(options: &Options) -> Option<String> {
+fn missing(options: &PowercutArgs) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("only root can mount".to_owned());
     }
@@ -98,7 +123,7 @@ fn missing(options: &Options) -> Option<String> {
     programs.find(|program| !is_there(program)).map(|program| format!("{program} is not installed"))
 }
 
-fn decline(why: &str, options: &Options) -> Result<ExitCode> {
+fn decline(why: &str, options: &PowercutArgs) -> Result<ExitCode> {
     ensure!(!options.is_required, "no power can be cut here: {why}");
     println!("skipped: no power can be cut here: {why}");
     Ok(ExitCode::SUCCESS)
@@ -123,7 +148,7 @@ fn build(is_self_test: bool) -> Result<PathBuf> {
 }
 
 /// Performs the run, inside its own mount and process namespaces.
-fn inside(options: &Options) -> Result<ExitCode> {
+fn inside(options: &PowercutArgs) -> Result<ExitCode> {
     let work = workspace_root().join("target/powercut/disks").canonicalize()?;
     let tmpfs = Command::new("mount").args(["-t", "tmpfs", "-o", "size=75%", "tmpfs"]).arg(&work).output();
     if !tmpfs.is_ok_and(|mounted| mounted.status.success()) {
@@ -175,7 +200,7 @@ struct Recorded {
 }
 
 impl Place {
-    fn make(dir: &Path, options: &Options) -> Result<Self> {
+    fn make(dir: &Path, options: &PowercutArgs) -> Result<Self> {
         let (home, root) = (dir.join("home"), dir.join("mnt"));
         for dir in [&home, &root] {
             fs::create_dir_all(dir)?;
@@ -208,10 +233,10 @@ impl Place {
         Ok(Recorded { history, log })
     }
 
-    fn run(&self, file_system: FileSystem, options: &Options) -> Result<Figures> {
+    fn run(&self, file_system: FileSystem, options: &PowercutArgs) -> Result<Figures> {
         let mut figures = Figures::default();
         let mut dice = Dice::new(options.seed ^ (file_system as u64) << 56);
-        let mut left = options.states;
+        let mut left = usize::try_from(options.states)?;
         while left > 0 {
             let recorded = self.record(file_system, &mut dice).context("the work that is to be cut short")?;
             let count = left.min(CUTS_PER_RECORDING);

@@ -1,0 +1,31 @@
+//! The workspace that this program was built in, and the piton that is built from it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Returns the root of the workspace that this program was built in.
+pub(crate) fn workspace_root() -> PathBuf {
+    let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().map_or_else(|| xtask.clone(), PathBuf::from)
+}
+
+/// Returns the given piton by its canonical path, or builds one from this workspace.
+pub(crate) fn piton(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(path) => path.canonicalize().with_context(|| format!("there is no {}", path.display())),
+        None => build_piton(),
+    }
+}
+
+/// Builds piton from this workspace with optimisations.
+pub(crate) fn build_piton() -> Result<PathBuf> {
+    eprintln!("building piton");
+    let root = workspace_root();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(["build", "--release", "-p", "piton-cli"]).current_dir(&root).status()?;
+    ensure!(status.success(), "piton does not build");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    Ok(target.join("release").join("piton"))
+}
