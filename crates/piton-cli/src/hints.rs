@@ -37,6 +37,8 @@ pub(crate) fn words(hint: &Hint) -> String {
         }
         Hint::FinishRestoreAndRetry => "`piton restore --continue` there finishes a restore; then try again",
         Hint::RestoreAcrossSessions => "`--dry-run` shows what; `--across-sessions` takes it back, too",
+        Hint::RevertAcrossSessions => "`--across-sessions` takes it back, too",
+        Hint::RevertWithOwnEdits => "`--with-own-edits` takes them back, too",
         Hint::RaiseSetting { name } => {
             let variable = format!("PITON_{}", name.to_uppercase());
             return format!("raise {name} in the configuration, or {variable} for this command");

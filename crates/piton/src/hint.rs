@@ -61,6 +61,11 @@ pub enum Hint {
     /// Look at the plan, or agree to undo the later work of others, too.
     RestoreAcrossSessions,
 
+    /// Agree to revert the work of other sessions, too.
+    RevertAcrossSessions,
+    /// Agree to revert the user's own edits, too.
+    RevertWithOwnEdits,
+
     /// Raise a setting.
     RaiseSetting {
         /// Name of the setting.

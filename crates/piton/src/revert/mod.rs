@@ -12,6 +12,7 @@ use std::io::Read as _;
 
 use crate::diff::TEXT_BYTES_MAX;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
 use crate::merge::{self, Conflict, Entry, EntryKind, Tree, TreeMerge};
 use crate::progress::Progress;
@@ -204,7 +205,7 @@ impl Run<'_> {
         let names = names.into_iter().collect::<Vec<_>>().join(" and of ");
         Err(Error::new(ErrorKind::NeedsConsent, "revert a turn")
             .because(format!("work of {names} at the same time cannot be told apart from it"))
-            .with_hint("`--across-sessions` takes it back, too"))
+            .with_hint(Hint::RevertAcrossSessions))
     }
 
     fn lock(&self, is_dry: bool) -> Result<(StoreLock, Option<ProjectLock>)> {
@@ -252,7 +253,7 @@ fn refuse_interrupted(store: &Store, project: &Project) -> Result<()> {
     }
     Err(Error::new(ErrorKind::Invalid, "revert a turn")
         .because("an earlier restore was cut short")
-        .with_hint("`piton restore --continue` finishes it, `piton restore --abort` goes back to before it"))
+        .with_hint(Hint::FinishRestore))
 }
 
 /// Returns the checkpoint in which a turn ended, or `None` if it is still open and ends with the current files.
@@ -263,7 +264,7 @@ fn end_of(turn: &Turn, options: RevertOptions<'_>) -> Result<Option<CheckpointId
         TurnEnd::Open => Ok(None),
         TurnEnd::OpenEnded(_) => Err(Error::new(ErrorKind::NeedsConsent, "revert a turn")
             .because("its end was not reported, so your own edits before the next prompt cannot be told apart")
-            .with_hint("`--with-own-edits` takes them back, too")),
+            .with_hint(Hint::RevertWithOwnEdits)),
         TurnEnd::Dropped => Err(Error::new(ErrorKind::NotFound, "revert a turn")
             .because("the checkpoint in which it ended no longer exists")),
     }

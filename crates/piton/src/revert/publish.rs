@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
 use crate::merge::{EntryKind, MergedContents, MergedEntry, PathChange};
 use crate::project::Project;
@@ -70,7 +71,7 @@ impl Publish<'_> {
         match self.store.size.reserve(bytes, written, bytes_max, None)? {
             Room::Lacking => Err(Error::new(ErrorKind::Full, "revert a turn")
                 .because("the store has reached its limit")
-                .with_hint("nothing was touched; raise max_total_size_mb, or run `piton prune`")),
+                .with_hint(Hint::RaiseLimitOrPrune.nothing_touched())),
             _ => Ok(()),
         }
     }

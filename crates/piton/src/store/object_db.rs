@@ -17,6 +17,7 @@ use super::objects::{NewObjects, Objects, Published};
 use super::packs::{self, Pack};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
+use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId};
 use crate::time::Moment;
 
@@ -54,9 +55,7 @@ impl ObjectDb {
         match fsx::metadata_opt(&path)? {
             Some(found) if found.len() > 0 => Err(Error::new(ErrorKind::NotOurs, "use the store")
                 .because(format!("it leans on another repository ({})", path.display()))
-                .with_hint(
-                    "remove that file; if checkpoints are missing then, put it back and run `git repack -a` there",
-                )),
+                .with_hint(Hint::RemoveAlternates)),
             _ => Ok(()),
         }
     }
