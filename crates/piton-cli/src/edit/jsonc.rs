@@ -85,14 +85,6 @@ impl Document {
         Ok(Self { text: text.to_owned(), root })
     }
 
-    /// Parses the value at the beginning of a text, and returns its end.
-    pub(super) fn parse_prefix(text: &str) -> Result<(Self, usize), String> {
-        let mut scanner = Scanner { text, at: 0 };
-        let root = scanner.node(0)?;
-        let end = scanner.at;
-        Ok((Self { text: text[..end].to_owned(), root: Some(root) }, end))
-    }
-
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -4,11 +4,11 @@
 //!   value, the edit is refused, so that a misread line never changes another key.
 
 pub(crate) mod files;
-mod flow;
 mod jsonc;
 #[cfg(test)]
 mod jsonc_tests;
 mod yaml;
+mod yaml_tree;
 
 use serde_json::{Map, Value};
 

@@ -1,15 +1,18 @@
-//! Editing of YAML line by line: comments, order, quoting and spacing are preserved.
+//! Editing of YAML as text: comments, order, quoting and spacing are preserved.
 //!
-//! Only the subset that is common in configurations is understood: mappings and lists in block form, and values in
-//! braces that are valid JSON. Anchors, tags and several documents in one file are refused. Callers parse the result
-//! and compare it with the expected value, so that a misjudged line leads to a refusal and never to a changed meaning.
+//! The positions of values come from the parser ([`yaml_tree`]); an edit adds, removes or replaces whole lines of a block,
+//! or the text of one value. A value in braces or brackets is edited if it is valid JSON. Several documents in one file
+//! are refused. Callers parse the result and compare it with the expected value, so that an edit that would also change
+//! an alias, say, leads to a refusal and never to a changed meaning.
+//!
+//! [`yaml_tree`]: super::yaml_tree
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-use super::flow::Flow;
 use super::jsonc::{Document, Step, spaced, wrapped};
+use super::yaml_tree::{self, YamlKind, YamlMember, YamlNode};
 
 /// A text and its parsed value.
 #[derive(Debug, Clone)]
@@ -23,11 +26,9 @@ pub(crate) struct Yaml {
 struct Block {
     lines: Range<usize>,
     indent: usize,
-    /// True if the block is a list item, whose first line begins with the dash.
-    has_dash: bool,
 }
 
-/// Position of a member or an item.
+/// Position of a member or an item, and its value.
 #[derive(Debug, Clone)]
 struct Spot {
     line: usize,
@@ -36,6 +37,7 @@ struct Spot {
     /// The lines below it that belong to it.
     body: Range<usize>,
     indent: usize,
+    value: YamlNode,
 }
 
 /// Result of following a path.
@@ -105,24 +107,40 @@ impl Yaml {
         match self.find(&path)? {
             Found::Missing(..) | Found::Empty(..) => self.add(keys, value, false).map(|_| ()),
             Found::Flow(spot, depth) => {
-                let start = self.flow_start(&spot);
-                let flow = Flow::new(&self.text[start..]);
-                let flow = flow.ok_or_else(|| format!("line {}: it is never closed", spot.line + 1))?;
                 let (range, new) = match &keys[depth..] {
-                    [] => (0..flow.end, spaced(value)),
-                    [key] => flow.member(key, &spaced(value)),
+                    [] => (spot.value.start..spot.value.end, spaced(value)),
+                    [key] => self.flow_member(&spot.value, key, &spaced(value)),
                     _ => return Err(format!("line {}: braces within braces are not edited here", spot.line + 1)),
                 };
-                self.splice(start + range.start..start + range.end, &new)
+                self.splice(range, &new)
             }
-            Found::Here(spot) if !spot.body.is_empty() => self.set_list(&path, &spot, value),
-            Found::Here(spot) => match self.scalar_at(&spot) {
-                Ok(range) => self.splice(range, &spaced(value)),
-                Err(_) => {
+            Found::Here(spot) => match &spot.value.kind {
+                YamlKind::Map(_) | YamlKind::List(_) => self.set_list(&path, &spot, value),
+                YamlKind::Empty => {
                     let at = offset(&self.lines(), spot.line) + spot.column;
                     self.splice(at..at, &format!(" {}", spaced(value)))
                 }
+                YamlKind::Scalar { .. } | YamlKind::Alias => self.splice(self.scalar_at(&spot)?, &spaced(value)),
             },
+        }
+    }
+
+    /// Returns the range of a member's value in a flow mapping, and the text to replace it with so that it has this
+    /// value. If the member is missing, the range is empty and after the last member, and the text adds the member.
+    fn flow_member(&self, node: &YamlNode, key: &str, value: &str) -> (Range<usize>, String) {
+        let members = if let YamlKind::Map(members) = &node.kind { &members[..] } else { &[] };
+        let there = members.iter().rfind(|member| member.key.as_deref() == Some(key));
+        match (there, members.last()) {
+            (Some(member), _) => {
+                let start = member.after_colon.unwrap_or_else(|| member.end());
+                (start..member.end(), format!(" {value}"))
+            }
+            (None, Some(last)) => {
+                let is_quoted = self.text[last.start..].starts_with('"');
+                let key = if is_quoted { format!("\"{key}\"") } else { key.to_owned() };
+                (last.end()..last.end(), format!(", {key}: {value}"))
+            }
+            (None, None) => (node.start + 1..node.start + 1, format!("{key}: {value}")),
         }
     }
 
@@ -141,7 +159,7 @@ impl Yaml {
             Step::Key(key) => value.get(key),
             Step::Item(at) => value.get(at),
         });
-        let spots = items(&lines, &inner(&lines, spot, false));
+        let spots = self.items(&spot.value, spot.indent)?;
         let (Some(Value::Array(there)), Value::Array(wanted)) = (there, value) else {
             return Err(format!("line {}: the value below it is not edited here", spot.line + 1));
         };
@@ -202,9 +220,8 @@ impl Yaml {
         let unit = self.unit();
         match self.find(&path)? {
             Found::Here(spot) if is_item => {
-                let lines = self.lines();
-                let first = lines.get(spot.body.start).filter(|_| !spot.body.is_empty());
-                let indent = first.map_or(spot.indent + unit, |line| indent_of(line));
+                let first = self.items(&spot.value, spot.indent)?.into_iter().next();
+                let indent = first.map_or(spot.indent + unit, |first| first.indent);
                 let text = self.block(&list(value), indent);
                 self.insert_below(&spot, &text)?;
                 Ok(keys.len())
@@ -251,61 +268,105 @@ impl Yaml {
         if lines[first..].iter().any(is_mark) {
             return Err("it holds several documents".to_owned());
         }
-        let mut block = Block { lines: first..lines.len(), indent: 0, has_dash: false };
-        let mut spot = None;
+        let whole = Block { lines: first..lines.len(), indent: 0 };
+        let Some(root) = yaml_tree::read(&self.text)? else { return Ok(Found::Missing(whole, 0)) };
+        let start = self.line_of(root.start);
+        let mut spot = Spot { line: start, column: 0, body: start + 1..lines.len(), indent: 0, value: root };
         for (depth, step) in path.iter().enumerate() {
-            let here = match step {
-                Step::Key(key) => member(&lines, &block, key),
-                Step::Item(at) => items(&lines, &block).into_iter().nth(*at),
+            let here = match (&spot.value.kind, step) {
+                _ if spot.value.is_flow => return Ok(Found::Flow(spot, depth)),
+                (YamlKind::Map(members), Step::Key(key)) => {
+                    match members.iter().find(|member| member.key.as_ref() == Some(key)) {
+                        Some(member) => Some(self.member_spot(member)?),
+                        None => {
+                            let indent = members.first().map_or(0, |first| self.column_of(first.start));
+                            let lines = if depth == 0 { whole.lines } else { spot.line..spot.body.end };
+                            return Ok(Found::Missing(Block { lines, indent }, depth));
+                        }
+                    }
+                }
+                (YamlKind::List(_), Step::Item(at)) => self.items(&spot.value, spot.indent)?.into_iter().nth(*at),
+                (YamlKind::Empty, Step::Key(_)) if depth == 0 => return Ok(Found::Missing(whole, 0)),
+                (YamlKind::Empty, Step::Key(_)) => return Ok(Found::Empty(spot, depth)),
+                _ => None,
             };
-            let Some(here) = here else {
-                return Ok(match spot {
-                    Some(spot) if block.lines.is_empty() => Found::Empty(spot, depth),
-                    _ => Found::Missing(block, depth),
-                });
-            };
-            let value = lines[here.line][here.column..].trim_start();
-            if value.starts_with(['{', '[']) {
-                return Ok(Found::Flow(here, depth + 1));
-            }
-            if value.starts_with(['&', '*', '!', '|', '>']) {
-                return Err(format!("line {} uses a part of YAML that is not edited here", here.line + 1));
-            }
-            let is_item = matches!(step, Step::Item(_));
-            let has_value = !is_item && !value.is_empty() && !value.starts_with(['#', '\r', '\n']);
-            if has_value && depth + 1 < path.len() {
-                return Err(format!("line {}: a value stands where keys are expected", here.line + 1));
-            }
-            block = inner(&lines, &here, is_item);
-            spot = Some(here);
+            spot = here.ok_or_else(|| format!("line {}: a value stands where keys are expected", spot.line + 1))?;
         }
-        spot.map(Found::Here).ok_or_else(|| "the whole document is not ours".to_owned())
+        match path {
+            [] => Err("the whole document is not ours".to_owned()),
+            _ if spot.value.is_flow => Ok(Found::Flow(spot, path.len())),
+            _ => Ok(Found::Here(spot)),
+        }
     }
 
-    /// Returns the range of a scalar that is on the line of its key. Fails if there is none.
+    fn line_of(&self, at: usize) -> usize {
+        self.text[..at].matches('\n').count()
+    }
+
+    /// Returns the column of an offset, without a byte order mark.
+    fn column_of(&self, at: usize) -> usize {
+        self.text[..at].rsplit('\n').next().unwrap_or_default().trim_start_matches('\u{feff}').len()
+    }
+
+    /// Returns the lines below `line` that belong to a value.
+    fn body_of(&self, line: usize, value: &YamlNode) -> Range<usize> {
+        let is_empty = matches!(value.kind, YamlKind::Empty);
+        let end = if is_empty { line + 1 } else { self.line_of(value.end) + 1 };
+        line + 1..end.max(line + 1)
+    }
+
+    fn member_spot(&self, member: &YamlMember) -> Result<Spot, String> {
+        let line = self.line_of(member.start);
+        let after = member.after_colon;
+        let after = after.ok_or_else(|| format!("line {} uses a part of YAML that is not edited here", line + 1))?;
+        let column = after - offset(&self.lines(), line);
+        let (body, indent) = (self.body_of(line, &member.value), self.column_of(member.start));
+        Ok(Spot { line, column, body, indent, value: member.value.clone() })
+    }
+
+    /// Returns the items of a block list; none if it is not one. `around` is the indentation of the member that holds
+    /// the list.
+    fn items(&self, list: &YamlNode, around: usize) -> Result<Vec<Spot>, String> {
+        let YamlKind::List(items) = &list.kind else { return Ok(Vec::new()) };
+        // The list begins at its first dash, or behind that if the dash has the indentation of the key.
+        let has_dash = self.text[list.start..].starts_with('-')
+            && !matches!(items.first(), Some(item) if item.start == list.start);
+        let indent = if has_dash { self.column_of(list.start) } else { around };
+        let lines = self.lines();
+        let is_dash = |line: &usize| {
+            let text = lines[*line].trim_start_matches('\u{feff}').as_bytes();
+            text.get(indent) == Some(&b'-') && text[..indent].iter().all(|byte| matches!(byte, b' ' | b'-'))
+        };
+        let spot = |item: &YamlNode| {
+            let line = (0..=self.line_of(item.start)).rfind(is_dash)?;
+            let column = lines[line].len() - lines[line].trim_start_matches('\u{feff}').len() + indent + 1;
+            Some(Spot { line, column, body: self.body_of(line, item), indent, value: item.clone() })
+        };
+        let found = items.iter().map(spot).collect::<Option<_>>();
+        found.ok_or_else(|| format!("line {}: its items are not edited here", self.line_of(list.start) + 1))
+    }
+
+    /// Returns the range of a scalar. Fails if there is none.
     fn scalar_at(&self, spot: &Spot) -> Result<Range<usize>, String> {
-        let lines = self.lines();
-        let line = &lines[spot.line][spot.column..];
-        let value = strip_comment(line.trim_start());
-        if value.is_empty() || !spot.body.is_empty() {
-            return Err(format!("line {}: expected a value on the same line", spot.line + 1));
+        let YamlNode { start, end, .. } = spot.value;
+        match spot.value.kind {
+            YamlKind::Scalar { is_block: false } | YamlKind::Alias => Ok(start..end),
+            YamlKind::Scalar { is_block: true } => {
+                let lines = self.lines();
+                let header = lines[spot.line][spot.column..].find(['|', '>']);
+                let header = header.ok_or_else(|| format!("line {}: its text is not edited here", spot.line + 1))?;
+                Ok(offset(&lines, spot.line) + spot.column + header..end)
+            }
+            _ => Err(format!("line {}: expected a value", spot.line + 1)),
         }
-        let start = offset(&lines, spot.line) + spot.column + (line.len() - line.trim_start().len());
-        Ok(start..start + value.len())
-    }
-
-    /// Returns the offset at which a flow value begins.
-    fn flow_start(&self, spot: &Spot) -> usize {
-        let lines = self.lines();
-        offset(&lines, spot.line) + spot.column + lines[spot.line][spot.column..].find(['{', '[']).unwrap_or(0)
     }
 
     fn in_flow(&mut self, spot: &Spot, edit: impl FnOnce(&mut Document) -> Result<(), String>) -> Result<(), String> {
-        let start = self.flow_start(spot);
-        let (mut flow, length) = Document::parse_prefix(&self.text[start..])
+        let YamlNode { start, end, .. } = spot.value;
+        let mut flow = Document::parse(&self.text[start..end])
             .map_err(|_| format!("line {}: a value in braces that is no JSON is not edited here", spot.line + 1))?;
         edit(&mut flow)?;
-        self.splice(start..start + length, flow.text())
+        self.splice(start..end, flow.text())
     }
 
     /// Returns the number of spaces per level of indentation.
@@ -366,99 +427,6 @@ fn indent_of(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Returns a value without the comment after it and the line end.
-fn strip_comment(text: &str) -> &str {
-    let text = text.trim_end();
-    let quoted_end = match text.chars().next() {
-        Some('"') => Document::parse_prefix(text).ok().map(|(_, end)| end),
-        Some('\'') => {
-            let mut quotes = text.match_indices('\'').skip(1).peekable();
-            let mut end = None;
-            while let Some((at, _)) = quotes.next() {
-                if quotes.peek().is_some_and(|(next, _)| *next == at + 1) {
-                    quotes.next();
-                } else {
-                    end = Some(at + 1);
-                    break;
-                }
-            }
-            end
-        }
-        _ => None,
-    };
-    match quoted_end {
-        Some(end) => &text[..end],
-        None if text.starts_with('#') => "",
-        None => text.split(" #").next().unwrap_or(text).trim_end(),
-    }
-}
-
-/// Finds the member of that name in a block mapping.
-fn member(lines: &[&str], block: &Block, key: &str) -> Option<Spot> {
-    let names = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
-    block.lines.clone().filter(|at| is_content(lines[*at])).find_map(|at| {
-        let line = lines[at];
-        let is_dashed = block.has_dash && at == block.lines.start;
-        let text = if is_dashed { line.replacen('-', " ", 1) } else { line.to_owned() };
-        let mark = text.len() - text.trim_start_matches('\u{feff}').len();
-        let rest = &text[mark + indent_of(&text)..];
-        if indent_of(&text) != block.indent {
-            return None;
-        }
-        let after = names.iter().find_map(|name| {
-            let after = rest.strip_prefix(name.as_str())?.trim_start_matches(' ').strip_prefix(':')?;
-            (after.trim_end().is_empty() || after.starts_with([' ', '\t'])).then_some(after)
-        })?;
-        let body = body_of(lines, at, block);
-        Some(Spot { line: at, column: line.len() - after.len(), body, indent: block.indent })
-    })
-}
-
-/// Returns the items of a block list.
-fn items(lines: &[&str], block: &Block) -> Vec<Spot> {
-    let is_item = |at: &usize| {
-        let rest = lines[*at].trim_start_matches(' ');
-        indent_of(lines[*at]) == block.indent && (rest.starts_with("- ") || rest.trim_end() == "-")
-    };
-    let starts: Vec<usize> = block.lines.clone().filter(is_item).collect();
-    let ends = starts.iter().skip(1).copied().chain([block.lines.end]);
-    let spot = |(start, end): (usize, usize)| Spot {
-        line: start,
-        column: block.indent + 1,
-        body: start + 1..last_content(lines, start + 1..end),
-        indent: block.indent,
-    };
-    starts.iter().copied().zip(ends).map(spot).collect()
-}
-
-/// Returns the block inside of a member or an item.
-fn inner(lines: &[&str], spot: &Spot, is_item: bool) -> Block {
-    if is_item {
-        let rest = &lines[spot.line][spot.column..];
-        let indent = spot.column + rest.len() - rest.trim_start_matches(' ').len();
-        return Block { lines: spot.line..spot.body.end.max(spot.line + 1), indent, has_dash: true };
-    }
-    let first = spot.body.clone().find(|at| is_content(lines[*at]));
-    let indent = first.map_or(0, |at| indent_of(lines[at]));
-    Block { lines: spot.body.clone(), indent, has_dash: false }
-}
-
-/// Returns the lines below a member that belong to it: those indented further, and list items with the same
-/// indentation.
-fn body_of(lines: &[&str], at: usize, block: &Block) -> Range<usize> {
-    let is_outside = |line: &&str| {
-        let indent = indent_of(line);
-        is_content(line) && (indent < block.indent || indent == block.indent && !line[indent..].starts_with('-'))
-    };
-    let end = lines[at + 1..block.lines.end].iter().position(is_outside).map_or(block.lines.end, |more| at + 1 + more);
-    at + 1..last_content(lines, at + 1..end)
-}
-
-/// Returns the end of the last line with content: trailing blank lines and comments belong to the next entry.
-fn last_content(lines: &[&str], range: Range<usize>) -> usize {
-    range.clone().rfind(|at| is_content(lines[*at])).map_or(range.start, |at| at + 1)
-}
-
 fn render(value: &Value, indent: usize, unit: usize, out: &mut Vec<String>) {
     let pad = " ".repeat(indent);
     match value {
@@ -487,5 +455,52 @@ fn render(value: &Value, indent: usize, unit: usize, out: &mut Vec<String>) {
             }
         }
         scalar => out.push(format!("{pad}{scalar}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::edit::{Config, Format};
+
+    /// Sets `checkpoints.enabled`, adds an item to `hooks.Event`, and returns the text.
+    fn edited(text: &str) -> Result<String, String> {
+        let mut config = Config::parse(text, Format::Yaml)?;
+        config.set(&["checkpoints", "enabled"], &json!(true))?;
+        config.push(&["hooks", "Event"], &json!({"command": "x"}))?;
+        Ok(config.text().to_owned())
+    }
+
+    #[test]
+    fn anchors_tags_and_texts_over_several_lines_are_no_obstacle() {
+        for (text, expected) in [
+            (
+                "checkpoints: &c\n  enabled: false # off\nhooks:\n  Event: # none\n",
+                "checkpoints: &c\n  enabled: true # off\nhooks:\n  Event: # none\n    - command: \"x\"\n",
+            ),
+            (
+                "checkpoints:\n  enabled: >-\n    fal\n    se\n\n# end\nhooks: !!map\n  Event:\n  -  a: |\n       # text\n       - b\n",
+                "checkpoints:\n  enabled: true\n\n# end\nhooks: !!map\n  Event:\n  -  a: |\n       # text\n       - b\n  - command: \"x\"\n",
+            ),
+            (
+                "checkpoints:\n  enabled: \"a\n    b: c\"\n  ? k\n  : v\nhooks:\n  Event:\n  - - 1\n    - 2\n",
+                "checkpoints:\n  enabled: true\n  ? k\n  : v\nhooks:\n  Event:\n  - - 1\n    - 2\n  - command: \"x\"\n",
+            ),
+            (
+                "\u{feff}'checkpoints': {enabled: no, exclude: [a b]}\r\nhooks:\r\n  Event:\r\n    - &a {b: 1}\r\n    - *a\r\n",
+                "\u{feff}'checkpoints': {enabled: true, exclude: [a b]}\r\nhooks:\r\n  Event:\r\n    - &a {b: 1}\r\n    - *a\r\n    - command: \"x\"\r\n",
+            ),
+        ] {
+            assert_eq!(edited(text).as_deref(), Ok(expected), "{text:?}");
+        }
+    }
+
+    /// I4. An edit of an anchored value would change its aliases, too.
+    #[test]
+    fn an_edit_that_an_alias_would_repeat_is_refused() {
+        let text = "checkpoints: &c\n  enabled: false\nother: *c\n";
+        assert!(edited(text).is_err_and(|why| why.contains("more than it should")), "{:?}", edited(text));
+        assert!(edited("a: 1\n---\nb: 2\n").is_err());
     }
 }

@@ -159,9 +159,9 @@ fn a_section_in_braces_is_changed_within_them() {
 #[test]
 fn what_cannot_be_edited_says_what_to_write_by_hand_and_nothing_is_changed() {
     for before in [
-        "checkpoints: &x\n  enabled: true\n",
+        "checkpoints: &x\n  enabled: true\nother: *x\n",
         "{checkpoints: {enabled: true}}\n",
-        "checkpoints:\n  exclude: |\n    x\n",
+        "checkpoints:\n  exclude:\n    a: 1\n",
     ] {
         let sandbox = with_file(before);
         let ran = config(&sandbox, &["set", "exclude", "a"]);

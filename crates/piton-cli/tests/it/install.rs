@@ -287,7 +287,7 @@ fn what_cannot_be_edited_is_refused_and_nothing_is_changed() {
         "a: b: c\n",
         "plugins:\n\t- x\n",
         "hooks: 1\n",
-        "hooks: &a\n  x: 1\n",
+        "hooks: &a\n  x: 1\nb: *a\n",
         "a: 1\n---\nb: 2\n",
         "hooks: {pre_tool_call: [x]}\n",
         "- a\n",
@@ -459,7 +459,7 @@ fn checkpoints_are_switched_on_and_nothing_else_of_the_configuration_changes() {
         assert_eq!(piton(&sandbox, ["install", "claude", "--json"]).done().json()["enabled"], false);
     }
     let sandbox = Sandbox::new();
-    put(&sandbox, ".hermes/config.yaml", "checkpoints: &anchor\n  enabled: false\n");
+    put(&sandbox, ".hermes/config.yaml", "checkpoints: &anchor\n  enabled: false\nother: *anchor\n");
     let ran = piton(&sandbox, ["install", "claude"]).failed(2);
     assert!(ran.stderr.contains("hint: write `enabled: true` under `checkpoints:`"), "{ran:?}");
     assert!(!sandbox.home().join(".claude").exists());
