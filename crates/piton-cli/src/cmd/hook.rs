@@ -75,6 +75,8 @@ struct PartialArgs {
 
 /// Parses an invalid command line, ignoring unknown options: they must not change where checkpoints are stored or
 /// whether the agent is stopped.
+///
+/// clap's `ignore_errors` does not do that: it stops at the first error, and loses a `--base` after it.
 fn parse_leniently(mut args: impl Iterator<Item = OsString>) -> PartialArgs {
     let mut parse_leniently = PartialArgs::default();
     while let Some(arg) = args.next() {
@@ -123,4 +125,23 @@ fn say(call: &Call<'_>) -> ExitCode {
     let _ = std::io::stderr().write_all(reply.stderr.as_bytes());
     // Exits instead of returning, so that work which is still running on a detached thread ends at once.
     std::process::exit(i32::from(reply.code));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_after_an_error_count() {
+        for line in [
+            "hook claude --no-such-option --base /b --fail-closed",
+            "--no-such-option hook --base=/b claude --fail-closed",
+            "hook -x claude --fail-closed --fail-closed --base /b",
+            "hook claude --base /a --base /b --fail-closed=yes",
+        ] {
+            let parsed = parse_leniently(line.split(' ').map(OsString::from));
+            let found = (parsed.agent, parsed.global.base, parsed.fail_closed);
+            assert_eq!(found, (Agent::parse("claude"), Some("/b".into()), true), "{line}");
+        }
+    }
 }
