@@ -24,13 +24,15 @@ mod shell;
 mod surface;
 mod usage;
 
+use std::cell::LazyCell;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 
-use crate::cli::{Cli, Command};
-use crate::context::Context;
+use crate::cli::{Cli, Command, Global};
+use crate::cmd::status::StatusArgs;
+use crate::context::{ConfigPolicy, Context};
 use crate::output::Output;
 
 /// Runs the command given by the arguments of this process. Returns its exit code.
@@ -42,69 +44,46 @@ pub fn main() -> ExitCode {
         Err(error) if error.use_stderr() && cmd::hook::is_hook_invocation() => return cmd::hook::usage_error(&error),
         Err(error) => return output::misused(&error),
     };
-    // A hook must work even if the directory is missing or the settings are invalid.
-    if let Some(Command::Hook(args)) = &cli.command {
-        return cmd::hook::run(args, &cli.global);
-    }
-    let output = Output::new(&cli.global);
-    if let Some(Command::Doctor(args)) = &cli.command {
-        return cmd::doctor::run(args, &cli.global, &output);
-    }
-    if let Some(Command::Config(args)) = &cli.command {
-        return cmd::config::run(args, &cli.global, &output);
-    }
-    if let Some(Command::Maintain(_)) = &cli.command {
-        return cmd::prune::run_maintain(&cli.global, &output);
-    }
-    if let Some(Command::Finish(_)) = &cli.command {
-        return cmd::finish::run(&cli.global, &output);
-    }
-    let done = match &cli.command {
-        None => cmd::status::run(&cmd::status::StatusArgs::default(), &cli.global, &output),
-        Some(Command::Status(args)) => cmd::status::run(args, &cli.global, &output),
-        Some(command) => {
-            let context = if is_rescue(command) { Context::forgiving } else { Context::new };
-            context(&cli.global, &output).and_then(|context| with_context(command, &context, &output))
-        }
+    run(&cli.command.unwrap_or_else(|| Command::Status(StatusArgs::default())), &cli.global)
+}
+
+/// Runs a command with the context that it needs.
+fn run(command: &Command, global: &Global) -> ExitCode {
+    let output = LazyCell::new(|| Output::new(global));
+    let build = |policy: ConfigPolicy<'_>, work: &dyn Fn(&Context) -> anyhow::Result<()>| {
+        Context::build(global, policy).and_then(|context| work(&context))
+    };
+    let strict = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Strict(&output), work);
+    let rescue = |work: &dyn Fn(&Context) -> anyhow::Result<()>| build(ConfigPolicy::Warn(&output), work);
+    let done = match command {
+        // Prints an answer of its own, and works even if the directory is missing or the settings are invalid.
+        Command::Hook(args) => return cmd::hook::run(args, global),
+        Command::Status(args) => cmd::status::run(args, global, &output),
+        Command::Doctor(args) => cmd::doctor::run(args, global, &output),
+        Command::Config(args) => cmd::config::run(args, global, &output),
+        Command::Maintain(_) => cmd::prune::run_maintain(global, &output),
+        Command::Finish(_) => cmd::finish::run(global, &output),
+        Command::Rollback(args) => rescue(&|context| cmd::rollback::run(args, context, &output)),
+        Command::Diff(args) => rescue(&|context| cmd::diff::run(args, context, &output)),
+        Command::Restore(args) => rescue(&|context| cmd::restore::run(args, context, &output)),
+        Command::Undo(args) => rescue(&|context| cmd::restore::undo(args, context, &output)),
+        Command::Redo(args) => rescue(&|context| cmd::restore::redo(args, context, &output)),
+        Command::Show(args) => rescue(&|context| cmd::show::run(args, context, &output)),
+        Command::Take(args) => strict(&|context| cmd::take::run(args, context, &output)),
+        Command::Prune(args) => strict(&|context| cmd::prune::run(args, context, &output)),
+        Command::Clear(args) => strict(&|context| cmd::clear::run(args, context, &output)),
+        Command::ClearLegacy(args) => strict(&|context| cmd::clear::run_legacy(args, context, &output)),
+        Command::Purge(args) => strict(&|context| cmd::purge::run(args, context, &output)),
+        Command::Session(args) => strict(&|context| cmd::session::run(args, context, &output)),
+        Command::Install(args) => strict(&|context| cmd::install::run(args, context, &output)),
+        Command::Uninstall(args) => strict(&|context| cmd::install::undo(args, context, &output)),
+        Command::Verify(args) => strict(&|context| cmd::verify::run(args, context, &output)),
+        Command::Repair(args) => strict(&|context| cmd::repair::run(args, context, &output)),
+        Command::Completions(args) => strict(&|_| cmd::completions::run(args, &output)),
+        Command::Man(args) => strict(&|_| cmd::completions::run_man(args, &output)),
     };
     match done {
         Ok(()) => output.done(),
         Err(error) => output.error(&error),
-    }
-}
-
-/// Returns true for the commands that show checkpoints and restore files.
-fn is_rescue(command: &Command) -> bool {
-    use Command::{Diff, Redo, Restore, Rollback, Show, Undo};
-    matches!(command, Rollback(_) | Restore(_) | Undo(_) | Redo(_) | Diff(_) | Show(_))
-}
-
-/// Runs a command that needs a context.
-fn with_context(command: &Command, context: &Context, output: &Output) -> anyhow::Result<()> {
-    match command {
-        Command::Take(args) => cmd::take::run(args, context, output),
-        Command::Rollback(args) => cmd::rollback::run(args, context, output),
-        Command::Diff(args) => cmd::diff::run(args, context, output),
-        Command::Restore(args) => cmd::restore::run(args, context, output),
-        Command::Undo(args) => cmd::restore::undo(args, context, output),
-        Command::Redo(args) => cmd::restore::redo(args, context, output),
-        Command::Show(args) => cmd::show::run(args, context, output),
-        Command::Prune(args) => cmd::prune::run(args, context, output),
-        Command::Clear(args) => cmd::clear::run(args, context, output),
-        Command::ClearLegacy(args) => cmd::clear::run_legacy(args, context, output),
-        Command::Completions(args) => cmd::completions::run(args, output),
-        Command::Man(args) => cmd::completions::run_man(args, output),
-        Command::Purge(args) => cmd::purge::run(args, context, output),
-        Command::Session(args) => cmd::session::run(args, context, output),
-        Command::Install(args) => cmd::install::run(args, context, output),
-        Command::Uninstall(args) => cmd::install::undo(args, context, output),
-        Command::Verify(args) => cmd::verify::run(args, context, output),
-        Command::Repair(args) => cmd::repair::run(args, context, output),
-        Command::Status(_)
-        | Command::Hook(_)
-        | Command::Doctor(_)
-        | Command::Config(_)
-        | Command::Maintain(_)
-        | Command::Finish(_) => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use piton::{Checkpoint, History, Project, Store};
 
 use crate::agents::Agent;
 use crate::cli::{Cli, Global};
-use crate::context::Context;
+use crate::context::{ConfigPolicy, Context};
 use crate::output::{Output, local, plain};
 use crate::shell;
 
@@ -126,7 +126,7 @@ impl Line {
 
     fn context(&self) -> Option<Context> {
         let output = Output::new(&Global { quiet: true, ..Global::default() });
-        Context::lenient(&self.global, &output, &mut Vec::new()).ok()
+        Context::build(&self.global, ConfigPolicy::Collect(&output)).ok()
     }
 
     fn place(&self) -> Option<(Store, Project, History)> {

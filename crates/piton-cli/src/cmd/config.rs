@@ -1,7 +1,5 @@
 //! The `piton config` command.
 
-use std::process::ExitCode;
-
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -10,7 +8,7 @@ use piton::{Error, ErrorKind, Settings};
 use serde_json::Value;
 
 use crate::cli::{EXIT_CODES, Global};
-use crate::context::{Context, variable};
+use crate::context::{ConfigPolicy, ConfigProblem, Context, variable};
 use crate::edit::{Config, Format, files};
 use crate::hints::Problem;
 use crate::output::{Output, plain};
@@ -65,25 +63,20 @@ its line with it, and a list in brackets those inside.
 const MODE: u32 = 0o600;
 
 /// Runs the command. It accepts a file with errors, because this command is used to fix them.
-pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> ExitCode {
-    let mut problems = Vec::new();
-    let done = Context::lenient(global, output, &mut problems).and_then(|context| {
-        // A missing file is not a problem if this call creates it.
-        let makes_file = matches!(args.verb, Some(ConfigVerb::Set { .. } | ConfigVerb::Init));
-        let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
-        let missing = missing.map(|path| path.display().to_string());
-        let is_said = |problem: &&Problem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
-        problems.iter().filter(is_said).for_each(|problem| output.warn(&problem.what));
-        match &args.verb {
-            None => show(&context, global, output),
-            Some(ConfigVerb::Get { key }) => get(key, &context, output),
-            Some(ConfigVerb::Set { key, value }) => set(key, value, &context, output),
-            Some(ConfigVerb::Init) => init(&context, output),
-        }
-    });
-    match done {
-        Ok(()) => output.done(),
-        Err(error) => output.error(&error),
+pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let context = Context::build(global, ConfigPolicy::Collect(output))?;
+    let problems: Vec<_> = context.config_problems.iter().map(ConfigProblem::for_user).collect();
+    // A missing file is not a problem if this call creates it.
+    let makes_file = matches!(args.verb, Some(ConfigVerb::Set { .. } | ConfigVerb::Init));
+    let missing = context.config.as_ref().filter(|path| makes_file && !path.exists());
+    let missing = missing.map(|path| path.display().to_string());
+    let is_said = |problem: &&Problem| missing.as_ref().is_none_or(|path| !problem.what.contains(path));
+    problems.iter().filter(is_said).for_each(|problem| output.warn(&problem.what));
+    match &args.verb {
+        None => show(&context, global, output),
+        Some(ConfigVerb::Get { key }) => get(key, &context, output),
+        Some(ConfigVerb::Set { key, value }) => set(key, value, &context, output),
+        Some(ConfigVerb::Init) => init(&context, output),
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use piton::{Event, LastEvent, Level, Moment, grouped, last_heard, mistaken_projects};
@@ -13,14 +12,14 @@ use crate::agents::Agent;
 use crate::agents::setup::{Caller, Homes, Ours, Setup, TIMEOUT_SECS, Trust, TrustInput, Whose};
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
-use crate::context::Context;
+use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::edit::{Config, files};
 use crate::hints::{self, Problem};
 use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::fire;
 use crate::install::outdated::{outdated, written_secs};
 use crate::install::pieces::Pieces;
-use crate::output::{Output, local, plain};
+use crate::output::{Output, Said, local, plain};
 use crate::shell;
 
 /// Minimum free disk space; with less, the next checkpoints may fail.
@@ -127,14 +126,10 @@ impl OnRecord {
     }
 }
 
-pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
-    let mut wrong = Vec::new();
-    let context = match Context::lenient(global, output, &mut wrong) {
-        Ok(context) => context,
-        Err(error) => return output.error(&error),
-    };
+pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> anyhow::Result<()> {
+    let context = Context::build(global, ConfigPolicy::Collect(output))?;
     let config = context.config.as_deref().unwrap_or(Path::new("config.yaml")).display().to_string();
-    let mut problems = wrong;
+    let mut problems: Vec<_> = context.config_problems.iter().map(ConfigProblem::for_user).collect();
     problems.extend(store_problems(&context));
     let on_record = OnRecord::of(&context);
     let agents: Vec<_> = match &context.home {
@@ -159,8 +154,7 @@ pub(crate) fn run(args: &Doctor, global: &Global, output: &Output) -> ExitCode {
     let is_ok = problems.is_empty() && agents.iter().all(|agent| agent.problems.is_empty());
     output.json(&DoctorJson { ok: is_ok, agents: &agents, problems: &problems });
     output.text(&as_text(&problems, &agents));
-    let code = output.done();
-    if is_ok { code } else { ExitCode::FAILURE }
+    if is_ok { Ok(()) } else { Err(Said(1).into()) }
 }
 
 fn store_problems(context: &Context) -> Vec<Problem> {

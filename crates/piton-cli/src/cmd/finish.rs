@@ -1,6 +1,5 @@
 //! The hidden `piton finish` command: completes a checkpoint that ran out of time, in a background process.
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use clap::Args;
 use piton::{Attempt, CheckpointId, Completion, Ensured, Event, Level, Moment, Origin, Progress, Project, Store};
 
 use crate::cli::Global;
-use crate::context::Context;
+use crate::context::{ConfigPolicy, Context};
 use crate::hints;
 use crate::maintenance;
 use crate::output::Output;
@@ -29,16 +28,11 @@ pub(crate) struct Finish {}
 
 /// Runs the command. Its output is not seen: a checkpoint that cannot be completed is noted in the journal, which
 /// `piton status` shows.
-pub(crate) fn run(global: &Global, output: &Output) -> ExitCode {
+pub(crate) fn run(global: &Global, output: &Output) -> anyhow::Result<()> {
     maintenance::stand_back();
-    let done = Context::careful(global, &mut Vec::new()).and_then(|context| finish(&context));
-    match done {
-        Ok(done) => {
-            output.json(&done);
-            output.done()
-        }
-        Err(error) => output.error(&error),
-    }
+    let context = Context::build(global, ConfigPolicy::Background)?;
+    output.json(&finish(&context)?);
+    Ok(())
 }
 
 /// JSON of the command.

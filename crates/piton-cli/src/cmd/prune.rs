@@ -1,7 +1,6 @@
 //! The `piton prune` command, and the maintenance that runs in the background.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use piton::json::keyword;
@@ -12,7 +11,7 @@ use piton::{
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
-use crate::context::Context;
+use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::interrupt;
 use crate::output::{Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
@@ -128,23 +127,16 @@ pub(crate) struct ForgetJson<'a> {
 /// Runs maintenance. Prints no messages, because it runs in the background: problems, including mistakes in the
 /// configuration, are recorded in the journal and shown by `piton status`. Otherwise such a mistake would stop all
 /// pruning unnoticed.
-pub(crate) fn run_maintain(global: &Global, output: &Output) -> ExitCode {
+pub(crate) fn run_maintain(global: &Global, output: &Output) -> anyhow::Result<()> {
     crate::maintenance::stand_back();
-    let mut problems = Vec::new();
-    let done = Context::careful(global, &mut problems).and_then(|context| {
-        let done = maintain_store(&context, &mut problems);
-        for problem in &problems {
-            context.journal().note_warning(format!("maintenance: {problem}"), Context::now());
-        }
-        done
-    });
-    match done {
-        Ok(done) => {
-            output.json(&done);
-            output.done()
-        }
-        Err(error) => output.error(&error),
+    let context = Context::build(global, ConfigPolicy::Background)?;
+    let mut problems = context.config_problems.iter().map(ConfigProblem::for_journal).collect();
+    let done = maintain_store(&context, &mut problems);
+    for problem in &problems {
+        context.journal().note_warning(format!("maintenance: {problem}"), Context::now());
     }
+    output.json(&done?);
+    Ok(())
 }
 
 /// Does the maintenance that is due, and returns a report. Errors are returned and added to `problems`.

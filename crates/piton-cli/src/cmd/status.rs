@@ -5,7 +5,7 @@ use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::{counted, cut_start, padded, wrapped};
-use crate::context::Context;
+use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::hints::{self, Problem};
 use crate::output::{BAD, Output, WARN, bytes, plain};
 use crate::shell::quote;
@@ -45,8 +45,8 @@ const ALONE_COLUMNS: usize = 11;
 
 /// Shows the status even if the configuration or the store has problems, and lists these.
 pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
-    let mut problems = Vec::new();
-    let context = Context::lenient(global, output, &mut problems)?;
+    let context = Context::build(global, ConfigPolicy::Collect(output))?;
+    let mut problems: Vec<_> = context.config_problems.iter().map(ConfigProblem::for_user).collect();
     let (store, damage) = context.store_or_its_rest()?;
     let mut status = match &store {
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,

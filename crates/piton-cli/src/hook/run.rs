@@ -18,7 +18,7 @@ use crate::agents::Agent;
 use crate::agents::event::{EventKind, HookEvent, ToolChange};
 use crate::cli::Global;
 use crate::columns::counted;
-use crate::context::{Context, HookEnv};
+use crate::context::{self, ConfigPolicy, ConfigProblem, Context};
 use crate::hints;
 use crate::maintenance;
 use crate::output::plain;
@@ -91,7 +91,7 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
     };
     // Even reading the project or the configuration may hang.
     let (theirs, global) = (event.clone(), call.global.clone());
-    let prepared = within(left(HookEnv::deadline_ms()), move || prepare(&theirs, &global));
+    let prepared = within(left(context::hook_deadline_ms()), move || prepare(&theirs, &global));
     let Some(prepared) = prepared else {
         let is_strict = call.fail_closed && matches!(event.kind, EventKind::BeforeTool { .. });
         return reply(event, is_strict, on_timeout(call, event, None));
@@ -115,11 +115,12 @@ fn act(call: &Call<'_>, event: &HookEvent) -> Option<Reply> {
 }
 
 /// Returns the agent's directory, the action and the hook's environment; `None` if there is nothing to do.
-fn prepare(event: &HookEvent, global: &Global) -> Option<(Option<PathBuf>, HookAction, HookEnv)> {
+fn prepare(event: &HookEvent, global: &Global) -> Option<(Option<PathBuf>, HookAction, Context)> {
     let here = place(event);
     let doing = catch_unwind(AssertUnwindSafe(|| doing(event, here.as_deref())));
     let doing = doing.unwrap_or_else(|_| Some(unreadable()))?;
-    Some((here, doing, HookEnv::gather(global)))
+    // With this policy, it does not fail.
+    Some((here, doing, Context::build(global, ConfigPolicy::Hook).ok()?))
 }
 
 fn reply(event: &HookEvent, is_strict: bool, done: HookResult) -> Option<Reply> {
@@ -198,7 +199,7 @@ struct Task {
     event: HookEvent,
     doing: HookAction,
     here: Option<PathBuf>,
-    around: HookEnv,
+    around: Context,
     complaint: Option<String>,
     /// True if a tool without a checkpoint is blocked (`--fail-closed`).
     is_strict: bool,
@@ -234,11 +235,12 @@ impl Task {
         let base = &self.around.base;
         let mut manager = Manager::new(base, self.around.home.as_deref(), settings)
             .for_agent(self.event.agent.name)
-            .with_journal(self.around.journal.clone())
+            .with_journal(self.around.journal())
             .with_hints(hints::words);
         self.enter_turn(&mut manager);
         self.learn_version(&mut manager);
-        let problems = std::mem::take(&mut self.around.problems).into_iter().chain(self.complaint.take());
+        let problems: Vec<_> = self.around.config_problems.iter().map(ConfigProblem::for_journal).collect();
+        let problems = problems.into_iter().chain(self.complaint.take());
         let own_text = self.own_text_problem();
         for problem in problems.chain(own_text.clone()) {
             manager.note_warning(problem, Context::now());
@@ -354,10 +356,10 @@ impl Task {
         if ensured.iter().any(|one| one.checkpoint().is_some())
             && let Ok(Some(store)) = Store::open_existing(&self.around.base)
         {
-            maintenance::start_if_due(&store, manager.settings(), self.around.config.as_deref());
+            maintenance::start_if_due(&store, manager.settings(), self.around.named_config());
         }
         for one in ensured.iter().filter(|one| one.is_unfinished) {
-            maintenance::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
+            maintenance::start_finish(&self.around.base, self.around.named_config(), &one.dir);
         }
         let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_being_completed(one));
         let unfinished = unfinished.map(|one| one.dir.clone()).collect();
@@ -378,7 +380,7 @@ impl Task {
             return NOTHING;
         };
         let (base, config, session) =
-            (self.around.base.clone(), self.around.config.clone(), self.event.session.clone());
+            (self.around.base.clone(), self.around.named_config().map(Path::to_owned), self.event.session.clone());
         let place = TypedPlace { dir, base, config, session, surface: self.event.agent.surface };
         let run = || typed_command::run(&place, words);
         // Two hooks for one prompt must not roll back twice. Without a name for the prompt they cannot be told apart.
@@ -396,7 +398,7 @@ impl Task {
 
 /// Records a timeout, at level `Unprotected` only if the event called for a checkpoint. Waits no longer than
 /// `RECORD_PATIENCE`, since the disk may be what hangs.
-fn on_timeout(call: &Call<'_>, event: &HookEvent, around: Option<HookEnv>) -> HookResult {
+fn on_timeout(call: &Call<'_>, event: &HookEvent, around: Option<Context>) -> HookResult {
     let why = "the hook did not come to an end: it took too long, or failed".to_owned();
     let noted = Event {
         time: Context::now(),
@@ -411,8 +413,8 @@ fn on_timeout(call: &Call<'_>, event: &HookEvent, around: Option<HookEnv>) -> Ho
     within(RECORD_PATIENCE, move || {
         match around {
             // With checkpoints switched off, nothing was missed.
-            Some(around) => around.settings.enabled && around.journal.note(&noted),
-            None => HookEnv::journal(&global).note(&noted),
+            Some(around) => around.settings.enabled && around.journal().note(&noted),
+            None => context::journal_of(&global).note(&noted),
         }
     });
     HookResult { answer: None, missed: Some(why) }

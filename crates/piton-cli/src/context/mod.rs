@@ -1,20 +1,21 @@
 //! The environment of a command: directory, base, settings and time. No other module reads environment variables.
 
+mod settings;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{env, fs};
 
-use anyhow::{Context as _, bail};
-use piton::{
-    Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, SettingsProblem, Store, Waiting,
-    note_killed_hooks,
-};
+use anyhow::Context as _;
+use piton::{Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, Store, Waiting, note_killed_hooks};
 
 use crate::cli::Global;
 use crate::columns::counted;
-use crate::edit::files;
-use crate::hints::{self, Problem};
+use crate::hints::Problem;
 use crate::output::{Output, offset_secs, tell_of_wait};
+
+pub(crate) use self::settings::{ConfigProblem, variable};
+use self::settings::{ReadSettings, about_configuration};
 
 /// Maximum age of a warning that is shown.
 const WARNED_SECS: i64 = 24 * 60 * 60;
@@ -22,111 +23,85 @@ const WARNED_SECS: i64 = 24 * 60 * 60;
 const EVENTS_MAX: usize = 200;
 const WARNINGS_MAX: usize = 5;
 
+/// Treatment of an invalid configuration, by who is there to fix it.
+#[derive(Clone, Copy)]
+pub(crate) enum ConfigPolicy<'a> {
+    /// An invalid value is an error: a user is there to fix it.
+    Strict(&'a Output),
+    /// An invalid value is as if it were not set, and the user is warned. For commands that show or restore
+    /// checkpoints: other programs edit that file, too, and checkpoints must be reachable whatever they write to it.
+    Warn(&'a Output),
+    /// An invalid value is as if it were not set, and is one of the [`Context::config_problems`]. For commands that
+    /// look for problems.
+    Collect(&'a Output),
+    /// Like `Collect`, for work in the background: an invalid value removes nothing.
+    Background,
+    /// Like `Collect`, for a hook: an invalid value never switches the protection off. The directory and the base may
+    /// be unknown, and are empty then. Never fails.
+    Hook,
+}
+
+impl<'a> ConfigPolicy<'a> {
+    fn output(self) -> Option<&'a Output> {
+        match self {
+            Self::Strict(output) | Self::Warn(output) | Self::Collect(output) => Some(output),
+            Self::Background | Self::Hook => None,
+        }
+    }
+}
+
 /// Input that all commands share.
+#[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) dir: PathBuf,
     pub(crate) base: PathBuf,
     pub(crate) settings: Settings,
     /// Path of the configuration file. The file may be missing.
     pub(crate) config: Option<PathBuf>,
+    /// True if the configuration file was named on the command line.
+    is_config_named: bool,
     pub(crate) home: Option<PathBuf>,
-    /// Invalid values that were not used, as pairs of source and setting.
-    refused: Vec<(String, String)>,
+    /// Problems with the configuration, unless it has to be valid.
+    pub(crate) config_problems: Vec<ConfigProblem>,
     /// Callback for the wait for another process.
     told: Option<fn(&Waiting)>,
 }
 
 impl Context {
-    pub(crate) fn new(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        let context = Self::with(global, |config| settings(global, config, output))?;
-        Ok(Self { told: told(output), ..context })
+    pub(crate) fn build(global: &Global, policy: ConfigPolicy<'_>) -> anyhow::Result<Self> {
+        let home = Self::home();
+        let (dir, base) = match policy {
+            ConfigPolicy::Hook => places_of_hook(global, home.as_deref()),
+            _ => places(global, home.as_deref())?,
+        };
+        let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
+        let read = match policy {
+            ConfigPolicy::Hook => settings::read_for_hook,
+            ConfigPolicy::Background => settings::read_for_pruning,
+            _ => settings::read,
+        };
+        let ReadSettings { settings, problems: mut config_problems, unread } = read(global, config.as_deref());
+        if let ConfigPolicy::Strict(output) = policy {
+            refuse_errors(config_problems.drain(..), unread, output)?;
+        } else {
+            config_problems.extend(unread.map(|error| ConfigProblem::unread(config.as_deref(), &error)));
+        }
+        if let ConfigPolicy::Warn(output) = policy {
+            warn_of(&config_problems, output);
+        }
+        let told = policy.output().and_then(told);
+        let is_config_named = global.config.is_some();
+        Ok(Self { dir, base, settings, config, is_config_named, home, config_problems, told })
     }
 
-    /// Like [`Context::new`], for commands that show or restore checkpoints: an invalid configuration is only a
-    /// warning. Other programs edit that file, too, and checkpoints must be reachable whatever they write to it.
-    pub(crate) fn forgiving(global: &Global, output: &Output) -> anyhow::Result<Self> {
-        let context = Self::with(global, |config| {
-            let (settings, problems, unread) = read_settings(global, config);
-            for (source, problem) in &problems {
-                output.warn(&format!("{source}: {problem}"));
-            }
-            if let Some(error) = &unread {
-                output.warn(&error.to_string());
-            }
-            if unread.is_some() || problems.iter().any(|(_, problem)| problem.is_error) {
-                output
-                    .hint("what cannot be read there is as if it were not set; `piton config` shows what is in force");
-            }
-            Ok(settings)
-        })?;
-        Ok(Self { told: told(output), ..context })
-    }
-
-    /// Like [`Context::new`], for commands that look for problems: those of the configuration are added to `problems`.
-    pub(crate) fn lenient(global: &Global, output: &Output, problems: &mut Vec<Problem>) -> anyhow::Result<Self> {
-        let mut refused = Vec::new();
-        let context = Self::with(global, |config| {
-            let (settings, found, unread) = read_settings(global, config);
-            let wrong = found.iter().filter(|(_, problem)| problem.is_error);
-            refused.extend(wrong.map(|(source, problem)| (source.clone(), problem.key.clone())));
-            let problem = |(source, problem): &(String, SettingsProblem)| {
-                Problem::new(format!("{source}: {problem}"), remedy(source, problem))
-            };
-            problems.extend(found.iter().map(problem));
-            problems.extend(unread.as_ref().map(Problem::from));
-            Ok(settings)
-        })?;
-        Ok(Self { refused, told: told(output), ..context })
+    /// Returns the path of the configuration file if it was named on the command line.
+    pub(crate) fn named_config(&self) -> Option<&Path> {
+        self.config.as_deref().filter(|_| self.is_config_named)
     }
 
     /// Returns true if the value that `source` gives for a setting is invalid and therefore not used.
     pub(crate) fn is_refused(&self, source: &str, key: &str) -> bool {
-        self.refused.iter().any(|(from, about)| from == source && (about == key || about == "checkpoints"))
-    }
-
-    /// Like [`Context::new`], for pruning in the background: an invalid value removes nothing. It switches the rule off
-    /// or lifts its limit, and is added to `problems`.
-    pub(crate) fn careful(global: &Global, problems: &mut Vec<String>) -> anyhow::Result<Self> {
-        Self::with(global, |config| {
-            let (mut settings, found, unread) = read_settings(global, config);
-            let is_wrong = |key: &str| {
-                let is_about = |problem: &SettingsProblem| problem.key == key || problem.key == "checkpoints";
-                unread.is_some() || found.iter().any(|(_, problem)| problem.is_error && is_about(problem))
-            };
-            settings.auto_prune &= !is_wrong("auto_prune");
-            settings.delete_orphans &= !is_wrong("delete_orphans");
-            for (key, limit) in [
-                ("retention_days", &mut settings.retention_days),
-                ("max_total_size_mb", &mut settings.max_total_size_mb),
-            ] {
-                // 0 means no limit.
-                *limit = if is_wrong(key) { 0 } else { *limit };
-            }
-            problems.extend(in_words(&found, config, unread));
-            Ok(settings)
-        })
-    }
-
-    fn with(global: &Global, settings: impl FnOnce(Option<&Path>) -> anyhow::Result<Settings>) -> anyhow::Result<Self> {
-        let home = Self::home();
-        let (dir, deleted) = match (&global.dir, env::current_dir()) {
-            (Some(dir), _) if dir.is_absolute() => (dir.clone(), None),
-            (named, here) => {
-                let (here, deleted) = here.map_or_else(|error| deleted_dir(&error), |here| Ok((here, None)))?;
-                (named.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir)), deleted)
-            }
-        };
-        let base = base(global, home.as_deref())?;
-        if !dir.is_dir() {
-            // The checkpoints of a deleted project can still be listed and restored.
-            let store = Store::open_existing(&dir.join(&base)).ok().flatten();
-            if store.is_none_or(|store| Project::gone(&dir, &store, home.as_deref()).is_none()) {
-                return Err(deleted.unwrap_or_else(|| not_a_directory(&dir)).into());
-            }
-        }
-        let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
-        let settings = settings(config.as_deref())?;
-        Ok(Self { base: dir.join(base), dir, settings, config, home, refused: Vec::new(), told: None })
+        self.config_problems.iter().any(|problem| problem.refuses_from(source, key))
     }
 
     /// Returns the absolute path in an environment variable. Relative paths are ignored.
@@ -365,168 +340,80 @@ fn base(global: &Global, home: Option<&Path>) -> anyhow::Result<PathBuf> {
     base.context("cannot find the base: there is no home directory\nhint: give it with --base or PITON_BASE")
 }
 
-/// Returns the directory that paths on the command line are relative to; empty if the current directory is unknown.
-fn start_dir(global: &Global) -> PathBuf {
+/// Returns the directory of a hook, which is empty if it is unknown, and its base, which is empty if it is unknown.
+fn places_of_hook(global: &Global, home: Option<&Path>) -> (PathBuf, PathBuf) {
     let here = env::current_dir().unwrap_or_default();
-    global.dir.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir))
+    let dir = global.dir.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir));
+    let base = base(global, home).map(|base| dir.join(base)).unwrap_or_default();
+    (dir, base)
+}
+
+/// Returns the directory of a command and its base. Fails if the directory does not exist and no checkpoint of it does.
+fn places(global: &Global, home: Option<&Path>) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let (dir, deleted) = match (&global.dir, env::current_dir()) {
+        (Some(dir), _) if dir.is_absolute() => (dir.clone(), None),
+        (named, here) => {
+            let (here, deleted) = here.map_or_else(|error| deleted_dir(&error), |here| Ok((here, None)))?;
+            (named.as_ref().map_or_else(|| here.clone(), |dir| here.join(dir)), deleted)
+        }
+    };
+    let base = dir.join(base(global, home)?);
+    if !dir.is_dir() {
+        // The checkpoints of a deleted project can still be listed and restored.
+        let store = Store::open_existing(&base).ok().flatten();
+        if store.is_none_or(|store| Project::gone(&dir, &store, home).is_none()) {
+            return Err(deleted.unwrap_or_else(|| not_a_directory(&dir)).into());
+        }
+    }
+    Ok((dir, base))
 }
 
 /// Returns the journal of a base, with the fallback directories for a base that cannot be written.
-pub(crate) fn journal(base: &Path, home: Option<&Path>) -> Journal {
+fn journal(base: &Path, home: Option<&Path>) -> Journal {
     let named = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = named.or_else(|| Some(home?.join(".local/state")));
     Journal::at(base).or_in(state.map(|dir| dir.join("piton"))).or_in_shared(&env::temp_dir())
 }
 
-/// Environment of a hook. No user is there to fix an invalid setting: it is recorded as a problem, and the valid ones
-/// are used.
-#[derive(Debug, Clone)]
-pub(crate) struct HookEnv {
-    pub(crate) home: Option<PathBuf>,
-    /// Empty if the base is unknown.
-    pub(crate) base: PathBuf,
-    /// Configuration file named on the command line.
-    pub(crate) config: Option<PathBuf>,
-    pub(crate) settings: Settings,
-    pub(crate) problems: Vec<String>,
-    pub(crate) journal: Journal,
+/// Returns the journal without reading the configuration, for a hook that has timed out: even reading that file may
+/// hang.
+pub(crate) fn journal_of(global: &Global) -> Journal {
+    let home = Context::home();
+    let (_, base) = places_of_hook(global, home.as_deref());
+    journal(&base, home.as_deref())
 }
 
-impl HookEnv {
-    pub(crate) fn gather(global: &Global) -> Self {
-        let home = Context::home();
-        let base = base(global, home.as_deref()).unwrap_or_default();
-        let is_named = !base.as_os_str().is_empty();
-        let dir = start_dir(global);
-        let base = if is_named { dir.join(base) } else { base };
-        let config = config_path(global, home.as_deref()).map(|path| dir.join(path));
-        let (settings, problems, unread) = read_settings_of_hook(global, config.as_deref());
-        let problems = in_words(&problems, config.as_deref(), unread).collect();
-        let journal = journal(&base, home.as_deref());
-        Self { home, base, config: config.filter(|_| global.config.is_some()), settings, problems, journal }
-    }
-
-    /// Returns the journal without reading the configuration, for a hook that has timed out: even reading that file may
-    /// hang.
-    pub(crate) fn journal(global: &Global) -> Journal {
-        let home = Context::home();
-        let base = base(global, home.as_deref()).unwrap_or_default();
-        journal(&start_dir(global).join(base), home.as_deref())
-    }
-
-    /// Returns the deadline that holds before any file is opened. The environment takes precedence over the
-    /// configuration file.
-    pub(crate) fn deadline_ms() -> u64 {
-        let named = env::var("PITON_DEADLINE_MS").ok().and_then(|text| text.trim().parse().ok());
-        named.or_else(hermes_timeout_ms).unwrap_or(Settings::default().deadline_ms)
-    }
+/// Returns the deadline of a hook that holds before any file is opened. The environment takes precedence over the
+/// configuration file.
+pub(crate) fn hook_deadline_ms() -> u64 {
+    let named = env::var("PITON_DEADLINE_MS").ok().and_then(|text| text.trim().parse().ok());
+    named.or_else(settings::hermes_timeout_ms).unwrap_or(Settings::default().deadline_ms)
 }
 
-/// Returns the prefix of journal entries about an invalid configuration.
-fn about_configuration(source: &str) -> String {
-    format!("the configuration {source}: ")
-}
-
-/// Formats the problems of the settings for the journal.
-fn in_words(
-    found: &[(String, SettingsProblem)],
-    config: Option<&Path>,
+/// Fails at the first error in the configuration, and warns of everything before it.
+fn refuse_errors(
+    problems: impl Iterator<Item = ConfigProblem>,
     unread: Option<Error>,
-) -> impl Iterator<Item = String> {
-    let found = found.iter().map(|(source, problem)| about_configuration(source) + &problem.to_string());
-    let file = move || config.unwrap_or(Path::new("")).display().to_string();
-    found.chain(unread.map(move |error| about_configuration(&file()) + &error.to_string()))
-}
-
-/// Returns the settings. An invalid value is an error here: a user is there to fix it.
-fn settings(global: &Global, config: Option<&Path>, output: &Output) -> anyhow::Result<Settings> {
-    let (settings, problems, unread) = read_settings(global, config);
-    for (source, problem) in problems {
+    output: &Output,
+) -> anyhow::Result<()> {
+    for problem in problems {
         if problem.is_error {
-            bail!("cannot use the configuration {source}: {problem}\nhint: {}", remedy(&source, &problem));
+            return Err(problem.into_error());
         }
-        output.warn(&format!("{source}: {problem}"));
+        output.warn(&problem.for_user().what);
     }
-    unread.map_or(Ok(settings), |error| Err(error.into()))
+    unread.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Returns the hint for an invalid setting.
-fn remedy(source: &str, problem: &SettingsProblem) -> String {
-    let SettingsProblem { key, is_error, .. } = problem;
-    match (is_error, key.as_str()) {
-        _ if *source == variable(key) => format!("give the variable {source} another value, or unset it"),
-        (false, _) => "fix it there; `piton config` lists the settings".to_owned(),
-        (true, "checkpoints") => "fix it there; `piton config set --help` shows how settings are written".to_owned(),
-        (true, key) => format!("fix it there, or with `piton config set {key} VALUE`"),
+fn warn_of(problems: &[ConfigProblem], output: &Output) {
+    problems.iter().for_each(|problem| output.warn(&problem.for_user().what));
+    if problems.iter().any(|problem| problem.is_error) {
+        output.hint("what cannot be read there is as if it were not set; `piton config` shows what is in force");
     }
-}
-
-/// Returns the name of the environment variable that overrides a setting.
-pub(crate) fn variable(key: &str) -> String {
-    format!("PITON_{}", key.to_ascii_uppercase())
 }
 
 fn told(output: &Output) -> Option<fn(&Waiting)> {
     (output.is_verbose || output.shows_progress()).then_some(tell_of_wait as fn(&Waiting))
-}
-
-/// Environment variable by which Hermes limits each of its git commands, in seconds and within the same bounds.
-const HERMES_TIMEOUT: &str = "HERMES_CHECKPOINT_TIMEOUT";
-
-fn hermes_timeout_ms() -> Option<u64> {
-    let secs: i64 = env::var(HERMES_TIMEOUT).ok()?.trim().parse().ok()?;
-    Some(secs.clamp(10, 60).unsigned_abs() * 1000)
-}
-
-/// Reads the settings from the file, then the environment, then the flags.
-fn read_settings(global: &Global, config: Option<&Path>) -> ReadSettings {
-    read_settings_over(Settings::default(), global, config)
-}
-
-/// Like [`read_settings`], for a hook. A hook that is called was installed with checkpoints switched on: if the file
-/// cannot say so, they stay on. An invalid configuration never switches the protection off.
-fn read_settings_of_hook(global: &Global, config: Option<&Path>) -> ReadSettings {
-    let read = read_settings(global, config);
-    let hides_switch = |(_, problem): &(String, SettingsProblem)| {
-        problem.is_error && matches!(problem.key.as_str(), "checkpoints" | "enabled")
-    };
-    if read.2.is_none() && !read.1.iter().any(hides_switch) {
-        return read;
-    }
-    read_settings_over(Settings { enabled: true, ..Settings::default() }, global, config)
-}
-
-/// Settings, problems with their source, and the error if the file could not be read.
-type ReadSettings = (Settings, Vec<(String, SettingsProblem)>, Option<Error>);
-
-fn read_settings_over(mut settings: Settings, global: &Global, config: Option<&Path>) -> ReadSettings {
-    let (mut problems, mut unread) = (Vec::new(), None);
-    settings.deadline_ms = hermes_timeout_ms().unwrap_or(settings.deadline_ms);
-    // `/dev/null` is the usual way to name no file.
-    if let Some(path) = config.filter(|path| *path != Path::new("/dev/null")) {
-        match files::read(path) {
-            Ok(Some(text)) => {
-                let source = path.display().to_string();
-                problems.extend(settings.read_yaml(&text).into_iter().map(|problem| (source.clone(), problem)));
-            }
-            Ok(None) if global.config.is_none() => {}
-            found => {
-                let missing = Error::new(ErrorKind::Io, "read").with_path(path).because("there is no such file");
-                let error = found.err().unwrap_or(missing);
-                let hint = "`--config` and HERMES_HOME say which file is read";
-                let hint = hints::of(&error).map_or_else(|| hint.to_owned(), |own| format!("{own}; {hint}"));
-                unread = Some(error.with_hint(hint));
-            }
-        }
-    }
-    for key in Settings::TABLE.iter().map(|row| row.key) {
-        let name = variable(key);
-        if let Some(value) = env::var_os(&name) {
-            problems.extend(settings.set_text(key, &value.to_string_lossy()).err().map(|problem| (name, problem)));
-        }
-    }
-    settings.enabled |= global.checkpoints;
-    (settings, problems, unread)
 }
 
 #[cfg(test)]
