@@ -23,7 +23,7 @@ const LISTED: &str = "20";
 const FILES_OF_HISTORY: usize = 200;
 const BYTES_OF_HISTORY: usize = 800_000;
 const LARGE_FILE_BYTES: u64 = 3_000_000_000;
-/// What it takes to handle a file is judged above what it takes to handle this one.
+/// Size of the small file: the memory that it takes is subtracted from the memory that the large one takes.
 const SMALL_FILE_BYTES: u64 = 1_000_000;
 const FILES: usize = 1_000_000;
 const FILES_PER_DIR: usize = 1_000;

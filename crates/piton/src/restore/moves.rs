@@ -45,13 +45,13 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Returns whether the checkpoint holds a file or a directory at this path.
+    /// Returns true if the checkpoint holds a file or a directory at this path.
     fn is_held(&self, path: &[u8], draft: &Draft<'_>) -> Result<bool> {
         Ok(draft.kept_dirs.contains(path) || self.objects.entry_at(self.target.tree, path)?.is_some())
     }
 
-    /// Returns whether what stands at `source` is what the checkpoint holds at `place`, with its permission bits. It is, where
-    /// the checkpoint holds nothing there.
+    /// Returns true if the checkpoint holds at `place` exactly the file or directory that is at `source`, with its
+    /// permission bits, or holds nothing there.
     fn brings_what_is_held(&self, source: &[u8], place: &[u8], draft: &Draft<'_>) -> Result<bool> {
         let is_kept_dir = |dir: &[u8], at: &[u8]| {
             self.stat(at).is_ok_and(|now| now.kind == Kind::Dir && now.mode & 0o777 == draft.dir_mode(dir))

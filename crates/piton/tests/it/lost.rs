@@ -171,7 +171,7 @@ fn commit_of(sandbox: &Sandbox, tree: &str, parent: Option<&str>) -> String {
     text(sandbox.store_git(&["hash-object", "-t", "commit", "--literally", "-w", &file]))
 }
 
-/// Hermes drops checkpoints above its limit by writing commits anew and moving the ref there. Another Hermes that collects
+/// Hermes drops checkpoints above its limit by rewriting the commits and moving the ref there. Another Hermes that collects
 /// meanwhile deletes those commits.
 #[test]
 fn a_take_goes_on_where_stock_git_deleted_the_newest_checkpoint() {
@@ -218,7 +218,7 @@ fn a_take_begins_a_new_history_where_stock_git_deleted_all_checkpoints() {
     sandbox.assert_store_is_whole();
 }
 
-/// What a checkpoint of Hermes' has lost is written again, even if the files are the same as in it.
+/// Objects that a checkpoint by Hermes has lost are written again, even if the files are the same as in it.
 #[test]
 fn a_take_is_whole_where_the_newest_checkpoint_of_stock_git_is_not() {
     for keeps_index in [true, false] {

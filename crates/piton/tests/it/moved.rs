@@ -100,7 +100,7 @@ fn undo_moves_back_what_the_settings_cover_by_then() {
     }
 }
 
-/// What a plan does not move it does not count as moved either.
+/// A path that the plan does not move is not counted as moved either.
 #[test]
 fn a_move_without_a_place_is_planned_as_none() {
     let sandbox = Sandbox::new();
