@@ -15,8 +15,10 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 mod kept;
+pub mod modules;
 pub mod prose;
 pub mod soak;
+pub mod source;
 pub mod space;
 pub mod state;
 

@@ -1,7 +1,8 @@
 //! Concepts: the number of files to open for a change to the stat cache, an agent or a setting; JSON built by hand.
 
+use testkit::source::Source;
+
 use super::Row;
-use super::source::Source;
 
 /// Returns the number of files whose code contains one of the words.
 fn files_with(sources: &[Source], words: &[&str]) -> usize {

@@ -5,18 +5,17 @@
 //! sizes. Tests are left out of all counts except the lines of `tests`.
 
 mod concepts;
-mod graph;
 mod prose;
-mod source;
+mod sizes;
 mod types;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, ensure};
-
-use self::source::Source;
+use anyhow::{Context, Error, Result, ensure};
+use testkit::modules;
+use testkit::source::{Source, read_crates};
 
 use crate::workspace::workspace_root;
 
@@ -59,9 +58,9 @@ pub(crate) struct HouseArgs {
 /// Prints the table, or the places that were asked for.
 pub(crate) fn run(args: &HouseArgs) -> Result<ExitCode> {
     let root = workspace_root();
-    let sources = source::read_crates(&root, &CRATES)?;
+    let sources = read_crates(&root, &CRATES).map_err(Error::msg)?;
     let lists: [(bool, fn(&[Source]) -> Vec<String>); 4] = [
-        (args.cycles, |sources| CRATES.iter().flat_map(|name| graph::cycles(sources, name)).collect()),
+        (args.cycles, |sources| CRATES.iter().flat_map(|name| cycles(sources, name)).collect()),
         (args.dialect, prose::dialect),
         (args.openings, prose::openings),
         (args.names, types::repeated_names),
@@ -78,14 +77,20 @@ pub(crate) fn run(args: &HouseArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the module cycles of a crate, as text.
+fn cycles(sources: &[Source], package: &str) -> Vec<String> {
+    let cycles = modules::cycles(sources, package);
+    cycles.into_iter().map(|cycle| format!("{package}: {}", cycle.join(" <-> "))).collect()
+}
+
 fn measure(root: &Path, sources: &[Source]) -> Vec<Row> {
     let mut rows = prose::rows(sources);
     rows.extend(types::rows(sources));
     for name in CRATES {
-        rows.push(Row::new(format!("{name}: module cycles"), graph::cycles(sources, name).len()));
+        rows.push(Row::new(format!("{name}: module cycles"), modules::cycles(sources, name).len()));
     }
     rows.extend(concepts::rows(sources));
-    rows.extend(source::sizes(root, sources, &CRATES));
+    rows.extend(sizes::sizes(root, sources, &CRATES));
     rows
 }
 
@@ -102,7 +107,7 @@ fn measure_revision(root: &Path, revision: &str) -> Result<Vec<Row>> {
     let stdout = archive.stdout.take().context("git has no output")?;
     let unpacked = Command::new("tar").arg("-x").arg("-C").arg(&temp).stdin(stdout).status().context("tar")?;
     let is_there = archive.wait()?.success() && unpacked.success();
-    let measured = is_there.then(|| source::read_crates(&temp, &CRATES).map(|sources| measure(&temp, &sources)));
+    let measured = is_there.then(|| read_crates(&temp, &CRATES).map_err(Error::msg).map(|sources| measure(&temp, &sources)));
     std::fs::remove_dir_all(&temp).context("cannot remove the unpacked revision")?;
     ensure!(is_there, "git does not know it");
     measured.context("not measured")?

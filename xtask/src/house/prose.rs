@@ -1,9 +1,9 @@
 //! Comments: how doc comments open, and words that replace a standard term.
 
 use testkit::prose::{Opening, dialect as dialect_words, doc_comments};
+use testkit::source::Source;
 
 use super::Row;
-use super::source::Source;
 
 fn all_doc_comments(sources: &[Source]) -> Vec<(&Source, Opening<'_>)> {
     sources.iter().flat_map(|source| doc_comments(&source.text).into_iter().map(move |one| (source, one))).collect()

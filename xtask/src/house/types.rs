@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use syn::{ImplItem, Item, Type};
+use testkit::source::Source;
 
 use super::Row;
-use super::source::Source;
 
 /// Methods of one type outside of trait implementations.
 #[derive(Default)]
