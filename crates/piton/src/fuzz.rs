@@ -8,9 +8,9 @@ use piton_triggers::analyse;
 
 use crate::diff::unified_diff;
 use crate::diff::{Lines, count};
-use crate::history::find;
 use crate::id::{ObjectId, ProjectId};
 use crate::journal::Event;
+use crate::lookup::find;
 use crate::relpath;
 use crate::session::{SessionId, fuzz as sessions};
 use crate::settings::Settings;

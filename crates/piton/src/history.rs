@@ -8,17 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::diff;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
+use crate::lookup;
 use crate::project::Project;
 use crate::store::{
     Checkpoint, CheckpointKind, EntryMode, Objects, Readable, Store, StoreLock, TreeChange, TurnRecord,
 };
 use crate::threads;
 use crate::time::Moment;
-
-/// Number of digits of an id that name a checkpoint: at least 4, at most the length of a SHA-256 id.
-const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=64;
 
 /// Difference between two consecutive checkpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -215,7 +212,7 @@ impl History {
     /// Returns the list entry of one checkpoint. Fails with `NotFound` if it is not in this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
         let at = self.checkpoints().iter().position(|other| other.id == checkpoint.id);
-        let at = at.ok_or_else(|| not_found(&self.readable, &checkpoint.id.to_string()))?;
+        let at = at.ok_or_else(|| lookup::not_found(&self.readable, &checkpoint.id.to_string()))?;
         let objects = self.objects.shared().objects();
         let counter = Counter { checkpoints: self.checkpoints(), objects, recall: OldContents::default() };
         let mut lines = counter.lines_of_list(at..at + 1)?;
@@ -244,7 +241,7 @@ impl History {
     /// Fails with `Invalid` if `name` is neither, with `NotFound` if there is no such checkpoint, and with `Ambiguous`
     /// if several ids have the prefix.
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {
-        find(&self.readable, name)
+        lookup::find(&self.readable, name)
     }
 }
 
@@ -329,50 +326,4 @@ impl OldContents {
             self.blobs.insert(id, bytes);
         }
     }
-}
-
-/// Implements [`History::find`].
-pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoint> {
-    let checkpoints = &history.checkpoints;
-    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number
-        && let Some(checkpoint) = name.parse().ok().and_then(|number: usize| checkpoints.get(number.checked_sub(1)?))
-    {
-        return Ok(checkpoint);
-    }
-    let is_id = ID_DIGITS.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_number && !is_id {
-        return Err(Error::new(ErrorKind::Invalid, format!("take {name:?} for a checkpoint"))
-            .because("a checkpoint is named by its number, or by 4 to 64 hexadecimal digits of its id")
-            .with_hint(Hint::ListCheckpoints));
-    }
-    let prefix = name.to_ascii_lowercase();
-    let mut found = checkpoints.iter().filter(|one| is_id && one.id.to_string().starts_with(&prefix));
-    match (found.next(), found.next()) {
-        (Some(checkpoint), None) => Ok(checkpoint),
-        (Some(one), Some(other)) => Err(ambiguous(name, [one, other].into_iter().chain(found))),
-        (None, _) => Err(not_found(history, name)),
-    }
-}
-
-fn not_found(history: &Readable, name: &str) -> Error {
-    let checkpoints = &history.checkpoints;
-    if let Some(damage) = &history.rest {
-        return Error::damaged(format!("find the checkpoint {name}"), format!("older ones are damaged: {damage}"))
-            .with_hint(Hint::Repair);
-    }
-    let there_are = match checkpoints.len() {
-        0 => "this project has no checkpoints".to_owned(),
-        1 => "this project has 1 checkpoint".to_owned(),
-        count => format!("this project has {count} checkpoints"),
-    };
-    let hint = if checkpoints.is_empty() { Hint::TakeFirstCheckpoint } else { Hint::ListCheckpoints };
-    Error::new(ErrorKind::NotFound, format!("find the checkpoint {name}")).because(there_are).with_hint(hint)
-}
-
-fn ambiguous<'a>(name: &str, candidates: impl Iterator<Item = &'a Checkpoint>) -> Error {
-    let candidates: Vec<_> = candidates.map(|one| format!("{} ({})", &one.id.to_string()[..12], one.reason)).collect();
-    Error::new(ErrorKind::Ambiguous, format!("tell which checkpoint {name} is"))
-        .because(format!("it could be {}", candidates.join(", ")))
-        .with_hint("give more digits")
 }

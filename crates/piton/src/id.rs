@@ -6,6 +6,8 @@ use std::path::Path;
 
 use sha2::Digest as _;
 
+use crate::relpath;
+
 /// Length of an object id in bytes.
 pub(crate) const ID_BYTES: usize = 20;
 
@@ -50,7 +52,7 @@ impl ObjectId {
             return None;
         }
         for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = hex_byte(pair)?;
+            *byte = relpath::hex_byte(pair)?;
         }
         Some(Self(bytes))
     }
@@ -65,18 +67,6 @@ impl ObjectId {
 pub(crate) fn hex<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> String {
     let digit = |digit: u8| char::from(b"0123456789abcdef"[usize::from(digit & 15)]);
     bytes.into_iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}
-
-/// Parses two hexadecimal digits.
-pub(crate) fn hex_byte(pair: &[u8]) -> Option<u8> {
-    let [high, low] = pair else {
-        return None;
-    };
-    Some(hex_digit(*high)? << 4 | hex_digit(*low)?)
-}
-
-fn hex_digit(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|value| u8::try_from(value).expect("a digit is below 16"))
 }
 
 impl fmt::Display for ObjectId {
@@ -268,7 +258,7 @@ mod tests {
     #[test]
     fn contents_that_were_made_to_collide_are_found() {
         let digits: Vec<u8> = MADE_TO_COLLIDE.bytes().filter(u8::is_ascii_hexdigit).collect();
-        let bytes: Vec<u8> = digits.chunks(2).filter_map(hex_byte).collect();
+        let bytes: Vec<u8> = digits.chunks(2).filter_map(relpath::hex_byte).collect();
         assert_eq!(bytes.len(), 320);
         // Hashed as plain bytes: no two colliding blobs are known.
         let mut hasher = IdHasher(sha1dc::Hasher::new());

@@ -44,6 +44,7 @@ mod journal;
 pub mod json;
 mod keep;
 mod late;
+mod lookup;
 mod manager;
 pub mod merge;
 mod notice;
@@ -84,8 +85,8 @@ pub use progress::Progress;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PruneAction, PrunePlan, PruneReason,
-    PruneReport, PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, mistaken_projects,
-    plan_prune, plan_prune_base, prune, prune_base,
+    PruneReport, PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, plan_prune,
+    plan_prune_base, prune, prune_base,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};
@@ -97,7 +98,7 @@ pub use restore::{
 pub use revert::{InTheWay, RevertConflict, RevertOptions, RevertOutcome, RevertReport, revert};
 pub use settings::{PromptText, Setting, Settings, SettingsProblem};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
-pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard};
+pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mistaken_projects};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
     RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,

@@ -163,7 +163,7 @@ pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
         if *first == b'%' {
-            bytes.push(crate::id::hex_byte(after.get(..2)?)?);
+            bytes.push(hex_byte(after.get(..2)?)?);
             rest = &after[2..];
         } else {
             bytes.push(*first);
@@ -171,6 +171,18 @@ pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
+}
+
+/// Parses two hexadecimal digits.
+pub(crate) fn hex_byte(pair: &[u8]) -> Option<u8> {
+    let [high, low] = pair else {
+        return None;
+    };
+    Some(hex_digit(*high)? << 4 | hex_digit(*low)?)
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| u8::try_from(value).expect("a digit is below 16"))
 }
 
 #[cfg(test)]

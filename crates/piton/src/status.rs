@@ -8,7 +8,8 @@ use crate::error::{ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::json::{AtWorkdir, JsonPath, JsonPathOption};
-use crate::prune::{KnownProject, Presence, inventory, inventory_of, mistaken_projects};
+use crate::project;
+use crate::prune::{KnownProject, Presence, inventory, inventory_of};
 use crate::store::{Archive, Checkpoint, Store, usage_by_project};
 use crate::time::Moment;
 
@@ -296,4 +297,25 @@ fn newest_checkpoints(store: &Store) -> Result<Vec<(String, LastEvent)>> {
         all.extend(told);
     }
     Ok(all)
+}
+
+/// Returns the projects that are probably on record by mistake: those without checkpoints, and unmarked directories
+/// that contain other projects. The latter also cover everything in them that has no checkpoints of its own.
+pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
+    let known: Vec<(ProjectId, PathBuf)> =
+        store.known_projects()?.into_iter().filter_map(|id| Some((id.clone(), store.dir_of(&id)?))).collect();
+    let mut problems = Vec::new();
+    for (id, dir) in known.iter().filter(|(_, dir)| dir.is_dir()) {
+        let inside = known.iter().filter(|(_, other)| other != dir && other.starts_with(dir)).count();
+        let shown = dir.display();
+        let what = match inside {
+            _ if !store.knows(id) => format!("{shown} is on record as a project, and has no checkpoint"),
+            0 => continue,
+            _ if project::has_marker(dir) => continue,
+            1 => format!("{shown} is on record as a project, and another project lies in it"),
+            count => format!("{shown} is on record as a project, and {count} other projects lie in it"),
+        };
+        problems.push(StatusProblem { what, hint: Hint::ForgetProject { dir: dir.clone() } });
+    }
+    Ok(problems)
 }

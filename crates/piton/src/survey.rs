@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::ObjectId;
-use crate::late::leave_out_changed;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::settings::Settings;
@@ -24,6 +23,7 @@ use crate::worktree::{
 };
 
 mod facts;
+mod late;
 mod reading;
 mod trees;
 
@@ -135,7 +135,7 @@ pub(crate) fn survey_with(ground: &SurveyInput<'_>, extra: Extra<'_>, new_object
         cache.forget_young(&mut manifest);
     }
     let (mut is_stopped, late) = (false, ground.late.map(Moment::as_nanos));
-    let mut is_incomplete = late.is_some_and(|since| leave_out_changed(&mut manifest, &mut skipped, since));
+    let mut is_incomplete = late.is_some_and(|since| late::leave_out_changed(&mut manifest, &mut skipped, since));
     let unknown = manifest.dirs.iter().map(unknown_files).sum::<usize>();
     if extra.bytes_max.is_some_and(|max| unknown_bytes(&manifest) > max) {
         return Ok(SurveyEnd::TooManyFiles);

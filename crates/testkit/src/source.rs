@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use syn::{Attribute, Item, Meta};
+use syn::{Attribute, ImplItem, Item, Meta, Type};
 
 /// One file of a crate.
 pub struct Source {
@@ -113,4 +113,21 @@ fn is_test(attributes: &[Attribute]) -> bool {
         }
         meta => meta.path().is_ident("test"),
     })
+}
+
+/// Returns the files that define methods of a type, outside of trait implementations, and the number in each.
+pub fn methods<'a>(sources: &'a [Source], name: &str) -> Vec<(&'a str, usize)> {
+    let count = |source: &Source| {
+        let blocks = source.items.iter().filter_map(|item| match item {
+            Item::Impl(block) if block.trait_.is_none() => Some(block),
+            _ => None,
+        });
+        let own = blocks.filter(|block| match &*block.self_ty {
+            Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == name),
+            _ => false,
+        });
+        own.flat_map(|block| &block.items).filter(|item| matches!(item, ImplItem::Fn(_))).count()
+    };
+    let counts = sources.iter().map(|source| (source.path.as_str(), count(source)));
+    counts.filter(|(_, count)| *count > 0).collect()
 }

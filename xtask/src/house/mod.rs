@@ -107,7 +107,8 @@ fn measure_revision(root: &Path, revision: &str) -> Result<Vec<Row>> {
     let stdout = archive.stdout.take().context("git has no output")?;
     let unpacked = Command::new("tar").arg("-x").arg("-C").arg(&temp).stdin(stdout).status().context("tar")?;
     let is_there = archive.wait()?.success() && unpacked.success();
-    let measured = is_there.then(|| read_crates(&temp, &CRATES).map_err(Error::msg).map(|sources| measure(&temp, &sources)));
+    let measured =
+        is_there.then(|| read_crates(&temp, &CRATES).map_err(Error::msg).map(|sources| measure(&temp, &sources)));
     std::fs::remove_dir_all(&temp).context("cannot remove the unpacked revision")?;
     ensure!(is_there, "git does not know it");
     measured.context("not measured")?

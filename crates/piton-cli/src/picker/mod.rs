@@ -3,6 +3,7 @@
 //! `state` decides, `view` draws, `work` calls the library; this file owns the terminal and passes events and actions
 //! between them. The terminal is restored whatever ends the picker, a panic included.
 
+mod help;
 mod input;
 mod layout;
 mod list;

@@ -8,7 +8,7 @@ use piton::{Change, CheckpointId, RestoreOutcome};
 use ratatui::crossterm::event::{KeyEvent, MouseEvent};
 use ratatui::layout::Size;
 
-use super::input::HELP;
+use super::help::HELP;
 use super::layout::{Areas, DiffAreas, Focus, overlay_height};
 use super::list::{FileFilter, List, Row};
 use super::patch::Patch;

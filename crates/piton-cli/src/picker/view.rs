@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
-use super::input::HELP;
+use super::help::HELP;
 use super::layout::{Focus, centred, inside, overlay_height};
 use super::list::Row;
 use super::patch::{LineKind, Patch, PatchFile};

@@ -7,9 +7,9 @@ use std::io::{self, Read as _};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
-use crate::history;
 use crate::id::{IdHasher, ObjectId, ObjectKind};
 use crate::json::{AtOldPath, AtPath, JsonPath, JsonPathOption};
+use crate::lookup;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
@@ -196,9 +196,9 @@ pub fn diff(
     let held = store.locks.share_until(Some(progress))?;
     let objects = store.objects.open(&held)?;
     let history = store.histories.of(&objects, project.id())?;
-    let from = history::find(&history, from)?;
+    let from = lookup::find(&history, from)?;
     let (changed, unread) = match to {
-        Some(to) => (between_checkpoints(from, history::find(&history, to)?, &objects, paths)?, Vec::new()),
+        Some(to) => (between_checkpoints(from, lookup::find(&history, to)?, &objects, paths)?, Vec::new()),
         None => {
             let (record, newest) = (store.records.get(project.id()), history.checkpoints.first());
             let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);

@@ -1,6 +1,6 @@
-//! Forgetting one project by directory, and finding projects that were recorded by mistake.
+//! Forgetting one project by directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{PruneReason, PruneReport, PrunedItem};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,8 +8,6 @@ use crate::fsx;
 use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::progress::Progress;
-use crate::project;
-use crate::status::StatusProblem;
 use crate::store::{GcGoal, Store, collect_garbage, forget_project};
 use crate::time::Moment;
 
@@ -46,25 +44,4 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
         .extend(collect_garbage(store, &held, GcGoal::All, None, now, progress).err().map(|error| error.to_string()));
     report.bytes_freed = before.saturating_sub(store.base_dir.bytes()?);
     Ok(report)
-}
-
-/// Returns the projects that are probably on record by mistake: those without checkpoints, and unmarked directories
-/// that contain other projects. The latter also cover everything in them that has no checkpoints of its own.
-pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
-    let known: Vec<(ProjectId, PathBuf)> =
-        store.known_projects()?.into_iter().filter_map(|id| Some((id.clone(), store.dir_of(&id)?))).collect();
-    let mut problems = Vec::new();
-    for (id, dir) in known.iter().filter(|(_, dir)| dir.is_dir()) {
-        let inside = known.iter().filter(|(_, other)| other != dir && other.starts_with(dir)).count();
-        let shown = dir.display();
-        let what = match inside {
-            _ if !store.knows(id) => format!("{shown} is on record as a project, and has no checkpoint"),
-            0 => continue,
-            _ if project::has_marker(dir) => continue,
-            1 => format!("{shown} is on record as a project, and another project lies in it"),
-            count => format!("{shown} is on record as a project, and {count} other projects lie in it"),
-        };
-        problems.push(StatusProblem { what, hint: Hint::ForgetProject { dir: dir.clone() } });
-    }
-    Ok(problems)
 }

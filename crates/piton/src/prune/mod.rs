@@ -27,7 +27,7 @@ mod forget;
 mod json;
 mod plan;
 
-pub use forget::{forget, mistaken_projects};
+pub use forget::forget;
 pub use plan::{Inventory, KnownProject, OldRepository, Policy, Presence, PruneAction, PruneReason, PruneTarget};
 use plan::{Orphans, plan};
 

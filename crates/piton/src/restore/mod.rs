@@ -28,6 +28,7 @@ use crate::time::Moment;
 mod apply;
 mod json;
 mod left;
+mod made;
 mod moves;
 mod others;
 mod outside;
@@ -42,7 +43,7 @@ use others::Others;
 pub use plan::RestorePlan;
 pub(crate) use planner::Planner;
 
-use outside::Made;
+use made::Made;
 use resolve::{Resolved, resolve};
 use rules::{Planned, Planning};
 

@@ -1,19 +1,18 @@
 //! Files outside the scope of checkpoints: those that are in the way of a restore, those that one moved aside, and
 //! those that one created there.
 
-use std::collections::{BTreeSet, HashSet};
-use std::ffi::CString;
+use std::collections::HashSet;
 use std::io;
 
 use super::left::{Left, WhyLeft};
 use super::plan::RestorePlan;
 use super::planner::{Draft, Planner, ancestors};
-use crate::id::{IdHasher, ObjectId, ObjectKind};
+use crate::id::ObjectId;
 use crate::relpath;
 use crate::skipped::SkipReason;
-use crate::store::{Checkpoint, EntryMode, TreeEntry};
-use crate::sys::{self, Dir, Kind, Stat};
-use crate::worktree::{Reader, ScopePreview};
+use crate::store::{EntryMode, TreeEntry};
+use crate::sys::{self, Kind, Stat};
+use crate::worktree::{ScopePreview, id_of_path, stat_path};
 
 /// Suffix of the name of a file that is moved aside.
 const ASIDE: &[u8] = b".uncovered-";
@@ -29,50 +28,6 @@ enum Outside {
     /// A file or link with the wanted contents.
     Same(Stat),
     Differs,
-}
-
-/// Files and directories that the restore after a checkpoint created out of scope.
-#[derive(Default)]
-pub(super) struct Made {
-    /// Those that are as that restore created them. A survey that is given these finds them.
-    pub(super) as_made: BTreeSet<Vec<u8>>,
-    /// Files that changed since. No checkpoint may hold them.
-    pub(super) changed: Vec<Vec<u8>>,
-}
-
-impl Made {
-    /// Inspects the paths that the restore after `target` created out of scope.
-    pub(super) fn after(target: &Checkpoint, root: &Dir) -> Self {
-        let mut made = Self::default();
-        for (path, id) in target.facts.restoring.iter().flat_map(|restoring| &restoring.outside) {
-            let Ok(stat) = stat(root, path) else { continue };
-            let is_as_made = match id {
-                None => stat.kind == Kind::Dir,
-                Some(id) => matches!(stat.kind, Kind::File | Kind::Link) && id_of(root, path, stat.kind) == Some(*id),
-            };
-            if is_as_made {
-                made.as_made.insert(path.clone());
-            } else if id.is_some() {
-                made.changed.push(path.clone());
-            }
-        }
-        made
-    }
-}
-
-fn stat(root: &Dir, path: &[u8]) -> io::Result<Stat> {
-    let (parent, name) = relpath::split(path);
-    root.open_dir(parent)?.stat_at(&CString::new(name)?)
-}
-
-/// Returns the id of the contents of a file or a link.
-fn id_of(root: &Dir, path: &[u8], kind: Kind) -> Option<ObjectId> {
-    if kind != Kind::Link {
-        return Reader::new(root).id_of(path);
-    }
-    let (parent, name) = relpath::split(path);
-    let target = root.open_dir(parent).ok()?.read_link(&CString::new(name).ok()?).ok()?;
-    IdHasher::of(ObjectKind::Blob, &target).ok()
 }
 
 impl Planner<'_> {
@@ -179,11 +134,11 @@ impl Planner<'_> {
     }
 
     pub(super) fn stat(&self, path: &[u8]) -> io::Result<Stat> {
-        stat(self.root, path)
+        stat_path(self.root, path)
     }
 
     pub(super) fn id_of(&self, path: &[u8], kind: Kind) -> Option<ObjectId> {
-        id_of(self.root, path, kind)
+        id_of_path(self.root, path, kind)
     }
 
     /// Returns true if there is a directory out of scope at this path. A path whose status cannot be read counts as

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::left::{Left, WhyLeft};
-use super::outside::Made;
+use super::made::Made;
 use super::plan::{Remove, RestorePlan, SetMode, Write};
 use crate::error::{Result, plain_io};
 use crate::id::{ObjectId, ObjectKind};

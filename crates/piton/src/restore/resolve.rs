@@ -6,8 +6,8 @@ use super::plan::RestorePlan;
 use super::planner::Planner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
-use crate::history;
 use crate::id::CheckpointId;
+use crate::lookup;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{Checkpoint, CheckpointKind, Intent, Readable, RestoreVerb};
@@ -21,7 +21,7 @@ pub(super) struct Resolved {
     pub(super) safety: Option<Checkpoint>,
 }
 
-/// Resolves a restore request. Fails like `history::find` if the checkpoint is not found, with `NotFound` if there is
+/// Resolves a restore request. Fails like `lookup::find` if the checkpoint is not found, with `NotFound` if there is
 /// no restore to continue, abort, undo or redo, and with `Invalid` if an interrupted restore has to be continued or
 /// aborted first.
 pub(super) fn resolve(
@@ -31,7 +31,7 @@ pub(super) fn resolve(
     intent: Option<&Intent>,
 ) -> Result<Resolved> {
     let nothing = |what: &str, why: &str| Error::new(ErrorKind::NotFound, what.to_owned()).because(why.to_owned());
-    let by_id = |id: CheckpointId| history::find(history, &id.to_string()).cloned();
+    let by_id = |id: CheckpointId| lookup::find(history, &id.to_string()).cloned();
     match (to, intent) {
         (RestoreTo::Continue, Some(intent)) => {
             let safety = by_id(intent.safety).ok();
@@ -47,7 +47,7 @@ pub(super) fn resolve(
             .because("an earlier one was cut short")
             .with_hint(Hint::FinishRestore)),
         (RestoreTo::Named(name), None) => {
-            let target = history::find(history, name)?.clone();
+            let target = lookup::find(history, name)?.clone();
             Ok(Resolved { target, verb: Some(RestoreVerb::Restore), paths: paths.to_vec(), safety: None })
         }
         (RestoreTo::Undo | RestoreTo::Redo, None) => {

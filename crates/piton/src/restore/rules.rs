@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::left::{Left, WhyLeft};
-use super::outside::Made;
+use super::made::Made;
 use super::plan::RestorePlan;
 use super::planner::Planner;
 use super::{RulesChanged, unsafe_to_restore};

@@ -76,8 +76,12 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    pub(super) fn new(layout: Arc<Layout>) -> Self {
-        Self { layout, told: WaitCallback::default() }
+    pub(super) fn new(layout: Layout) -> Self {
+        Self { layout: Arc::new(layout), told: WaitCallback::default() }
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
     }
 
     /// Creates the lock files that a store written only by stock git lacks.
@@ -86,8 +90,8 @@ impl Locks {
     }
 
     /// Sets the callback for waits.
-    pub(super) fn on_wait(&mut self, tell: impl Fn(&Waiting) + Send + Sync + 'static) {
-        self.told = WaitCallback::new(tell);
+    pub(super) fn on_wait(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
+        Self { told: WaitCallback::new(tell), ..self }
     }
 
     /// Blocks until no process unlinks objects, and prevents that while the lock is held. Fails with `Busy` after 30

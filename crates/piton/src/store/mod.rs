@@ -165,7 +165,7 @@ impl Store {
     pub fn open_or_create(base: &Path, now: Moment) -> Result<Self> {
         let layout = Layout::new(create::absolute_base(base)?);
         create::ensure(&layout, now)?;
-        Ok(Self::new(layout))
+        Ok(Self::compose(Locks::new(layout)))
     }
 
     /// Opens the store in `base`. Returns `None` if there is none. Fails with `Damaged` if parts of it are missing.
@@ -176,7 +176,7 @@ impl Store {
         }
         let layout = Layout::new(fsx::canonical(base)?);
         let is_there = create::is_there(&layout)?;
-        let store = Self::new(layout);
+        let store = Self::compose(Locks::new(layout));
         // Projects are recorded only after a store is complete.
         if !is_there && !store.records.projects()?.is_empty() {
             return Err(Error::damaged(format!("use {}", store.layout.store().display()), "parts of it are gone")
@@ -192,7 +192,7 @@ impl Store {
         }
         let layout = Layout::new(fsx::canonical(base)?);
         create::is_there(&layout)?;
-        Ok(Some(Self::new(layout)))
+        Ok(Some(Self::compose(Locks::new(layout))))
     }
 
     /// Opens the remains of a store in `base`, for a check or a repair: pieces of it may be missing. Returns `None`
@@ -204,16 +204,12 @@ impl Store {
         let layout = Layout::new(fsx::canonical(base)?);
         create::is_there(&layout)?;
         let (has_objects, is_ours) = (fsx::is_dir(&layout.objects())?, create::is_a_store(layout.store())?);
-        let store = Self::new(layout);
+        let store = Self::compose(Locks::new(layout));
         Ok((is_ours && (has_objects || !store.records.projects()?.is_empty())).then_some(store))
     }
 
-    fn new(layout: Layout) -> Self {
-        let layout = Arc::new(layout);
-        Self::compose(Locks::new(Arc::clone(&layout)), layout)
-    }
-
-    fn compose(locks: Locks, layout: Arc<Layout>) -> Self {
+    fn compose(locks: Locks) -> Self {
+        let layout = Arc::clone(locks.layout());
         let at = || Arc::clone(&layout);
         let size = StoreSize { layout: at(), locks: locks.clone() };
         let objects = ObjectDb { layout: at() };
@@ -259,9 +255,7 @@ impl Store {
     /// with the process that holds the lock.
     #[must_use]
     pub fn on_lock_wait(self, tell: impl Fn(&Waiting) + Send + Sync + 'static) -> Self {
-        let Self { mut locks, layout, .. } = self;
-        locks.on_wait(tell);
-        Self::compose(locks, layout)
+        Self::compose(self.locks.on_wait(tell))
     }
 
     /// Returns the directory of a project, if the store knows it.

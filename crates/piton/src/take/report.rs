@@ -1,0 +1,169 @@
+//! Request and report of a take.
+
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::id::{CheckpointId, ObjectId};
+use crate::skipped::Skipped;
+use crate::store::{CheckpointKind, Origin};
+use crate::worktree::ChangedDirs;
+
+/// Options of a take.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Reason for the checkpoint, in one line for the user.
+    pub reason: String,
+    /// Kind of checkpoint. Only automatic ones are limited to one per turn.
+    pub kind: CheckpointKind,
+    /// Agent, session and turn that the checkpoint is taken for.
+    pub origin: Origin,
+    /// Count the files in directories that are not entered. Takes time, and is for users who read the report.
+    pub count_left_out: bool,
+    /// Take the checkpoint as of a time in the past: files that changed after `now` are skipped as `changing`, and
+    /// everything read so far is kept if the take is cancelled.
+    pub is_late: bool,
+    /// Directories in which something may have changed since the take of the newest checkpoint began, if the caller
+    /// knows them, for example from a file system watcher. The others are not looked at as long as the cache has
+    /// everything in them. A change elsewhere is missing in this checkpoint; the next take without a list has it.
+    pub changed_dirs: Option<ChangedDirs>,
+}
+
+/// Outcome of a take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// There is a new checkpoint, and it is on the disk.
+    Taken(CheckpointId),
+    /// Nothing changed since this checkpoint.
+    Unchanged(CheckpointId),
+    /// No checkpoint was taken.
+    Skipped(WhySkipped),
+}
+
+/// Reason why no checkpoint was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum WhySkipped {
+    /// Automatic checkpoints are off.
+    Disabled,
+    /// The directory is `/`, the home directory or a parent of it.
+    TooBroad,
+    /// This turn already had its checkpoint.
+    AlreadyThisTurn,
+    /// There are no files in scope, and no earlier checkpoint.
+    Empty,
+    /// There are more files in scope than the limit.
+    TooManyFiles,
+    /// The deadline has passed.
+    Deadline,
+    /// Another process held the lock of the store or the project for too long.
+    Busy,
+    /// An earlier checkpoint of the project is still being completed.
+    BeingCompleted,
+    /// The store has reached its limit.
+    StoreFull,
+}
+
+/// Report of a take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Outcome of the take.
+    pub outcome: Outcome,
+    /// Number of files in scope.
+    pub files: u64,
+    /// Files and directories that were found and skipped.
+    pub skipped: Vec<Skipped>,
+    /// True if the project's ignore rules exclude all or nearly all of it, so that the checkpoint protects next to
+    /// nothing.
+    pub unprotected: bool,
+    /// Index of the project's own git, if it exists and cannot be read. Files that git tracks and a rule excludes are
+    /// then skipped, too.
+    pub unread_index: Option<PathBuf>,
+    /// Directories that the previous checkpoint held and that cannot be read any more.
+    pub dropped_out: Vec<Vec<u8>>,
+    /// Tree of the current files, if all of them were scanned.
+    pub tree: Option<ObjectId>,
+    /// The newest checkpoint, if it is missing because another program deleted it. This one follows the newest that was
+    /// left.
+    pub lost: Option<CheckpointId>,
+    /// The lock that could not be acquired and the process that held it, as text.
+    pub held_by: Option<String>,
+}
+
+/// JSON of a [`Report`].
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct ReportJson<'a> {
+    /// outcome of the take
+    outcome: OutcomeWord,
+    /// reason why none was taken, or null
+    why: Option<WhySkipped>,
+    /// id of the checkpoint that holds the files, or null
+    id: Option<CheckpointId>,
+    /// its first seven digits, or null
+    short_id: Option<String>,
+    /// number of files in scope
+    files: u64,
+    /// files and directories that were left out
+    skipped: &'a [Skipped],
+    /// true if the ignore rules leave out all or nearly all files of the project
+    unprotected: bool,
+    /// the newest checkpoint, if another program deleted it, or null
+    lost: Option<CheckpointId>,
+}
+
+/// Outcome of a take without its data.
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum OutcomeWord {
+    Taken,
+    Unchanged,
+    Skipped,
+}
+
+impl<'a> From<&'a Report> for ReportJson<'a> {
+    fn from(report: &'a Report) -> Self {
+        let (outcome, why, id) = match report.outcome {
+            Outcome::Taken(id) => (OutcomeWord::Taken, None, Some(id)),
+            Outcome::Unchanged(id) => (OutcomeWord::Unchanged, None, Some(id)),
+            Outcome::Skipped(why) => (OutcomeWord::Skipped, Some(why), None),
+        };
+        Self {
+            outcome,
+            why,
+            id,
+            short_id: id.map(|id| id.short()),
+            files: report.files,
+            skipped: &report.skipped,
+            unprotected: report.unprotected,
+            lost: report.lost,
+        }
+    }
+}
+
+crate::json::serialized_as! {
+    Report => ReportJson<'_>;
+}
+
+impl Report {
+    pub(crate) fn declined(why: WhySkipped) -> Self {
+        let outcome = Outcome::Skipped(why);
+        Self {
+            outcome,
+            files: 0,
+            skipped: Vec::new(),
+            unprotected: false,
+            unread_index: None,
+            dropped_out: Vec::new(),
+            tree: None,
+            lost: None,
+            held_by: None,
+        }
+    }
+
+    /// Returns the report of a take that timed out waiting for a lock.
+    pub(crate) fn busy(error: &Error) -> Self {
+        Self { held_by: Some(error.to_string()), ..Self::declined(WhySkipped::Busy) }
+    }
+}
