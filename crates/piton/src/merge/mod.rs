@@ -17,13 +17,13 @@
 //! file under its new name, and equal files were renamed to names that do not tell them apart. Conflict markers are
 //! never part of a result.
 
+mod entry;
 mod hunks;
 pub(crate) mod renames;
 mod text;
 mod tree;
 
+pub use entry::{Entry, EntryKind};
 pub use hunks::{TextHunk, hunks, revert_hunks};
 pub use text::{LineConflict, TextMerge, merge_text};
-pub use tree::{
-    Conflict, ConflictReason, Entry, EntryKind, MergedContents, MergedEntry, PathChange, Tree, TreeMerge, merge_trees,
-};
+pub use tree::{Conflict, ConflictReason, MergedContents, MergedEntry, PathChange, Tree, TreeMerge, merge_trees};

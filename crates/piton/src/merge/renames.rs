@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::tree::{Entry, EntryKind};
+use super::entry::{Entry, EntryKind};
 use crate::diff::has_nul;
 use crate::error::Result;
 use crate::id::ObjectId;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::entry::{Entry, EntryKind};
 use super::renames::{self, Candidates, Read};
 use super::text::{LineConflict, TextMerge, merge_text};
 use crate::error::Result;
@@ -10,26 +11,6 @@ use crate::relpath;
 
 /// Files of one state by path, relative to the project. Paths that are equal in all three states may be left out.
 pub type Tree = BTreeMap<Vec<u8>, Entry>;
-
-/// One file of a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Entry {
-    /// Kind of the file.
-    pub kind: EntryKind,
-    /// Id of its contents; of a link, of its target.
-    pub id: ObjectId,
-}
-
-/// Kind of a file in a tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EntryKind {
-    /// Regular file.
-    File,
-    /// Regular file that its owner may execute.
-    Executable,
-    /// Symbolic link.
-    Link,
-}
 
 /// Result of a merge of trees.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
