@@ -131,8 +131,9 @@ fn what_is_below_does_not_see_what_is_above() {
 ///
 /// A shell command contains shell commands: the interpreter of `piton-triggers` is recursive over its modules, and each
 /// of them is about one kind of command. The list of all commands in `cli` names the arguments of each, completion
-/// parses them, and completes the arguments of most.
-const CYCLES: [&[&str]; 2] = [
+/// parses them, and completes the arguments of most. What an agent is (`agents/spec`) names what is made from it.
+const CYCLES: [&[&str]; 3] = [
+    &["agents/guide", "agents/setup", "agents/shared", "agents/spec"],
     &["git", "harmless", "heredoc", "invoke", "scripts", "targets", "vars", "walk"],
     &["cli", "cmd/complete", "context", "output", "usage"],
 ];
@@ -144,7 +145,7 @@ fn modules_form_no_cycles() {
     let sources = testkit::source::read_crates(&root, &packages).expect("sources");
     for package in packages {
         let mut cycles = testkit::modules::cycles(&sources, package);
-        cycles.retain(|cycle| !CYCLES.contains(&cycle.as_slice()));
+        cycles.retain(|cycle| !CYCLES.iter().any(|may| cycle.iter().all(|file| may.contains(file))));
         assert!(cycles.is_empty(), "{package}: {cycles:?}");
     }
 }
