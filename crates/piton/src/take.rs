@@ -18,7 +18,6 @@ use crate::store::{
 };
 use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
-use crate::worktree::ChangedDirs;
 
 mod report;
 
