@@ -78,6 +78,21 @@ impl Piton {
         command
     }
 
+    /// Returns a piton command as an agent's hooks start it, with checkpoints on and without maintenance.
+    pub(crate) fn hook_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.env("PITON_ENABLED", "true").env("PITON_AUTO_PRUNE", "false");
+        command
+    }
+
+    /// Returns what Claude Code sends to its hook before a tool, always in the same turn.
+    pub(crate) fn tool_event(&self, tool: &str) -> String {
+        format!(
+            r#"{{"hook_event_name":"PreToolUse","tool_name":"{tool}","tool_input":{{"file_path":"x"}},"session_id":"s","prompt_id":"p","cwd":"{}"}}"#,
+            self.tree.display()
+        )
+    }
+
     pub(crate) fn take_command(&self) -> Command {
         self.command(&["take", "-m", "bench", "--json"])
     }

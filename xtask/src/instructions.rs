@@ -4,11 +4,11 @@
 //! They depend on the compiler and on valgrind: with versions other than the recorded ones, nothing is compared.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use testkit::start_with_input;
 
 use crate::bench::{pause_after_edit, wait_until_old};
 use crate::contestants::Piton;
@@ -159,7 +159,7 @@ impl Work {
 
     /// Runs a call, through another program if one is given. Returns its stderr.
     fn start(&self, call: &Call, through: &[&str]) -> Result<String> {
-        let own = self.piton.command(call.arguments);
+        let own = self.piton.hook_command(call.arguments);
         let mut command = match through {
             [] => own,
             [first, rest @ ..] => {
@@ -169,16 +169,9 @@ impl Work {
                 command
             }
         };
-        command.env("PITON_ENABLED", "true").env("PITON_AUTO_PRUNE", "false");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let event = call.tool.map(|tool| {
-            format!(
-                r#"{{"hook_event_name":"PreToolUse","tool_name":"{tool}","tool_input":{{"file_path":"x"}},"session_id":"s","prompt_id":"p","cwd":"{}"}}"#,
-                self.piton.tree.display()
-            )
-        });
-        child.stdin.take().context("a pipe")?.write_all(event.unwrap_or_default().as_bytes())?;
-        let output = child.wait_with_output()?;
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let event = call.tool.map(|tool| self.piton.tool_event(tool)).unwrap_or_default();
+        let output = start_with_input(&mut command, event.as_bytes())?.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{}: {}: {said}", call.name, output.status);
         Ok(said)

@@ -16,11 +16,8 @@ const MS_PER_TICK: f64 = 10.0;
 
 /// Returns a command that inherits only `PATH`; its home is an empty directory.
 pub(crate) fn isolated(program: impl AsRef<OsStr>, home: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().env("HOME", home).env("LC_ALL", "C").stdin(Stdio::null());
-    if let Some(path) = std::env::var_os("PATH") {
-        command.env("PATH", path);
-    }
+    let mut command = testkit::clean_command(program);
+    command.env("HOME", home);
     command
 }
 

@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use testkit::start_with_input;
 
 use crate::bench::{pause_after_edit, wait_until_old};
 use crate::contestants::{Contestant as _, Piton};
@@ -186,22 +187,17 @@ impl Work {
 /// Returns the mean time of `HOOK_CALLS` calls of a hook.
 fn hook(piton: &Piton, case: Case) -> Result<Duration> {
     let tool = if case == Case::HookAgain { "Write" } else { "Read" };
-    let event = format!(
-        r#"{{"hook_event_name":"PreToolUse","tool_name":"{tool}","tool_input":{{"file_path":"x"}},"session_id":"s","prompt_id":"p","cwd":"{}"}}"#,
-        piton.tree.display()
-    );
+    let event = piton.tool_event(tool);
     let began = Instant::now();
     for _ in 0..HOOK_CALLS {
-        call(piton.command(&["hook", "claude"]), &event)?;
+        call(piton.hook_command(&["hook", "claude"]), &event)?;
     }
     Ok(began.elapsed() / HOOK_CALLS)
 }
 
 fn call(mut command: Command, event: &str) -> Result<()> {
-    command.env("PITON_ENABLED", "true").env("PITON_AUTO_PRUNE", "false");
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    std::io::Write::write_all(&mut child.stdin.take().context("a pipe")?, event.as_bytes())?;
-    let status = child.wait()?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let status = start_with_input(&mut command, event.as_bytes())?.wait()?;
     ensure!(status.success(), "piton hook: {status}");
     Ok(())
 }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
-use std::io::{Seek, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -361,6 +361,14 @@ pub fn clean_command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Starts a command and writes `input` to its stdin, which is closed then.
+pub fn start_with_input(command: &mut Command, input: &[u8]) -> io::Result<Child> {
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    // A command may exit without reading all of its stdin.
+    let _ = child.stdin.take().map(|mut pipe| pipe.write_all(input));
+    Ok(child)
+}
+
 /// Returns a stock git command that reads no user or system configuration.
 pub fn git() -> Command {
     let mut command = clean_command("git");
@@ -396,7 +404,7 @@ pub fn has_program(program: &str) -> bool {
     let found = find_program(program.as_ref()).is_some();
     assert!(found || std::env::var_os("PITON_TEST_ALL").is_none(), "{program} is missing, and PITON_TEST_ALL is set");
     if !found {
-        let _ = writeln!(std::io::stderr(), "skipped: {program} is missing");
+        let _ = writeln!(io::stderr(), "skipped: {program} is missing");
     }
     found
 }

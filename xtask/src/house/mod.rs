@@ -36,6 +36,9 @@ impl Row {
     }
 }
 
+/// Lists places in the sources.
+type List = fn(&[Source]) -> Vec<String>;
+
 #[derive(clap::Args)]
 pub(crate) struct HouseArgs {
     /// Revision to compare with
@@ -59,7 +62,7 @@ pub(crate) struct HouseArgs {
 pub(crate) fn run(args: &HouseArgs) -> Result<ExitCode> {
     let root = workspace_root();
     let sources = read_crates(&root, &CRATES).map_err(Error::msg)?;
-    let lists: [(bool, fn(&[Source]) -> Vec<String>); 4] = [
+    let lists: [(bool, List); 4] = [
         (args.cycles, |sources| CRATES.iter().flat_map(|name| cycles(sources, name)).collect()),
         (args.dialect, prose::dialect),
         (args.openings, prose::openings),

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::model::{Before, Files, Project, brought_back, difference};
 use super::{SHARED, SNAPSHOTS_MAX, Soak, lock};
-use crate::Dice;
+use crate::{Dice, start_with_input};
 
 /// Maximum number of files in a project.
 const FILES: usize = 24;
@@ -41,12 +40,8 @@ pub(super) struct Worker<'a> {
     count: u64,
 }
 
-/// Starts a command and writes `sent` to its stdin.
 fn start(mut command: Command, args: &[&str], sent: &[u8]) -> Child {
-    let mut child = command.args(args).stdin(Stdio::piped()).spawn().expect("the program starts");
-    // A command may exit without reading all of its stdin.
-    let _ = child.stdin.take().expect("a pipe").write_all(sent);
-    child
+    start_with_input(command.args(args), sent).expect("the program starts")
 }
 
 /// Returns the exit code (`None` if the process was killed), stdout and stderr.
