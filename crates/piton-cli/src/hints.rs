@@ -39,6 +39,8 @@ pub(crate) fn words(hint: &Hint) -> String {
         Hint::RestoreAcrossSessions => "`--dry-run` shows what; `--across-sessions` takes it back, too",
         Hint::RevertAcrossSessions => "`--across-sessions` takes it back, too",
         Hint::RevertWithOwnEdits => "`--with-own-edits` takes them back, too",
+        Hint::NameAgent => "name one with `--agent`",
+        Hint::NameNearestTurn { number } => return format!("the nearest turn began from number {number}"),
         Hint::RaiseSetting { name } => {
             let variable = format!("PITON_{}", name.to_uppercase());
             return format!("raise {name} in the configuration, or {variable} for this command");

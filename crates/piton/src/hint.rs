@@ -65,6 +65,13 @@ pub enum Hint {
     RevertAcrossSessions,
     /// Agree to revert the user's own edits, too.
     RevertWithOwnEdits,
+    /// Name the agent of the turn.
+    NameAgent,
+    /// Name the checkpoint from which the nearest turn began.
+    NameNearestTurn {
+        /// Number of the checkpoint in the list.
+        number: usize,
+    },
 
     /// Raise a setting.
     RaiseSetting {

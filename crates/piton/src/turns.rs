@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
 use crate::history::History;
 use crate::id::{CheckpointId, ObjectId};
 use crate::project::Project;
@@ -98,6 +99,42 @@ impl History {
     /// Returns the turns that began from the checkpoints of this history, newest first, each with its end.
     pub fn turns(&self) -> Vec<Turn> {
         turns_of(self.checkpoints())
+    }
+
+    /// Returns the turn that is named by its own id, or by the number or id of the checkpoint from which it began. If
+    /// several turns began there, it is the newest that may have changed something; `agent` selects among those of
+    /// several agents.
+    ///
+    /// Fails like [`History::find`], with `NotFound` if no turn began from the checkpoint, and with `Ambiguous` if turns
+    /// of several agents did.
+    pub fn turn(&self, name: &str, agent: Option<&str>) -> Result<Turn> {
+        let mut turns = self.turns();
+        turns.retain(|turn| agent.is_none() || turn.record.agent.as_deref() == agent);
+        if let Some(turn) = turns.iter().find(|turn| turn.record.turn == name) {
+            return Ok(turn.clone());
+        }
+        let checkpoint = self.find(name)?;
+        let is_idle =
+            |turn: &Turn| matches!(turn.end, TurnEnd::Reported(end) | TurnEnd::OpenEnded(end) if end == turn.before);
+        let here: Vec<&Turn> = turns.iter().filter(|turn| turn.before == checkpoint.id).collect();
+        let changed: Vec<&Turn> = here.iter().copied().filter(|turn| !is_idle(turn)).collect();
+        let candidates = if changed.is_empty() { here } else { changed };
+        let agents: std::collections::BTreeSet<_> = candidates.iter().map(|turn| &turn.record.agent).collect();
+        if agents.len() > 1 {
+            let names: Vec<_> = agents.into_iter().flatten().map(String::as_str).collect();
+            return Err(Error::new(ErrorKind::Ambiguous, format!("find the turn at {name}"))
+                .because(format!("turns of several agents began there: {}", names.join(", ")))
+                .with_hint(Hint::NameAgent));
+        }
+        candidates.first().map(|turn| (*turn).clone()).ok_or_else(|| {
+            let none = Error::new(ErrorKind::NotFound, format!("find the turn at {name}"))
+                .because("no turn began from this checkpoint");
+            let place = |id: CheckpointId| self.checkpoints().iter().position(|one| one.id == id).unwrap_or(usize::MAX);
+            let at = place(checkpoint.id);
+            let nearest = turns.iter().map(|turn| place(turn.before)).min_by_key(|place| place.abs_diff(at));
+            let hint = nearest.map(|place| Hint::NameNearestTurn { number: place + 1 });
+            none.with_hint(hint.unwrap_or(Hint::ListCheckpoints))
+        })
     }
 }
 

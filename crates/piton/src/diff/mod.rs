@@ -25,7 +25,7 @@ mod histogram;
 mod lines;
 mod patch;
 
-pub(crate) use lines::{Hunk, Lines, TEXT_BYTES_MAX, changed_lines, count, has_nul, is_text, split_lines};
+pub(crate) use lines::{CONTEXT, Hunk, Lines, TEXT_BYTES_MAX, changed_lines, count, has_nul, is_text, split_lines};
 pub use patch::unified_diff;
 
 /// Result of a comparison.

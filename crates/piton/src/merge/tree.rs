@@ -96,6 +96,25 @@ pub enum ConflictReason {
     FileDirectory,
 }
 
+impl std::fmt::Display for ConflictReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Lines(_) => "the same lines changed",
+            Self::Binary => "a file that is not text changed",
+            Self::Link => "the target of the link changed",
+            Self::Type => "it is of another type",
+            Self::AddAdd => "another file of this name was added",
+            Self::DeletedByUs => "it was deleted",
+            Self::DeletedByThem => "it was changed",
+            Self::RenameDelete => "it was renamed on one side and deleted on the other",
+            Self::RenameRename => "it was renamed differently",
+            Self::RenameAdd => "another file has the name that it was renamed to",
+            Self::AmbiguousRename => "it was renamed together with files of equal contents",
+            Self::FileDirectory => "a file and a directory would have this name",
+        })
+    }
+}
+
 /// Merges the changes from `base` to `theirs` into `ours`.
 ///
 /// `read` returns the contents with an id, or `None` if they are too large to be compared. It is called for files that

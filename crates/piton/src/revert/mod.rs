@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read as _;
 
-use crate::diff::TEXT_BYTES_MAX;
+use crate::diff::{CONTEXT, TEXT_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
@@ -28,6 +28,7 @@ use crate::time::Moment;
 use crate::turns::{self, Turn, TurnEnd};
 
 mod in_the_way;
+mod json;
 mod publish;
 
 pub use in_the_way::InTheWay;
@@ -37,8 +38,9 @@ pub use in_the_way::InTheWay;
 pub struct RevertOptions<'a> {
     /// Revert only these paths and everything below them, relative to the project. Empty for all.
     pub paths: &'a [Vec<u8>],
-    /// Revert only these hunks of a file, by their numbers in [`merge::hunks`] of the turn's start and end. Files that
-    /// are not named here are reverted as a whole.
+    /// Revert only these hunks of a file, each named by a line of the file at the end of the turn, from 1 on: a changed
+    /// line, or one of the three lines around it that a patch shows. Files that are not named here are reverted as a
+    /// whole.
     pub hunks: &'a [(Vec<u8>, BTreeSet<usize>)],
     /// Revert the files without a conflict, and leave the others as they are.
     pub skip_conflicts: bool,
@@ -51,10 +53,13 @@ pub struct RevertOptions<'a> {
 }
 
 /// Outcome of a revert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RevertOutcome {
     /// The turn's changes are removed; of a dry run: they can be.
+    #[serde(rename = "restored")]
     Reverted,
     /// Some paths were left as they are.
     Partly,
@@ -68,6 +73,8 @@ pub enum RevertOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RevertReport {
+    /// True if nothing was to be done.
+    pub is_dry: bool,
     /// Outcome of the revert.
     pub outcome: RevertOutcome,
     /// Paths that are changed, added or removed.
@@ -176,7 +183,7 @@ impl Run<'_> {
             (true, false) => RevertOutcome::Reverted,
         };
         let paths: Vec<_> = merge.changes.iter().map(|change| change.path.clone()).collect();
-        let report = RevertReport { outcome, paths, conflicts, restore: None };
+        let report = RevertReport { is_dry: options.is_dry, outcome, paths, conflicts, restore: None };
         let Some(locked) = locked.filter(|_| outcome != RevertOutcome::Conflict && !report.paths.is_empty()) else {
             return Ok(report);
         };
@@ -415,28 +422,32 @@ impl Trees {
             put(&mut trees.ours, path, changed.map_or(old, |change| change.new));
             put(&mut trees.theirs, path, turned.map_or(old, |change| change.new));
         }
-        for (path, numbers) in options.hunks {
-            trees.select_hunks(path, numbers, contents)?;
+        for (path, lines) in options.hunks {
+            trees.select_hunks(path, lines, contents)?;
         }
         Ok(trees)
     }
 
-    /// Limits the change of one file to some of its hunks.
-    fn select_hunks(&mut self, path: &[u8], numbers: &BTreeSet<usize>, contents: &mut Contents<'_>) -> Result<()> {
-        let invalid = |why: &str| {
+    /// Limits the change of one file to the hunks at these lines.
+    fn select_hunks(&mut self, path: &[u8], lines: &BTreeSet<usize>, contents: &mut Contents<'_>) -> Result<()> {
+        let invalid = |why: String| {
             let shown = String::from_utf8_lossy(path);
-            Error::new(ErrorKind::Invalid, format!("revert hunks of {shown}")).because(why.to_owned())
+            Error::new(ErrorKind::Invalid, format!("revert hunks of {shown}")).because(why)
         };
+        let no_text = || invalid("it is not text, or too large".to_owned());
         let (Some(end), Some(start)) = (self.base.get(path).copied(), self.theirs.get(path).copied()) else {
-            return Err(invalid("the turn did not change a file of this name"));
+            return Err(invalid("the turn did not change a file of this name".to_owned()));
         };
         let (old, new) = (contents.read(start.id)?, contents.read(end.id)?);
-        let (Some(old), Some(new)) = (old, new) else { return Err(invalid("it is too large")) };
-        let hunks = merge::hunks(&old, &new).ok_or_else(|| invalid("it is not text"))?;
-        if numbers.iter().any(|number| *number == 0 || *number > hunks.len()) {
-            return Err(invalid("the turn's change has no hunk of this number"));
+        let (old, new) = old.zip(new).ok_or_else(no_text)?;
+        let hunks = merge::hunks(&old, &new).ok_or_else(no_text)?;
+        let mut numbers = BTreeSet::new();
+        for line in lines {
+            let is_at = |hunk: &&merge::TextHunk| hunk.new.start < line + CONTEXT && *line <= hunk.new.end + CONTEXT;
+            let hunk = hunks.iter().find(is_at);
+            numbers.insert(hunk.ok_or_else(|| invalid(format!("the turn changed nothing at line {line}")))?.number);
         }
-        let partly = merge::revert_hunks(&old, &new, numbers).ok_or_else(|| invalid("it is not text"))?;
+        let partly = merge::revert_hunks(&old, &new, &numbers).ok_or_else(no_text)?;
         let id =
             IdHasher::of(ObjectKind::Blob, &partly).map_err(|collision| Error::damaged("revert hunks", collision))?;
         contents.made.insert(id, partly);

@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use piton::merge::ConflictReason;
 use piton::{
-    CheckpointId, CheckpointKind, ErrorKind, History, InTheWay, Origin, Outcome, Progress, Project, Request, RestoreTo,
-    RevertOptions, RevertOutcome, RevertReport, Settings, Turn, note_turn_end, revert,
+    CheckpointId, CheckpointKind, ErrorKind, Hint, History, InTheWay, Origin, Outcome, Progress, Project, Request,
+    RestoreTo, RevertOptions, RevertOutcome, RevertReport, Settings, Turn, note_turn_end, revert,
 };
 use testkit::{Held, Sandbox, files_in};
 
@@ -167,16 +167,16 @@ fn paths_and_hunks_of_a_turn_are_reverted_alone() {
     sandbox.write("b", &changed);
     end(&sandbox, "one");
     let a = [b"a".to_vec()];
-    let hunks = [(b"a".to_vec(), BTreeSet::from([2]))];
+    let hunks = [(b"a".to_vec(), BTreeSet::from([31]))];
     let options = RevertOptions { paths: &a, hunks: &hunks, ..RevertOptions::default() };
     assert_eq!(reverted(&sandbox, "one", options).paths, a);
     assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), long.replacen("two", "2", 1));
     assert_eq!(fs::read_to_string(sandbox.path("b")).expect("a file"), changed);
     assert_eq!(reverted(&sandbox, "one", RevertOptions { paths: &a, ..RevertOptions::default() }).paths, a);
     assert_eq!(fs::read_to_string(sandbox.path("a")).expect("a file"), long);
-    let missing = [(b"a".to_vec(), BTreeSet::from([3]))];
+    let missing = [(b"a".to_vec(), BTreeSet::from([15]))];
     let result = try_revert(&sandbox, "one", RevertOptions { hunks: &missing, ..RevertOptions::default() });
-    assert_eq!(result.expect_err("there are two").kind(), ErrorKind::Invalid);
+    assert_eq!(result.expect_err("nothing changed there").kind(), ErrorKind::Invalid);
 }
 
 #[test]
@@ -211,6 +211,47 @@ fn a_turn_during_which_another_session_worked_needs_consent() {
     assert!(error.to_string().contains("codex"), "{error}");
     let options = RevertOptions { across_sessions: true, ..RevertOptions::default() };
     assert_eq!(reverted(&sandbox, "one", options).paths, [b"a".to_vec(), b"b".to_vec()]);
+}
+
+#[test]
+fn a_turn_is_found_by_its_name_and_by_the_row_that_it_began_from() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    start(&sandbox, "two");
+    sandbox.write("b", "by hand\n");
+    take(&sandbox, "by hand", Origin::default());
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let history = History::of(&store_of(&sandbox), &project).expect("a history");
+    let find = |name: &str, agent: Option<&str>| history.turn(name, agent).map(|turn| turn.record.turn);
+    for (name, want) in [("one", "one"), ("two", "two"), ("2", "two"), ("3", "one")] {
+        assert_eq!(find(name, None).expect("a turn"), want);
+        assert_eq!(find(name, Some("claude")).expect("a turn"), want);
+    }
+    let error = find("1", None).expect_err("no turn began there");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert_eq!(error.hint(), Some(Hint::NameNearestTurn { number: 2 }));
+    assert_eq!(find("2", Some("codex")).expect_err("another agent").kind(), ErrorKind::NotFound);
+    assert_eq!(find("no such turn", None).expect_err("no number").kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn the_json_of_a_revert_names_conflicts_and_what_is_in_the_way() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    end(&sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "mine"));
+    let report = reverted(&sandbox, "one", RevertOptions::default());
+    let json = serde_json::to_value(&report).expect("JSON");
+    assert_eq!((&json["outcome"], &json["dry_run"], &json["id"]), (&"conflict".into(), &false.into(), &().into()));
+    let conflict = serde_json::json!([{
+        "path": "a", "other_paths": [], "reason": "lines", "lines": [[2, 2]],
+        "in_the_way": [{"by": "you", "turn": null, "session": null, "agent": null, "prompt": null}],
+    }]);
+    assert_eq!(json["conflicts"], conflict);
 }
 
 fn lay_out(sandbox: &Sandbox, state: &State) {
