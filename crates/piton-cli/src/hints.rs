@@ -101,7 +101,7 @@ impl From<StatusProblem> for Problem {
 
 impl From<Problem> for StatusProblem {
     fn from(problem: Problem) -> Self {
-        Self { what: problem.what, hint: problem.hint.into() }
+        Self::new(problem.what, problem.hint.into())
     }
 }
 

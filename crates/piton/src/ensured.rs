@@ -11,6 +11,7 @@ use crate::take::{Outcome, Report, WhySkipped};
 
 /// Result of ensuring a checkpoint.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Ensured {
     /// Directory of the project, or the requested path if no project was found.
     pub dir: PathBuf,
@@ -27,6 +28,11 @@ impl Ensured {
 
     pub(crate) fn failed(dir: &Path, error: Error) -> Self {
         Self { dir: dir.to_owned(), report: Err(error), is_unfinished: false }
+    }
+
+    /// Returns the result of a take that finished.
+    pub fn finished(dir: &Path, report: Report) -> Self {
+        Self { dir: dir.to_owned(), report: Ok(report), is_unfinished: false }
     }
 
     /// Returns the checkpoint that holds the current files, if this call took or found one.

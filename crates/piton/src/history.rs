@@ -30,6 +30,7 @@ pub struct Change {
 
 /// One entry of the list of checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listed {
     /// Position in the list. The newest checkpoint is 1.
     pub number: usize,

@@ -40,6 +40,7 @@ const WARNED_SECS: u64 = 60 * 60;
 
 /// Meaning of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Level {
     /// A project has a checkpoint again after unprotected turns.
     Protected,
@@ -79,6 +80,7 @@ impl Level {
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event {
     /// Time of the event.
     pub time: Moment,
@@ -138,6 +140,11 @@ crate::json::serialized_as! {
 }
 
 impl Event {
+    /// Returns an event of no agent and no project.
+    pub fn new(time: Moment, level: Level, what: impl Into<String>) -> Self {
+        Self { time, level, agent: None, session: None, turn: None, project: None, what: what.into() }
+    }
+
     /// Returns the line with its newline. The project comes last, so that the lines of a project can be found by their
     /// suffix.
     pub(crate) fn encode(&self) -> String {

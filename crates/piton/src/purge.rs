@@ -27,6 +27,7 @@ const TURN_CHARS_MIN: usize = 4;
 
 /// Result of a purge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PurgeReport {
     /// Old and new id of each rewritten checkpoint, oldest first.
     pub rewritten: Vec<(CheckpointId, CheckpointId)>,

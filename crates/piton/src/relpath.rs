@@ -101,6 +101,7 @@ pub(crate) fn temporary_kind(name: &[u8], tokens: &[String]) -> Option<u8> {
 
 /// Reason why a path typed by a user cannot name something in a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadPath {
     /// It is empty.
     #[error("the path is empty")]

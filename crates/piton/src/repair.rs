@@ -30,6 +30,7 @@ pub struct RepairOptions<'a> {
 
 /// Result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RepairReport {
     /// True if nothing was changed, because only the steps were asked for.
     pub is_dry: bool,

@@ -9,6 +9,7 @@ use crate::relpath;
 
 /// Reason why a file was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum SkipReason {
     /// Matched by a `.gitignore` of the project.
     Ignored,
@@ -104,6 +105,7 @@ impl fmt::Display for SkipReason {
 
 /// A skipped file, a directory that was not entered, or several files of one directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Skipped {
     /// Path of the file, or of the directory that contains the files, relative to the project.
     pub path: Vec<u8>,
@@ -115,6 +117,7 @@ pub struct Skipped {
 
 /// Extent of a [`Skipped`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Extent {
     /// One file.
     File,

@@ -2,7 +2,7 @@
 //! store.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{ErrorKind, Result};
 use crate::hint::Hint;
@@ -15,6 +15,7 @@ use crate::time::Moment;
 
 /// Status of one project.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ProjectStatus {
     /// Record of the project.
     pub project: KnownProject,
@@ -29,12 +30,20 @@ pub struct ProjectStatus {
 /// Problem, with advice.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct StatusProblem {
     /// Description of the problem.
     pub what: String,
     /// Advice to the user.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub hint: Hint,
+}
+
+impl StatusProblem {
+    /// Returns a problem with this advice.
+    pub fn new(what: impl Into<String>, hint: Hint) -> Self {
+        Self { what: what.into(), hint }
+    }
 }
 
 /// Summary of the store.
@@ -59,6 +68,7 @@ pub struct StatusProblem {
 /// # }
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Status {
     /// Directory that holds everything.
     pub base: PathBuf,
@@ -167,17 +177,23 @@ crate::json::serialized_as! {
 }
 
 impl Status {
-    /// Returns the status of a base without a store.
-    pub fn of_base(base: &Store) -> Result<Self> {
-        Ok(Self {
-            base: base.base().to_owned(),
+    /// Returns the status of a base that does not exist.
+    pub fn of_nothing(base: &Path) -> Self {
+        Self {
+            base: base.to_owned(),
             store_bytes: 0,
-            legacy_bytes: base.base_dir.legacy_bytes()?,
+            legacy_bytes: 0,
             reclaimable_bytes: 0,
             projects: Vec::new(),
-            archives: base.base_dir.archives()?,
+            archives: Vec::new(),
             problems: Vec::new(),
-        })
+        }
+    }
+
+    /// Returns the status of a base without a store.
+    pub fn of_base(base: &Store) -> Result<Self> {
+        let (legacy_bytes, archives) = (base.base_dir.legacy_bytes()?, base.base_dir.archives()?);
+        Ok(Self { legacy_bytes, archives, ..Self::of_nothing(base.base()) })
     }
 
     /// Returns the status of a store. A store larger than `total_bytes_max` is reported as a problem.
@@ -250,6 +266,7 @@ impl Status {
 
 /// Last activity of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LastEvent {
     /// Time of the activity.
     pub time: Moment,

@@ -52,15 +52,16 @@ fn finish(context: &Context) -> anyhow::Result<FinishJson> {
     let Some(completion) = Completion::begin(&store, &project)? else { return Ok(FinishJson::Busy) };
     let began = Instant::now();
     let note = |origin: &Origin, time: Moment, what: String| {
-        let Origin { agent, session, turn } = origin.clone();
-        let (level, project) = (Level::Unprotected, Some(project.dir().to_owned()));
-        context.journal().note(&Event { time, level, agent, session, turn, project, what });
+        let mut event = Event::new(time, Level::Unprotected, what);
+        Origin { agent: event.agent, session: event.session, turn: event.turn } = origin.clone();
+        event.project = Some(project.dir().to_owned());
+        context.journal().note(&event);
     };
     loop {
         match attempt(&completion, context, began) {
             Ok(Attempt::Stopped) if began.elapsed() < LIMIT => thread::sleep(PAUSE),
             Ok(Attempt::Done { report, origin, since }) => {
-                let ensured = Ensured { dir: project.dir().to_owned(), report: Ok(*report), is_unfinished: false };
+                let ensured = Ensured::finished(project.dir(), *report);
                 if ensured.checkpoint().is_some() {
                     context.journal().note_protected_turn(project.dir(), &origin, Context::now());
                     drop(completion);

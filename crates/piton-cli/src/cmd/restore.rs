@@ -398,7 +398,7 @@ fn record_line(target: &Checkpoint, done: &RecordRewind) -> Option<String> {
             "The record of session {session} stays as it is: it changed meanwhile, or is too large to be saved first"
         )),
         RecordRewind::Failed(why) => Some(format!("The record of session {session} stays as it is: {}", plain(why))),
-        RecordRewind::Same | RecordRewind::NoRecordThen | RecordRewind::NoSession => None,
+        _ => None,
     }
 }
 

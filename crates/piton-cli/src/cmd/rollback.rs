@@ -179,7 +179,7 @@ const REASON_COLUMNS_MIN: usize = 12;
 ///
 /// With several agents or sessions, the session is added. In a terminal, the line is cut to its width.
 fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> String {
-    let Listed { number, checkpoint, change } = listed;
+    let Listed { number, checkpoint, change, .. } = listed;
     let when = local(checkpoint.time).date_and_time();
     let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
     let (mut counts, mut who, mut reason) =

@@ -216,7 +216,7 @@ fn read(args: &Read, sessions: &Sessions, output: &Output) -> anyhow::Result<()>
 }
 
 fn say_collected(collected: &SessionGcReport, output: &Output) {
-    let SessionGcReport { removed, put_aside, removed_damaged } = collected;
+    let SessionGcReport { removed, put_aside, removed_damaged, .. } = collected;
     output.json(collected);
     removed.iter().for_each(|id| output.text(&format!("Removed: {id}")));
     removed_damaged.iter().for_each(|name| output.text(&format!("Removed: {}", plain(name))));

@@ -52,15 +52,7 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
         Some(store) => Status::of(store, context.settings.total_bytes_max())?,
         None => match context.base_without_store()? {
             Some(base) => Status::of_base(&base)?,
-            None => Status {
-                base: context.base.clone(),
-                store_bytes: 0,
-                legacy_bytes: 0,
-                reclaimable_bytes: 0,
-                projects: Vec::new(),
-                archives: Vec::new(),
-                problems: Vec::new(),
-            },
+            None => Status::of_nothing(&context.base),
         },
     };
     problems.extend(damage.iter().map(Problem::from));
@@ -201,7 +193,7 @@ impl StatusStyle {
         let state = match project.presence {
             Presence::There => "live".to_owned(),
             Presence::Gone => format!("{WARN}orphan{WARN:#}"),
-            Presence::Unknown => format!("{WARN}unseen{WARN:#}"),
+            _ => format!("{WARN}unseen{WARN:#}"),
         };
         let touched = project.last_touch.map_or_else(|| "—".to_owned(), |at| age(self.now.as_secs_f64() - at));
         let alone = bytes(status.bytes_alone);

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use piton::json::keyword;
 use piton::{
     CheckpointKind, Error, ErrorKind, Origin, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take,
 };
@@ -72,6 +73,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
             format!("Unchanged since {ID}{}{ID:#} ({})", id.short(), counted(report.files, "file"))
         }
         Outcome::Skipped(why) => format!("Not taken: {}", explain(why, settings)),
+        _ => "Not taken".to_owned(),
     };
     output.text(&headline);
     if let Outcome::Skipped(why) = report.outcome {
@@ -116,6 +118,7 @@ fn explain(why: WhySkipped, settings: &Settings) -> String {
         WhySkipped::StoreFull => {
             format!("the store would pass max_total_size_mb ({} MB)", grouped(settings.max_total_size_mb))
         }
+        other => keyword(&other).replace('_', " "),
     }
 }
 
@@ -130,10 +133,10 @@ fn next(why: WhySkipped) -> &'static str {
             "leave directories out with .gitignore or `exclude`, or raise the limit with `piton config set max_files N`"
         }
         WhySkipped::Deadline => "try again, or raise deadline_ms",
-        WhySkipped::Busy | WhySkipped::BeingCompleted => "try again",
         WhySkipped::StoreFull => {
             "`piton status` shows what takes the space; `piton config set max_total_size_mb N` raises the limit"
         }
+        _ => "try again",
     }
 }
 

@@ -112,13 +112,12 @@ impl<'a> Sent<'a> {
             Value::Number(number) => Some(number.to_string()),
             _ => None,
         });
-        RewindMark {
-            transcript: transcript.filter(|path| path.is_absolute()),
-            transcript_bytes: None,
-            message: self.turn().map(cut),
-            ordinal: self.list(|keys| keys.messages).map(users),
-            stamp,
-        }
+        let mut mark = RewindMark::default();
+        mark.transcript = transcript.filter(|path| path.is_absolute());
+        mark.message = self.turn().map(cut);
+        mark.ordinal = self.list(|keys| keys.messages).map(users);
+        mark.stamp = stamp;
+        mark
     }
 
     fn kind(&self, name: &str) -> EventKind {

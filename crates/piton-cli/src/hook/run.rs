@@ -400,15 +400,12 @@ impl Task {
 /// `RECORD_PATIENCE`, since the disk may be what hangs.
 fn on_timeout(call: &Call<'_>, event: &HookEvent, around: Option<Context>) -> HookResult {
     let why = "the hook did not come to an end: it took too long, or failed".to_owned();
-    let noted = Event {
-        time: Context::now(),
-        level: if asks_for_protection(event) { Level::Unprotected } else { Level::Warning },
-        agent: Some(event.agent.name.to_owned()),
-        session: event.session.clone(),
-        turn: event.turn.clone(),
-        project: event.cwd.clone(),
-        what: why.clone(),
-    };
+    let level = if asks_for_protection(event) { Level::Unprotected } else { Level::Warning };
+    let mut noted = Event::new(Context::now(), level, why.clone());
+    noted.agent = Some(event.agent.name.to_owned());
+    noted.session = event.session.clone();
+    noted.turn = event.turn.clone();
+    noted.project = event.cwd.clone();
     let global = call.global.clone();
     within(RECORD_PATIENCE, move || {
         match around {

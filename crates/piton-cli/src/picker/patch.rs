@@ -184,8 +184,16 @@ mod tests {
     use super::*;
 
     fn file(path: &str, status: DiffStatus) -> FileDiff {
-        let old_path = (status == DiffStatus::Renamed).then(|| b"old".to_vec());
-        FileDiff { path: path.into(), old_path, status, insertions: 1, deletions: 2, is_binary: false }
+        let mut file = FileDiff::new(path, status);
+        file.old_path = (status == DiffStatus::Renamed).then(|| b"old".to_vec());
+        (file.insertions, file.deletions) = (1, 2);
+        file
+    }
+
+    fn patch_of(files: Vec<FileDiff>, patch: impl Into<Vec<u8>>) -> Patch {
+        let mut diff = Diff::default();
+        (diff.files, diff.patch) = (files, patch.into());
+        Patch::new(&diff)
     }
 
     fn kinds(patch: &Patch) -> Vec<LineKind> {
@@ -195,8 +203,7 @@ mod tests {
     #[test]
     fn a_line_that_looks_like_a_header_is_read_by_where_it_stands() {
         let text = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n--- x\n+++ y\n same\n";
-        let patch =
-            Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: text.to_vec(), ..Diff::default() });
+        let patch = patch_of(vec![file("x", DiffStatus::Modified)], text.to_vec());
         use LineKind::{Added, Head, Hunk, Removed, Same};
         assert_eq!(kinds(&patch), [Head, Head, Head, Hunk, Removed, Added, Same]);
     }
@@ -213,7 +220,7 @@ mod tests {
             file("c", DiffStatus::Added),
             file("z", DiffStatus::Renamed),
         ];
-        let patch = Patch::new(&Diff { files, patch: text.into(), ..Diff::default() });
+        let patch = patch_of(files, text);
         let at: Vec<_> = patch.files.iter().map(|file| (file.name.as_str(), file.at)).collect();
         assert_eq!(at, [("old => z", 0), ("a", 2), ("b", 6), ("c", 8)]);
         assert_eq!(patch.lines(7, 1).next(), Some(("binary contents differ", LineKind::Note)));
@@ -229,21 +236,20 @@ mod tests {
         text.extend(b"+a\n".repeat(LINES_MAX));
         text.extend(b"diff --git a/y b/y\n");
         let files = vec![file("x", DiffStatus::Modified), file("y", DiffStatus::Modified)];
-        let patch = Patch::new(&Diff { files, patch: text, ..Diff::default() });
+        let patch = patch_of(files, text);
         assert_eq!(patch.len(), LINES_MAX + 1);
         let (last, _) = patch.lines(LINES_MAX, 9).next().expect("the last line");
         assert_eq!(last, "... and 3 more lines: `piton diff` has them all");
         assert_eq!(patch.files[1].at, LINES_MAX);
         let long = [b"diff --git a/x b/x\n@@ @@\n+", "é".repeat(5000).as_bytes()].concat();
-        let patch = Patch::new(&Diff { files: vec![file("x", DiffStatus::Modified)], patch: long, ..Diff::default() });
+        let patch = patch_of(vec![file("x", DiffStatus::Modified)], long);
         assert!(patch.lines(2, 1).next().expect("a line").0.len() <= LINE_BYTES_MAX + 2);
     }
 
     #[test]
     fn nothing_of_a_file_moves_the_cursor() {
         let text = b"diff --git a/x b/x\n@@ -1 +1 @@\n+\ta\x1b[2J\r\n".to_vec();
-        let patch =
-            Patch::new(&Diff { files: vec![file("x\n\x1b", DiffStatus::Modified)], patch: text, ..Diff::default() });
+        let patch = patch_of(vec![file("x\n\x1b", DiffStatus::Modified)], text);
         assert_eq!(patch.lines(2, 1).next(), Some(("+    a\u{fffd}[2J␍", LineKind::Added)));
         assert_eq!(patch.files[0].name, "x \u{fffd}");
     }

@@ -66,15 +66,9 @@ fn patch(files: &[(&str, DiffStatus)], lines: usize) -> Patch {
     for (path, status) in files {
         diff.patch.extend(format!("diff --git a/{path} b/{path}\n@@ -0,0 +1 @@\n").into_bytes());
         (0..lines).for_each(|line| diff.patch.extend(format!("+{path} {line}\n").into_bytes()));
-        let (insertions, deletions) = (lines as u64, 0);
-        diff.files.push(FileDiff {
-            path: path.as_bytes().to_vec(),
-            old_path: None,
-            status: *status,
-            insertions,
-            deletions,
-            is_binary: false,
-        });
+        let mut file = FileDiff::new(*path, *status);
+        file.insertions = lines as u64;
+        diff.files.push(file);
     }
     Patch::new(&diff)
 }

@@ -200,8 +200,8 @@ fn file_line<'a>(file: &PatchFile, width: usize, look: &Look) -> Line<'a> {
     let mark = match file.status {
         piton::DiffStatus::Added => "A ",
         piton::DiffStatus::Deleted => "D ",
-        piton::DiffStatus::Modified => "M ",
         piton::DiffStatus::Renamed => "R ",
+        _ => "M ",
     };
     let (plus, minus) = match file.is_binary {
         true => ("binary".to_owned(), String::new()),

@@ -30,6 +30,7 @@ pub use patch::unified_diff;
 
 /// Result of a comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Diff {
     /// Files that differ, by path.
     pub files: Vec<FileDiff>,
@@ -41,6 +42,7 @@ pub struct Diff {
 
 /// One file that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileDiff {
     /// Path on the new side; of a deleted file, the old one.
     pub path: Vec<u8>,
@@ -60,6 +62,7 @@ pub struct FileDiff {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum DiffStatus {
     /// Does not exist on the old side.
     Added,
@@ -130,6 +133,13 @@ impl<'a> From<&'a FileDiff> for FileDiffJson<'a> {
 crate::json::serialized_as! {
     Diff => DiffJson<'_>;
     FileDiff => FileDiffJson<'_>;
+}
+
+impl FileDiff {
+    /// Returns a change of a text file in which no line differs.
+    pub fn new(path: impl Into<Vec<u8>>, status: DiffStatus) -> Self {
+        Self { path: path.into(), old_path: None, status, insertions: 0, deletions: 0, is_binary: false }
+    }
 }
 
 impl Diff {

@@ -35,6 +35,7 @@ const HOUR_SECS: f64 = 60.0 * 60.0;
 
 /// Result of a prune.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PruneReport {
     /// Number of projects and repositories of the older layout that were examined.
     pub scanned: u64,
@@ -57,6 +58,7 @@ pub struct PruneReport {
 /// Project, archive or repository that a prune dropped.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct PrunedItem {
     /// Directory of a project, or name of an archive or repository in the base.
     pub name: String,
@@ -66,6 +68,7 @@ pub struct PrunedItem {
 
 /// Planned actions of a prune.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct PrunePlan {
     /// State of the store that the plan is based on.
     pub inventory: Inventory,
@@ -314,6 +317,7 @@ fn policy_after_gap(store: &Store, settings: &Settings, now: Moment) -> Policy {
 
 /// Result of maintenance.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Maintained {
     /// There was nothing to do, or another process is doing it.
     Nothing,

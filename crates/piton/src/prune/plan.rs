@@ -46,6 +46,7 @@ pub(super) enum Orphans {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Presence {
     /// It exists.
     There,
@@ -57,6 +58,7 @@ pub enum Presence {
 
 /// One project of the store.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct KnownProject {
     /// Name in the store.
     pub id: ProjectId,
@@ -74,6 +76,7 @@ pub struct KnownProject {
 
 /// Repository of the older layout that is still in the base.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct OldRepository {
     /// Name in the base.
     pub name: String,
@@ -85,6 +88,7 @@ pub struct OldRepository {
 
 /// Input of the pruning rules.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Inventory {
     /// Projects of the store.
     pub projects: Vec<KnownProject>,
@@ -115,6 +119,7 @@ impl Inventory {
 
 /// Target of a prune.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PruneTarget {
     /// Project, with all its checkpoints.
     Project(ProjectId),
@@ -128,6 +133,7 @@ pub enum PruneTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum PruneReason {
     /// Its directory is gone.
     Orphan,
@@ -140,6 +146,7 @@ pub enum PruneReason {
 
 /// Target and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PruneAction {
     /// Target.
     pub what: PruneTarget,

@@ -4,6 +4,7 @@ use crate::skipped::SkipReason;
 
 /// A path that differs from the checkpoint and is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Left {
     /// Path relative to the project root.
     pub path: Vec<u8>,
@@ -13,6 +14,7 @@ pub struct Left {
 
 /// Reason why a path is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WhyLeft {
     /// It is out of scope, so no checkpoint holds its present contents.
     OutOfScope(SkipReason),

@@ -140,6 +140,7 @@ pub struct Restore<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RestoreOutcome {
     /// The files are as in the checkpoint.
     Restored,
@@ -151,6 +152,7 @@ pub enum RestoreOutcome {
 
 /// Effect of restored ignore rules on the scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RulesChanged {
     /// `.gitignore` files that change.
     pub files: Vec<Vec<u8>>,
@@ -163,6 +165,7 @@ pub struct RulesChanged {
 
 /// Report of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RestoreReport {
     /// Outcome of the restore.
     pub outcome: RestoreOutcome,

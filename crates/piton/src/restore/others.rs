@@ -11,6 +11,7 @@ use crate::time::Moment;
 
 /// Work that another session, which is still active, has done since the restored checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OtherWork {
     /// Name of the session.
     pub session: String,

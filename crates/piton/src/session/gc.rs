@@ -20,6 +20,7 @@ const TEMPORARY_SECS_MAX: i64 = 60 * 60;
 /// Result of garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct SessionGcReport {
     /// Records that were removed.
     pub removed: Vec<SessionId>,
@@ -33,6 +34,7 @@ pub struct SessionGcReport {
 /// File that is not a record, and was renamed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct QuarantinedFile {
     /// Id of the record.
     pub id: SessionId,

@@ -11,6 +11,7 @@ const VERSION_BYTES_MAX: usize = 256 << 10;
 
 /// Result of rewinding a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecordRewind {
     /// The record was replaced by its earlier version.
     Replaced,

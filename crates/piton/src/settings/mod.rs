@@ -13,6 +13,7 @@ pub use self::table::{PromptText, Setting, Settings};
 
 /// Problem with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SettingsProblem {
     /// True if the value was not used, false for a warning.
     pub is_error: bool,

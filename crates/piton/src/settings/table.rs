@@ -85,6 +85,7 @@ impl SettingType for Vec<String> {
 
 /// Amount of each prompt that is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PromptText {
     /// First line, at most 120 characters, with values that look like keys masked.
     #[default]

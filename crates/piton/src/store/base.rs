@@ -21,6 +21,7 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Directory that holds the repositories of an older layout after they were moved out of the way.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct Archive {
     /// Name in the base.
     pub name: String,

@@ -17,6 +17,7 @@ const REASON_CHARS_MAX: usize = 500;
 
 /// One checkpoint: the files of a project at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Checkpoint {
     /// Id of its commit.
     pub id: CheckpointId,

@@ -11,6 +11,7 @@ pub(super) const FACTS_HEADER: &[u8] = b"piton 1";
 
 /// Cause of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum CheckpointKind {
     /// An agent was about to change something.
     #[default]
@@ -67,6 +68,7 @@ impl Default for UsualModes {
 
 /// Restore that a safety checkpoint was taken for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Restoring {
     /// Command that was given.
     pub verb: RestoreVerb,
@@ -84,6 +86,7 @@ pub struct Restoring {
 
 /// Commands that restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RestoreVerb {
     /// Restores a checkpoint that was named.
     Restore,
@@ -111,6 +114,7 @@ impl RestoreVerb {
 
 /// Data of a checkpoint that git has no field for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Facts {
     /// Cause of the checkpoint.
     pub kind: CheckpointKind,

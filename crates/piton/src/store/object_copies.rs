@@ -24,6 +24,7 @@ const LOOSE_BYTES_MAX: u64 = 1 << 30;
 
 /// The objects whose data is read and hashed again.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum ReadData {
     /// None. Only commits, trees and the existence of objects are checked.
     No,

@@ -30,6 +30,7 @@ pub struct Request {
 
 /// Outcome of a take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// There is a new checkpoint, and it is on the disk.
     Taken(CheckpointId),
@@ -43,6 +44,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum WhySkipped {
     /// Automatic checkpoints are off.
     Disabled,
@@ -66,6 +68,7 @@ pub enum WhySkipped {
 
 /// Report of a take.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Outcome of the take.
     pub outcome: Outcome,

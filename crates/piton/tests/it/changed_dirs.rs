@@ -63,9 +63,9 @@ fn seen(base: &Path, dir: &Path, report: &Report) -> Seen {
     let store = Store::open_existing(base).expect("a base").expect("a store");
     let project = Project::at(dir, None).expect("a project");
     let history = History::of(&store, &project).expect("a history");
-    let facts = history.checkpoints().first().expect("a checkpoint").facts.clone();
+    let mut facts = history.checkpoints().first().expect("a checkpoint").facts.clone();
     // An unchanged take leaves the facts about skipped files as they are.
-    let facts = Facts { skipped: Vec::new(), ..facts };
+    facts.skipped.clear();
     Seen { tree: report.tree, files: report.files, facts, skipped: left_out(report), unprotected: report.unprotected }
 }
 

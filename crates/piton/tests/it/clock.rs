@@ -167,9 +167,10 @@ fn a_session_goes_on_when_time_goes_back_within_a_turn() {
 }
 
 fn event(secs: i64, level: Level) -> Event {
-    let (agent, session) = (Some("claude".to_owned()), Some("s".to_owned()));
-    let (turn, project) = (Some(secs.to_string()), Some("/p".into()));
-    Event { time: at(secs), level, agent, session, turn, project, what: "cannot write: no space left".to_owned() }
+    let mut event = Event::new(at(secs), level, "cannot write: no space left");
+    (event.agent, event.session) = (Some("claude".to_owned()), Some("s".to_owned()));
+    (event.turn, event.project) = (Some(secs.to_string()), Some("/p".into()));
+    event
 }
 
 #[test]

@@ -8,15 +8,18 @@ use piton::{Event, Journal, Level, Moment};
 use testkit::Sandbox;
 
 fn event(secs: i64, level: Level, turn: Option<&str>, project: &str) -> Event {
-    Event {
-        time: Moment { secs, nanos: 0, offset_secs: 0 },
-        level,
-        agent: Some("claude".to_owned()),
-        session: turn.map(|_| "s".to_owned()),
-        turn: turn.map(str::to_owned),
-        project: Some(project.into()),
-        what: "cannot write: no space left".to_owned(),
-    }
+    let time = Moment { secs, nanos: 0, offset_secs: 0 };
+    let mut event = Event::new(time, level, "cannot write: no space left");
+    event.agent = Some("claude".to_owned());
+    event.session = turn.map(|_| "s".to_owned());
+    event.turn = turn.map(str::to_owned);
+    event.project = Some(project.into());
+    event
+}
+
+fn with_text(what: &str, mut event: Event) -> Event {
+    event.what = what.to_owned();
+    event
 }
 
 fn base(sandbox: &Sandbox) -> PathBuf {
@@ -65,7 +68,7 @@ fn turns_without_a_checkpoint_are_counted_until_one_works() {
     let journal = Journal::at(&base(&sandbox));
     let state = || journal.unprotected().iter().map(|one| (one.turns, one.is_past)).collect::<Vec<_>>();
     journal.note(&event(1, Level::Unprotected, Some("t1"), "/p"));
-    journal.note(&Event { what: "again".to_owned(), ..event(2, Level::Unprotected, Some("t1"), "/p") });
+    journal.note(&with_text("again", event(2, Level::Unprotected, Some("t1"), "/p")));
     journal.note(&event(3, Level::Unprotected, Some("t2"), "/p"));
     journal.note(&event(3, Level::Warning, Some("t2"), "/p"));
     assert_eq!(state(), [(2, false)]);
@@ -82,7 +85,7 @@ fn turns_without_a_checkpoint_are_counted_until_one_works() {
 fn it_is_bounded_and_keeps_the_newest() {
     let sandbox = Sandbox::new();
     let journal = Journal::at(&base(&sandbox));
-    let long = |secs| Event { what: "x".repeat(500), ..event(secs, Level::Unprotected, None, "/p") };
+    let long = |secs| with_text(&"x".repeat(500), event(secs, Level::Unprotected, None, "/p"));
     for secs in 1..=1500 {
         assert!(journal.note(&long(secs)));
     }

@@ -76,7 +76,7 @@ fn seen(base: &Path, report: &Report) -> (String, Vec<String>, bool) {
             let output = git().arg(store).args(["ls-tree", "-r", &id.to_string()]).output().expect("git runs");
             String::from_utf8_lossy(&output.stdout).into_owned()
         }
-        Outcome::Skipped(_) => String::new(),
+        _ => String::new(),
     };
     (files, left_out(report), report.unprotected)
 }

@@ -22,9 +22,10 @@ pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
     // A process that another test starts inherits the locks for a moment: garbage collection then gives up, and
     // continues the next time.
     for _ in 0..20 {
-        let report = prune(&store_of(sandbox), &policy, now(), &Progress::default()).expect("a prune");
+        let mut report = prune(&store_of(sandbox), &policy, now(), &Progress::default()).expect("a prune");
         assert_eq!(report.problems, [""; 0]);
-        whole = PruneReport { bytes_freed: whole.bytes_freed + report.bytes_freed, ..report };
+        report.bytes_freed += whole.bytes_freed;
+        whole = report;
         if packs(sandbox).len() <= 1 {
             break;
         }

@@ -83,6 +83,7 @@ impl TurnRecord {
 /// Position of a turn in the conversation that the agent keeps: enough to cut the conversation there later.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct RewindMark {
     /// File that holds the conversation.
     #[serde(with = "path", skip_serializing_if = "Option::is_none")]

@@ -35,6 +35,7 @@ use crate::time::Moment;
 /// A step of a repair, done or planned.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
 pub struct RepairStep {
     /// Keyword of the step: `kept_names`, `rebuilt_idx`, ...
     #[serde(rename = "step")]
@@ -50,6 +51,7 @@ pub struct RepairStep {
 
 /// Data that is permanently lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Loss {
     /// Project that lost it, if known.
     pub project: Option<ProjectId>,

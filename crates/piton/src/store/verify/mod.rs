@@ -31,6 +31,7 @@ const AFFECTED_MAX: usize = 10_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FindingKind {
     /// The file `HEAD`, which makes the store a repository.
     Head,
@@ -68,6 +69,7 @@ pub enum FindingKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Severity {
     /// Data is lost, or will be.
     Damage,
@@ -77,6 +79,7 @@ pub enum Severity {
 
 /// One defect of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// Kind of the defect.
     pub kind: FindingKind,
@@ -96,6 +99,7 @@ pub struct Finding {
 
 /// Checkpoints and a path that a lost object affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Affected {
     /// Ref whose history holds the object.
     pub name: String,
@@ -111,6 +115,7 @@ pub struct Affected {
 
 /// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VerifyReport {
     /// Defects, the worst first.
     pub findings: Vec<Finding>,

@@ -266,6 +266,7 @@ fn taken(report: &Report) -> Answer {
         Outcome::Taken(id) => Answer::Taken(id.to_string()),
         Outcome::Unchanged(id) => Answer::Unchanged(id.to_string()),
         Outcome::Skipped(why) => Answer::Skipped(piton::json::keyword(&why)),
+        other => panic!("an outcome that the model does not know: {other:?}"),
     }
 }
 
