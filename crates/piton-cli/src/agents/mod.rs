@@ -36,7 +36,7 @@ pub(crate) struct Agent(&'static Spec);
 
 impl Agent {
     /// The table, in the order in which agents are shown.
-    pub(crate) const ALL: [Self; 10] = [
+    const TABLE: &[Self] = &[
         Self(&claude::SPEC),
         Self(&codex::SPEC),
         Self(&gemini::SPEC),
@@ -51,20 +51,30 @@ impl Agent {
     /// Any other program, which uses piton's own event format.
     pub(crate) const PLAIN: Self = Self(&plain::SPEC);
 
+    /// Returns the agents of the table.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::TABLE.iter().copied()
+    }
+
     /// Returns the agents that can be installed.
     pub(crate) fn installable() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(|agent| agent.home.is_some())
+        Self::all().filter(|agent| agent.home.is_some())
     }
 
     /// Returns the agent of that name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|agent| agent.name == name)
+        Self::all().find(|agent| agent.name == name)
     }
 
     /// Returns the agent of that name, for tests.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn named(name: &str) -> Self {
         Self::parse(name).expect("an agent of the table")
+    }
+
+    /// Returns its description, which lives as long as the program.
+    pub(crate) fn spec(self) -> &'static Spec {
+        self.0
     }
 
     /// Returns the event for a prompt, or the first event of an agent that has none.
@@ -175,7 +185,7 @@ mod tests {
 
     #[test]
     fn an_events_name_means_the_same_to_all_agents() {
-        let all: Vec<_> = Agent::ALL.iter().flat_map(|agent| agent.payload.events).collect();
+        let all: Vec<_> = Agent::all().flat_map(|agent| agent.payload.events).collect();
         for (name, meaning) in &all {
             assert!(all.iter().all(|(other, meant)| other != name || meant == meaning), "{name}");
         }

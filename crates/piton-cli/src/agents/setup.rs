@@ -58,7 +58,7 @@ impl Homes {
     /// up such a variable.
     pub(crate) fn new(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let path = |agent: Agent| Some((agent, agent.home?.path(home, &variable)));
-        Self(Agent::ALL.into_iter().filter_map(path).collect())
+        Self(Agent::all().filter_map(path).collect())
     }
 
     /// Returns the directory of one agent; `None` if it has none.

@@ -92,7 +92,7 @@ pub(crate) fn projects(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Returns the names of the agents that can call a hook.
 pub(crate) fn agents() -> Vec<CompletionCandidate> {
-    Agent::ALL.into_iter().map(|agent| CompletionCandidate::new(agent.name)).collect()
+    Agent::all().map(|agent| CompletionCandidate::new(agent.name)).collect()
 }
 
 /// The command line before the word to complete.

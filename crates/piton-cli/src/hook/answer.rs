@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn silence_suits_all_but_cursor() {
-        for agent in Agent::ALL.into_iter().filter(|agent| *agent != Agent::named("cursor")) {
+        for agent in Agent::all().filter(|agent| *agent != Agent::named("cursor")) {
             for name in ["UserPromptSubmit", "PreToolUse", "SessionStart", "Stop"] {
                 assert_eq!(go_on(&event(agent, name)), "", "{agent:?} {name}");
             }

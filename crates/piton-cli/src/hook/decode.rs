@@ -44,7 +44,7 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
 /// Returns the agent that sent a payload to the hook of `named`: the one with the best evidence, the first of several.
 fn speaker(named: Agent, fields: &Fields) -> Agent {
     let (mut speaker, mut best) = (named, Evidence::No);
-    for agent in Agent::ALL {
+    for agent in Agent::all() {
         let evidence = (agent.payload.evidence)(fields, named.name);
         if evidence > best {
             (speaker, best) = (agent, evidence);
@@ -67,7 +67,7 @@ struct Sent<'a> {
 impl<'a> Sent<'a> {
     /// Returns the places of a value: those of this agent, then those of the others.
     fn places(&self, pick: fn(&Keys) -> &'static [KeyPath]) -> impl Iterator<Item = KeyPath> {
-        let all = std::iter::once(self.agent).chain(Agent::ALL);
+        let all = std::iter::once(self.agent).chain(Agent::all());
         all.flat_map(move |agent| pick(&agent.payload.keys).iter().copied())
     }
 
@@ -121,7 +121,7 @@ impl<'a> Sent<'a> {
     }
 
     fn kind(&self, name: &str) -> EventKind {
-        let events = std::iter::once(self.agent).chain(Agent::ALL).flat_map(|agent| agent.payload.events);
+        let events = std::iter::once(self.agent).chain(Agent::all()).flat_map(|agent| agent.payload.events);
         let meaning = events.into_iter().find(|(event, _)| *event == name).map(|(_, meaning)| *meaning);
         match meaning {
             Some(Meaning::Prompt) => (self.agent.payload.prompt)(self.prompt()),

@@ -21,7 +21,7 @@ pub(crate) fn payload(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let event = EVENTS[usize::from(*which) % EVENTS.len()];
     let is_cut = Payload::read(bytes).is_cut;
-    for agent in Agent::ALL {
+    for agent in Agent::all() {
         let event = decode(agent, event, bytes);
         let names = [&event.session, &event.turn, &event.parent];
         assert!(names.into_iter().flatten().all(|name| name.chars().count() <= 200), "names go into records");

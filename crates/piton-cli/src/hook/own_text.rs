@@ -27,7 +27,7 @@ pub(super) enum OwnText<'a> {
 /// Finds the text of a command file in a prompt; `None` if the prompt does not contain it.
 pub(super) fn find(prompt: &str) -> Option<OwnText<'_>> {
     let prompt = prompt.trim();
-    let skill = Agent::ALL.iter().filter_map(|agent| agent.payload.command_wrap.as_ref()).find_map(|wrap| {
+    let skill = Agent::all().filter_map(|agent| agent.spec().payload.command_wrap.as_ref()).find_map(|wrap| {
         let (_, text) = prompt.strip_prefix(wrap.words)?.strip_suffix(wrap.close)?.split_once(wrap.open)?;
         Some(match text.trim_start().split_once('\n') {
             Some((line, rest)) if line.starts_with(wrap.line) => rest,

@@ -30,7 +30,7 @@ impl Payload {
 /// cannot come from inside another value.
 fn salvage(bytes: &[u8]) -> Map<String, Value> {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(LOOKED_AT_MAX)]);
-    let names: BTreeSet<_> = Agent::ALL.iter().flat_map(|agent| agent.payload.salvaged).collect();
+    let names: BTreeSet<_> = Agent::all().flat_map(|agent| agent.payload.salvaged).collect();
     let found = names.into_iter().filter_map(|field| Some(((*field).to_owned(), find(&text, field)?.into())));
     found.collect()
 }

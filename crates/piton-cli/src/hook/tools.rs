@@ -37,7 +37,7 @@ pub(super) fn change(agent: Agent, tool: &str, input: &Value) -> ToolChange {
     }
     let text = |key: &&str| input.get(*key).and_then(Value::as_str).filter(|text| !text.is_empty());
     // A user may give the tool of one agent to another.
-    if Agent::ALL.iter().any(|agent| agent.tools.shells.contains(&tool))
+    if Agent::all().any(|agent| agent.tools.shells.contains(&tool))
         && let Some(line) = input.get("command").or_else(|| input.get("cmd")).and_then(command_line)
     {
         return ToolChange::Command { line, dir: DIRECTORIES.iter().find_map(text).map(PathBuf::from) };
