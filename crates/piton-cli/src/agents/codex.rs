@@ -62,7 +62,6 @@ pub(super) static SPEC: Spec = Spec {
         ],
         ..GuideFacts::DEFAULT
     },
-    ..Spec::DEFAULT
 };
 
 /// Checks the approvals: Codex identifies a hook by file, event and index, and stores the hash of the approved

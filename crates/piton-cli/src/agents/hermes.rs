@@ -96,7 +96,6 @@ pub(super) static SPEC: Spec = Spec {
         ..CheckSpec::DEFAULT
     },
     guide: GUIDE,
-    ..Spec::DEFAULT
 };
 
 const GUIDE: GuideFacts = GuideFacts {
@@ -122,7 +121,6 @@ const GUIDE: GuideFacts = GuideFacts {
         "Hermes counts every model call as a turn, piton every prompt: one prompt with many changes does not push the \
          state before it out of the history.",
     ],
-    ..GuideFacts::DEFAULT
 };
 
 fn setup(place: &SetupPlace<'_>) -> Setup {

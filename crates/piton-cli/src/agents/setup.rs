@@ -14,6 +14,9 @@ pub(crate) const TIMEOUT_SECS: u64 = 15;
 /// Text that every command file of ours contains, and no other file.
 const MARK: &str = "Written by `piton install";
 
+/// Looks up an environment variable. Returns `None` if it is not set, empty, or not UTF-8.
+pub(crate) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Scope of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose {
@@ -213,6 +216,5 @@ pub(crate) struct TrustInput<'a> {
     pub(crate) ours: &'a [Ours],
     /// Project for which it is checked.
     pub(crate) dir: &'a Path,
-    /// Looks up an environment variable.
-    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    pub(crate) env: EnvLookup<'a>,
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::event::{EventKind, Evidence, Fields, HookEvent, Keys, Meaning};
 use super::guide::GuideFacts;
-use super::setup::{Caller, ConfigFile, Home, Ours, Setup, SetupPlace, Trust, TrustInput, Whose};
+use super::setup::{Caller, ConfigFile, EnvLookup, Home, Ours, Setup, SetupPlace, Trust, TrustInput, Whose};
 use super::shared;
 use crate::surface::Surface;
 
@@ -77,7 +77,7 @@ pub(crate) struct ToolSpec {
 /// Places of the agent's version, where the event does not contain it.
 pub(crate) struct VersionSpec {
     /// Returns the version from variables that the agent sets for its children.
-    pub(crate) in_env: fn(&dyn Fn(&str) -> Option<String>) -> Option<String>,
+    pub(crate) in_env: fn(EnvLookup<'_>) -> Option<String>,
     /// Names of the packages that contain the agent's program.
     pub(crate) packages: &'static [&'static str],
     pub(crate) in_transcript: VersionText,

@@ -78,7 +78,7 @@ pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
     }
     match &args.into {
         None if args.markdown => {
-            say(super::reference::page(Cli::command()).as_bytes(), output, |page| PageJson { page })
+            say(super::reference::page(Cli::command()).as_bytes(), output, |page| PageJson { page });
         }
         None => {
             let mut page = Vec::new();

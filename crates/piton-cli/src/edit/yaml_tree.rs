@@ -61,7 +61,7 @@ pub(super) fn read(text: &str) -> Result<Option<YamlNode>, String> {
             (Event::StreamEnd, _) => return Ok(root),
             (Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd, _) => {}
             _ if root.is_some() => return Err("it holds several documents".to_owned()),
-            (event, span) => root = Some(reader.node(event, span)?),
+            (event, span) => root = Some(reader.node(&event, span)?),
         }
     }
 }
@@ -87,20 +87,20 @@ impl<'a> TreeReader<'a> {
         Ok((range.start + self.mark, range.end + self.mark))
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span) -> Result<YamlNode, String> {
+    fn node(&mut self, event: &Event<'a>, span: Span) -> Result<YamlNode, String> {
         let (start, end) = self.range(span)?;
         match event {
             Event::Alias(_) => Ok(YamlNode { start, end, is_flow: false, kind: YamlKind::Alias }),
             Event::Scalar(_, style, ..) => {
                 let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
-                let is_empty = start == end && style == ScalarStyle::Plain;
+                let is_empty = start == end && *style == ScalarStyle::Plain;
                 // The span of a text below its header includes the line ends after it.
                 let end = if is_block { start + self.text[start..end].trim_end().len() } else { end };
                 let kind = if is_empty { YamlKind::Empty } else { YamlKind::Scalar { is_block } };
                 Ok(YamlNode { start, end, is_flow: false, kind })
             }
-            Event::SequenceStart(style, ..) => self.list(start, style == StructureStyle::Flow),
-            Event::MappingStart(style, ..) => self.map(start, style == StructureStyle::Flow),
+            Event::SequenceStart(style, ..) => self.list(start, *style == StructureStyle::Flow),
+            Event::MappingStart(style, ..) => self.map(start, *style == StructureStyle::Flow),
             _ => Err("a value is missing".to_owned()),
         }
     }
@@ -114,7 +114,7 @@ impl<'a> TreeReader<'a> {
                 let end = if is_flow { self.range(span)?.1 } else { last };
                 return Ok(YamlNode { start, end, is_flow, kind: YamlKind::List(items) });
             }
-            items.push(self.node(event, span)?);
+            items.push(self.node(&event, span)?);
         }
     }
 
@@ -128,9 +128,9 @@ impl<'a> TreeReader<'a> {
                 return Ok(YamlNode { start, end, is_flow, kind: YamlKind::Map(members) });
             }
             let name = if let Event::Scalar(text, ..) = &event { Some(text.clone().into_owned()) } else { None };
-            let key = self.node(event, span)?;
+            let key = self.node(&event, span)?;
             let (event, span) = self.next()?;
-            let value = self.node(event, span)?;
+            let value = self.node(&event, span)?;
             let gap = &self.text[key.end..];
             let gap = gap.len() - gap.trim_start_matches([' ', '\t']).len();
             let after_colon = self.text[key.end + gap..].starts_with(':').then_some(key.end + gap + 1);
