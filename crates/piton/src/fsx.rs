@@ -4,9 +4,8 @@
 //! - F2. Files and directories made here are readable by their owner only.
 //! - F3. The name of a temporary file starts with `tmp_`, so that a sweep can recognise it.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use memmap2::{Advice, MmapMut};
@@ -37,7 +36,7 @@ pub(crate) enum Durability {
 pub(crate) fn temp_file(dir: &Path) -> Result<NamedTempFile> {
     tempfile::Builder::new()
         .prefix(TEMP_PREFIX)
-        .permissions(Permissions::from_mode(FILE_MODE))
+        .permissions(sys::permissions(FILE_MODE))
         .tempfile_in(dir)
         .map_err(|error| Error::io("make a temporary file in", dir, error))
 }
@@ -94,7 +93,7 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
 /// Creates a directory with owner-only permissions and missing ancestors, and makes its name durable. An existing one
 /// is left as it is.
 pub(crate) fn ensure_dir(dir: &Path) -> Result<()> {
-    let make = || fs::DirBuilder::new().mode(DIR_MODE).create(dir);
+    let make = || sys::create_dir(dir, DIR_MODE);
     let made = match make() {
         // Retry once only: in `/proc`, or below a dangling link, it never succeeds.
         Err(error) if error.kind() == io::ErrorKind::NotFound && dir.parent().is_some() => {
@@ -128,7 +127,7 @@ pub(crate) fn read_large(path: &Path, bytes_max: u64) -> Result<Option<MmapMut>>
     let read = MmapMut::map_anon(size).and_then(|mut bytes| {
         // Best effort.
         let _ = bytes.advise(Advice::HugePage);
-        file.read_exact_at(&mut bytes, 0)?;
+        sys::read_exact_at(&file, &mut bytes, 0)?;
         Ok(bytes)
     });
     read.map(Some).map_err(|error| Error::io("read", path, error))

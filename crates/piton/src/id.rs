@@ -1,12 +1,12 @@
 //! Ids of objects and projects. No other module knows which hash functions they use.
 
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use sha2::Digest as _;
 
 use crate::relpath;
+use crate::sys;
 
 /// Length of an object id in bytes.
 pub(crate) const ID_BYTES: usize = 20;
@@ -190,7 +190,7 @@ pub struct ProjectId(String);
 impl ProjectId {
     /// Returns the name for a directory. The path must be absolute and free of links.
     pub fn of(canonical: &Path) -> Self {
-        let digest = sha2::Sha256::digest(canonical.as_os_str().as_bytes());
+        let digest = sha2::Sha256::digest(sys::path_bytes(canonical));
         Self(hex(&digest[..8]))
     }
 

@@ -12,12 +12,9 @@
 //! - J4. Nothing here returns an error: an event that cannot be written is dropped.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::fsx;
@@ -178,7 +175,7 @@ impl Event {
                 "agent" => event.agent = text(),
                 "session" => event.session = text(),
                 "turn" => event.turn = text(),
-                "project" => event.project = Some(OsString::from_vec(value).into()),
+                "project" => event.project = Some(sys::path_from_bytes(value)),
                 _ => {}
             }
         }
@@ -214,7 +211,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns the suffix of each line about a project.
 fn ending(project: &Path) -> String {
-    format!(" project={}", escape(project.as_os_str().as_bytes()))
+    format!(" project={}", escape(sys::path_bytes(project)))
 }
 
 /// Turns of one project that ran without a checkpoint.
@@ -451,7 +448,9 @@ impl Journal {
 /// because the user chose it.
 fn is_ours(dir: &Path, may_be_link: bool) -> bool {
     let found = if may_be_link { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
-    found.is_ok_and(|found| found.is_dir() && found.uid() == sys::effective_uid() && found.mode() & 0o022 == 0)
+    found.is_ok_and(|found| {
+        found.is_dir() && sys::owner(&found) == sys::effective_uid() && sys::mode(&found) & 0o022 == 0
+    })
 }
 
 fn aside(log: &Path) -> PathBuf {
@@ -463,7 +462,7 @@ fn append(path: &Path, line: &str) -> bool {
         let end = file.metadata()?.len();
         let mut last = [b'\n'];
         if end > 0 {
-            file.read_exact_at(&mut last, end - 1)?;
+            sys::read_exact_at(&file, &mut last, end - 1)?;
         }
         // If a full disk truncated the last line, start a new one.
         let line = if last == *b"\n" { line.to_owned() } else { format!("\n{line}") };
@@ -482,7 +481,7 @@ fn open(path: &Path, bytes: u64) -> io::Result<File> {
         return Ok(file);
     }
     // Only one of several processes renames the log: the others find another inode at the path.
-    if fs::symlink_metadata(path)?.ino() == found.ino() {
+    if sys::file_identity(&fs::symlink_metadata(path)?) == sys::file_identity(&found) {
         fs::rename(path, aside(path))?;
     }
     drop(file);
@@ -500,7 +499,7 @@ mod tests {
             agent: Some("claude".to_owned()),
             session: Some("s 1".to_owned()),
             turn: None,
-            project: Some(OsString::from_vec(b"/p/\xff \xc3\xa4".to_vec()).into()),
+            project: Some(sys::path_from_bytes(b"/p/\xff \xc3\xa4".to_vec())),
             what: "cannot write \"x\":\nno space left = bad".to_owned(),
         }
     }

@@ -8,12 +8,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use crate::relpath::escape;
+use crate::sys;
 
 /// Name of a key that holds a path.
 pub trait PathKey {
@@ -72,7 +72,7 @@ impl<'a, K> JsonPath<'a, K> {
 
     /// Returns the key for a path of the file system.
     pub fn of(path: &'a Path) -> Self {
-        Self::new(path.as_os_str().as_bytes())
+        Self::new(sys::path_bytes(path))
     }
 }
 
@@ -84,7 +84,7 @@ impl<'a, K> JsonPathOption<'a, K> {
 
     /// Returns the key for a path of the file system.
     pub fn of(path: Option<&'a Path>) -> Self {
-        Self::new(path.map(|path| path.as_os_str().as_bytes()))
+        Self::new(path.map(|path| sys::path_bytes(path)))
     }
 
     /// Returns the key for a path of the file system that the caller does not keep.
@@ -101,7 +101,7 @@ impl<'a, K> JsonPaths<'a, K> {
 
     /// Returns the key for a list of paths of the file system.
     pub fn of(paths: &'a [std::path::PathBuf]) -> Self {
-        Self(paths.iter().map(|path| path.as_os_str().as_bytes()).collect(), PhantomData)
+        Self(paths.iter().map(|path| sys::path_bytes(path)).collect(), PhantomData)
     }
 }
 
@@ -214,14 +214,13 @@ mod schema {
 
 /// Paths in records: escaped, so that their bytes survive.
 pub(crate) mod escaped {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::path::PathBuf;
 
     use serde::de::{Deserialize as _, Deserializer, Error as _};
     use serde::ser::Serializer;
 
     use crate::relpath::{escape, unescape};
+    use crate::sys;
 
     fn bytes_of<E: serde::de::Error>(text: &str) -> Result<Vec<u8>, E> {
         unescape(text.as_bytes()).ok_or_else(|| E::custom("not an escaped path"))
@@ -232,11 +231,11 @@ pub(crate) mod escaped {
         use super::*;
 
         pub(crate) fn serialize<S: Serializer>(path: &std::path::Path, to: S) -> Result<S::Ok, S::Error> {
-            to.serialize_str(&escape(path.as_os_str().as_bytes()))
+            to.serialize_str(&escape(sys::path_bytes(path)))
         }
 
         pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-            Ok(OsString::from_vec(bytes_of(&String::deserialize(from)?)?).into())
+            Ok(sys::path_from_bytes(bytes_of(&String::deserialize(from)?)?))
         }
     }
 
@@ -254,7 +253,7 @@ pub(crate) mod escaped {
 
         pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
             let text = Option::<String>::deserialize(from)?;
-            text.map(|text| Ok(OsString::from_vec(bytes_of(&text)?).into())).transpose()
+            text.map(|text| Ok(sys::path_from_bytes(bytes_of(&text)?))).transpose()
         }
     }
 

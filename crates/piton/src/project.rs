@@ -1,7 +1,6 @@
 //! Projects: finding the directory of a project, and its name in the store.
 
 use std::cell::OnceCell;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -9,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ProjectId;
 use crate::store::Store;
-use crate::sys::Dir;
+use crate::sys::{self, Dir};
 
 /// Files and directories that mark the root of a project.
 const MARKERS: [&str; 9] =
@@ -106,7 +105,7 @@ impl Project {
         if let Some(root) = project_root(dir, store, home) {
             return Some(root.to_owned());
         }
-        let is_shared = || dir.metadata().is_ok_and(|found| found.mode() & 0o1002 == 0o1002);
+        let is_shared = || dir.metadata().is_ok_and(|found| sys::mode(&found) & 0o1002 == 0o1002);
         (!home.is_too_broad(dir) && !is_shared() && !holds_projects(dir, store)).then(|| dir.to_owned())
     }
 
@@ -144,7 +143,7 @@ impl Project {
     /// disk, and be hidden once the right one is mounted. `device` is the recorded device.
     pub(crate) fn check_disk(&self, device: Option<u64>) -> Result<()> {
         let around = self.dir.ancestors().skip(1).find_map(|dir| dir.metadata().ok());
-        if device.is_none() || around.map(|found| found.dev()) == device {
+        if device.is_none() || around.map(|found| sys::file_identity(&found).0) == device {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Invalid, "restore into")

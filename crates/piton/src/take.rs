@@ -18,6 +18,7 @@ use crate::store::{
 };
 use crate::survey::{SurveyInput, survey};
 use crate::time::Moment;
+use crate::worktree::dir_identity;
 
 mod report;
 
@@ -149,7 +150,7 @@ impl TakeRun<'_> {
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
         let is_contended = is_contended(newest, &record, now);
-        record.touch(project.dir(), now);
+        record.touch(project.dir(), dir_identity(project.dir()), now);
         let keep = CheckpointBuilder {
             store,
             locked: &locked,

@@ -9,7 +9,6 @@
 //!   its age.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +20,7 @@ use crate::store::{
     GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs, make_room,
     would_drop,
 };
+use crate::sys;
 use crate::time::Moment;
 
 mod forget;
@@ -151,15 +151,15 @@ fn presence(dir: &Path, noted: &ParentDirectory) -> Presence {
         return Presence::There;
     }
     // A dangling link, or a path that cannot be examined, proves nothing.
-    let is_gone = matches!(fs::symlink_metadata(dir), Err(error) if crate::sys::is_gone(&error));
-    let around = dir.parent().and_then(|parent| Some((parent, parent.metadata().ok()?)));
+    let is_gone = matches!(fs::symlink_metadata(dir), Err(error) if sys::is_gone(&error));
+    let around = dir.parent().and_then(|parent| Some((parent, sys::file_identity(&parent.metadata().ok()?))));
     // A mount point is empty while nothing is mounted there.
     let is_in_use = |parent: &Path| fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some());
     let evidence = around.is_some_and(|(parent, found)| match noted {
         ParentDirectory::Identity { device, inode, own_device } => {
-            (found.dev(), found.ino()) == (*device, *inode) && own_device.is_none_or(|own| own == found.dev())
+            found == (*device, *inode) && own_device.is_none_or(|own| own == found.0)
         }
-        ParentDirectory::Device(device) => found.dev() == *device && is_in_use(parent),
+        ParentDirectory::Device(device) => found.0 == *device && is_in_use(parent),
         ParentDirectory::OldLayout => is_in_use(parent),
         ParentDirectory::Unknown => false,
     });

@@ -24,6 +24,7 @@ use crate::survey::{Survey, SurveyInput};
 use crate::sys::Dir;
 use crate::take::{Outcome, Request};
 use crate::time::Moment;
+use crate::worktree::dir_identity;
 
 mod apply;
 mod json;
@@ -391,7 +392,7 @@ impl<'a> Restore<'a> {
             Outcome::Unchanged(id) => (id, self.newest.as_ref().and_then(|newest| newest.facts.record.clone())),
             Outcome::Skipped(_) => return Err(unsafe_to_restore("the files as they are could not be saved first")),
         };
-        record.touch(self.project.dir(), self.now);
+        record.touch(self.project.dir(), dir_identity(self.project.dir()), self.now);
         if record.set_progress(None, None) {
             // A failure is ignored: what is left only takes space, and the next take removes it.
             let _ = self.store.unfinished.drop_all(locked, self.project.id(), self.now);

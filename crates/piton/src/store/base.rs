@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use super::lock::{GcLock, Locks};
 use super::size::{StoreSize, bytes_below};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
+use crate::sys;
 use crate::time::Moment;
 
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -102,7 +102,7 @@ impl BaseDir {
             if let Some(name) = name.to_str().filter(|name| is_old_repository(&path, name)) {
                 let dir = fsx::read_small(&path.join(LEGACY_WORKDIR), SMALL_BYTES_MAX)?.unwrap_or_default();
                 let dir = dir.trim_ascii().to_vec();
-                let dir = Some(PathBuf::from(std::ffi::OsString::from_vec(dir))).filter(|dir| dir.is_absolute());
+                let dir = Some(sys::path_from_bytes(dir)).filter(|dir| dir.is_absolute());
                 let newest = ["", "HEAD", "index", "refs", "objects", "logs/HEAD", LEGACY_WORKDIR];
                 let last_touch = newest.iter().map(|name| mtime_secs(&path.join(name))).fold(0.0, f64::max);
                 found.push((name.to_owned(), dir, last_touch));
@@ -175,7 +175,7 @@ fn is_old_repository(path: &Path, name: &str) -> bool {
 }
 
 fn mtime_secs(path: &Path) -> f64 {
-    let nanos = crate::sys::stat_path(path).map_or(0, |stat| stat.mtime.as_nanos());
+    let nanos = sys::stat_path(path).map_or(0, |stat| stat.mtime.as_nanos());
     #[expect(clippy::cast_precision_loss, reason = "days matter here")]
     let secs = nanos as f64 / 1e9;
     secs

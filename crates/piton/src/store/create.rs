@@ -6,9 +6,8 @@
 //! directories may have copied the store.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::EXCLUDE_BYTES_MAX;
@@ -153,7 +152,7 @@ pub(super) fn is_there(layout: &Layout) -> Result<bool> {
         // Both a link and its target must belong to this user.
         for found in [fs::symlink_metadata(path), fs::metadata(path)] {
             match found {
-                Ok(found) if found.uid() != sys::effective_uid() => return Err(not_ours(path)),
+                Ok(found) if sys::owner(&found) != sys::effective_uid() => return Err(not_ours(path)),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
                 Err(error) => return Err(Error::io("open the store", path, error)),
@@ -169,7 +168,7 @@ fn is_whole(layout: &Layout) -> Result<bool> {
     let files = [layout.lock(wait::GATE), layout.config(), layout.exclude(), layout.attributes()];
     let is_dir = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
     let is_link = |dir: PathBuf| dir.symlink_metadata().is_ok_and(|found| found.is_symlink());
-    let is_closed = |dir: &Path, bits: u32| dir.metadata().is_ok_and(|found| found.permissions().mode() & bits == 0);
+    let is_closed = |dir: &Path, bits: u32| dir.metadata().is_ok_and(|found| sys::mode(&found) & bits == 0);
     Ok(is_there(layout)?
         && is_closed(layout.base(), 0o077)
         && is_closed(layout.store(), 0o022)
@@ -236,10 +235,10 @@ pub(crate) fn claim_base(base: &Path) -> Result<()> {
 fn make_base_private(layout: &Layout) -> Result<()> {
     let base = layout.base();
     let found = fs::metadata(base).map_err(|error| Error::io("look at", base, error))?;
-    if found.permissions().mode() & 0o7777 == 0o700 {
+    if sys::mode(&found) == 0o700 {
         return Ok(());
     }
-    fs::set_permissions(base, Permissions::from_mode(0o700)).map_err(|error| Error::io("make private", base, error))
+    fs::set_permissions(base, sys::permissions(0o700)).map_err(|error| Error::io("make private", base, error))
 }
 
 /// Creates the pieces that a store made by stock git lacks, before the first command that writes. Permissions of
@@ -298,7 +297,7 @@ fn make_private(dir: &Path) -> Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(Error::io("look at", &path, error)),
         };
-        let mode = found.permissions().mode();
+        let mode = sys::mode(&found);
         if !found.is_symlink() && mode & 0o077 != 0 {
             set_private(&path, mode & 0o700)?;
         }
@@ -311,7 +310,7 @@ fn make_private(dir: &Path) -> Result<()> {
 
 /// Sets the permission bits of a file or directory. Succeeds if it is missing, since stock git may be removing it.
 fn set_private(path: &Path, mode: u32) -> Result<()> {
-    match fs::set_permissions(path, Permissions::from_mode(mode)) {
+    match fs::set_permissions(path, sys::permissions(mode)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("make private", path, error)),
         _ => Ok(()),
     }

@@ -128,7 +128,7 @@ fn note(store: &Store, which: u8, text: &[u8]) {
             let mut record = store.records.get(project);
             assert!(record.dir().is_none_or(|dir| dir.is_absolute()));
             let _ = (record.created_at(), record.last_touch(), record.parent_device(), record.has_finished_take());
-            record.touch(Path::new("/p"), NOW);
+            record.touch(Path::new("/p"), None, NOW);
             record.set_turn("s", "t");
             for key in ["index", "rules"] {
                 record.cache_note_mut().insert(key.to_owned(), "x".into());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::fsx;
+use crate::sys;
 
 /// Published packs, each with a `.keep` file that is removed when this is dropped.
 ///
@@ -23,7 +24,7 @@ pub(crate) struct PublishedPacks {
 impl PublishedPacks {
     pub(super) fn keep(&mut self, name: &Path) -> Result<()> {
         let keep = name.with_added_extension("keep");
-        let made = match std::os::unix::fs::symlink(keep_target(name), &keep) {
+        let made = match sys::symlink(&keep_target(name), &keep) {
             // Some file systems have no symbolic links.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 File::create_new(&keep).and_then(|mut file| file.write_all(KEPT_BY_PITON))

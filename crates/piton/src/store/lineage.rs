@@ -7,13 +7,13 @@
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use super::Objects;
 use crate::error::{Error, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{CheckpointId, ID_BYTES, ObjectId};
+use crate::sys;
 
 const ENTRY: u64 = ID_BYTES as u64;
 
@@ -60,7 +60,7 @@ impl Lineage {
 
     fn at(&self, place: u64) -> Option<CheckpointId> {
         let mut bytes = [0; ID_BYTES];
-        self.file.read_exact_at(&mut bytes, place * ENTRY).ok()?;
+        sys::read_exact_at(&self.file, &mut bytes, place * ENTRY).ok()?;
         Some(ObjectId::from_bytes(bytes))
     }
 
@@ -89,7 +89,8 @@ impl Lineage {
     pub(crate) fn shrink(&self, count: u64) -> Result<()> {
         let Some(place) = self.count.checked_sub(count).filter(|place| *place > count) else { return Ok(()) };
         let mut bytes = vec![0; usize::try_from(count * ENTRY).unwrap_or(0)];
-        self.file.read_exact_at(&mut bytes, place * ENTRY).map_err(|error| Error::io("read", &self.path, error))?;
+        sys::read_exact_at(&self.file, &mut bytes, place * ENTRY)
+            .map_err(|error| Error::io("read", &self.path, error))?;
         fsx::replace(&self.path, &bytes, Durability::Rebuildable)
     }
 }

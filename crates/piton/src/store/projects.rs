@@ -2,9 +2,6 @@
 //!
 //! All of a record can be created again, so it is replaced atomically but not synced. Unknown keys survive a rewrite.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fsx::{self, Durability};
 use crate::id::{ObjectId, ProjectId};
 use crate::relpath;
+use crate::sys;
 use crate::time::Moment;
 
 const RECORD_BYTES_MAX: u64 = 1 << 20;
@@ -41,24 +39,23 @@ impl ProjectRecord {
 
     /// Records that the project was used, and its directory. The device of the parent directory shows later whether a
     /// missing directory was deleted or is on a disk that is not mounted.
-    pub(crate) fn touch(&mut self, dir: &Path, now: Moment) {
+    pub(crate) fn touch(&mut self, dir: &Path, identity: Option<sys::DirIdentity>, now: Moment) {
         // A clock that was set back does not make the project older: old projects may be pruned.
         let last = now.as_secs_f64().max(self.last_touch().unwrap_or(f64::MIN));
         let set = &mut self.keys;
         let now = Value::from(now.as_secs_f64());
         set.insert("workdir".to_owned(), dir.to_string_lossy().into());
         if dir.to_str().is_none() {
-            set.insert("workdir_bytes".to_owned(), relpath::escape(dir.as_os_str().as_bytes()).into());
+            set.insert("workdir_bytes".to_owned(), relpath::escape(sys::path_bytes(dir)).into());
         }
         set.entry("created_at").or_insert_with(|| now.clone());
         set.insert("last_touch".to_owned(), last.into());
-        if let Some(around) = dir.parent().and_then(|parent| parent.metadata().ok()) {
+        if let Some(sys::DirIdentity { device, parent }) = identity {
             // If a disk is mounted at this very directory, the directory may disappear with it: then no device of the
             // parent matches.
-            let device = dir.metadata().map_or(around.dev(), |own| own.dev());
             set.insert("parent_device".to_owned(), device.into());
-            set.insert("workdir_parent_dev".to_owned(), around.dev().into());
-            set.insert("workdir_parent_ino".to_owned(), around.ino().into());
+            set.insert("workdir_parent_dev".to_owned(), parent.0.into());
+            set.insert("workdir_parent_ino".to_owned(), parent.1.into());
         }
     }
 
@@ -75,7 +72,7 @@ impl ProjectRecord {
             Some(escaped) => relpath::unescape(escaped.as_bytes())?,
             None => text("workdir")?.as_bytes().to_vec(),
         };
-        Some(PathBuf::from(OsString::from_vec(bytes))).filter(|dir| dir.is_absolute())
+        Some(sys::path_from_bytes(bytes)).filter(|dir| dir.is_absolute())
     }
 
     /// Returns the device on which the parent directory must be for a missing project directory to count as deleted.

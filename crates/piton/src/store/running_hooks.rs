@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use super::layout::Layout;
 use crate::error::Result;
 use crate::fsx;
 use crate::json::escaped;
+use crate::sys;
 use crate::time::{self, Moment};
 
 const BEGUN_BYTES_MAX: u64 = 64 << 10;
@@ -82,7 +82,7 @@ impl RunningHooks {
                 continue;
             };
             // Another process may have removed it in the meantime.
-            if file.metadata().is_ok_and(|found| found.nlink() == 0) {
+            if file.metadata().is_ok_and(|found| sys::link_count(&found) == 0) {
                 continue;
             }
             let begun = fsx::read_small(&path, BEGUN_BYTES_MAX).ok().flatten();

@@ -16,9 +16,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, statat};
 
 mod beneath;
 mod change;
+mod files;
 mod process;
 
 pub(crate) use change::{SwapResult, set_file_mode, set_mtime, swap_paths};
+pub(crate) use files::{
+    DirIdentity, create_dir, file_identity, link_count, mode, name_from_bytes, owner, path_bytes, path_from_bytes,
+    permissions, read_exact_at, symlink,
+};
 pub(crate) use process::{boot_id, effective_uid, host_name, is_open_anywhere, is_running, lock_holders};
 
 /// Type of a directory entry.

@@ -17,7 +17,7 @@ pub(crate) use cache::{
     CacheNote, CacheUpdate, CachedDirs, IndexSums, IndexUpdate, NewestFiles, NewestState, StatCache, Vouched,
     index_bytes_max, is_settled, write_index,
 };
-pub(crate) use inspect::{id_of_path, stat_path};
+pub(crate) use inspect::{dir_identity, id_of_path, stat_path};
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -34,7 +33,7 @@ impl Tracked {
     pub(super) fn of(project: &Path) -> Self {
         let found = project.ancestors().find_map(|dir| Some((dir, git_dir(dir)?)));
         let inside = found.as_ref().and_then(|(dir, _)| project.strip_prefix(dir).ok());
-        let mut prefix = inside.map(|inside| inside.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+        let mut prefix = inside.map(|inside| sys::path_bytes(inside).to_vec()).unwrap_or_default();
         if !prefix.is_empty() {
             prefix.push(b'/');
         }
@@ -115,7 +114,7 @@ fn git_dir(project: &Path) -> Option<PathBuf> {
         sys::Kind::File => {
             let text = read_limited(&dot_git, GITFILE_BYTES_MAX)?;
             let named = text.strip_prefix(b"gitdir:")?.trim_ascii();
-            Some(project.join(std::ffi::OsStr::from_bytes(named)))
+            Some(project.join(sys::name_from_bytes(named)))
         }
         _ => None,
     }

@@ -173,7 +173,7 @@ fn the_diff_library_is_named_in_one_place() {
 
 #[test]
 fn the_platform_is_named_in_sys_only() {
-    assert_only_in(&["sys"], &["rustix", "libc", "target_os", "cfg(unix)", "cfg(windows)"]);
+    assert_only_in(&["sys"], &["rustix", "libc", "std::os", "target_os", "cfg(unix)", "cfg(windows)"]);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -13,6 +12,7 @@ use gix_odb::pack;
 use super::{HEADER_BYTES, TRAILER_BYTES, WINDOW_BYTES, Why};
 use crate::error::{Error, Result, plain_io};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
+use crate::sys;
 
 /// A pack and its idx, as far as they can be read.
 pub(in crate::store) struct RawPack {
@@ -156,7 +156,7 @@ impl RawPack {
 
     pub(in crate::store) fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
         let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        file.read_exact_at(into, at).inspect_err(|error| {
+        sys::read_exact_at(file, into, at).inspect_err(|error| {
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 self.unread.get_or_init(|| plain_io(error));
             }

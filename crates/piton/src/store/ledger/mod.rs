@@ -14,7 +14,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -195,7 +194,7 @@ fn open_locked(path: &Path) -> io::Result<File> {
                 if !opened.is_file() {
                     return Err(io::Error::other("it is not a regular file"));
                 }
-                if named.is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
+                if named.is_ok_and(|named| sys::file_identity(&named) == sys::file_identity(&opened)) {
                     return Ok(file);
                 }
                 file = sys::open_to_append(path)?;
@@ -211,7 +210,7 @@ fn open_locked(path: &Path) -> io::Result<File> {
 fn append(file: &mut File, size: u64, line: &str) -> io::Result<()> {
     let mut last = [b'\n'];
     if size > 0 {
-        file.read_exact_at(&mut last, size - 1)?;
+        sys::read_exact_at(file, &mut last, size - 1)?;
     }
     // A full disk may have torn the previous line.
     let bytes = if last == *b"\n" { line.to_owned() } else { format!("\n{line}") };
