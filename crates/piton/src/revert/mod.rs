@@ -145,8 +145,9 @@ impl Run<'_> {
         }
     }
 
+    /// Returns the reason of the checkpoints. It does not quote the prompt, whose text is never part of a commit.
     fn reason(&self) -> String {
-        format!("revert of {}", self.turn.record.headline())
+        format!("revert of the turn from {}", self.turn.before.short())
     }
 
     /// Merges, and unless it is a dry run publishes and restores the result. The newest checkpoint holds the current

@@ -237,6 +237,24 @@ fn a_turn_is_found_by_its_name_and_by_the_row_that_it_began_from() {
 }
 
 #[test]
+fn no_commit_of_a_revert_quotes_the_prompt() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a", TEN);
+    start(&sandbox, "secret words");
+    sandbox.write("a", TEN.replace("two", "2"));
+    let before = turn(&sandbox, "secret words").before.short();
+    reverted(&sandbox, "secret words", RevertOptions::default());
+    let project = Project::at(&sandbox.project(), None).expect("a project");
+    let history = History::of(&store_of(&sandbox), &project).expect("a history");
+    let reasons: Vec<_> = history.checkpoints().iter().map(|checkpoint| checkpoint.reason.clone()).collect();
+    assert_eq!(
+        reasons[1..3],
+        [format!("revert of the turn from {before}"), format!("before revert of the turn from {before}")]
+    );
+    assert_eq!(reasons.iter().filter(|reason| reason.contains("secret")).count(), 1, "{reasons:?}");
+}
+
+#[test]
 fn the_json_of_a_revert_names_conflicts_and_what_is_in_the_way() {
     let sandbox = Sandbox::new();
     sandbox.write("a", TEN);
