@@ -187,7 +187,7 @@ mod tests {
             let package = agent.package();
             let guide = workspace_root().join(format!("docs/guide/{}.md", package.name));
             let text = std::fs::read_to_string(&guide).expect("a guide");
-            let named = text.lines().take(5).any(|line| line.contains("run with") && line.contains(package.version));
+            let named = text.lines().take(5).any(|line| line.contains("Tested with") && line.contains(package.version));
             assert!(named, "{} does not say that {} was run", guide.display(), package.version);
         }
     }
