@@ -135,7 +135,7 @@ fn what_is_below_does_not_see_what_is_above() {
 const CYCLES: [&[&str]; 3] = [
     &["agents/guide", "agents/setup", "agents/shared", "agents/spec"],
     &["git", "harmless", "heredoc", "invoke", "scripts", "targets", "vars", "walk"],
-    &["cli", "cmd/complete", "context", "output", "usage"],
+    &["cli", "cmd/complete", "context/mod", "output", "usage"],
 ];
 
 #[test]
