@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    Mark(cmd::mark::Mark),
+    Unmark(cmd::mark::Unmark),
     Session(cmd::session::Session),
     #[command(visible_alias = "list")]
     Status(cmd::status::StatusArgs),

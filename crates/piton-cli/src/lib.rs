@@ -73,6 +73,8 @@ fn run(command: &Command, global: &Global) -> ExitCode {
         Command::Prune(args) => strict(&|context| cmd::prune::run(args, context, &output)),
         Command::Clear(args) => strict(&|context| cmd::clear::run(args, context, &output)),
         Command::ClearLegacy(args) => strict(&|context| cmd::clear::run_legacy(args, context, &output)),
+        Command::Mark(args) => strict(&|context| cmd::mark::run(args, context, &output)),
+        Command::Unmark(args) => strict(&|context| cmd::mark::run_unmark(args, context, &output)),
         Command::Purge(args) => strict(&|context| cmd::purge::run(args, context, &output)),
         Command::Session(args) => strict(&|context| cmd::session::run(args, context, &output)),
         Command::Install(args) => strict(&|context| cmd::install::run(args, context, &output)),

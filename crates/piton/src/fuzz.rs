@@ -132,8 +132,9 @@ fn names(bytes: &[u8]) {
         reason: String::new(),
         facts: Facts::default(),
         turns: Vec::new(),
+        marks: Vec::new(),
     };
-    let history = Readable { checkpoints: [0x11, 0x1f, 0x12].map(one).into(), rest: None };
+    let history = Readable::new([0x11, 0x1f, 0x12].map(one).into());
     if let Ok(found) = find(&history, text) {
         let number = history.checkpoints.iter().position(|other| other.id == found.id).map(|at| at + 1);
         assert!(found.id.to_string().starts_with(&text.to_ascii_lowercase()) || text.parse().ok() == number);

@@ -35,6 +35,8 @@ pub enum Hint {
     ListCheckpoints,
     /// List the projects that have checkpoints, or take the first one of this project.
     TakeFirstCheckpoint,
+    /// Agree to move the mark, or remove it from the checkpoint that has it.
+    MoveMark,
     /// List the files of a checkpoint.
     ListFiles,
     /// List the turns that began from a checkpoint.

@@ -1,4 +1,4 @@
-//! Listing the checkpoints of a project, and finding one by number or id.
+//! Listing the checkpoints of a project, and finding one by number, id or mark.
 //!
 //! Checkpoints are looked up only in the history of the given project. The id of another project's checkpoint is not
 //! found, even though its objects are in the same store.
@@ -70,6 +70,8 @@ struct ListedJson<'a> {
     kind: CheckpointKind,
     /// prompts that began from it, newest first
     prompts: Vec<PromptJson<'a>>,
+    /// names that the user gave it
+    marks: &'a [String],
     /// true if it was completed after its deadline and lacks files that had changed by then
     incomplete: bool,
 }
@@ -111,6 +113,7 @@ impl<'a> From<&'a Listed> for ListedJson<'a> {
             turn: origin.turn,
             kind: checkpoint.facts.kind,
             prompts: prompts.collect(),
+            marks: &checkpoint.marks,
             incomplete: checkpoint.facts.is_incomplete,
         }
     }
@@ -172,7 +175,7 @@ impl History {
         Ok(Self { readable, objects, _held: held })
     }
 
-    /// Returns the checkpoints, newest first.
+    /// Returns the checkpoints, newest first. Pinned ones that are not ancestors of the newest come last, by time.
     pub fn checkpoints(&self) -> &[Checkpoint] {
         &self.readable.checkpoints
     }
@@ -180,6 +183,11 @@ impl History {
     /// Returns the error that ended the history early, if older checkpoints exist and cannot be read.
     pub fn damage(&self) -> Option<&Error> {
         self.readable.rest.as_ref()
+    }
+
+    /// Returns the marks whose checkpoints are missing or corrupt, with the ids of these.
+    pub fn unavailable_marks(&self) -> &[(String, CheckpointId)] {
+        &self.readable.unavailable
     }
 
     /// Returns all checkpoints, newest first, each with its difference from the previous one. Counting lines takes
@@ -236,11 +244,11 @@ impl History {
         self.checkpoints().iter().map(version).collect()
     }
 
-    /// Returns the checkpoint that `name` names: its number in the list, or a prefix of its id. A name of decimal
-    /// digits only is a number if the list is that long, otherwise an id.
+    /// Returns the checkpoint that `name` names: its number in the list, a prefix of its id, or one of its marks. A name
+    /// of decimal digits only is a number if the list is that long, otherwise an id.
     ///
-    /// Fails with `Invalid` if `name` is neither, with `NotFound` if there is no such checkpoint, and with `Ambiguous`
-    /// if several ids have the prefix.
+    /// Fails with `Invalid` if `name` is none of these, with `NotFound` if there is no such checkpoint, and with
+    /// `Ambiguous` if several ids have the prefix.
     pub fn find(&self, name: &str) -> Result<&Checkpoint> {
         lookup::find(&self.readable, name)
     }

@@ -328,41 +328,35 @@ impl CheckpointBuilder<'_> {
         }
         // An interrupted restore needs both of its checkpoints to be continued or aborted.
         let intent = self.store.intents.get(self.project)?;
-        let end = match intent {
-            None if keep > WALK_MAX => self.oldest_by_place(new, parent, keep)?,
-            intent => self.oldest_by_walk(new, parent, keep, intent.as_ref())?,
-        };
-        end.map_or(Ok(()), |end| self.store.boundary.cut_before(self.locked, self.project, end, self.now))
+        match intent {
+            None if keep > WALK_MAX => self.cut_by_place(new, parent, keep),
+            intent => self.cut_by_walk(new, parent, keep, intent.as_ref()),
+        }
     }
 
-    /// Returns the oldest checkpoint to keep, or `None` if the history is not longer than the limit. Takes constant
-    /// time, whatever the length of the history.
-    fn oldest_by_place(
-        &self,
-        new: CheckpointId,
-        parent: Option<CheckpointId>,
-        keep: u64,
-    ) -> Result<Option<CheckpointId>> {
+    /// Ends the history after the newest `keep` checkpoints. Without pins it takes constant time, whatever the length
+    /// of the history.
+    fn cut_by_place(&self, new: CheckpointId, parent: Option<CheckpointId>, keep: u64) -> Result<()> {
         let lineage = self.store.histories.lineage(self.locked, self.project, parent, new, self.objects)?;
         if lineage.count() <= keep {
-            return Ok(None);
+            return Ok(());
         }
         let Some(end) = lineage.oldest_of(keep, self.objects) else {
             self.store.histories.forget_lineage(self.project);
-            return self.oldest_by_walk(new, parent, keep, None);
+            return self.cut_by_walk(new, parent, keep, None);
         };
-        lineage.shrink(keep)?;
-        Ok(Some(end))
+        self.store.pins.cut_before(self.locked, self.project, end, || lineage.newest(keep), self.now)?;
+        lineage.shrink(keep)
     }
 
-    /// Like `oldest_by_place`, but reads one checkpoint after the other, no more than are kept.
-    fn oldest_by_walk(
+    /// Like [`Self::cut_by_place`], but reads one checkpoint after the other, no more than are kept.
+    fn cut_by_walk(
         &self,
         new: CheckpointId,
         parent: Option<CheckpointId>,
         keep: u64,
         intent: Option<&Intent>,
-    ) -> Result<Option<CheckpointId>> {
+    ) -> Result<()> {
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let most = if intent.is_some() { usize::MAX } else { keep };
         let older = self.store.histories.up_to(self.objects, parent, most)?;
@@ -370,9 +364,12 @@ impl CheckpointBuilder<'_> {
         let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
         let keep = keep.max(needed);
         if older.len() < keep {
-            return Ok(None);
+            return Ok(());
         }
-        Ok(Some(older[..keep - 1].last().map_or(new, |oldest| oldest.id)))
+        let kept = &older[..keep - 1];
+        let end = kept.last().map_or(new, |oldest| oldest.id);
+        let ids = || Ok(kept.iter().map(|one| one.id).chain([new]).collect());
+        self.store.pins.cut_before(self.locked, self.project, end, ids, self.now)
     }
 
     /// Records the state of the index; `written` is the result of replacing it, if it was to be replaced.

@@ -46,6 +46,7 @@ mod keep;
 mod late;
 mod lookup;
 mod manager;
+mod mark;
 pub mod merge;
 mod notice;
 mod progress;
@@ -79,14 +80,15 @@ pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
 pub use journal::{Event, Journal, Level, Unprotected};
 pub use late::{Attempt, Completion};
 pub use manager::{Manager, TurnStart};
+pub use mark::{MarkOutcome, MarkReport, mark, unmark};
 pub use notice::tell_sessions;
 pub use piton_triggers as triggers;
 pub use progress::Progress;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
     Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PruneAction, PrunePlan, PruneReason,
-    PruneReport, PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, plan_prune,
-    plan_prune_base, prune, prune_base,
+    PruneReport, PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, plan_forget,
+    plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
 pub use relpath::{BadPath, parse as parse_path};

@@ -1,4 +1,4 @@
-//! Finding a checkpoint by its number in the list or by digits of its id.
+//! Finding a checkpoint by its number in the list, by digits of its id, or by its mark.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
@@ -7,7 +7,7 @@ use crate::store::{Checkpoint, Readable};
 /// Number of digits of an id that name a checkpoint: at least 4, at most the length of a SHA-256 id.
 const ID_DIGITS: std::ops::RangeInclusive<usize> = 4..=64;
 
-/// Returns the checkpoint of this number or this abbreviated id. Fails with `Invalid` if the name is neither, with
+/// Returns the checkpoint of this number, abbreviated id or mark. Fails with `Invalid` if the name is none of these, with
 /// `NotFound`, with `Ambiguous`, or with `Damaged` if it may be among the checkpoints that cannot be read.
 pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoint> {
     let checkpoints = &history.checkpoints;
@@ -17,10 +17,17 @@ pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoi
     {
         return Ok(checkpoint);
     }
+    if let Some(marked) = checkpoints.iter().find(|one| one.marks.iter().any(|mark| mark == name)) {
+        return Ok(marked);
+    }
+    if let Some((mark, id)) = history.unavailable.iter().find(|(mark, _)| mark == name) {
+        let why = format!("its commit {id} is missing or damaged");
+        return Err(Error::damaged(format!("find the checkpoint marked {mark}"), why).with_hint(Hint::Repair));
+    }
     let is_id = ID_DIGITS.contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_number && !is_id {
         return Err(Error::new(ErrorKind::Invalid, format!("take {name:?} for a checkpoint"))
-            .because("a checkpoint is named by its number, or by 4 to 64 hexadecimal digits of its id")
+            .because("a checkpoint is named by its number, by 4 to 64 hexadecimal digits of its id, or by its mark")
             .with_hint(Hint::ListCheckpoints));
     }
     let prefix = name.to_ascii_lowercase();

@@ -17,8 +17,8 @@ use crate::project::Project;
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, EntryMode, NewObjects, Objects, Rewrite, Store, TurnRecord, collect_every, moved_meanwhile, push_entry,
-    where_held,
+    Checkpoint, EntryMode, NewObjects, Objects, Pin, Rewrite, Store, TurnRecord, collect_every, moved_meanwhile,
+    push_entry, where_held,
 };
 use crate::time::Moment;
 
@@ -99,10 +99,9 @@ pub fn plan_purge(store: &Store, project: &Project, paths: &[Vec<u8>]) -> Result
     let held = store.locks.share()?;
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
-    let history = store.histories.of(&objects, project.id())?.whole()?;
     let purge = Purge { objects: &objects, paths };
-    let (found, first) = purge.find(&history)?;
-    Ok((first.map_or(0, |at| at + 1), paths_of(found)))
+    let Affected { found, pinned, chain, .. } = purge.affected(store, project)?;
+    Ok((pinned.len() + chain.len(), paths_of(found)))
 }
 
 /// Fails with `Busy` if a restore was interrupted: it needs its checkpoints under the ids that it recorded.
@@ -219,23 +218,22 @@ fn rewrite_history(
     let locked = store.locks.lock_project(&held, project.id())?;
     refuse_while_restoring(store, project)?;
     let objects = store.objects.open(&held)?;
-    let newest = store.refs.newest(project.id())?;
-    let history = store.histories.from(&objects, newest)?.whole()?;
     let purge = Purge { objects: &objects, paths };
-    let (found, first) = purge.find(&history)?;
-    let Some(first) = first else {
+    let Affected { newest, all, pins, found, pinned, chain } = purge.affected(store, project)?;
+    if pinned.is_empty() && chain.is_empty() {
         return Err(Error::new(ErrorKind::NotFound, "purge")
             .because("no checkpoint of this project holds it")
             .with_hint(Hint::ListFiles));
-    };
+    }
     let contents = found.iter().map(|(_, id)| *id).collect();
     report.paths = paths_of(found);
     let new_objects = store.objects.new_objects(&objects, false);
     let boundary = store.boundary.ends()?;
     let mut ids: HashMap<CheckpointId, CheckpointId> = HashMap::new();
     let mut renamed = HashMap::new();
-    for checkpoint in history[..=first].iter().rev() {
-        let parent = checkpoint.parent.filter(|_| !boundary.contains(&checkpoint.id));
+    let is_end = |checkpoint: &Checkpoint| boundary.contains(&checkpoint.id) || !all.contains(&checkpoint.id);
+    for checkpoint in pinned.iter().chain(chain.iter().rev()) {
+        let parent = checkpoint.parent.filter(|_| !is_end(checkpoint));
         let parent = parent.map(|parent| ids.get(&parent).copied().unwrap_or(parent));
         let (new, tree) = purge.rewrite(checkpoint, parent, &ids, &new_objects)?;
         ids.insert(checkpoint.id, new);
@@ -246,13 +244,35 @@ fn rewrite_history(
     let _published = new_objects.publish()?;
     // Before the ref moves: the ledger has both ids from here on, so it is right whether or not the ref moves.
     store.ledger.rename_checkpoints(project.id(), &renamed)?;
-    let new = newest.and_then(|newest| ids.get(&newest).copied()).expect("the newest is among them");
-    if !store.refs.advance(&locked, project.id(), newest, new, now)? {
+    if let Some(new) = newest.and_then(|newest| ids.get(&newest).copied())
+        && !store.refs.advance(&locked, project.id(), newest, new, now)?
+    {
         return Ok(None);
     }
+    for Pin { name, id } in pins {
+        if let Some(&id) = ids.get(&id) {
+            store.pins.set(&locked, project.id(), &Pin { name, id }, now)?;
+        }
+    }
+    // Whatever lies behind the other pins may hold the paths.
+    let all = all.into_iter().map(|id| ids.get(&id).copied().unwrap_or(id)).collect();
+    store.pins.cut_loose(&locked, project.id(), &all, now)?;
     store.indexes.forget(&locked, project.id())?;
     store.unfinished.drop_all(&locked, project.id(), now)?;
     Ok(Some((report, contents)))
+}
+
+/// Checkpoints of a project that hold purged paths, or come after one that does.
+struct Affected {
+    newest: Option<CheckpointId>,
+    /// Ids of the whole history.
+    all: HashSet<CheckpointId>,
+    pins: Vec<Pin>,
+    found: PathVersions,
+    /// Pinned ones that are not in the history, oldest first.
+    pinned: Vec<Checkpoint>,
+    /// The part of the history from the newest to the first that holds any of the paths.
+    chain: Vec<Checkpoint>,
 }
 
 struct Purge<'a> {
@@ -263,6 +283,25 @@ struct Purge<'a> {
 impl Purge<'_> {
     fn is_purged(&self, path: &[u8]) -> bool {
         self.paths.iter().any(|purged| relpath::is_within(path, purged))
+    }
+
+    fn affected(&self, store: &Store, project: &Project) -> Result<Affected> {
+        let newest = store.refs.newest(project.id())?;
+        let mut chain = store.histories.from(self.objects, newest)?.whole()?;
+        let all: HashSet<_> = chain.iter().map(|one| one.id).collect();
+        let (mut found, first) = self.find(&chain)?;
+        chain.truncate(first.map_or(0, |at| at + 1));
+        let pins = store.pins.of(project.id())?;
+        let beyond: BTreeSet<_> = pins.iter().map(|pin| pin.id).filter(|id| !all.contains(id)).collect();
+        let mut pinned = Vec::new();
+        for id in beyond {
+            let checkpoint = [self.objects.checkpoint(id)?];
+            let (more, holds) = self.find(&checkpoint)?;
+            found.extend(more);
+            pinned.extend(checkpoint.into_iter().filter(|_| holds.is_some()));
+        }
+        pinned.sort_by_key(|one| (one.time.as_nanos(), one.id));
+        Ok(Affected { newest, all, pins, found, pinned, chain })
     }
 
     /// Returns all paths to remove with their contents, and the index of the oldest checkpoint that holds any of them.

@@ -148,6 +148,8 @@ struct ProjectStatusJson<'a> {
     last_touch: Option<f64>,
     /// number of checkpoints
     commits: usize,
+    /// names of its marked checkpoints
+    marks: &'a [String],
     /// number of bytes that no other project shares
     bytes_alone: u64,
     /// command that makes a deleted directory again, or null
@@ -165,6 +167,7 @@ impl<'a> From<&'a ProjectStatus> for ProjectStatusJson<'a> {
             created_at: project.created_at,
             last_touch: project.last_touch,
             commits: status.checkpoints,
+            marks: &project.marks,
             bytes_alone: status.bytes_alone,
             restore_command: status.restore_command.as_deref(),
         }

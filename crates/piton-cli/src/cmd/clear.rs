@@ -6,7 +6,7 @@ use piton::{Status, clear, clear_base, clear_legacy};
 use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
-use crate::output::{CouldNot, Declined, Output, bytes};
+use crate::output::{CouldNot, Declined, Output, bytes, plain};
 
 /// Remove all checkpoints of all projects
 #[derive(Debug, Args)]
@@ -46,6 +46,14 @@ pub(crate) fn run(args: &Clear, context: &Context, output: &Output) -> anyhow::R
         bytes(status.store_bytes + status.legacy_bytes),
         context.base.display(),
     ));
+    let marks: Vec<_> = status.projects.iter().flat_map(|one| &one.project.marks).map(|mark| plain(mark)).collect();
+    if !marks.is_empty() {
+        output.text(&format!(
+            "{} marked: {}",
+            if marks.len() == 1 { "One is" } else { "Of these are" },
+            marks.join(", ")
+        ));
+    }
     confirm(args.force, output)?;
     report(clear(&store), output)
 }

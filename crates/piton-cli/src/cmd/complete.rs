@@ -31,7 +31,14 @@ pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
         );
         CompletionCandidate::new((at + 1).to_string()).help(Some(help.into())).display_order(Some(at))
     };
-    list.unwrap_or_default().into_iter().enumerate().map(candidate).collect()
+    list.unwrap_or_default().into_iter().enumerate().map(candidate).chain(marks()).collect()
+}
+
+/// Returns the marks of the project.
+pub(crate) fn marks() -> Vec<CompletionCandidate> {
+    let history = Line::read().place().map(|(_, _, history)| history);
+    let marks = history.iter().flat_map(|history| history.checkpoints()).flat_map(|one| &one.marks);
+    marks.map(CompletionCandidate::new).collect()
 }
 
 fn checkpoints_from(typed: &OsStr) -> Vec<CompletionCandidate> {

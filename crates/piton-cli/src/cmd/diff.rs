@@ -30,7 +30,7 @@ Examples:
 
 {EXIT_CODES}"))]
 pub(crate) struct DiffArgs {
-    /// From this checkpoint
+    /// From this checkpoint: number, id or mark
     #[arg(value_name = "N|ID", default_value = "1", add = ArgValueCompleter::new(checkpoints_or_paths))]
     from: String,
     /// To this one; to the files as they are, if there is none

@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod finish;
 pub(crate) mod hook;
 pub(crate) mod install;
+pub(crate) mod mark;
 pub(crate) mod paths;
 pub(crate) mod prune;
 pub(crate) mod purge;

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use piton::json::keyword;
 use piton::{
-    Maintained, Policy, PrunePlan, PruneReport, PruneTarget, Settings, Store, forget, maintain, plan_prune,
-    plan_prune_base, prune, prune_base,
+    KnownProject, Maintained, Policy, PruneAction, PrunePlan, PruneReport, PruneTarget, Settings, Store, forget,
+    maintain, plan_forget, plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base,
 };
 
 use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::interrupt;
-use crate::output::{Output, PartlyDone, Said, bytes, plain};
+use crate::output::{Declined, Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
 
 /// Drop projects that are gone or not used any more, keep the store within its limit, give back the space
@@ -41,6 +41,9 @@ pub(crate) struct Prune {
     /// Say what would go, and drop nothing
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask before marked checkpoints go
+    #[arg(short, long)]
+    yes: bool,
 }
 
 /// Do what is due (run by piton itself, beside everything else)
@@ -59,13 +62,20 @@ pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::R
         return run_without_store(args, &policy, context, output);
     };
     if let Some(dir) = &args.forget {
-        return run_forget(&store, &context.dir.join(dir), args.dry_run, output);
+        return run_forget(&store, &context.dir.join(dir), args, output);
     }
     if args.dry_run {
         let plan = plan_prune(&store, &policy, Context::now())?;
         output.json(&plan);
         output.text(&plan_text(&plan));
         return Ok(());
+    }
+    if !args.yes {
+        let plan = plan_prune_rules(&store, &policy, Context::now())?;
+        let goes = |project: &&KnownProject| {
+            plan.drops.iter().any(|drop| drop.what == PruneTarget::Project(project.id.clone()))
+        };
+        ask_for_marks(plan.inventory.projects.iter().filter(goes), output)?;
     }
     let report = watch_store(output, |progress| prune(&store, &policy, Context::now(), progress))?;
     output.json(&report);
@@ -101,7 +111,29 @@ fn run_without_store(args: &Prune, policy: &Policy, context: &Context, output: &
     if report.problems.is_empty() { Ok(()) } else { Err(PartlyDone.into()) }
 }
 
-fn run_forget(store: &Store, dir: &Path, is_dry: bool, output: &Output) -> anyhow::Result<()> {
+/// Names the marks of projects that are about to be dropped, and asks.
+fn ask_for_marks<'a>(projects: impl Iterator<Item = &'a KnownProject>, output: &Output) -> anyhow::Result<()> {
+    let marked = projects.filter(|project| !project.marks.is_empty()).map(|project| {
+        let dir = project.dir.as_ref().map_or_else(|| project.id.to_string(), |dir| dir.display().to_string());
+        format!("  {}: {}", plain(&dir), plain(&project.marks.join(", ")))
+    });
+    let marked: Vec<_> = marked.collect();
+    if marked.is_empty() {
+        return Ok(());
+    }
+    output.text(&format!("These have marked checkpoints, which go with them:\n{}", marked.join("\n")));
+    if output.confirmed("Drop them? [y/N] ", "--yes")? {
+        return Ok(());
+    }
+    Err(Declined("nothing was dropped", Some("`--yes` does not ask; `piton unmark NAME` removes a mark")).into())
+}
+
+fn run_forget(store: &Store, dir: &Path, args: &Prune, output: &Output) -> anyhow::Result<()> {
+    let is_dry = args.dry_run;
+    if !is_dry && !args.yes {
+        let plan = plan_forget(store, dir)?;
+        ask_for_marks(plan.iter(), output)?;
+    }
     let report = watch_store(output, |progress| forget(store, dir, is_dry, Context::now(), progress))?;
     output.json(&ForgetJson { report: &report, dry_run: is_dry });
     for one in &report.dropped {
@@ -157,9 +189,18 @@ fn what(goes: &PruneTarget, plan: &PrunePlan) -> String {
     plain(&plan.inventory.name_of(goes))
 }
 
+/// Formats `, with the marks works, v2`.
+fn marks_of(goes: &PruneTarget, plan: &PrunePlan) -> String {
+    let PruneTarget::Project(id) = goes else { return String::new() };
+    let project = plan.inventory.projects.iter().find(|project| project.id == *id && !project.marks.is_empty());
+    project.map(|project| format!(", with the marks {}", plain(&project.marks.join(", ")))).unwrap_or_default()
+}
+
 fn plan_text(plan: &PrunePlan) -> String {
-    let mut lines: Vec<_> =
-        plan.drops.iter().map(|drop| format!("  {:<7} {}", keyword(&drop.why), what(&drop.what, plan))).collect();
+    let line = |drop: &PruneAction| {
+        format!("  {:<7} {}{}", keyword(&drop.why), what(&drop.what, plan), marks_of(&drop.what, plan))
+    };
+    let mut lines: Vec<_> = plan.drops.iter().map(line).collect();
     match &plan.over_size {
         Some(counts) => lines.extend(counts.iter().map(|(id, count)| {
             format!(

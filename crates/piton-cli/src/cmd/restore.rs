@@ -35,7 +35,7 @@ The files as they are now are saved first: `piton undo` brings them back.
 
 {EXIT_CODES}"))]
 pub(crate) struct RestoreArgs {
-    /// Its number in `piton rollback`, or the beginning of its id
+    /// Its number in `piton rollback`, the beginning of its id, or its mark
     #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], add = ArgValueCandidates::new(checkpoints))]
     checkpoint: Option<String>,
     /// Only these files and directories, relative to the project

@@ -30,7 +30,7 @@ Examples:
 
 {EXIT_CODES}"))]
 pub(crate) struct Rollback {
-    /// `N|ID`, or `diff` and then `N|ID`
+    /// `N|ID` or the name of a mark, or `diff` and then one of these
     #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
     what: Option<String>,
     /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
@@ -112,6 +112,10 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
                 output.warn(&format!("there are older checkpoints that cannot be read: {damage}"));
                 output.hint(&hints::of(damage).unwrap_or_default());
             }
+            for (mark, id) in history.unavailable_marks() {
+                output
+                    .warn(&format!("the checkpoint marked {} is unavailable: {id} is missing or damaged", plain(mark)));
+            }
             older = history.checkpoints().len().saturating_sub(most);
             history.list_newest(most)?
         }
@@ -185,6 +189,7 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
     let (mut counts, mut who, mut reason) =
         (change.as_ref().map_or_else(|| "  (damaged)".to_owned(), counts), who, plain(&checkpoint.headline()));
     let mut earlier = earlier(checkpoint);
+    let mut marks = marks(checkpoint);
     if checkpoint.facts.is_incomplete {
         counts.push_str("  incomplete");
     }
@@ -192,19 +197,26 @@ fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> Strin
         let start = format!("{number:>3}. {}  {when}  ", checkpoint.id.short());
         let room = columns.saturating_sub(columns::columns(&start));
         let mut wanted = columns::columns(&reason).min(REASON_COLUMNS_MIN);
-        for after in [&mut earlier, &mut counts, &mut who] {
+        for after in [&mut marks, &mut earlier, &mut counts, &mut who] {
             wanted += columns::columns(after);
             if wanted > room {
                 wanted -= columns::columns(after);
                 after.clear();
             }
         }
-        let after = [&earlier, &counts, &who].map(|after| columns::columns(after)).iter().sum();
+        let after = [&marks, &earlier, &counts, &who].map(|after| columns::columns(after)).iter().sum();
         reason = columns::cut(&reason, room.saturating_sub(after));
     }
     let counts = coloured(&counts);
     let (id, who) = (painted(&checkpoint.id.short(), ID), painted(&who, WHO));
-    format!("{number:>3}. {id}  {when}  {reason}{earlier}{counts}{who}")
+    let marks = painted(&marks, ID);
+    format!("{number:>3}. {id}  {when}  {reason}{marks}{earlier}{counts}{who}")
+}
+
+/// Formats `  <works, v2>`.
+pub(crate) fn marks(checkpoint: &Checkpoint) -> String {
+    let marks: Vec<_> = checkpoint.marks.iter().map(|mark| plain(mark)).collect();
+    if marks.is_empty() { String::new() } else { format!("  <{}>", marks.join(", ")) }
 }
 
 /// Formats `  (+3 earlier prompts)`.

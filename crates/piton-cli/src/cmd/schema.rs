@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use piton::session::SessionGcReport;
-use piton::{Diff, Listed, PrunePlan, PruneReport, PurgeReport, RepairReport, Restore, RestoreReport, VerifyReport};
+use piton::{
+    Diff, Listed, MarkReport, PrunePlan, PruneReport, PurgeReport, RepairReport, Restore, RestoreReport, VerifyReport,
+};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -80,6 +82,7 @@ fn commands() -> Vec<Command> {
         Command::new("diff").form::<Diff>(""),
         restore(Command::new("restore")),
         Command::new("show").form::<ShowJson<'_>>(""),
+        Command::new("mark").form::<MarkReport>(""),
         Command::new("session write").form::<ChangedJson<'_>>(""),
         Command::new("session update").form::<ChangedJson<'_>>(""),
         Command::new("session read").form::<ReadJson<'_>>("").form::<ResumeJson<'_>>("with `--resume`"),

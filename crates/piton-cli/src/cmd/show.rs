@@ -15,7 +15,7 @@ use crate::output::{ID, MINUS, Output, PLUS, local, plain};
 #[derive(Debug, Args)]
 #[command(after_help = format!("Examples:\n  piton show 1\n  piton show 4f2a --verbose   with the names of all files\n\n{EXIT_CODES}"))]
 pub(crate) struct Show {
-    /// Its number in `piton rollback`, or the beginning of its id
+    /// Its number in `piton rollback`, the beginning of its id, or its mark
     #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
     checkpoint: String,
 }
@@ -81,6 +81,9 @@ fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbo
         format!("Time:      {}", local(checkpoint.time).date_and_time()),
         format!("Kind:      {}", facts.kind.word()),
     ];
+    if !checkpoint.marks.is_empty() {
+        lines.push(format!("Marks:     {}", plain(&checkpoint.marks.join(", "))));
+    }
     let origin = checkpoint.newest_origin();
     let origin = [("Agent:    ", &origin.agent), ("Session:  ", &origin.session), ("Turn:     ", &origin.turn)];
     lines.extend(origin.iter().filter_map(|(label, value)| Some(format!("{label} {}", plain(value.as_deref()?)))));

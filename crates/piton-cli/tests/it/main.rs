@@ -25,6 +25,7 @@ mod install_switch;
 mod kit;
 mod late;
 mod manners;
+mod mark;
 mod memory;
 mod path_bytes;
 mod picker;

@@ -1,14 +1,14 @@
 //! Forgetting one project by directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{PruneReason, PruneReport, PrunedItem};
+use super::{KnownProject, PruneReason, PruneReport, PrunedItem, inventory_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::progress::Progress;
-use crate::store::{GcGoal, Store, collect_garbage, forget_project};
+use crate::store::{ForgetIf, GcGoal, Store, collect_garbage, forget_project};
 use crate::time::Moment;
 
 /// Forgets the project in exactly this directory, with all its checkpoints, and frees the space. Neither the files in
@@ -17,7 +17,7 @@ use crate::time::Moment;
 /// Fails with `NotFound` if the store has no record of the directory, and with `Invalid` if it is in use or a restore
 /// of it was interrupted.
 pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &Progress) -> Result<PruneReport> {
-    let dir = fsx::canonical(dir).ok().or_else(|| fsx::canonical_of_missing(dir)).unwrap_or_else(|| dir.to_owned());
+    let dir = project_dir(dir);
     let id = ProjectId::of(&dir);
     if !store.known_projects()?.contains(&id) {
         return Err(Error::new(ErrorKind::NotFound, "forget")
@@ -33,7 +33,8 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
     let held = store.locks.lock_gc_after_others(progress)?;
     let before = store.base_dir.bytes()?;
     let last_touch = store.records.get(&id).last_touch();
-    if !forget_project(store, &id, last_touch, !dir.is_dir(), now, progress)? {
+    let only = ForgetIf { last_touch, is_gone: !dir.is_dir(), is_unmarked: false };
+    if !forget_project(store, &id, only, now, progress)? {
         return Err(Error::new(ErrorKind::Invalid, "forget")
             .with_path(&dir)
             .because("it is in use, or a restore of it was cut short")
@@ -44,4 +45,15 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
         .extend(collect_garbage(store, &held, GcGoal::All, None, now, progress).err().map(|error| error.to_string()));
     report.bytes_freed = before.saturating_sub(store.base_dir.bytes()?);
     Ok(report)
+}
+
+/// Returns the project that [`forget`] would forget, if the store knows it.
+pub fn plan_forget(store: &Store, dir: &Path) -> Result<Option<KnownProject>> {
+    let id = ProjectId::of(&project_dir(dir));
+    Ok(inventory_of(store, [id])?.projects.pop())
+}
+
+/// Returns the canonical path of a directory that may be gone.
+fn project_dir(dir: &Path) -> PathBuf {
+    fsx::canonical(dir).ok().or_else(|| fsx::canonical_of_missing(dir)).unwrap_or_else(|| dir.to_owned())
 }

@@ -17,8 +17,8 @@ use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::store::{
-    GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs, make_room,
-    would_drop,
+    ForgetIf, GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs,
+    make_room, would_drop,
 };
 use crate::sys;
 use crate::time::Moment;
@@ -27,7 +27,7 @@ mod forget;
 mod json;
 mod plan;
 
-pub use forget::forget;
+pub use forget::{forget, plan_forget};
 pub use plan::{Inventory, KnownProject, OldRepository, Policy, Presence, PruneAction, PruneReason, PruneTarget};
 use plan::{Orphans, plan};
 
@@ -99,6 +99,7 @@ pub(crate) fn inventory_of(store: &Store, ids: impl IntoIterator<Item = ProjectI
             last_touch: if record.is_unread() { None } else { last_touch(store, &id, &record) },
             // If the record of a restore cannot be read, it may be that of an interrupted one.
             is_restoring: !matches!(store.intents.get(&id), Ok(None)),
+            marks: store.pins.marks(&id)?,
             id,
         });
     }
@@ -168,13 +169,19 @@ fn presence(dir: &Path, noted: &ParentDirectory) -> Presence {
 
 /// Returns the plan of a prune by these rules. Changes nothing.
 pub fn plan_prune(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
-    let inventory = inventory(store)?;
-    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    let PrunePlan { inventory, drops, .. } = plan_prune_rules(store, policy, now)?;
     let over_size = match policy.total_bytes_max {
         Some(bytes_max) => would_drop(store, bytes_max, now)?.map(|counts| counts.into_iter().collect()),
         None => Some(Vec::new()),
     };
     Ok(PrunePlan { inventory, drops, over_size })
+}
+
+/// Like [`plan_prune`], without what goes because the store is too large, which takes long to find out.
+pub fn plan_prune_rules(store: &Store, policy: &Policy, now: Moment) -> Result<PrunePlan> {
+    let inventory = inventory(store)?;
+    let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
+    Ok(PrunePlan { inventory, drops, over_size: Some(Vec::new()) })
 }
 
 /// Prunes by these rules, and frees the space. Blocks while another process collects garbage. Fails with `Busy` if that
@@ -211,7 +218,9 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
     let scanned = inventory.projects.len() + inventory.old_repositories.len();
     let mut report = PruneReport { scanned: scanned as u64, ..PruneReport::default() };
     report.problems.extend(store.base_dir.finish_removal().err().map(|error| error.to_string()));
-    drop_by_rule(store, plan(policy, &inventory, now.as_secs_f64(), orphans), &inventory, &mut report, now, progress);
+    let drops = plan(policy, &inventory, now.as_secs_f64(), orphans);
+    let keeps_marked = orphans == Orphans::GoWhenStale;
+    drop_by_rule(store, drops, keeps_marked, &inventory, &mut report, now, progress);
     let mut note = |result: Result<()>| report.problems.extend(result.err().map(|error| error.to_string()));
     let mut dropped = 0;
     // If the caller has cancelled, do not start with the slowest part.
@@ -226,7 +235,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
                 MakeRoomOutcome::Enough { .. } | MakeRoomOutcome::Stopped { .. } => Ok(()),
                 MakeRoomOutcome::Impossible { .. } => {
                     Err(Error::new(ErrorKind::Full, "bring the store below its limit")
-                        .because("the newest checkpoint of each project alone takes more")
+                        .because("the newest checkpoint of each project and the marked ones alone take more")
                         .with_hint(Hint::RaiseLimitOrForget))
                 }
             }
@@ -246,6 +255,7 @@ fn prune_by(store: &Store, policy: &Policy, orphans: Orphans, now: Moment, progr
 fn drop_by_rule(
     store: &Store,
     drops: Vec<PruneAction>,
+    keeps_marked: bool,
     inventory: &Inventory,
     report: &mut PruneReport,
     now: Moment,
@@ -260,7 +270,8 @@ fn drop_by_rule(
                 let known = inventory.projects.iter().find(|project| project.id == *id);
                 let last_touch = known.and_then(|project| project.last_touch);
                 let is_gone = dropping.why == PruneReason::Orphan;
-                with_room(store, || forget_project(store, id, last_touch, is_gone, now, progress))
+                let only = ForgetIf { last_touch, is_gone, is_unmarked: keeps_marked };
+                with_room(store, || forget_project(store, id, only, now, progress))
             }
             PruneTarget::Archive(name) => store.base_dir.remove_archive(name).map(|()| true),
             PruneTarget::OldRepository(name) => store.base_dir.remove_old_repository(name).map(|()| true),
@@ -377,7 +388,7 @@ pub fn prune_base(base: &Store, policy: &Policy, now: Moment) -> Result<PruneRep
     let inventory = inventory_of(base, [])?;
     let mut report = PruneReport { scanned: inventory.old_repositories.len() as u64, ..PruneReport::default() };
     let drops = plan(policy, &inventory, now.as_secs_f64(), Orphans::GoAtOnce);
-    drop_by_rule(base, drops, &inventory, &mut report, now, &Progress::default());
+    drop_by_rule(base, drops, false, &inventory, &mut report, now, &Progress::default());
     report.bytes_freed = before.saturating_sub(base.base_dir.bytes()?);
     Ok(report)
 }

@@ -72,6 +72,8 @@ pub struct KnownProject {
     pub last_touch: Option<f64>,
     /// True if a restore of it was interrupted and is not finished.
     pub is_restoring: bool,
+    /// Names of its marked checkpoints, sorted.
+    pub marks: Vec<String>,
 }
 
 /// Repository of the older layout that is still in the base.
@@ -171,7 +173,9 @@ pub(super) fn plan(policy: &Policy, inventory: &Inventory, now_secs: f64, orphan
             (false, _) => None,
         }
     };
-    let projects = inventory.projects.iter().filter_map(|project| {
+    // Only the user drops a mark.
+    let may_go = |project: &&KnownProject| orphans == Orphans::GoAtOnce || project.marks.is_empty();
+    let projects = inventory.projects.iter().filter(may_go).filter_map(|project| {
         let why = why(project.presence, project.last_touch, project.is_restoring)?;
         Some(PruneAction { what: PruneTarget::Project(project.id.clone()), why })
     });
@@ -199,6 +203,7 @@ mod tests {
             presence,
             created_at: None,
             is_restoring: false,
+            marks: Vec::new(),
             last_touch: days_ago.map(|days| NOW - days * DAY_SECS),
         }
     }
@@ -260,5 +265,17 @@ mod tests {
         assert!(goes[2].contains("legacy-old"), "{goes:?}");
         let for_ever = Policy { retention_days: 0, ..policy };
         assert_eq!(names_where(for_ever, Orphans::GoWhenStale), [""; 0]);
+    }
+
+    #[test]
+    fn a_project_with_a_mark_goes_only_if_the_user_prunes() {
+        let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+        let mut inventory = inventory();
+        inventory.projects.iter_mut().for_each(|project| project.marks.push("release".to_owned()));
+        let projects = |orphans| {
+            let drops = plan(&policy, &inventory, NOW, orphans);
+            drops.iter().filter(|drop| matches!(drop.what, PruneTarget::Project(_))).count()
+        };
+        assert_eq!((projects(Orphans::GoWhenStale), projects(Orphans::GoAtOnce)), (0, 3));
     }
 }

@@ -257,8 +257,11 @@ mod tests {
         let Outcome::Taken(id) = taken.expect("a take").outcome else { panic!("not taken") };
         let touched = store.records.get(project.id()).last_touch();
         let forget = |last_touch, is_gone| {
-            crate::store::forget_project(&store, project.id(), last_touch, is_gone, NOW, &Progress::default())
-                .expect("an answer")
+            {
+                let only = crate::store::ForgetIf { last_touch, is_gone, is_unmarked: false };
+                crate::store::forget_project(&store, project.id(), only, NOW, &Progress::default())
+            }
+            .expect("an answer")
         };
         assert!(!forget(touched.map(|secs| secs - 1.0), false), "it was used since");
         let record = store.layout.record(project.id());

@@ -34,7 +34,7 @@ impl Boundary {
         Ok(text.split(|byte| *byte == b'\n').filter_map(ObjectId::from_hex).collect())
     }
 
-    /// Drops all checkpoints before `end`, which becomes the end of the history. No id and no date changes.
+    /// Drops all checkpoints before each of `cuts`, which become ends of histories. No id and no date changes.
     ///
     /// The previous end stays on record: a branch made with stock git, or another project's history, may still lead
     /// there. A garbage collection removes it once it is unreachable.
@@ -44,12 +44,10 @@ impl Boundary {
         &self,
         _held: &ProjectLock,
         project: &ProjectId,
-        end: CheckpointId,
+        cuts: &[CheckpointId],
         now: Moment,
     ) -> Result<()> {
-        self.rewrite(project.as_str(), now, |ends| {
-            ends.insert(end);
-        })
+        self.rewrite(project.as_str(), now, |ends| ends.extend(cuts))
     }
 
     /// Removes ends of histories whose checkpoints are gone.

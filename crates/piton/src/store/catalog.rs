@@ -8,6 +8,7 @@ use super::integrity::IntegrityChecker;
 use super::intents::Intents;
 use super::layout::Layout;
 use super::object_db::ObjectDb;
+use super::pins::split_off;
 use super::projects::Records;
 use super::reachability::ReachRoots;
 use super::refs::Refs;
@@ -28,10 +29,11 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Returns every project that has a record or a checkpoint.
+    /// Returns every project that has a record, a checkpoint or a mark.
     pub(crate) fn projects(&self) -> Result<BTreeSet<ProjectId>> {
         let mut known: BTreeSet<_> = self.records.projects()?.into_iter().collect();
-        known.extend(self.newest_of_all()?.into_keys());
+        let roots = self.roots()?;
+        known.extend(roots.projects.into_keys().chain(roots.pins.into_keys()));
         Ok(known)
     }
 
@@ -98,7 +100,9 @@ impl Catalog {
 
     pub(super) fn roots(&self) -> Result<ReachRoots> {
         let mut roots = ReachRoots { ends: self.boundary.ends()?, ..ReachRoots::default() };
-        for (name, id) in self.refs.all()? {
+        let mut refs = self.refs.all()?;
+        roots.pins = split_off(&mut refs);
+        for (name, id) in refs {
             match Layout::project_in_ref(&name) {
                 Some(project) => drop(roots.projects.insert(project, id)),
                 None => roots.others.push(id),

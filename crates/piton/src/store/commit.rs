@@ -33,6 +33,8 @@ pub struct Checkpoint {
     pub facts: Facts,
     /// Turns that began from it, newest first.
     pub turns: Vec<TurnRecord>,
+    /// Names that the user gave it.
+    pub marks: Vec<String>,
 }
 
 /// Contents of a commit to be written.
@@ -113,6 +115,7 @@ pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
         reason,
         facts,
         turns: Vec::new(),
+        marks: Vec::new(),
     })
 }
 
@@ -197,25 +200,32 @@ impl Objects {
             }
             let checkpoint = match self.checkpoint(id) {
                 Err(error) if error.kind() == ErrorKind::Damaged && !history.is_empty() => {
-                    return Ok(Readable { checkpoints: history, rest: Some(error) });
+                    return Ok(Readable { rest: Some(error), ..Readable::new(history) });
                 }
                 checkpoint => checkpoint?,
             };
             next = checkpoint.parent.filter(|_| !ends.contains(&id));
             history.push(checkpoint);
         }
-        Ok(Readable { checkpoints: history, rest: None })
+        Ok(Readable::new(history))
     }
 }
 
 /// Checkpoints of a project, newest first, as far as they can be read: a corrupt one does not hide the newer ones.
+/// Pinned ones that are not ancestors of the newest come last.
 pub(crate) struct Readable {
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// Error at which reading stopped, if it did not reach the oldest checkpoint.
     pub(crate) rest: Option<Error>,
+    /// Marks whose checkpoints are missing or corrupt.
+    pub(crate) unavailable: Vec<(String, CheckpointId)>,
 }
 
 impl Readable {
+    pub(crate) fn new(checkpoints: Vec<Checkpoint>) -> Self {
+        Self { checkpoints, rest: None, unavailable: Vec::new() }
+    }
+
     /// Returns the checkpoints, or the error if some of them could not be read.
     pub(crate) fn whole(self) -> Result<Vec<Checkpoint>> {
         self.rest.map_or(Ok(self.checkpoints), Err)

@@ -7,13 +7,24 @@ use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::time::Moment;
 
+/// Conditions under which a project is forgotten.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForgetIf {
+    /// Time of its last use.
+    pub(crate) last_touch: Option<f64>,
+    /// True if its directory is gone.
+    pub(crate) is_gone: bool,
+    /// True if a mark keeps it.
+    pub(crate) is_unmarked: bool,
+}
+
 /// Forgets a project and all its checkpoints. Returns false, and keeps it, if it was used since `last_touch`, if
-/// its record cannot be read, or if it has an interrupted restore and its directory still exists.
+/// its record cannot be read, if it has an interrupted restore and its directory still exists, or if it has a mark
+/// that it must not have.
 pub(crate) fn forget_project(
     store: &Store,
     id: &ProjectId,
-    last_touch: Option<f64>,
-    is_gone: bool,
+    only: ForgetIf,
     now: Moment,
     progress: &Progress,
 ) -> Result<bool> {
@@ -22,8 +33,9 @@ pub(crate) fn forget_project(
     let locked = store.locks.lock_project_until(&held, id, progress)?;
     let mut record = store.records.get(id);
     let touched = record.last_touch();
-    let is_used = record.is_unread() || touched.is_some() && touched != last_touch;
-    if is_used || !is_gone && store.intents.get(id)?.is_some() {
+    let is_used = record.is_unread() || touched.is_some() && touched != only.last_touch;
+    let is_kept = only.is_unmarked && !store.pins.marks(id)?.is_empty();
+    if is_used || is_kept || !only.is_gone && store.intents.get(id)?.is_some() {
         return Ok(false);
     }
     // A record with an index and without a ref means a lost ref; a process that is killed from here on must not
@@ -32,6 +44,7 @@ pub(crate) fn forget_project(
         record.unset_finished_take();
         store.records.save(&locked, id, &record)?;
     }
+    store.pins.remove_all(&locked, id, now)?;
     store.refs.delete_ref(&locked, id, now)?;
     store.unfinished.drop_all(&locked, id, now)?;
     for path in [store.layout.index(id), store.layout.lineage(id), store.layout.intent(id), store.layout.record(id)] {

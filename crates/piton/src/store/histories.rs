@@ -11,6 +11,7 @@ use super::lineage::Lineage;
 use super::lock::{ProjectLock, StoreLock};
 use super::object_db::ObjectDb;
 use super::objects::Objects;
+use super::pins::Pins;
 use super::refs::Refs;
 use crate::error::{ErrorKind, Result};
 use crate::fsx;
@@ -25,10 +26,11 @@ pub(crate) struct Histories {
     pub(super) boundary: Boundary,
     pub(super) catalog: Catalog,
     pub(super) ledger: Ledger,
+    pub(super) pins: Pins,
 }
 
 impl Histories {
-    /// Returns the checkpoints of a project together with their turns.
+    /// Returns the checkpoints of a project together with their turns and marks.
     pub(crate) fn of(&self, objects: &Objects, project: &ProjectId) -> Result<Readable> {
         // In this order: a take moves the ref first and cuts afterwards. With a boundary that is newer than the ref
         // that was read, the walk would miss it and continue among objects that are gone.
@@ -38,6 +40,7 @@ impl Histories {
             self.catalog.refuse_lost_ref(|other| other != project)?;
         }
         let mut history = objects.readable_history(newest, &ends)?;
+        self.pins.attach(objects, project, &mut history)?;
         self.ledger.assign(project, &mut history.checkpoints);
         Ok(history)
     }

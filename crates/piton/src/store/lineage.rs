@@ -5,6 +5,7 @@
 //! the checkpoint that the ref names, and otherwise rebuilt from the commits. Ids of dropped checkpoints may precede
 //! the others.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
@@ -83,6 +84,15 @@ impl Lineage {
         let follows = |next: CheckpointId| objects.checkpoint(next).is_ok_and(|next| next.parent == Some(id));
         let is_held = objects.checkpoint(id).is_ok();
         (is_held && self.at(place + 1).is_none_or(follows)).then_some(id)
+    }
+
+    /// Returns the ids of the newest `count` checkpoints.
+    pub(crate) fn newest(&self, count: u64) -> Result<HashSet<CheckpointId>> {
+        let place = self.count.saturating_sub(count);
+        let mut bytes = vec![0; usize::try_from((self.count - place) * ENTRY).unwrap_or(0)];
+        self.file.read_exact_at(&mut bytes, place * ENTRY).map_err(|error| Error::io("read", &self.path, error))?;
+        let ids = bytes.chunks_exact(ID_BYTES).filter_map(|id| id.try_into().ok()).map(ObjectId::from_bytes);
+        Ok(ids.collect())
     }
 
     /// Drops the ids before the newest `count`, once there are more than `count` of them.

@@ -23,6 +23,7 @@ use self::intents::Intents;
 use self::ledger::Ledger;
 use self::lock::Locks;
 use self::object_db::ObjectDb;
+use self::pins::Pins;
 use self::projects::Records;
 use self::refs::Refs;
 use self::running_hooks::RunningHooks;
@@ -65,6 +66,7 @@ mod object_db;
 mod objects;
 mod pack;
 mod packs;
+mod pins;
 mod projects;
 mod quota;
 mod reachability;
@@ -90,7 +92,7 @@ pub use commit::Checkpoint;
 pub(crate) use commit::{NewCheckpoint, Readable};
 pub(crate) use create::claim_base;
 pub use facts::{CheckpointKind, Facts, Origin, RestoreVerb, Restoring, UsualModes};
-pub(crate) use forget::forget_project;
+pub(crate) use forget::{ForgetIf, forget_project};
 pub(crate) use gc::{GcGoal, collect_every, collect_garbage, has_many_packs};
 pub(crate) use indexes::IndexKind;
 pub use intents::Intent;
@@ -100,6 +102,7 @@ pub use ledger::{RewindMark, TurnRecord};
 pub(crate) use lock::{GcLock, ProjectLock, StoreLock};
 pub use object_copies::ReadData;
 pub(crate) use objects::{NewObjects, Objects, Writer};
+pub(crate) use pins::{Pin, PinName, check_mark};
 pub(crate) use projects::ProjectRecord;
 pub(crate) use quota::{MakeRoomOutcome, make_room, would_drop};
 pub(crate) use refs::moved_meanwhile;
@@ -145,6 +148,7 @@ pub struct Store {
     pub(crate) objects: ObjectDb,
     pub(crate) refs: Refs,
     pub(crate) boundary: Boundary,
+    pub(crate) pins: Pins,
     pub(crate) catalog: Catalog,
     pub(crate) histories: Histories,
     pub(crate) records: Records,
@@ -216,6 +220,7 @@ impl Store {
         let refs = Refs { layout: at(), locks: locks.clone() };
         let boundary = Boundary { layout: at(), locks: locks.clone() };
         let (records, intents, ledger) = (Records { layout: at() }, Intents { layout: at() }, Ledger { layout: at() });
+        let pins = Pins { layout: at(), refs: refs.clone(), boundary: boundary.clone() };
         let catalog = Catalog {
             layout: at(),
             records: records.clone(),
@@ -233,6 +238,7 @@ impl Store {
                 boundary: boundary.clone(),
                 catalog: catalog.clone(),
                 ledger: ledger.clone(),
+                pins: pins.clone(),
             },
             unfinished: UnfinishedTakes { layout: at(), locks: locks.clone(), refs: refs.clone() },
             indexes: Indexes { layout: at() },
@@ -242,6 +248,7 @@ impl Store {
             objects,
             refs,
             boundary,
+            pins,
             records,
             intents,
             ledger,

@@ -1,11 +1,11 @@
 //! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed.
 //!
-//! - G5. The newest checkpoint of a project is never dropped, nor any checkpoint of a project with an interrupted
-//!   restore.
+//! - G5. The newest checkpoint of a project is never dropped, nor a marked one, nor any checkpoint of a project with an
+//!   interrupted restore.
 //! - G6. No checkpoint is dropped without need: the space that each one holds alone is known before the first is
 //!   dropped, and unreachable entries and leftover files are removed first, after loose objects were packed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::gc::{Collection, GcGoal, has_too_many_packs, reach_all};
 use super::intents::Intents;
@@ -15,7 +15,7 @@ use super::object_db::ObjectDb;
 use super::reachability::{ReachRoots, Reachability};
 use super::size::{bytes_max_of_takes, bytes_of};
 use super::sweep::{self, is_old};
-use super::{Checkpoint, Objects, Store, StoreLock};
+use super::{Checkpoint, Objects, Pin, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::progress::Progress;
@@ -37,8 +37,27 @@ pub(crate) enum MakeRoomOutcome {
     Stopped { dropped: u64 },
 }
 
-/// The checkpoints of all projects, newest first.
-type Histories = BTreeMap<ProjectId, Vec<Checkpoint>>;
+/// The checkpoints of all projects.
+type Histories = BTreeMap<ProjectId, ProjectHistory>;
+
+/// The checkpoints of one project.
+#[derive(Default)]
+struct ProjectHistory {
+    /// From the newest to the end of the history.
+    chain: Vec<Checkpoint>,
+    pins: Vec<Pin>,
+}
+
+impl ProjectHistory {
+    fn ids(&self) -> HashSet<CheckpointId> {
+        self.chain.iter().map(|one| one.id).collect()
+    }
+
+    /// Returns the checkpoints that may not be dropped, other than the newest.
+    fn marked(&self) -> HashSet<CheckpointId> {
+        self.pins.iter().map(|pin| pin.id).collect()
+    }
+}
 
 /// A checkpoint that may be dropped.
 struct DropCandidate<'a> {
@@ -84,6 +103,9 @@ pub(crate) fn make_room(
         let roots = store.catalog.roots()?;
         let objects = store.objects.open(&StoreLock::none())?;
         let histories = histories(&objects, &roots)?;
+        if cut_loose_pins(store, &roots, &histories, now)? {
+            continue;
+        }
         let order = drop_order(&store.intents, &histories)?;
         let mut reach = rank(&store.objects, &objects, &roots, &histories, &order)?;
         drop(objects);
@@ -158,7 +180,8 @@ fn drop_order<'a>(intents: &Intents, histories: &'a Histories) -> Result<Vec<Dro
         if intents.get(project)?.is_some() {
             continue;
         }
-        let oldest_first = history.iter().skip(1).rev().enumerate();
+        let marked = history.marked();
+        let oldest_first = history.chain.iter().skip(1).rev().filter(|one| !marked.contains(&one.id)).enumerate();
         order
             .extend(oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), DropCandidate { project, id: one.id })));
     }
@@ -177,8 +200,10 @@ fn rank(
     let mut reach = Reachability::new(db.ids()?, roots.ends.clone());
     reach.other_roots(objects, roots);
     let ranks: HashMap<_, _> = order.iter().zip(0..).map(|(one, rank)| (one.id, rank)).collect();
-    let kept = histories.values().flatten().filter(|one| !ranks.contains_key(&one.id));
-    kept.for_each(|one| reach.commit_alone(objects, one.id, NEVER));
+    for history in histories.values() {
+        let all = history.chain.iter().map(|one| one.id).chain(history.pins.iter().map(|pin| pin.id));
+        all.filter(|id| !ranks.contains_key(id)).for_each(|id| reach.commit_alone(objects, id, NEVER));
+    }
     // In reverse order, since an object becomes unreachable with the last checkpoint that holds it.
     for one in order.iter().rev() {
         reach.commit_alone(objects, one.id, ranks[&one.id]);
@@ -189,26 +214,61 @@ fn rank(
 
 /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
 fn drop_all(store: &Store, histories: &Histories, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
-    for (project, count) in counted(dropped) {
+    let goes: HashSet<_> = dropped.iter().map(|one| one.id).collect();
+    for project in counted(dropped).into_keys() {
         let held = store.locks.share()?;
         let locked = store.locks.lock_project(&held, &project)?;
         if store.intents.get(&project)?.is_some() {
             return Ok(false);
         }
-        let history = &histories[&project];
-        let kept = &history[..history.len() - count];
-        let end = kept.last().expect("the newest is never dropped").id;
+        // Marked checkpoints behind the first that goes stay by their pins.
+        let known = &histories[&project].chain;
+        let kept = known.iter().position(|one| goes.contains(&one.id)).unwrap_or(known.len());
+        let end = known[..kept].last().expect("the newest is never dropped").id;
+        // A take may have followed, and one of its checkpoints may be marked.
+        let chain = chain_ids(store, &held, &project)?;
+        let Some(place) = chain.iter().position(|id| *id == end) else { return Ok(false) };
         store.histories.forget_lineage(&project);
-        store.boundary.cut_before(&locked, &project, end, now)?;
+        let ids = || Ok(chain[..=place].iter().copied().collect());
+        store.pins.cut_before(&locked, &project, end, ids, now)?;
     }
     Ok(true)
 }
 
 fn histories(objects: &Objects, roots: &ReachRoots) -> Result<Histories> {
-    let history = |(project, newest): (&ProjectId, &CheckpointId)| {
-        Ok((project.clone(), objects.history(Some(*newest), &roots.ends)?))
-    };
-    roots.projects.iter().map(history).collect()
+    let mut all = Histories::new();
+    for (project, newest) in &roots.projects {
+        all.entry(project.clone()).or_default().chain = objects.history(Some(*newest), &roots.ends)?;
+    }
+    for (project, pins) in &roots.pins {
+        all.entry(project.clone()).or_default().pins.clone_from(pins);
+    }
+    Ok(all)
+}
+
+/// Ends the pins that are not part of a history at themselves, so that nothing older counts as reachable. Returns false
+/// if all of them are ended already.
+fn cut_loose_pins(store: &Store, roots: &ReachRoots, histories: &Histories, now: Moment) -> Result<bool> {
+    let mut was_cut = false;
+    for (project, history) in histories {
+        let ids = history.ids();
+        let is_loose = |pin: &Pin| !ids.contains(&pin.id) && !roots.ends.contains(&pin.id);
+        if history.pins.iter().any(is_loose) {
+            let held = store.locks.share()?;
+            let locked = store.locks.lock_project(&held, project)?;
+            let chain = chain_ids(store, &held, project)?.into_iter().collect();
+            store.pins.cut_loose(&locked, project, &chain, now)?;
+            was_cut = true;
+        }
+    }
+    Ok(was_cut)
+}
+
+/// Returns the ids of a project's history at this moment, newest first. The caller holds the project's lock.
+fn chain_ids(store: &Store, held: &StoreLock, project: &ProjectId) -> Result<Vec<CheckpointId>> {
+    let objects = store.objects.open(held)?;
+    let chain = store.histories.from(&objects, store.refs.newest(project)?)?.whole()?;
+    Ok(chain.into_iter().map(|one| one.id).collect())
 }
 
 fn counted(dropped: &[DropCandidate<'_>]) -> BTreeMap<ProjectId, usize> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::commit::{parents_and_tree, tagged};
 use super::marks::{Marks, NEVER, ReachRank};
-use super::{Objects, tree};
+use super::{Objects, Pin, tree};
 use crate::error::{Error, Result};
 use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind, ProjectId};
@@ -20,6 +20,8 @@ pub(super) struct ReachRoots {
     pub(super) ends: HashSet<CheckpointId>,
     /// Newest checkpoint of each project.
     pub(super) projects: BTreeMap<ProjectId, CheckpointId>,
+    /// Checkpoints of each project that have refs of their own.
+    pub(super) pins: BTreeMap<ProjectId, Vec<Pin>>,
     /// Objects that anything else names: refs that do not belong to a project, `HEAD` and similar files, interrupted
     /// restores.
     pub(super) others: Vec<ObjectId>,
@@ -46,10 +48,11 @@ impl Reachability {
     /// Marks every object that is reachable from the roots.
     pub(super) fn all_roots(&mut self, objects: &Objects, roots: &ReachRoots) {
         roots.projects.values().for_each(|id| self.all_from(objects, *id, NEVER));
+        roots.pins.values().flatten().for_each(|pin| self.all_from(objects, pin.id, NEVER));
         self.other_roots(objects, roots);
     }
 
-    /// Like [`Self::all_roots`], without the projects. Missing objects that only reflogs name are ignored.
+    /// Like [`Self::all_roots`], without the projects and their pins. Missing objects that only reflogs name are ignored.
     pub(super) fn other_roots(&mut self, objects: &Objects, roots: &ReachRoots) {
         roots.others.iter().for_each(|id| self.all_from(objects, *id, NEVER));
         let missing = self.missing.len();

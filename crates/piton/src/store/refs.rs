@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::layout::{Layout, PROJECT_REFS};
 use super::lock::{Exclusive, Locks, ProjectLock};
+use super::pins::is_pin_ref;
 use super::ref_lock::{is_stale, put_lock};
 use super::wait;
 use crate::error::{Error, ErrorKind, Result};
@@ -48,6 +49,17 @@ impl Refs {
             },
             None => self.packed_ref(project),
         }
+    }
+
+    /// Returns the packed refs whose names begin with `prefix`.
+    pub(super) fn packed_below(&self, prefix: &str) -> Result<Vec<(String, ObjectId)>> {
+        let text = self.whole_packed_refs()?;
+        let below = text.split(|byte| *byte == b'\n').filter_map(|line| {
+            let (id, name) = line.split_at_checked(40)?;
+            let name = std::str::from_utf8(name.strip_prefix(b" ")?).ok().filter(|name| name.starts_with(prefix))?;
+            Some((name.to_owned(), ObjectId::from_hex(id)?))
+        });
+        Ok(below.collect())
     }
 
     fn packed_ref(&self, project: &ProjectId) -> Result<Option<CheckpointId>> {
@@ -164,9 +176,13 @@ impl Refs {
     }
 
     /// Deletes a project's ref, both the loose and the packed one.
-    pub(crate) fn delete_ref(&self, _held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+    pub(crate) fn delete_ref(&self, held: &ProjectLock, project: &ProjectId, now: Moment) -> Result<()> {
+        self.delete(held, project, &Layout::ref_name(project), now)
+    }
+
+    /// Deletes a ref that belongs to a project, both the loose and the packed one.
+    pub(super) fn delete(&self, _held: &ProjectLock, project: &ProjectId, name: &str, now: Moment) -> Result<()> {
         let packed = self.layout.packed_refs();
-        let name = Layout::ref_name(project);
         let text = fsx::read_small(&packed, REFS_BYTES_MAX)?.unwrap_or_default();
         let is_it = |line: &[u8]| line.get(40..).is_some_and(|rest| rest.trim_ascii() == name.as_bytes());
         if text.split(|byte| *byte == b'\n').any(is_it) {
@@ -183,11 +199,11 @@ impl Refs {
             fsx::replace(&packed, &kept, Durability::Synced)?;
             fsx::remove_file(&lock)?;
         }
-        let path = self.layout.reference(project);
+        let path = self.layout.store().join(name);
         let lock = put_lock(&self.layout, project.as_str(), &path, b"", now)?;
         fsx::remove_file(&path)?;
         fsx::remove_file(&lock)?;
-        fsx::sync_dir(path.parent().expect("a ref is below refs/hermes"))
+        fsx::sync_dir(path.parent().expect("a ref is in a directory"))
     }
 
     /// Removes stale lock files of killed processes that no process may come to take over: stock git would wait for
@@ -196,6 +212,8 @@ impl Refs {
         let refs = self.layout.references();
         let names = fsx::names_in(&refs)?;
         let refs = names.iter().filter(|name| name.as_encoded_bytes().ends_with(b".lock")).map(|name| refs.join(name));
+        let pins = self.files_below("refs/piton")?.into_iter().filter(|name| name.ends_with(".lock"));
+        let refs = refs.chain(pins.map(|name| self.layout.store().join(name)));
         let all = [self.layout.shallow(), self.layout.packed_refs()].map(|path| path.with_added_extension("lock"));
         all.into_iter().chain(refs).filter(|lock| is_stale(lock, now)).try_for_each(|lock| fsx::remove_file(&lock))
     }
@@ -214,8 +232,10 @@ impl Refs {
     /// Returns the objects that reflogs name, except those of piton's own refs: checkpoints that are dropped there must
     /// not be kept.
     pub(super) fn logged(&self) -> Result<Vec<ObjectId>> {
-        let (mut logged, own) = (Vec::new(), format!("logs/{PROJECT_REFS}"));
-        for name in self.files_below("logs")?.iter().filter(|name| !name.starts_with(&own)) {
+        let mut logged = Vec::new();
+        let is_own = |name: &str| name.starts_with(PROJECT_REFS) || is_pin_ref(name);
+        let is_other = |name: &&String| !name.strip_prefix("logs/").is_some_and(is_own);
+        for name in self.files_below("logs")?.iter().filter(is_other) {
             let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();
             for line in text.split(|byte| *byte == b'\n') {
                 let ids = [line.get(..40), line.get(41..81)].into_iter().flatten();

@@ -1,6 +1,6 @@
 //! Rewriting a commit with another tree, which only a purge does. All other bytes stay the same.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::facts::{FACTS_HEADER, skipped_line};
 use super::{Objects, Store, tree};
@@ -94,11 +94,16 @@ pub(crate) fn where_held(store: &Store, contents: &HashSet<ObjectId>) -> Result<
     if left.is_empty() {
         return Ok(Vec::new());
     }
-    for (project, newest) in roots.projects {
+    let projects: BTreeSet<_> = roots.projects.keys().chain(roots.pins.keys()).cloned().collect();
+    for project in projects {
         let (mut trees, mut named) = (HashSet::new(), HashSet::new());
         let place =
             store.records.get(&project).dir().map_or_else(|| project.to_string(), |dir| dir.display().to_string());
-        for checkpoint in objects.history(Some(newest), &roots.ends)? {
+        let mut history = objects.history(roots.projects.get(&project).copied(), &roots.ends)?;
+        for pin in roots.pins.get(&project).into_iter().flatten() {
+            history.extend(objects.history(Some(pin.id), &roots.ends)?);
+        }
+        for checkpoint in history {
             look_for(&objects, checkpoint.tree, &mut trees, &mut |path, id| {
                 if let Some(places) = left.get_mut(&id)
                     && named.insert((path.to_vec(), id))

@@ -57,8 +57,9 @@ pub(crate) fn salvage_newest(
     for (name, id) in &plan.recovered {
         store.refs.set_ref(project.as_str(), name, Some(*id), now)?;
     }
-    for cut in &plan.cuts {
-        store.boundary.cut_before(locked, project, *cut, now)?;
+    if !plan.cuts.is_empty() {
+        let cuts: Vec<_> = plan.cuts.iter().copied().collect();
+        store.boundary.cut_before(locked, project, &cuts, now)?;
     }
     store.histories.forget_lineage(project);
     // A running collection by stock git may delete objects that were unreachable so far. Without the index, the

@@ -1,6 +1,6 @@
 //! Disk usage: the space that each project holds alone, and the space of unreachable objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::marks::NEVER;
 use super::reachability::Reachability;
@@ -40,15 +40,18 @@ pub(crate) fn usage_by_project(store: &Store, held: &StoreLock) -> Result<StoreU
     let mut holdings = StoreUsage::default();
     let mut reach = Reachability::new(store.objects.ids()?, roots.ends.clone());
     let mut holders: Vec<u32> = Vec::new();
-    for (at, newest) in (0..).zip(roots.projects.values()) {
-        reach.all_from(&objects, *newest, NEVER);
+    let projects: BTreeSet<_> = roots.projects.keys().chain(roots.pins.keys()).collect();
+    let pins_of = |project: &ProjectId| roots.pins.get(project).into_iter().flatten().map(|pin| pin.id);
+    for (at, project) in (0..).zip(&projects) {
+        let tips = roots.projects.get(*project).copied().into_iter().chain(pins_of(project));
+        tips.for_each(|tip| reach.all_from(&objects, tip, NEVER));
         holdings.missing += std::mem::take(&mut reach.missing).len();
         note(&mut holders, &reach, at);
         reach.marks.clear();
     }
     reach.other_roots(&objects, &roots);
     note(&mut holders, &reach, SEVERAL);
-    let mut alone = vec![0; roots.projects.len()];
+    let mut alone = vec![0; projects.len()];
     let mut count = |id: &ObjectId, bytes: u64| match reach.marks.any_slot(id).and_then(|at| holders.get(at.index())) {
         Some(&SEVERAL) => {}
         Some(&NO_HOLDER) | None => holdings.dead_bytes += bytes,
@@ -60,9 +63,12 @@ pub(crate) fn usage_by_project(store: &Store, held: &StoreLock) -> Result<StoreU
     for id in store.objects.loose_ids()? {
         count(&id, bytes_of(&store.layout.loose_object(&id)));
     }
-    for ((project, newest), bytes) in roots.projects.iter().zip(alone) {
-        let count = objects.history(Some(*newest), &roots.ends).map_or(0, |history| history.len());
-        holdings.projects.insert(project.clone(), (count, bytes));
+    for (project, bytes) in projects.into_iter().zip(alone) {
+        let newest = roots.projects.get(project).copied();
+        let history = objects.history(newest, &roots.ends).unwrap_or_default();
+        let mut ids: BTreeSet<_> = history.into_iter().map(|checkpoint| checkpoint.id).collect();
+        ids.extend(pins_of(project));
+        holdings.projects.insert(project.clone(), (ids.len(), bytes));
     }
     Ok(holdings)
 }

@@ -110,8 +110,8 @@ fn what_is_below_does_not_see_what_is_above() {
         &["error", "fsx", "hint", "id", "json", "progress", "relpath", "settings", "skipped", "sys", "threads", "time"],
         &["store", "worktree"],
         &[
-            "blame", "diff", "history", "keep", "late", "lookup", "merge", "project", "prune", "purge", "repair",
-            "restore", "revert", "session", "status", "survey", "take", "turns",
+            "blame", "diff", "history", "keep", "late", "lookup", "mark", "merge", "project", "prune", "purge",
+            "repair", "restore", "revert", "session", "status", "survey", "take", "turns",
         ],
         &["ensured", "journal", "manager", "notice", "unprotected"],
     ];

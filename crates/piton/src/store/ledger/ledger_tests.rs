@@ -308,8 +308,11 @@ fn a_purge_a_forgotten_project_and_a_clear_reach_the_ledger() {
     assert_eq!(store.ledger.projects().expect("ledgers"), [project.id().clone()]);
     let touched = store.records.get(project.id()).last_touch();
     assert!(
-        crate::store::forget_project(&store, project.id(), touched, true, NOW, &Progress::default())
-            .expect("forgotten")
+        {
+            let only = crate::store::ForgetIf { last_touch: touched, is_gone: true, is_unmarked: false };
+            crate::store::forget_project(&store, project.id(), only, NOW, &Progress::default())
+        }
+        .expect("forgotten")
     );
     assert!(store.ledger.projects().expect("ledgers").is_empty());
     played.prompt("s", "turn-2", "words");

@@ -7,6 +7,7 @@ use super::super::Store;
 use super::super::integrity::{Commit, IntegrityChecker};
 use super::super::layout::{Layout, PROJECT_REFS};
 use super::super::object_copies::Copies;
+use super::super::pins::is_pin_ref;
 use super::super::refs::is_packed_line;
 use super::super::verify::{FindingKind, other_names};
 use super::packs::DamagedPack;
@@ -373,7 +374,8 @@ impl RefPlanner<'_> {
     fn replace(&mut self, name: &str, old: Option<ObjectId>, packed: Option<&ObjectId>) -> Option<CheckpointId> {
         let from: Vec<_> = old.into_iter().chain(packed.copied()).collect();
         let mut candidates = self.candidates(name, &from);
-        if name.starts_with(PROJECT_REFS) && Layout::project_in_ref(name).is_none() {
+        // A mark on another checkpoint would be a lie.
+        if is_pin_ref(name) || name.starts_with(PROJECT_REFS) && Layout::project_in_ref(name).is_none() {
             candidates.clear();
         }
         let why = match old {
