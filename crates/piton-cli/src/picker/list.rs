@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use piton::{Change, Checkpoint, CheckpointId};
 
-use crate::cmd::rollback::{earlier, who};
+use crate::cmd::rollback::{earlier, marks, who};
 use crate::output::{local, plain};
 
 /// One checkpoint, formatted.
@@ -30,7 +30,7 @@ impl Row {
             id: checkpoint.id,
             number,
             when: local(checkpoint.time).date_and_time(),
-            reason: plain(&checkpoint.headline()) + &earlier(checkpoint),
+            reason: plain(&checkpoint.headline()) + &marks(checkpoint) + &earlier(checkpoint),
             who: who(checkpoint),
             session: checkpoint.newest_origin().session,
             is_incomplete: checkpoint.facts.is_incomplete,

@@ -51,9 +51,9 @@ impl Refs {
         }
     }
 
-    /// Returns the packed refs whose names begin with `prefix`.
+    /// Returns the packed refs whose names begin with `prefix`. Invalid lines are ignored.
     pub(super) fn packed_below(&self, prefix: &str) -> Result<Vec<(String, ObjectId)>> {
-        let text = self.whole_packed_refs()?;
+        let text = fsx::read_small(&self.layout.packed_refs(), NAMES_BYTES_MAX)?.unwrap_or_default();
         let below = text.split(|byte| *byte == b'\n').filter_map(|line| {
             let (id, name) = line.split_at_checked(40)?;
             let name = std::str::from_utf8(name.strip_prefix(b" ")?).ok().filter(|name| name.starts_with(prefix))?;
