@@ -90,7 +90,8 @@ impl Lineage {
     pub(crate) fn newest(&self, count: u64) -> Result<HashSet<CheckpointId>> {
         let place = self.count.saturating_sub(count);
         let mut bytes = vec![0; usize::try_from((self.count - place) * ENTRY).unwrap_or(0)];
-        self.file.read_exact_at(&mut bytes, place * ENTRY).map_err(|error| Error::io("read", &self.path, error))?;
+        let read = sys::read_exact_at(&self.file, &mut bytes, place * ENTRY);
+        read.map_err(|error| Error::io("read", &self.path, error))?;
         let ids = bytes.chunks_exact(ID_BYTES).filter_map(|id| id.try_into().ok()).map(ObjectId::from_bytes);
         Ok(ids.collect())
     }
