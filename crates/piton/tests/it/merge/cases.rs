@@ -14,7 +14,7 @@ fn clean(text: &str) -> TextMerge {
 fn state(files: &[&str]) -> State {
     let parse = |file: &&str| {
         let at = file.find(['=', '@', '*']).expect("a separator");
-        let (path, contents) = (file[..at].as_bytes().to_vec(), file.as_bytes()[at + 1..].to_vec());
+        let (path, contents) = (file.as_bytes()[..at].to_vec(), file.as_bytes()[at + 1..].to_vec());
         match file.as_bytes()[at] {
             b'@' => (path, Held::Link(contents)),
             separator => (path, Held::File(separator == b'*', contents)),
