@@ -37,7 +37,7 @@ pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
 /// Returns the marks of the project.
 pub(crate) fn marks() -> Vec<CompletionCandidate> {
     let history = Line::read().place().map(|(_, _, history)| history);
-    let marks = history.iter().flat_map(|history| history.checkpoints()).flat_map(|one| &one.marks);
+    let marks = history.iter().flat_map(History::checkpoints).flat_map(|one| &one.marks);
     marks.map(CompletionCandidate::new).collect()
 }
 

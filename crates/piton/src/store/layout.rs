@@ -27,6 +27,8 @@ pub(super) const LEGACY_WORKDIR: &str = "HERMES_WORKDIR";
 
 /// Prefix of the refs of projects.
 pub(super) const PROJECT_REFS: &str = "refs/hermes/";
+/// Prefix of the refs of pins.
+pub(super) const PIN_REFS: &str = "refs/piton/";
 /// File name of the journal, in a base or in a directory that replaces one. Rotated journals have this name with a
 /// suffix.
 pub(super) const JOURNAL: &str = "piton.log";

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::boundary::Boundary;
 use super::commit::{Checkpoint, Readable};
-use super::layout::Layout;
+use super::layout::{Layout, PIN_REFS};
 use super::lock::ProjectLock;
 use super::objects::Objects;
 use super::refs::{REFS_BYTES_MAX, Refs};
@@ -19,8 +19,6 @@ use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
-/// Prefix of the refs of pins.
-const PIN_REFS: &str = "refs/piton/";
 /// Directory of marks below the refs of a project.
 const MARKS: &str = "marks";
 /// Maximum number of characters of a mark.
@@ -77,11 +75,6 @@ pub(super) fn split_off(refs: &mut BTreeMap<String, ObjectId>) -> BTreeMap<Proje
         None => true,
     });
     pins
-}
-
-/// Returns true for the name of a ref in the namespace of pins.
-pub(super) fn is_pin_ref(name: &str) -> bool {
-    name.starts_with(PIN_REFS)
 }
 
 /// Fails with `Invalid` if a checkpoint cannot have this mark.

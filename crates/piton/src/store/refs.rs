@@ -6,9 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::layout::{Layout, PROJECT_REFS};
+use super::layout::{Layout, PIN_REFS, PROJECT_REFS};
 use super::lock::{Exclusive, Locks, ProjectLock};
-use super::pins::is_pin_ref;
 use super::ref_lock::{is_stale, put_lock};
 use super::wait;
 use crate::error::{Error, ErrorKind, Result};
@@ -233,7 +232,7 @@ impl Refs {
     /// not be kept.
     pub(super) fn logged(&self) -> Result<Vec<ObjectId>> {
         let mut logged = Vec::new();
-        let is_own = |name: &str| name.starts_with(PROJECT_REFS) || is_pin_ref(name);
+        let is_own = |name: &str| name.starts_with(PROJECT_REFS) || name.starts_with(PIN_REFS);
         let is_other = |name: &&String| !name.strip_prefix("logs/").is_some_and(is_own);
         for name in self.files_below("logs")?.iter().filter(is_other) {
             let text = fsx::read_small(&self.layout.store().join(name), NAMES_BYTES_MAX)?.unwrap_or_default();

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use super::super::Store;
 use super::super::integrity::{Commit, IntegrityChecker};
-use super::super::layout::{Layout, PROJECT_REFS};
+use super::super::layout::{Layout, PIN_REFS, PROJECT_REFS};
 use super::super::object_copies::Copies;
-use super::super::pins::is_pin_ref;
 use super::super::refs::is_packed_line;
 use super::super::verify::{FindingKind, other_names};
 use super::packs::DamagedPack;
@@ -375,7 +374,7 @@ impl RefPlanner<'_> {
         let from: Vec<_> = old.into_iter().chain(packed.copied()).collect();
         let mut candidates = self.candidates(name, &from);
         // A mark on another checkpoint would be a lie.
-        if is_pin_ref(name) || name.starts_with(PROJECT_REFS) && Layout::project_in_ref(name).is_none() {
+        if name.starts_with(PIN_REFS) || name.starts_with(PROJECT_REFS) && Layout::project_in_ref(name).is_none() {
             candidates.clear();
         }
         let why = match old {
