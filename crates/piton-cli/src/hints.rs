@@ -9,8 +9,8 @@ pub(crate) fn of(error: &Error) -> Option<String> {
 }
 
 /// Appends the hint to the reason of a missed checkpoint.
-pub(crate) fn after(why: String, hint: Option<&Hint>) -> String {
-    hint.map_or_else(|| why.clone(), |hint| format!("{why} (hint: {})", words(hint)))
+pub(crate) fn after(why: &str, hint: Option<&Hint>) -> String {
+    hint.map_or_else(|| why.to_owned(), |hint| format!("{why} (hint: {})", words(hint)))
 }
 
 /// Returns a hint for the user.

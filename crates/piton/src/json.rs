@@ -84,7 +84,7 @@ impl<'a, K> JsonPathOption<'a, K> {
 
     /// Returns the key for a path of the file system.
     pub fn of(path: Option<&'a Path>) -> Self {
-        Self::new(path.map(|path| sys::path_bytes(path)))
+        Self::new(path.map(sys::path_bytes))
     }
 
     /// Returns the key for a path of the file system that the caller does not keep.

@@ -65,9 +65,8 @@ impl<'a> Modules<'a> {
                             && child.starts_with(&source.module())
                             && child.last() == path.first().map(String::as_str).as_ref()
                     };
-                    let absolute = absolute(&path, &module).or_else(|| {
-                        own.iter().any(|child| is_child(child)).then(|| module.iter().chain(&path).cloned().collect())
-                    });
+                    let absolute = absolute(&path, &module)
+                        .or_else(|| own.iter().any(is_child).then(|| module.iter().chain(&path).cloned().collect()));
                     if let Some(absolute) = absolute {
                         imports.entry(module.clone()).or_default().insert(name, absolute);
                     }
@@ -87,7 +86,7 @@ impl<'a> Modules<'a> {
             let imported = path.get(depth).and_then(|name| self.imports.get(&path[..depth])?.get(name));
             match imported {
                 Some(imported) if *imported != path => {
-                    path = imported.iter().chain(&path[depth + 1..]).cloned().collect()
+                    path = imported.iter().chain(&path[depth + 1..]).cloned().collect();
                 }
                 _ => return Some(found),
             }

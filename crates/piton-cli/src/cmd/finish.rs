@@ -67,7 +67,7 @@ fn finish(context: &Context) -> anyhow::Result<FinishJson> {
                     drop(completion);
                     maintain(&store, context);
                 } else if let Some(why) = ensured.missed(&context.settings) {
-                    note(&origin, since, hints::after(why, ensured.hint().as_ref()));
+                    note(&origin, since, hints::after(&why, ensured.hint().as_ref()));
                 }
                 return Ok(FinishJson::Finished { id: ensured.checkpoint() });
             }

@@ -163,7 +163,7 @@ fn resolved<'a>(schema: &'a Value, definitions: &'a Value) -> &'a Value {
 fn tables() -> String {
     let mut text = String::new();
     for command in commands().iter().filter(|command| !command.name.starts_with('-')) {
-        let _ = write!(text, "# {}\n", command.name);
+        let _ = writeln!(text, "# {}", command.name);
         let definitions = Value::Object(command.generator.definitions().clone());
         // The other forms of `rollback` are those of other commands.
         let forms = if command.name == "rollback" { &command.forms[..1] } else { &command.forms };

@@ -83,7 +83,7 @@ impl Histories {
         new: CheckpointId,
         objects: &Objects,
     ) -> Result<Lineage> {
-        Lineage::extended(self.layout.lineage(project), before, new, || {
+        Lineage::extended(&self.layout.lineage(project), before, new, || {
             let older = self.from(objects, before)?.checkpoints;
             Ok(older.iter().rev().flat_map(|one| *one.id.as_bytes()).collect())
         })

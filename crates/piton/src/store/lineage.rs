@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Objects;
 use crate::error::{Error, Result};
@@ -29,17 +29,17 @@ impl Lineage {
     /// Returns the checkpoints of a project after appending `new`, whose parent is `before`. Calls `older` for the ids
     /// up to `before`, the oldest first, only if the last id in the file is not `before`.
     pub(super) fn extended(
-        path: PathBuf,
+        path: &Path,
         before: Option<CheckpointId>,
         new: CheckpointId,
         older: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<Self> {
-        let known = Self::open(path.clone()).filter(|known| known.last() == before && before.is_some());
+        let known = Self::open(path.to_path_buf()).filter(|known| known.last() == before && before.is_some());
         let mut lineage = match known {
             Some(known) => known,
             None => {
-                fsx::replace(&path, &older()?, Durability::Rebuildable)?;
-                Self::open(path.clone())
+                fsx::replace(path, &older()?, Durability::Rebuildable)?;
+                Self::open(path.to_path_buf())
                     .ok_or_else(|| Error::damaged(format!("read {}", path.display()), "it is not a file"))?
             }
         };

@@ -129,19 +129,17 @@ mod hex {
 }
 
 mod path {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-
     use super::{Deserialize, PathBuf, escape, unescape};
+    use crate::sys::{path_bytes, path_from_bytes};
 
     #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
     pub(super) fn serialize<S: serde::Serializer>(value: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
         let path = value.as_ref().expect("skipped where there is none");
-        to.serialize_str(&escape(path.as_os_str().as_bytes()))
+        to.serialize_str(&escape(path_bytes(path)))
     }
 
     pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
         let text = Option::<String>::deserialize(from)?;
-        Ok(text.and_then(|text| unescape(text.as_bytes())).map(|bytes| OsString::from_vec(bytes).into()))
+        Ok(text.and_then(|text| unescape(text.as_bytes())).map(path_from_bytes))
     }
 }
