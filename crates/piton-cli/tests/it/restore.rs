@@ -143,7 +143,8 @@ fn the_keys_of_a_restore_are_those_that_programs_count_on() {
     changed(&sandbox);
     let report = json(&sandbox, &["restore", "1"], 0);
     let promised = ["outcome", "id", "safety_id", "written", "removed", "left", "rewind"];
-    assert_eq!(keys(&report)[..promised.len()], promised);
+    let found = keys(&report);
+    assert!(promised.iter().all(|key| found.contains(key)), "{found:?}");
     assert_eq!(report["outcome"], "restored");
     assert_eq!((&report["written"], &report["removed"], &report["left"]), (&value!(4), &value!(2), &value!([])));
     assert_eq!(report["rewind"], Value::Null);
