@@ -14,7 +14,7 @@ pub(crate) struct ForgetIf {
     pub(crate) last_touch: Option<f64>,
     /// True if its directory is gone.
     pub(crate) is_gone: bool,
-    /// True if a mark keeps it.
+    /// True to forget it only if it has no mark.
     pub(crate) is_unmarked: bool,
 }
 

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::id::ObjectKind;
 
-    /// M2: exactly as many as needed.
+    /// G6: exactly as many as needed.
     #[test]
     fn no_more_go_than_must_and_what_is_dead_goes_first() {
         let id = |number: u8| ObjectId::from_bytes([number; 20]);
