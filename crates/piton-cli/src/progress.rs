@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Minimum time of observation before a rate and an estimate are shown.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What the work begins with, and is said to do before there is anything to count.
+/// First phase of the work, which is shown until there is something to count.
 #[derive(Clone, Copy)]
 enum Subject {
     Files,

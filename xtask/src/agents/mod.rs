@@ -65,7 +65,7 @@ pub(crate) struct AgentsArgs {
     if_online: bool,
 }
 
-/// What is run, from the arguments.
+/// Agents and checks selected by the arguments.
 struct Options {
     agents: Vec<&'static dyn Agent>,
     is_headless: bool,

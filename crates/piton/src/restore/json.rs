@@ -15,8 +15,8 @@ crate::path_keys! {
     AtDropDirs = "drop_dirs", "drop_dirs_bytes", "directories that will be removed if nothing is left in them";
     AtMadeDirs = "made_dirs", "made_dirs_bytes", "directories that were made";
     AtRemovedDirs = "removed_dirs", "removed_dirs_bytes", "directories that were removed";
-    AtWrittenPaths = "written_paths", "written_paths_bytes", "files that were written";
-    AtRemovedPaths = "removed_paths", "removed_paths_bytes", "files that were removed";
+    pub(crate) AtWrittenPaths = "written_paths", "written_paths_bytes", "files that were written";
+    pub(crate) AtRemovedPaths = "removed_paths", "removed_paths_bytes", "files that were removed";
 }
 
 /// JSON of a [`RestoreReport`].

@@ -38,6 +38,7 @@ mod planner;
 mod resolve;
 mod rules;
 
+pub(crate) use json::{AtRemovedPaths, AtWrittenPaths};
 pub use left::{Left, WhyLeft};
 pub use others::OtherWork;
 use others::Others;

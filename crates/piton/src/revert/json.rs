@@ -4,11 +4,9 @@ use super::{InTheWay, RevertConflict, RevertOutcome, RevertReport};
 use crate::id::CheckpointId;
 use crate::json::{AtPath, AtPaths, JsonPath, JsonPaths};
 use crate::merge::ConflictReason;
-use crate::restore::Left;
+use crate::restore::{AtRemovedPaths, AtWrittenPaths, Left};
 
 crate::path_keys! {
-    AtWrittenPaths = "written_paths", "written_paths_bytes", "files that were written";
-    AtRemovedPaths = "removed_paths", "removed_paths_bytes", "files that were removed";
     AtOtherPaths = "other_paths", "other_paths_bytes", "other paths that are involved, such as the names of a renamed file";
 }
 
@@ -16,7 +14,7 @@ crate::path_keys! {
 #[derive(serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct RevertReportJson<'a> {
-    /// true if nothing was to be done
+    /// true if it was a dry run, which changes nothing
     dry_run: bool,
     /// outcome of the revert
     outcome: RevertOutcome,

@@ -267,7 +267,7 @@ mod tests {
         let record = store.layout.record(project.id());
         let bytes = fs::read(&record).expect("a record");
         fs::remove_file(&record).and_then(|()| fs::create_dir(&record)).expect("a directory");
-        assert!(!forget(touched, false), "nobody can tell when it was used");
+        assert!(!forget(touched, false), "the time of its last use is unknown");
         fs::remove_dir(&record).and_then(|()| fs::write(&record, bytes)).expect("a record");
         let locked = store.locks.lock_project(&store.locks.share().expect("a lock"), project.id()).expect("a lock");
         store

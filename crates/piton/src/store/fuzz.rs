@@ -287,7 +287,7 @@ fn read_pack(store: &Store, pack: &[u8], idx: &[u8], has_names: bool) {
         return;
     }
     put("idx", &idx_of(found.iter().map(|(id, (_, _, start))| (*id, *start)), pack));
-    let held = store.locks.share().expect("nobody else is there");
+    let held = store.locks.share().expect("no other process");
     let objects = store.objects.open(&held).expect("a store that can be read");
     let mut buffer = Vec::new();
     for (id, (kind, bytes, _)) in &found {

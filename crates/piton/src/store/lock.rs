@@ -293,7 +293,7 @@ mod tests {
         let urgent = store.locks.lock_file(URGENT).expect("a lock");
         urgent.lock().expect("the lock");
         let cancelled = cancelled();
-        let refused = store.locks.lock_gc_after_others(&cancelled).expect_err("somebody is in a hurry");
+        let refused = store.locks.lock_gc_after_others(&cancelled).expect_err("another process waits");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         assert!(store.locks.try_lock_gc().expect("a lock").is_some(), "nothing stays locked");
         drop(urgent);
@@ -323,8 +323,8 @@ mod tests {
         let (held, shared) = (store.locks.lock_gc().expect("a lock"), store.locks.share().expect("a lock"));
         assert!(store.locks.exclude(&held).expect("a lock").is_none());
         drop(shared);
-        let alone = store.locks.exclude(&held).expect("a lock").expect("nobody else is there");
-        let refused = store.locks.share_until(Some(&cancelled())).expect_err("somebody is alone");
+        let alone = store.locks.exclude(&held).expect("a lock").expect("no other holder");
+        let refused = store.locks.share_until(Some(&cancelled())).expect_err("the exclusive lock is held");
         assert_eq!(refused.kind(), ErrorKind::Stopped);
         drop(alone);
         store.locks.share().expect("a lock");

@@ -246,7 +246,7 @@ mod tests {
         let project = ProjectId::of(Path::new("/p"));
         assert_eq!(store.records.read(&project).expect("there is none"), ProjectRecord::default());
         std::fs::create_dir(store.layout.record(&project)).expect("a directory");
-        assert_eq!(store.records.read(&project).expect_err("nobody can tell").kind(), ErrorKind::Io);
+        assert_eq!(store.records.read(&project).expect_err("it cannot be read").kind(), ErrorKind::Io);
         assert!(store.records.get(&project).is_unread);
     }
 }

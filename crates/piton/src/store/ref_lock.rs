@@ -76,7 +76,7 @@ mod tests {
         let open = std::fs::File::create(&lock).expect("a file");
         open.set_modified(made).expect("a time");
         let after = |secs: i64| Moment { secs: NOW.secs + secs, ..NOW };
-        assert!(!is_stale(&lock, after(601)), "somebody has it open");
+        assert!(!is_stale(&lock, after(601)), "another process has it open");
         drop(open);
         assert_eq!([0, 71, 600, 601].map(|secs| is_stale(&lock, after(secs))), [false, false, false, true]);
     }

@@ -393,7 +393,7 @@ mod tests {
             [&header, &stays, &peeled, &goes, &peeled, &peeled, &"\n".to_owned(), &last].map(String::as_str).concat();
         fs::write(store.layout.packed_refs(), all).expect("a file");
         let held = store.locks.lock_gc().expect("a lock");
-        let alone = store.locks.exclude(&held).expect("a lock").expect("nobody else is there");
+        let alone = store.locks.exclude(&held).expect("a lock").expect("no other holder");
         store.refs.repair_packed_refs(&alone, |line| !line.ends_with(b"goes"), NOW).expect("packed refs");
         let left = fs::read_to_string(store.layout.packed_refs()).expect("a file");
         assert_eq!(left, [header, stays, peeled, last].concat());

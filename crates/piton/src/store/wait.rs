@@ -51,7 +51,7 @@ impl WaitCallback {
 
 impl fmt::Debug for WaitCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Told" } else { "Nobody" })
+        f.write_str(if self.0.is_some() { "Some(_)" } else { "None" })
     }
 }
 

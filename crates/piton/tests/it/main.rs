@@ -9,6 +9,7 @@ mod compat;
 mod damaged;
 mod diff;
 mod exact;
+mod flips;
 mod hostile;
 mod ignore_oracle;
 mod journal;

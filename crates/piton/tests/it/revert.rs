@@ -6,44 +6,37 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use piton::merge::ConflictReason;
 use piton::{
-    CheckpointId, CheckpointKind, ErrorKind, Hint, History, InTheWay, Origin, Outcome, Progress, Project, Request,
-    RestoreTo, RevertOptions, RevertOutcome, RevertReport, Settings, Turn, note_turn_end, revert,
+    ErrorKind, Hint, History, InTheWay, Origin, Progress, Project, RestoreTo, RevertOptions, RevertOutcome,
+    RevertReport, Settings, Turn, revert,
 };
 use testkit::{Held, Sandbox, files_in};
 
-use crate::kit::{now, take_for};
+use crate::kit::now;
 use crate::merge::history::{State, history};
 use crate::merge::oracle;
 use crate::restore_kit::{assert_same, restored, state_of};
+use crate::turns;
 use crate::upkeep::store_of;
 
-fn origin(turn: &str) -> Origin {
-    Origin { agent: Some("claude".into()), session: Some("s".into()), turn: Some(turn.into()) }
-}
-
-fn take(sandbox: &Sandbox, reason: &str, origin: Origin) -> CheckpointId {
-    let request = Request { kind: CheckpointKind::Auto, origin, reason: reason.into(), ..Request::default() };
-    let settings = Settings { enabled: true, ..Settings::default() };
-    match take_for(sandbox, &sandbox.project(), &settings, &request).outcome {
-        Outcome::Taken(id) | Outcome::Unchanged(id) => id,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn start(sandbox: &Sandbox, turn: &str) {
-    take(sandbox, &format!("prompt: {turn}"), origin(turn));
+    turns::start(sandbox, "s", turn);
 }
 
 fn end(sandbox: &Sandbox, turn: &str) {
-    let after = take(sandbox, "end of turn", Origin::default());
-    let project = Project::at(&sandbox.project(), None).expect("a project");
-    note_turn_end(&store_of(sandbox), &project, &origin(turn), after, now()).expect("noted");
+    turns::end(sandbox, "s", turn);
 }
 
 fn turn(sandbox: &Sandbox, name: &str) -> Turn {
-    let project = Project::at(&sandbox.project(), None).expect("a project");
-    let turns = History::of(&store_of(sandbox), &project).expect("a history").turns();
-    turns.into_iter().find(|turn| turn.record.turn == name).expect("a turn")
+    turns::turns(sandbox).into_iter().find(|turn| turn.record.turn == name).expect("a turn")
+}
+
+/// Ends a turn that changed the second line, and then edits that line by hand.
+fn edited_in_the_way(sandbox: &Sandbox) {
+    sandbox.write("a", TEN);
+    start(sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "2"));
+    end(sandbox, "one");
+    sandbox.write("a", TEN.replace("two", "mine"));
 }
 
 fn try_revert(sandbox: &Sandbox, name: &str, options: RevertOptions<'_>) -> piton::Result<RevertReport> {
@@ -143,11 +136,7 @@ fn on_a_conflict_nothing_is_written_and_the_turn_in_the_way_is_named() {
 #[test]
 fn edits_of_the_user_in_the_way_are_named_as_such() {
     let sandbox = Sandbox::new();
-    sandbox.write("a", TEN);
-    start(&sandbox, "one");
-    sandbox.write("a", TEN.replace("two", "2"));
-    end(&sandbox, "one");
-    sandbox.write("a", TEN.replace("two", "mine"));
+    edited_in_the_way(&sandbox);
     let report = reverted(&sandbox, "one", RevertOptions::default());
     assert_eq!(
         (report.outcome, &*report.conflicts[0].in_the_way),
@@ -203,7 +192,7 @@ fn a_turn_during_which_another_session_worked_needs_consent() {
     start(&sandbox, "one");
     sandbox.write("a", TEN.replace("two", "2"));
     let other = Origin { agent: Some("codex".into()), session: Some("other".into()), turn: Some("x".into()) };
-    take(&sandbox, "prompt: x", other);
+    turns::take(&sandbox, "prompt: x", other);
     sandbox.write("b", "work of codex\n");
     end(&sandbox, "one");
     let error = try_revert(&sandbox, "one", RevertOptions::default()).expect_err("codex worked, too");
@@ -221,7 +210,7 @@ fn a_turn_is_found_by_its_name_and_by_the_row_that_it_began_from() {
     sandbox.write("a", TEN.replace("two", "2"));
     start(&sandbox, "two");
     sandbox.write("b", "by hand\n");
-    take(&sandbox, "by hand", Origin::default());
+    turns::take(&sandbox, "by hand", Origin::default());
     let project = Project::at(&sandbox.project(), None).expect("a project");
     let history = History::of(&store_of(&sandbox), &project).expect("a history");
     let find = |name: &str, agent: Option<&str>| history.turn(name, agent).map(|turn| turn.record.turn);
@@ -257,11 +246,7 @@ fn no_commit_of_a_revert_quotes_the_prompt() {
 #[test]
 fn the_json_of_a_revert_names_conflicts_and_what_is_in_the_way() {
     let sandbox = Sandbox::new();
-    sandbox.write("a", TEN);
-    start(&sandbox, "one");
-    sandbox.write("a", TEN.replace("two", "2"));
-    end(&sandbox, "one");
-    sandbox.write("a", TEN.replace("two", "mine"));
+    edited_in_the_way(&sandbox);
     let report = reverted(&sandbox, "one", RevertOptions::default());
     let json = serde_json::to_value(&report).expect("JSON");
     assert_eq!((&json["outcome"], &json["dry_run"], &json["id"]), (&"conflict".into(), &false.into(), &().into()));

@@ -11,11 +11,11 @@ use testkit::Sandbox;
 use crate::kit::{now, take_for};
 use crate::upkeep::store_of;
 
-fn origin(session: &str, turn: &str) -> Origin {
+pub(crate) fn origin(session: &str, turn: &str) -> Origin {
     Origin { agent: Some("claude".into()), session: Some(session.into()), turn: Some(turn.into()) }
 }
 
-fn take(sandbox: &Sandbox, reason: &str, origin: Origin) -> CheckpointId {
+pub(crate) fn take(sandbox: &Sandbox, reason: &str, origin: Origin) -> CheckpointId {
     let request = Request { kind: CheckpointKind::Auto, origin, reason: reason.into(), ..Request::default() };
     let settings = Settings { enabled: true, ..Settings::default() };
     match take_for(sandbox, &sandbox.project(), &settings, &request).outcome {
@@ -24,18 +24,18 @@ fn take(sandbox: &Sandbox, reason: &str, origin: Origin) -> CheckpointId {
     }
 }
 
-fn start(sandbox: &Sandbox, session: &str, turn: &str) -> CheckpointId {
+pub(crate) fn start(sandbox: &Sandbox, session: &str, turn: &str) -> CheckpointId {
     take(sandbox, &format!("prompt: {turn}"), origin(session, turn))
 }
 
-fn end(sandbox: &Sandbox, session: &str, turn: &str) -> CheckpointId {
+pub(crate) fn end(sandbox: &Sandbox, session: &str, turn: &str) -> CheckpointId {
     let after = take(sandbox, "end of turn", Origin::default());
     let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
     note_turn_end(&store, &project, &origin(session, turn), after, now()).expect("noted");
     after
 }
 
-fn turns(sandbox: &Sandbox) -> Vec<Turn> {
+pub(crate) fn turns(sandbox: &Sandbox) -> Vec<Turn> {
     let project = Project::at(&sandbox.project(), None).expect("a project");
     History::of(&store_of(sandbox), &project).expect("a history").turns()
 }

@@ -357,7 +357,7 @@ impl Collection<'_> {
         let marks = &self.reach.marks;
         let (loose, bytes_max, moved) = (Vec::new(), u64::MAX, &|_| {});
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over: &|| false, moved };
-        let sealed = moving.write(&self.store.layout.pack_dirs(), false)?.expect("nobody stops this one");
+        let sealed = moving.write(&self.store.layout.pack_dirs(), false)?.expect("this one is never cancelled");
         SealedPack::publish(vec![sealed], &self.store.layout.packs())
     }
 

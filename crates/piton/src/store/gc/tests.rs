@@ -159,7 +159,7 @@ fn the_watcher_is_called_for_each_object_that_moves() {
         let (marks, loose) = (&reach.marks, Vec::new());
         let (bytes_max, is_over) = (u64::MAX, &|| false);
         let moving = Moving { packs, objects, marks, places, loose, bytes_max, is_over, moved };
-        moving.write(&store.layout.pack_dirs(), tend).expect("a pack").expect("nobody stopped it");
+        moving.write(&store.layout.pack_dirs(), tend).expect("a pack").expect("it was not cancelled");
         assert_eq!((told.0.into_inner(), told.1.into_inner()), (count, bytes));
     }
     // The progress reaches its total, also in the second run.

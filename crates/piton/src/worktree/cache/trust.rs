@@ -240,7 +240,7 @@ pub(crate) fn write_index(
     codec::write_index(manifest, trees, |stat| is_settled(stat.ctime, began_nanos), out)
 }
 
-/// What happens to the index after a scan.
+/// Change of the index file that follows from a scan.
 #[derive(Debug)]
 pub(crate) enum IndexUpdate {
     /// The index contains everything that was found.
