@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{Mode, OFlags};
+
+use super::platform;
 
 /// Longest path that the kernel accepts in one call, including its NUL.
 const PATH_BYTES_MAX: usize = 4096;
@@ -14,25 +15,11 @@ pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Resul
     // A single name takes one `openat`, which is half the work of `openat2`.
     if path.contains(&b'/')
         && path.len() < PATH_BYTES_MAX
-        && let Some(opened) = at_once(dir, path, flags)?
+        && let Some(opened) = platform::open_at_once(dir, path, flags)?
     {
         return Ok(opened);
     }
     step_by_step(dir, path, flags)
-}
-
-/// Opens the path with `openat2`. Returns `None` if the kernel or a sandbox does not allow the call.
-fn at_once(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        return match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
-            Ok(opened) => Ok(Some(opened)),
-            // EAGAIN: a concurrent rename kept the kernel from verifying the path.
-            Err(Errno::AGAIN | Errno::INTR) => continue,
-            Err(Errno::NOSYS | Errno::PERM) => Ok(None),
-            Err(error) => Err(error.into()),
-        };
-    }
 }
 
 fn step_by_step(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {

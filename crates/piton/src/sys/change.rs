@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use rustix::io::Errno;
 
-use super::{Dir, Stat, stat_at};
+use super::{Dir, Stat, file_mode, platform};
 
 /// Result of [`Dir::swap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,20 +25,16 @@ pub(crate) fn swap_paths(one: &Path, other: &Path) -> io::Result<SwapResult> {
 fn swapped(done: rustix::io::Result<()>) -> io::Result<SwapResult> {
     match done {
         Ok(()) => Ok(SwapResult::Done),
-        Err(Errno::INVAL | Errno::NOSYS) => Ok(SwapResult::Unsupported),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(SwapResult::Unsupported),
         Err(error) => Err(error.into()),
     }
-}
-
-fn mode(bits: u16) -> Mode {
-    Mode::from_raw_mode(u32::from(bits))
 }
 
 impl Dir {
     /// Creates a file. Fails if it exists.
     pub(crate) fn create(&self, name: &[u8]) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.0, name, flags, mode(0o600))?.into())
+        Ok(rustix::fs::openat(&self.0, name, flags, file_mode(0o600))?.into())
     }
 
     /// Creates a link. Fails if it exists.
@@ -48,7 +43,7 @@ impl Dir {
     }
 
     pub(crate) fn make_dir(&self, name: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.0, name, mode(0o700))?)
+        Ok(rustix::fs::mkdirat(&self.0, name, file_mode(0o700))?)
     }
 
     pub(crate) fn remove(&self, name: &[u8]) -> io::Result<()> {
@@ -64,7 +59,7 @@ impl Dir {
     pub(crate) fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
             // If the file system does not support the flag, a hard link, which must not exist, has the same effect.
-            Err(Errno::INVAL | Errno::NOSYS) => {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 rustix::fs::linkat(&self.0, from, &self.0, to, AtFlags::empty())?;
                 self.remove(from)
             }
@@ -76,7 +71,7 @@ impl Dir {
     /// can take its place in between and be lost.
     pub(crate) fn rename_to_unused(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.0, from, &self.0, to, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS) => Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Ok(rustix::fs::renameat(&self.0, from, &self.0, to)?),
             done => Ok(done?),
         }
     }
@@ -88,26 +83,18 @@ impl Dir {
 
     /// Sets the permission bits of a file or directory, if `is_it` accepts its stat data. Returns true if they were
     /// set. A link has none; one that replaced the file is not followed.
-    pub(crate) fn set_mode_of(&self, name: &[u8], bits: u16, is_it: impl FnOnce(&Stat) -> bool) -> io::Result<bool> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
-        if !is_it(&stat_at(&opened, c"", AtFlags::EMPTY_PATH)?) {
-            return Ok(false);
-        }
-        // The mode cannot be changed through an `O_PATH` descriptor directly.
-        let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-        rustix::fs::chmodat(CWD, path, mode(bits), AtFlags::empty())?;
-        Ok(true)
+    pub(crate) fn set_mode_of(&self, name: &[u8], bits: u16, is_it: impl Fn(&Stat) -> bool) -> io::Result<bool> {
+        platform::set_mode_of(&self.0, name, bits, is_it)
     }
 
     /// Sets the permission bits of this directory.
     pub(crate) fn set_mode(&self, bits: u16) -> io::Result<()> {
-        Ok(rustix::fs::fchmod(&self.0, mode(bits))?)
+        Ok(rustix::fs::fchmod(&self.0, file_mode(bits))?)
     }
 
-    /// Flushes this file system to disk.
+    /// Flushes this file system to disk. Where the platform cannot, flushes what went through [`flush_written`].
     pub(crate) fn sync_file_system(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(&self.0)?)
+        platform::sync_file_system(&self.0)
     }
 }
 
@@ -120,5 +107,16 @@ pub(crate) fn set_mtime(path: &Path, secs: i64) -> io::Result<()> {
 
 /// Sets the permission bits of an open file.
 pub(crate) fn set_file_mode(file: &File, bits: u16) -> io::Result<()> {
-    Ok(rustix::fs::fchmod(file, mode(bits))?)
+    Ok(rustix::fs::fchmod(file, file_mode(bits))?)
+}
+
+/// Prepares the contents of a new file for [`Dir::sync_file_system`].
+pub(crate) fn flush_written(file: &File) -> io::Result<()> {
+    platform::flush_written(file)
+}
+
+/// Makes `file`, which is empty, share the contents of another file without copying them. Returns false if the file
+/// system cannot do that, or not between these two.
+pub(crate) fn clone_contents(file: &File, from: &File) -> bool {
+    platform::clone_contents(file, from)
 }

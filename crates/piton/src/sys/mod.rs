@@ -1,4 +1,5 @@
-//! System calls on descriptors. No other module names the platform, which is Linux 5.6 and later.
+//! System calls on descriptors. No other module names the platform: `linux` is meant for 5.6 and later, `portable` for
+//! macOS.
 //!
 //! A path below a [`Dir`] is resolved by the kernel without following links and without leaving the directory
 //! (`openat2`; component by component with `O_NOFOLLOW` if there is only one or that call is missing). A link that
@@ -12,14 +13,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, statat};
+use memmap2::MmapMut;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 mod beneath;
 mod change;
 mod files;
 mod process;
 
-pub(crate) use change::{SwapResult, set_file_mode, set_mtime, swap_paths};
+#[cfg(all(target_os = "linux", not(piton_portable)))]
+#[path = "linux.rs"]
+mod platform;
+#[cfg(any(not(target_os = "linux"), piton_portable))]
+#[path = "portable.rs"]
+mod platform;
+
+pub(crate) use change::{SwapResult, clone_contents, flush_written, set_file_mode, set_mtime, swap_paths};
 pub(crate) use files::{
     DirIdentity, create_dir, file_identity, link_count, mode, name_from_bytes, owner, path_bytes, path_from_bytes,
     permissions, read_exact_at, symlink,
@@ -66,6 +75,28 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
+    /// The types of the fields differ by platform.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "nanoseconds and permission bits are few, and device numbers are only compared"
+    )]
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion, reason = "on other platforms it is a conversion")]
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Self {
+            kind: Kind::of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::Special),
+            mode: (stat.st_mode & 0o7777) as u16,
+            size: stat.st_size.cast_unsigned(),
+            mtime: FileTime { secs: stat.st_mtime.into(), nanos: stat.st_mtime_nsec as u32 },
+            ctime: FileTime { secs: stat.st_ctime.into(), nanos: stat.st_ctime_nsec as u32 },
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino.into(),
+            links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+        }
+    }
+
     /// Returns 0 for the permission bits of a plain file, 1 for those of an executable one, and `None` for anything
     /// that is not a file.
     pub(crate) fn mode_class(&self) -> Option<usize> {
@@ -99,7 +130,7 @@ impl Dir {
     /// Returns a placeholder for a missing directory: every lookup below it fails with an error for which [`is_gone`]
     /// holds.
     pub(crate) fn missing() -> io::Result<Self> {
-        Ok(Self(rustix::fs::open(c"/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
+        Ok(Self(rustix::fs::open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     /// Opens a directory below this one. The empty path is this directory itself.
@@ -120,18 +151,9 @@ impl Dir {
     pub(crate) fn for_each(
         &self,
         buffer: &mut Vec<MaybeUninit<u8>>,
-        mut each: impl FnMut(&[u8], Option<Kind>),
+        each: impl FnMut(&[u8], Option<Kind>),
     ) -> io::Result<()> {
-        buffer.resize(64 * 1024, MaybeUninit::uninit());
-        let mut entries = RawDir::new(self.0.as_fd(), buffer.as_mut_slice());
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if !matches!(name, b"." | b"..") {
-                each(name, Kind::of(entry.file_type()));
-            }
-        }
-        Ok(())
+        platform::for_each(&self.0, buffer, each)
     }
 
     /// Returns the stat data of a name in this directory. Does not follow a link.
@@ -141,7 +163,7 @@ impl Dir {
 
     /// Returns the stat data of this directory.
     pub(crate) fn stat(&self) -> io::Result<Stat> {
-        stat_at(&self.0, c"", AtFlags::EMPTY_PATH)
+        platform::stat_fd(&self.0)
     }
 
     /// Returns the target of a link in this directory.
@@ -178,7 +200,7 @@ pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
 
 /// Returns the stat data of an open file.
 pub(crate) fn stat_file(file: &File) -> io::Result<Stat> {
-    stat_at(file, c"", AtFlags::EMPTY_PATH)
+    platform::stat_fd(file)
 }
 
 /// Returns the stat data at a path. Does not follow a link at its end.
@@ -188,19 +210,15 @@ pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
 }
 
 fn stat_at(dir: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Stat> {
-    let stat = statat(dir, name, flags)?;
-    #[expect(clippy::cast_possible_truncation, reason = "nanoseconds, and permission bits, are not that many")]
-    let (time, mode) = (|secs, nanos: u64| FileTime { secs, nanos: nanos as u32 }, (stat.st_mode & 0o7777) as u16);
-    Ok(Stat {
-        kind: Kind::of(FileType::from_raw_mode(stat.st_mode)).unwrap_or(Kind::Special),
-        mode,
-        size: stat.st_size.cast_unsigned(),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
-        dev: stat.st_dev,
-        ino: stat.st_ino,
-        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-    })
+    Ok(Stat::of(&rustix::fs::statat(dir, name, flags)?))
+}
+
+/// Asks for huge pages where the platform has them. Best effort.
+pub(crate) fn prefer_huge_pages(memory: &MmapMut) {
+    platform::prefer_huge_pages(memory);
+}
+
+/// Returns permission bits as the system calls take them.
+fn file_mode(bits: u16) -> Mode {
+    Mode::from_raw_mode(bits.into())
 }

@@ -13,16 +13,16 @@ pub(crate) fn boot_id() -> Option<String> {
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
-/// Returns the name of this machine.
+/// Returns the name of this machine, or `None` if the system does not tell.
 pub(crate) fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Returns false if there is certainly no process with this id.
+/// Returns false if there is certainly no process with this id. A process of another user counts as running.
 pub(crate) fn is_running(process: u32) -> bool {
-    let processes = Path::new("/proc");
-    processes.join(process.to_string()).exists() || !processes.join("self").exists()
+    let id = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    id.is_some_and(|id| rustix::process::test_kill_process(id) != Err(rustix::io::Errno::SRCH))
 }
 
 /// Returns the effective user id of this process.
@@ -51,6 +51,12 @@ fn has_open(process: &Path, wanted: &Metadata) -> bool {
 
 /// Returns the lock holders of a file, with their command lines. Holders that the system does not show are left out.
 pub(crate) fn lock_holders(file: &File) -> Vec<(u32, String)> {
+    // The list may miss a lock while others are taken and released.
+    let mut reads = (0..3).map(|_| listed_holders(file));
+    reads.find(|holders| !holders.is_empty()).unwrap_or_default()
+}
+
+fn listed_holders(file: &File) -> Vec<(u32, String)> {
     let (Ok(wanted), Ok(locks)) = (file.metadata(), std::fs::read_to_string("/proc/locks")) else {
         return Vec::new();
     };
@@ -81,5 +87,19 @@ fn command_of(process: &Path) -> String {
         _ if line.is_empty() => "?".to_owned(),
         None => line,
         Some((end, _)) => format!("{}...", &line[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_ended_is_not_running() {
+        assert!(is_running(std::process::id()) && is_running(1));
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        let id = child.id();
+        child.wait().expect("it ends");
+        assert!(!is_running(id) && !is_running(0) && !is_running(u32::MAX));
     }
 }

@@ -1,0 +1,116 @@
+//! The platform: file modes and owners, processes and signals, and names as bytes. `std::os`, `rustix` and `/proc` are
+//! named here only.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns the name with these bytes.
+pub(crate) fn name_of_bytes(bytes: &[u8]) -> &OsStr {
+    OsStr::from_bytes(bytes)
+}
+
+/// Returns the owned name with these bytes.
+pub(crate) fn name_from_bytes(bytes: Vec<u8>) -> OsString {
+    OsString::from_vec(bytes)
+}
+
+/// Opens a file for reading. Does not block on a FIFO.
+pub(crate) fn open_without_blocking(path: &Path) -> io::Result<File> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).custom_flags(nonblocking).open(path)
+}
+
+/// Opens the file that carries a lock. Creates it if it is missing, for the owner alone.
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+/// Creates a directory with this mode.
+pub(crate) fn create_dir(dir: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(dir)
+}
+
+/// Sets the permission bits of a file.
+pub(crate) fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Returns the permission bits of a file.
+pub(crate) fn mode(found: &Metadata) -> u32 {
+    found.mode() & 0o7777
+}
+
+/// Gives `file`, which is at `path`, the owner and the group of another file. Does nothing if it has them.
+pub(crate) fn set_owner_like(file: &File, path: &Path, like: &Metadata) -> io::Result<()> {
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) == (like.uid(), like.gid()) {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(path, Some(like.uid()), Some(like.gid()))
+}
+
+/// Returns the number of bytes that an unprivileged user can still write to the file system of `dir`.
+pub(crate) fn free_bytes(dir: &Path) -> Option<u64> {
+    rustix::fs::statvfs(dir).ok().map(|stat| stat.f_bavail * stat.f_frsize)
+}
+
+/// Detaches the process from the terminal and session of its parent, and lowers its priority. The I/O priority follows
+/// from the niceness.
+pub(crate) fn detach() {
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::nice(19);
+}
+
+/// Makes the process that `command` will start the leader of its own group, so that signals for the group of its parent
+/// do not reach it.
+pub(crate) fn start_in_own_group(command: &mut Command) -> &mut Command {
+    command.process_group(0)
+}
+
+/// Returns the id of the parent of a process, or of this process if `pid` is `None`.
+pub(crate) fn parent_of(pid: Option<u32>) -> Option<u32> {
+    let Some(pid) = pid else { return Some(std::os::unix::process::parent_id()) };
+    parent_in_stat(&fs::read_to_string(process_dir(pid).join("stat")).ok()?)
+}
+
+/// Returns the id of the parent in `/proc/<pid>/stat`. The name of the program before it may hold anything.
+fn parent_in_stat(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Returns the program of a process, if it can be read, and the arguments of the process that are UTF-8.
+pub(crate) fn program_and_arguments(pid: u32) -> (Option<PathBuf>, Vec<String>) {
+    let arguments = fs::read(process_dir(pid).join("cmdline")).unwrap_or_default();
+    let arguments = arguments.split(|byte| *byte == 0).skip(1).filter_map(|word| std::str::from_utf8(word).ok());
+    (fs::read_link(process_dir(pid).join("exe")).ok(), arguments.map(str::to_owned).collect())
+}
+
+fn process_dir(pid: u32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
+}
+
+/// Returns true if the parent process set this signal to be ignored, as shells do for background jobs.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    ignored & 1 << (signal - 1) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_of_a_process_is_found_whatever_its_program_is_called() {
+        assert_eq!(parent_in_stat("7 (a) b (c)) S 42 7 7 0"), Some(42));
+        assert_eq!(parent_in_stat("7 (a"), None);
+        assert_eq!(parent_of(Some(std::process::id())), parent_of(None));
+    }
+}

@@ -1,0 +1,82 @@
+//! System calls that only Linux has. `portable` has the same functions for other systems.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use memmap2::{Advice, MmapMut};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::Errno;
+
+use super::{Kind, Stat, file_mode, stat_at};
+
+/// Opens the path with `openat2`. Returns `None` if the kernel or a sandbox does not allow the call.
+pub(super) fn open_at_once(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Option<OwnedFd>> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        return match rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve) {
+            Ok(opened) => Ok(Some(opened)),
+            // EAGAIN: a concurrent rename kept the kernel from verifying the path.
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            Err(Errno::NOSYS | Errno::PERM) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Returns the stat data of an open file. Makes the system call that [`stat_at`] makes for a name.
+pub(super) fn stat_fd(file: impl AsFd) -> io::Result<Stat> {
+    stat_at(file, c"", AtFlags::EMPTY_PATH)
+}
+
+/// Calls `each` for every name in a directory but `.` and `..`, with its kind if the file system provides it.
+pub(super) fn for_each(
+    dir: &OwnedFd,
+    buffer: &mut Vec<MaybeUninit<u8>>,
+    mut each: impl FnMut(&[u8], Option<Kind>),
+) -> io::Result<()> {
+    buffer.resize(64 * 1024, MaybeUninit::uninit());
+    let mut entries = RawDir::new(dir.as_fd(), buffer.as_mut_slice());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            each(name, Kind::of(entry.file_type()));
+        }
+    }
+    Ok(())
+}
+
+/// Sets the permission bits of a name in a directory if `is_it` accepts its stat data. Does not follow a link.
+pub(super) fn set_mode_of(dir: &OwnedFd, name: &[u8], bits: u16, is_it: impl Fn(&Stat) -> bool) -> io::Result<bool> {
+    let opened = rustix::fs::openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if !is_it(&stat_fd(&opened)?) {
+        return Ok(false);
+    }
+    // The mode cannot be changed through an `O_PATH` descriptor directly.
+    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    rustix::fs::chmodat(CWD, path, file_mode(bits), AtFlags::empty())?;
+    Ok(true)
+}
+
+/// Does nothing: [`sync_file_system`] flushes the contents of every file.
+#[expect(clippy::unnecessary_wraps, reason = "it fails on other systems")]
+pub(super) fn flush_written(_file: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Flushes the file system of a directory to disk.
+pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(dir)?)
+}
+
+/// Makes an empty file share the contents of another one. Returns false if that is not possible.
+pub(super) fn clone_contents(file: &File, from: &File) -> bool {
+    rustix::fs::ioctl_ficlone(file, from).is_ok()
+}
+
+/// Asks for huge pages. Best effort.
+pub(super) fn prefer_huge_pages(memory: &MmapMut) {
+    let _ = memory.advise(Advice::HugePage);
+}

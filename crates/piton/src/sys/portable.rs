@@ -1,0 +1,91 @@
+//! The functions of `linux` for other systems, in calls that every Unix has, and with those of macOS where it needs them.
+//!
+//! `--cfg piton_portable` selects this file on Linux, so that every test can run on it.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use memmap2::MmapMut;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Kind, Stat, file_mode, stat_at};
+
+/// Returns `None`: the path is opened component by component.
+#[expect(clippy::unnecessary_wraps, reason = "it opens the path on Linux")]
+pub(super) fn open_at_once(_dir: BorrowedFd<'_>, _path: &[u8], _flags: OFlags) -> io::Result<Option<OwnedFd>> {
+    Ok(None)
+}
+
+/// Returns the stat data of an open file.
+pub(super) fn stat_fd(file: impl AsFd) -> io::Result<Stat> {
+    Ok(Stat::of(&rustix::fs::fstat(file)?))
+}
+
+/// Calls `each` for every name in a directory but `.` and `..`, with its kind if the file system provides it. The buffer
+/// is not used.
+pub(super) fn for_each(
+    dir: &OwnedFd,
+    _buffer: &mut Vec<MaybeUninit<u8>>,
+    mut each: impl FnMut(&[u8], Option<Kind>),
+) -> io::Result<()> {
+    let mut entries = rustix::fs::Dir::read_from(dir)?;
+    while let Some(entry) = entries.read() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            each(name, Kind::of(entry.file_type()));
+        }
+    }
+    Ok(())
+}
+
+/// Sets the permission bits of a name in a directory if `is_it` accepts its stat data. Does not follow a link. Between
+/// the check and the change, an unreadable file can be replaced by another one, which then gets the bits.
+pub(super) fn set_mode_of(dir: &OwnedFd, name: &[u8], bits: u16, is_it: impl Fn(&Stat) -> bool) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+        Ok(opened) if is_it(&stat_fd(&opened)?) => rustix::fs::fchmod(&opened, file_mode(bits))?,
+        Ok(_) => return Ok(false),
+        Err(Errno::ACCESS) => {
+            let path = std::ffi::CString::new(name)?;
+            if !is_it(&stat_at(dir, &path, AtFlags::SYMLINK_NOFOLLOW)?) {
+                return Ok(false);
+            }
+            rustix::fs::chmodat(dir, name, file_mode(bits), NO_FOLLOW_IN_CHMOD)?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(true)
+}
+
+/// The C libraries of Linux and rustix reject the flag. There, this file is only tested.
+const NO_FOLLOW_IN_CHMOD: AtFlags =
+    if cfg!(target_os = "linux") { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+
+/// Hands the contents of a file to the disk: there is no call that does it for a whole file system. On macOS, they may
+/// stay in the cache of the disk until [`sync_file_system`].
+pub(super) fn flush_written(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::fsync(file)?)
+}
+
+/// Flushes what was handed to the disk of this directory.
+pub(super) fn sync_file_system(dir: &OwnedFd) -> io::Result<()> {
+    #[cfg(target_vendor = "apple")]
+    match rustix::fs::fcntl_fullfsync(dir) {
+        // Network file systems do not have it.
+        Err(Errno::INVAL | Errno::NOTSUP | Errno::NOTTY) => {}
+        done => return Ok(done?),
+    }
+    Ok(rustix::fs::fsync(dir)?)
+}
+
+/// Returns false: macOS clones to a new name only, not into an open file.
+pub(super) fn clone_contents(_file: &File, _from: &File) -> bool {
+    false
+}
+
+/// Does nothing: huge pages cannot be asked for.
+pub(super) fn prefer_huge_pages(_memory: &MmapMut) {}
