@@ -1,8 +1,8 @@
 //! `git`: verbs that only read, and the directories that the others change.
 
+use super::findings::Findings;
 use super::harmless::options_avoid;
 use super::place::Cwd;
-use super::walk::Walker;
 use super::word::Word;
 
 /// Verbs that leave the working tree alone with any arguments, except for options that name an output file or a
@@ -55,10 +55,34 @@ const WRITES: &[&str] = &["output", "output-directory", "open-files-in-pager", "
 /// Settings for `-c` that start no program.
 const SETTINGS: &[&str] = &["color.", "advice.", "user.", "core.quotepath", "core.abbrev", "diff.renames", "log.date"];
 
+/// Verbs that change something and keep what was there: neither files nor commits are lost. `branch` and `tag` do, unless
+/// they delete or force.
+const KEEPS: &[&str] = &[
+    "add",
+    "archive",
+    "branch",
+    "bundle",
+    "clone",
+    "commit",
+    "commit-tree",
+    "config",
+    "format-patch",
+    "hash-object",
+    "init",
+    "mktree",
+    "notes",
+    "push",
+    "remote",
+    "repack",
+    "stage",
+    "tag",
+    "write-tree",
+];
+
 /// Verbs whose operands may name a path outside the current directory.
 const PLACES: &[&str] = &["clone", "init", "worktree", "submodule"];
 
-pub(super) fn run(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
+pub(super) fn run(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
     let mut here = cwd.clone();
     let mut unsure = false;
     let mut at = 0;
@@ -68,7 +92,7 @@ pub(super) fn run(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
         match text {
             "-C" => {
                 if let Some(dir) = args.get(at) {
-                    here = here.moved(dir, walker.home);
+                    here = here.moved(dir, found.home);
                 }
                 at += 1;
             }
@@ -86,19 +110,19 @@ pub(super) fn run(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
             | "--no-replace-objects" => {}
             "--version" | "--help" | "-v" | "-h" if !word.open => return,
             "--git-dir" | "--work-tree" | "--namespace" => {
-                place(walker, text, args.get(at), &here);
+                place(found, text, args.get(at), &here);
                 at += 1;
             }
             _ if text.starts_with("--git-dir=") || text.starts_with("--work-tree=") => {
                 let value = text.split_once('=').map_or("", |(_, value)| value);
-                place(walker, text, Some(&Word { text: value.into(), ..word.clone() }), &here);
+                place(found, text, Some(&Word { text: value.into(), ..word.clone() }), &here);
             }
             _ => unsure = true,
         }
     }
     let Some(verb) = args.get(at) else {
         if unsure {
-            walker.mark(&here);
+            found.mark(&here);
         }
         return;
     };
@@ -106,20 +130,28 @@ pub(super) fn run(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     if !unsure && verb.known().is_some_and(|verb| reads(verb, rest)) {
         return;
     }
-    walker.mark(&here);
+    let is_forced = |word: &Word| {
+        let text = word.text.as_str();
+        let is_short = text.starts_with('-') && !text.starts_with("--") && text.contains(['d', 'D', 'f', 'M', 'C']);
+        is_short || ["--delete", "--force"].iter().any(|long| text.starts_with(long))
+    };
+    let may_force = matches!(verb.text.as_str(), "branch" | "tag");
+    let keeps = verb.known().is_some_and(|verb| KEEPS.contains(&verb)) && !(may_force && rest.iter().any(is_forced));
+    found.destroys |= !keeps;
+    found.mark(&here);
     if PLACES.contains(&verb.text.as_str()) {
         let operands = rest.iter().filter(|word| !word.maybe_option() && !word.text.contains(':'));
-        operands.for_each(|word| walker.mark_target(word, &here));
+        operands.for_each(|word| found.mark_target(word, &here));
     }
 }
 
 /// Handles the option for a working tree elsewhere. Its directory is added only if something in the command changes
 /// files.
-fn place(walker: &mut Walker<'_>, option: &str, dir: Option<&Word>, cwd: &Cwd) {
+fn place(found: &mut Findings<'_>, option: &str, dir: Option<&Word>, cwd: &Cwd) {
     if let Some(dir) = dir.filter(|_| option.starts_with("--work-tree")) {
         let text = format!("{}/", dir.text.trim_end_matches('/'));
-        walker.hint(Word { text: text.clone(), full: text, ..dir.clone() }, cwd);
-        walker.guessing = true;
+        found.hint(Word { text: text.clone(), full: text, ..dir.clone() }, cwd);
+        found.guessing = true;
     }
 }
 

@@ -5,7 +5,7 @@
 
 use rable::{CasePattern, Node, NodeKind};
 
-use super::walk::DEPTH_MAX;
+use super::limits::DEPTH_MAX;
 
 #[derive(Default)]
 pub(super) struct Docs {

@@ -14,10 +14,10 @@
 //! the user's own shell are unknown, a name means the program that it usually means, and the values of variables and
 //! the output of other programs are not guessed. This guards against accidents; it is not a sandbox.
 
+mod findings;
 mod git;
 mod harmless;
 mod heredoc;
-mod invoke;
 mod limits;
 mod parse;
 mod parts;
@@ -49,6 +49,9 @@ const SUMMARY_CHARS: usize = 80;
 pub struct Verdict {
     /// True if it may change, create or remove files.
     pub may_change: bool,
+    /// True if it contains a command whose purpose is to remove or replace files or git state, such as `rm`, `mv` or
+    /// `git reset`, or if it cannot be parsed. A build that may do so is not meant.
+    pub destroys: bool,
     /// Absolute directories in which it may do so, without duplicates; empty if it changes nothing.
     pub dirs: Vec<PathBuf>,
     /// Those of `dirs` that only contain an operand: nothing runs in them, and the command does not name them.
@@ -95,24 +98,26 @@ pub fn analyse(command: &str, cwd: &Path, home: Option<&Path>) -> Verdict {
 fn walk(command: &str, cwd: &Path, home: Option<&Path>) -> Verdict {
     let mut walker = Walker::new(home);
     walker.source(command, &Cwd::at(cwd));
-    let may_change = walker.marks > 0;
+    let may_change = walker.found.marks > 0;
     if !may_change {
         return Verdict { may_change, summary: one_line(command), ..Verdict::default() };
     }
-    walker.finish();
-    if walker.dirs.is_empty() {
-        walker.add([place::normalise(cwd)]);
+    let mut found = walker.found;
+    found.finish();
+    if found.dirs.is_empty() {
+        found.add([place::normalise(cwd)]);
     }
-    let first = if walker.first.is_empty() { command } else { &walker.first };
+    let first = if found.first.is_empty() { command } else { &found.first };
     let summary = one_line(first);
-    let is_held = |dir: &&PathBuf| !walker.own_dirs.contains(*dir);
-    let holders = walker.dirs.iter().filter(is_held).cloned().collect();
-    Verdict { may_change, summary, holders, starts: walker.starts, dirs: walker.dirs, paths: walker.paths }
+    let is_held = |dir: &&PathBuf| !found.own_dirs.contains(*dir);
+    let holders = found.dirs.iter().filter(is_held).cloned().collect();
+    let destroys = found.destroys;
+    Verdict { may_change, destroys, summary, holders, starts: found.starts, dirs: found.dirs, paths: found.paths }
 }
 
 fn unsure(command: &str, cwd: &Path) -> Verdict {
     let dirs = vec![place::normalise(cwd)];
-    Verdict { may_change: true, dirs, summary: one_line(command), ..Verdict::default() }
+    Verdict { may_change: true, destroys: true, dirs, summary: one_line(command), ..Verdict::default() }
 }
 
 /// Returns the text on one line, without control characters, cut to `SUMMARY_CHARS`.

@@ -6,6 +6,8 @@
 
 /// Length limit of a command that is analysed.
 pub(super) const LENGTH_MAX: usize = 64 * 1024;
+/// Depth limit of the walk: nested commands, and texts that are parsed again.
+pub(super) const DEPTH_MAX: usize = 400;
 /// Nesting limit of `(`, with every two backticks counted as one level.
 const PAREN_DEPTH_MAX: usize = 32;
 /// Nesting limit of `{`. It costs less than a substitution, but still takes quadratic time in the parser.

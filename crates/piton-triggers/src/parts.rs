@@ -2,8 +2,9 @@
 
 use rable::{Node, NodeKind};
 
+use super::limits::DEPTH_MAX;
 use super::place::Cwd;
-use super::walk::{DEPTH_MAX, Walker};
+use super::walk::Walker;
 use super::word::Word;
 
 impl Walker<'_> {
@@ -13,19 +14,19 @@ impl Walker<'_> {
                 NodeKind::Redirect { op, target, .. } => {
                     let word = self.word(target, cwd);
                     if writes(op, &word) {
-                        self.mark_target(&word, cwd);
+                        self.found.mark_target(&word, cwd);
                     }
                 }
                 // Bodies are read with the whole text: the parser may attach one to another here-document.
                 NodeKind::HereDoc { .. } => {}
-                _ => self.mark(cwd),
+                _ => self.found.mark(cwd),
             }
         }
     }
 
     pub(super) fn condition(&mut self, node: &Node, cwd: &Cwd) {
         if self.depth >= DEPTH_MAX {
-            return self.mark(cwd);
+            return self.found.mark(cwd);
         }
         self.depth += 1;
         match &node.kind {
@@ -39,7 +40,7 @@ impl Walker<'_> {
                 self.term(left, cwd);
                 self.term(right, cwd);
             }
-            _ => self.mark(cwd),
+            _ => self.found.mark(cwd),
         }
         self.depth -= 1;
     }
@@ -47,7 +48,7 @@ impl Walker<'_> {
     /// Analyses an operand of `[[`: after `-v`, or as a number, its subscript is expanded again.
     fn term(&mut self, node: &Node, cwd: &Cwd) {
         if self.word(node, cwd).hides_code() {
-            self.mark(cwd);
+            self.found.mark(cwd);
         }
     }
 
@@ -59,7 +60,7 @@ impl Walker<'_> {
             depth >= 0
         });
         if !paired || depth != 0 {
-            self.mark(cwd);
+            self.found.mark(cwd);
         }
         self.expansions(raw, cwd);
     }

@@ -1,7 +1,7 @@
 //! Paths that a changing command writes to: operands of known programs, otherwise the directory that it runs in.
 
+use super::findings::Findings;
 use super::place::Cwd;
-use super::walk::Walker;
 use super::word::Word;
 
 /// Operands that a program changes.
@@ -46,6 +46,9 @@ const KNOWN: &[(&str, &str, Which)] = &[
     ("dos2unix", "", Which::All),
 ];
 
+/// Programs whose purpose is to remove or replace files.
+const DESTROY: &[&str] = &["rm", "unlink", "shred", "trash", "truncate", "mv", "dd"];
+
 /// Options that name the directory of a build. `true` if it replaces the current one.
 const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
     ("make", &["-C", "--directory"], true),
@@ -67,21 +70,23 @@ const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
 ];
 
 /// Marks a command that is not known to be harmless.
-pub(super) fn mark(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+pub(super) fn mark(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+    let deletes = |word: &Word| word.text.starts_with("--del");
+    found.destroys |= DESTROY.contains(&name) || name == "rsync" && args.iter().any(deletes);
     if let Some((_, takes, which)) = KNOWN.iter().find(|(program, ..)| *program == name) {
-        return known(walker, name, takes, *which, args, cwd);
+        return known(found, name, takes, *which, args, cwd);
     }
     match name {
-        "dd" => dd(walker, args, cwd),
-        "tar" | "bsdtar" => archive(walker, args, "-C", &["--directory"], cwd),
-        "unzip" => archive(walker, args, "-d", &[], cwd),
-        "patch" => archive(walker, args, "-d", &["--directory"], cwd),
-        "sed" | "gsed" => sed(walker, args, cwd),
-        _ => build(walker, name, args, cwd),
+        "dd" => dd(found, args, cwd),
+        "tar" | "bsdtar" => archive(found, args, "-C", &["--directory"], cwd),
+        "unzip" => archive(found, args, "-d", &[], cwd),
+        "patch" => archive(found, args, "-d", &["--directory"], cwd),
+        "sed" | "gsed" => sed(found, args, cwd),
+        _ => build(found, name, args, cwd),
     }
 }
 
-fn known(walker: &mut Walker<'_>, name: &str, takes: &str, which: Which, args: &[Word], cwd: &Cwd) {
+fn known(found: &mut Findings<'_>, name: &str, takes: &str, which: Which, args: &[Word], cwd: &Cwd) {
     let (operands, target) = split(args, takes);
     let moves_away = args.iter().any(|word| word.text.starts_with("--remove-source"));
     let makes_dirs = name == "install" && args.iter().any(|word| matches!(word.known(), Some("-d" | "--directory")));
@@ -97,13 +102,13 @@ fn known(walker: &mut Walker<'_>, name: &str, takes: &str, which: Which, args: &
         _ => operands,
     };
     if chosen.is_empty() && target.is_none() {
-        return walker.mark(cwd);
+        return found.mark(cwd);
     }
     for word in chosen.iter() {
-        walker.mark_target(word, cwd);
+        found.mark_target(word, cwd);
     }
     if let Some(dir) = target {
-        mark_dir(walker, &dir, cwd);
+        mark_dir(found, &dir, cwd);
     }
 }
 
@@ -143,30 +148,30 @@ fn split(args: &[Word], takes: &str) -> (Vec<Word>, Option<Word>) {
 }
 
 /// Marks a word that names a directory.
-fn mark_dir(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
+fn mark_dir(found: &mut Findings<'_>, word: &Word, cwd: &Cwd) {
     let mut dir = word.clone();
     if !dir.open && !dir.text.ends_with('/') {
         dir.text.push('/');
     }
-    walker.mark_target(&dir, cwd);
+    found.mark_target(&dir, cwd);
 }
 
-fn dd(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
-    let mut found = false;
+fn dd(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
+    let mut has_output = false;
     for word in args {
         if let Some(file) = word.text.strip_prefix("of=") {
-            found = true;
+            has_output = true;
             let file = Word { text: file.into(), tilde: false, ..word.clone() };
-            walker.mark_target(&file, cwd);
+            found.mark_target(&file, cwd);
         }
     }
-    if !found {
-        walker.mark(cwd);
+    if !has_output {
+        found.mark(cwd);
     }
 }
 
 /// Marks programs that unpack or patch in a directory. Other operands may be files that they write.
-fn archive(walker: &mut Walker<'_>, args: &[Word], short: &str, long: &[&str], cwd: &Cwd) {
+fn archive(found: &mut Findings<'_>, args: &[Word], short: &str, long: &[&str], cwd: &Cwd) {
     let mut inside = None;
     let mut words = args.iter();
     while let Some(word) = words.next() {
@@ -180,17 +185,17 @@ fn archive(walker: &mut Walker<'_>, args: &[Word], short: &str, long: &[&str], c
             inside = Some(Word { text: value.into(), ..word.clone() });
         } else if text.contains('/') && !text.starts_with('-') {
             // The archive itself if it is written, or the file that is patched.
-            walker.mark_target(word, cwd);
+            found.mark_target(word, cwd);
         }
     }
     match inside {
-        Some(dir) => mark_dir(walker, &dir, cwd),
-        None => walker.mark(cwd),
+        Some(dir) => mark_dir(found, &dir, cwd),
+        None => found.mark(cwd),
     }
 }
 
 /// Marks the files of `sed -i`. For other scripts that write, marks the directory that it runs in.
-fn sed(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
+fn sed(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
     let in_place = args.iter().any(|word| {
         let text = word.text.as_str();
         text.starts_with("--in-place") || (text.starts_with('-') && !text.starts_with("--") && text.contains('i'))
@@ -202,14 +207,14 @@ fn sed(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     let (operands, _) = split(args, "ef");
     let files: Vec<Word> = operands.into_iter().skip(usize::from(!has_script)).collect();
     if !in_place || files.is_empty() {
-        walker.mark(cwd);
+        found.mark(cwd);
     }
-    files.iter().for_each(|file| walker.mark_target(file, cwd));
+    files.iter().for_each(|file| found.mark_target(file, cwd));
 }
 
-fn build(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+fn build(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd) {
     let Some((_, options, replaces)) = BUILD_DIRS.iter().find(|(program, ..)| *program == name) else {
-        return walker.mark(cwd);
+        return found.mark(cwd);
     };
     let mut dirs = Vec::new();
     let mut words = args.iter();
@@ -228,9 +233,9 @@ fn build(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) {
     }
     let files = matches!(name, "curl" | "wget" | "cargo" | "mvn");
     for dir in &dirs {
-        if files { walker.mark_target(dir, cwd) } else { mark_dir(walker, dir, cwd) }
+        if files { found.mark_target(dir, cwd) } else { mark_dir(found, dir, cwd) }
     }
     if dirs.is_empty() || !replaces {
-        walker.mark(cwd);
+        found.mark(cwd);
     }
 }

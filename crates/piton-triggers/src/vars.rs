@@ -1,7 +1,7 @@
 //! Assignments: most are harmless, some make a later command run something else.
 
+use super::findings::Findings;
 use super::place::Cwd;
-use super::walk::Walker;
 use super::word::Word;
 
 /// Variables that programs and shells execute, or that determine what is executed.
@@ -70,11 +70,11 @@ const SHOWN: &[&str] = &["GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"];
 const PAGERS: &[&str] = &["", "cat", "less", "more", "true", ":", "/bin/cat", "/usr/bin/less"];
 
 /// Analyses a word `NAME=value`, before a command or after `export`.
-pub(super) fn assign(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
+pub(super) fn assign(found: &mut Findings<'_>, word: &Word, cwd: &Cwd) {
     let Some((name, value)) = word.text.split_once('=') else {
         // `a[$i]=x` and the like: the name is not completely known.
         if word.open {
-            walker.mark(cwd);
+            found.mark(cwd);
         }
         return;
     };
@@ -89,9 +89,9 @@ pub(super) fn assign(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
     // Text that looks like code may be run later: by `eval`, or by arithmetic on the variable.
     let code = value.contains("$(") || value.contains('`');
     if (runs && !pager) || code {
-        walker.mark(cwd);
+        found.mark(cwd);
     }
     let mut value = Word { text: value.into(), full: value.into(), ..word.clone() };
     value.tilde = value.text.starts_with('~');
-    walker.hint(value, cwd);
+    found.hint(value, cwd);
 }

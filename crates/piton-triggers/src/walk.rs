@@ -4,24 +4,24 @@
 //! directories of the shell in either case: `cd x && rm y` removes in `x`, `cd x; rm y` in `x` or, if there is no `x`,
 //! in the current directory.
 
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 
 use rable::{CasePattern, ListItem, ListOperator, Node, NodeKind};
 
+use super::findings::Findings;
 use super::heredoc::Docs;
+use super::limits::DEPTH_MAX;
 use super::parse::Parser;
-use super::place::{Cwd, target};
+use super::place::Cwd;
+use super::vars;
 use super::word::{Read, Word, read_expansions, read_word};
-use super::{invoke, vars};
 
-/// Depth limit of the walk: nested commands, and texts that are parsed again.
-pub(super) const DEPTH_MAX: usize = 400;
+mod find;
+mod invoke;
+
 /// Depth limit of texts inside texts: `sh -c`, `eval`, substitutions.
 const SOURCE_DEPTH_MAX: usize = 40;
-/// Limit of operands of which only a prefix is known; further ones are dropped.
-const STARTS_MAX: usize = 32;
-
 /// Possible directories of the shell after a command that succeeded, or failed.
 #[derive(Clone)]
 pub(super) struct Flow {
@@ -46,25 +46,10 @@ struct Function {
 }
 
 pub(super) struct Walker<'a> {
-    pub(super) home: Option<&'a Path>,
+    pub(super) found: Findings<'a>,
     pub(super) parser: Parser,
-    pub(super) dirs: Vec<PathBuf>,
-    /// Those of `dirs` that the command runs in or names.
-    pub(super) own_dirs: HashSet<PathBuf>,
-    /// Known prefixes of operands whose end is unknown.
-    pub(super) starts: Vec<PathBuf>,
-    pub(super) paths: Vec<PathBuf>,
-    /// Number of times that something was found to change files.
-    pub(super) marks: usize,
-    /// First command that does.
-    pub(super) first: String,
-    /// Command that is being analysed.
-    label: String,
-    /// True if an operand was unknown, so that values that look like paths may be meant.
-    pub(super) guessing: bool,
-    hints: Vec<(Word, Cwd)>,
     functions: HashMap<String, Function>,
-    pub(super) stack: Vec<Cwd>,
+    stack: Vec<Cwd>,
     /// Number of enclosing constructs that may not run, or not in this shell.
     branches: usize,
     pub(super) depth: usize,
@@ -74,17 +59,8 @@ pub(super) struct Walker<'a> {
 impl<'a> Walker<'a> {
     pub(super) fn new(home: Option<&'a Path>) -> Self {
         Self {
-            home,
+            found: Findings::new(home),
             parser: Parser::new(),
-            dirs: Vec::new(),
-            own_dirs: HashSet::new(),
-            starts: Vec::new(),
-            paths: Vec::new(),
-            marks: 0,
-            first: String::new(),
-            label: String::new(),
-            guessing: false,
-            hints: Vec::new(),
             functions: HashMap::new(),
             stack: Vec::new(),
             branches: 0,
@@ -93,91 +69,23 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Records that the current command may change files below the directories that it may run in.
-    pub(super) fn mark(&mut self, cwd: &Cwd) {
-        self.note();
-        self.add(cwd.known.iter().cloned());
-    }
-
-    /// Records that the current command may change the target of the operand.
-    pub(super) fn mark_target(&mut self, word: &Word, cwd: &Cwd) {
-        self.note();
-        self.guessing |= word.open;
-        let found = target(word, cwd, self.home);
-        self.add_held(found.dirs, found.is_named);
-        for start in found.starts {
-            if !self.starts.contains(&start) && self.starts.len() < STARTS_MAX {
-                self.starts.push(start);
-            }
-        }
-        for path in found.paths {
-            if !self.paths.contains(&path) {
-                self.paths.push(path);
-            }
-        }
-        if cwd.lost {
-            self.add(cwd.known.iter().cloned());
-        }
-    }
-
-    fn note(&mut self) {
-        if self.marks == 0 {
-            self.first.clone_from(&self.label);
-        }
-        self.marks += 1;
-    }
-
-    /// Adds directories that the command runs in or names.
-    pub(super) fn add(&mut self, dirs: impl IntoIterator<Item = PathBuf>) {
-        self.add_held(dirs, true);
-    }
-
-    /// Adds directories; `is_named` is false for those that only contain something that the command names.
-    fn add_held(&mut self, dirs: impl IntoIterator<Item = PathBuf>, is_named: bool) {
-        for dir in dirs {
-            if is_named {
-                self.own_dirs.insert(dir.clone());
-            }
-            if !self.dirs.contains(&dir) {
-                self.dirs.push(dir);
-            }
-        }
-    }
-
-    /// Records a value that may become an operand through a variable.
-    pub(super) fn hint(&mut self, word: Word, cwd: &Cwd) {
-        if word.text.contains('/') && self.hints.len() < 100 {
-            self.hints.push((word, cwd.clone()));
-        }
-    }
-
-    /// Adds the directories of the hints, if some operand was unknown.
-    pub(super) fn finish(&mut self) {
-        if !self.guessing {
-            return;
-        }
-        for (word, cwd) in std::mem::take(&mut self.hints) {
-            let found = target(&word, &cwd, self.home);
-            // A known value is usually a directory: `D=/x; rm -r "$D/y"`.
-            self.add(if found.paths.is_empty() { found.dirs } else { found.paths });
-        }
-    }
-
     /// Walks a text as commands in this shell.
     pub(super) fn source(&mut self, source: &str, cwd: &Cwd) -> Flow {
         if self.source_depth >= SOURCE_DEPTH_MAX {
-            self.mark(cwd);
+            self.found.destroys = true;
+            self.found.mark(cwd);
             return Flow::stay(cwd);
         }
         let Some(nodes) = self.parser.parse(source) else {
-            self.mark(cwd);
+            self.found.destroys = true;
+            self.found.mark(cwd);
             return Flow { ok: cwd.clone().lost(), fail: cwd.clone().lost() };
         };
         self.source_depth += 1;
         let mut docs = Docs::default();
         nodes.iter().for_each(|node| docs.collect(node, 0));
         if docs.unsure(source) {
-            self.mark(cwd);
+            self.found.mark(cwd);
         }
         for body in docs.bodies.iter().filter(|_| docs.expanded) {
             let read = read_expansions(body, &mut self.parser);
@@ -194,11 +102,11 @@ impl<'a> Walker<'a> {
 
     /// Walks a text in a subshell.
     pub(super) fn subshell(&mut self, source: &str, cwd: &Cwd) {
-        let label = self.label.clone();
+        let label = self.found.label.clone();
         self.apart(|walker| {
             walker.source(source, cwd);
         });
-        self.label = label;
+        self.found.label = label;
     }
 
     /// Runs `inside` without effect on this shell: neither its directory nor its functions change.
@@ -212,7 +120,7 @@ impl<'a> Walker<'a> {
 
     fn code(&mut self, read: Read, cwd: &Cwd) -> Word {
         if read.odd {
-            self.mark(cwd);
+            self.found.mark(cwd);
         }
         for source in &read.code {
             self.subshell(source, cwd);
@@ -222,7 +130,7 @@ impl<'a> Walker<'a> {
 
     /// Reads a word and walks the code in it.
     fn text(&mut self, raw: &str, cwd: &Cwd) -> Word {
-        let home = self.home.and_then(Path::to_str);
+        let home = self.found.home.and_then(Path::to_str);
         let read = read_word(raw, home, &mut self.parser);
         self.code(read, cwd)
     }
@@ -238,7 +146,7 @@ impl<'a> Walker<'a> {
                 self.text(value, cwd)
             }
             _ => {
-                self.mark(cwd);
+                self.found.mark(cwd);
                 Word::starting("")
             }
         }
@@ -247,13 +155,13 @@ impl<'a> Walker<'a> {
     fn words(&mut self, nodes: Option<&Vec<Node>>, cwd: &Cwd) {
         for node in nodes.into_iter().flatten() {
             let word = self.word(node, cwd);
-            self.hint(word, cwd);
+            self.found.hint(word, cwd);
         }
     }
 
     pub(super) fn node(&mut self, node: &Node, cwd: &Cwd) -> Flow {
         if self.depth >= DEPTH_MAX {
-            self.mark(cwd);
+            self.found.mark(cwd);
             return Flow::stay(cwd);
         }
         self.depth += 1;
@@ -324,7 +232,7 @@ impl<'a> Walker<'a> {
             }
             // No other node is valid in place of a command.
             _ => {
-                self.mark(cwd);
+                self.found.mark(cwd);
                 Flow::stay(cwd)
             }
         }
@@ -381,7 +289,7 @@ impl<'a> Walker<'a> {
 
     /// Walks a body that runs any number of times. If it changes the directory, the next iteration starts elsewhere.
     fn repeated(&mut self, body: &Node, cwd: &Cwd) -> Flow {
-        let marks = self.marks;
+        let marks = self.found.marks;
         self.branches += 1;
         let end = self.node(body, cwd).end(cwd);
         self.branches -= 1;
@@ -389,8 +297,8 @@ impl<'a> Walker<'a> {
             return Flow::stay(cwd);
         }
         let after = cwd.join(&end).lost();
-        if self.marks > marks {
-            self.add(after.known.iter().cloned());
+        if self.found.marks > marks {
+            self.found.add(after.known.iter().cloned());
         }
         Flow::stay(&after)
     }
@@ -413,13 +321,13 @@ impl<'a> Walker<'a> {
     }
 
     fn define(&mut self, name: &str, body: &Node, cwd: &Cwd) -> Flow {
-        let marks = self.marks;
+        let marks = self.found.marks;
         self.branches += 1;
         let end = self.node(body, cwd).end(cwd);
         self.branches -= 1;
         if self.branches == 0 {
             let leaves = (end != *cwd).then_some(end);
-            self.functions.insert(name.into(), Function { changes: self.marks > marks, leaves });
+            self.functions.insert(name.into(), Function { changes: self.found.marks > marks, leaves });
         }
         Flow::stay(cwd)
     }
@@ -432,7 +340,7 @@ impl<'a> Walker<'a> {
             None => cwd.clone(),
         };
         if function.changes {
-            self.mark(&after);
+            self.found.mark(&after);
         }
         Some(Flow::stay(&after))
     }
@@ -443,18 +351,18 @@ impl<'a> Walker<'a> {
 
     fn command(&mut self, assignments: &[Node], words: &[Node], redirects: &[Node], cwd: &Cwd) -> Flow {
         let name = label(words, redirects);
-        self.label.clone_from(&name);
+        self.found.label.clone_from(&name);
         for node in assignments {
             let NodeKind::Word { value, .. } = &node.kind else {
-                self.mark(cwd);
+                self.found.mark(cwd);
                 continue;
             };
             let word = self.text(value, cwd);
-            vars::assign(self, &word, cwd);
+            vars::assign(&mut self.found, &word, cwd);
         }
         let words: Vec<Word> = words.iter().map(|node| self.word(node, cwd)).collect();
         self.redirects(redirects, cwd);
-        self.label = name;
+        self.found.label = name;
         let flow = invoke::run(self, &words, cwd);
         // A shell that reads commands counts as changing already; its input tells where.
         if words.iter().any(|word| invoke::SHELLS.contains(&word.text.as_str())) {

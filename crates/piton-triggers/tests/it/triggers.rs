@@ -268,3 +268,52 @@ fn over_the_limits_is_changing() {
     assert!(!look(&format!("ls {}", "a ".repeat(10_000))).may_change);
     assert!(look("ls \0 x").may_change);
 }
+
+#[test]
+fn a_command_whose_purpose_is_to_remove_or_replace_destroys_and_a_build_does_not() {
+    let destroying = [
+        "rm -rf build",
+        "sudo env X=1 /bin/rm x",
+        "cd sub && mv a b",
+        "find . -name '*.o' -delete",
+        "find . -type f -exec rm {} +",
+        "ls | xargs rm",
+        "bash -c 'truncate -s 0 log'",
+        "for f in *; do unlink $f; done",
+        "rsync -a --delete src/ dst/",
+        "dd if=/dev/zero of=disk",
+        "git reset --hard",
+        "git -C sub clean -fdx",
+        "git checkout -- .",
+        "git restore x",
+        "git stash",
+        "git rebase main",
+        "git branch -D topic",
+        "git tag -d v1",
+        "git something-unknown",
+        "echo 'unfinished",
+    ];
+    for command in destroying {
+        assert!(look(command).destroys, "{command}");
+    }
+    let keeping = [
+        "ls",
+        "cargo build",
+        "npm test",
+        "make -j4",
+        "touch x",
+        "mkdir -p a/b",
+        "cp a b",
+        "echo x > y",
+        "sed -i s/a/b/ x",
+        "git add -A && git commit -m 'remove rm'",
+        "git branch topic",
+        "git push",
+        "git status",
+        "rsync -a src/ dst/",
+        "echo rm -rf /",
+    ];
+    for command in keeping {
+        assert!(!look(command).destroys, "{command}");
+    }
+}

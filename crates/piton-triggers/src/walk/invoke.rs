@@ -1,10 +1,10 @@
 //! Simple commands: finds the program behind wrappers, and decides what it may change.
 
-use super::place::Cwd;
-use super::walk::{Flow, Walker};
-use super::word::Word;
-use super::wrappers::{self, Parts, Wrapper};
-use super::{git, harmless, scripts, targets, tools, vars};
+use super::super::place::Cwd;
+use super::super::word::Word;
+use super::super::wrappers::{self, Parts, Wrapper};
+use super::super::{git, harmless, targets, tools, vars};
+use super::{Flow, Walker, find};
 
 /// Limit of wrappers around one program.
 const WRAPPED_MAX: usize = 32;
@@ -20,7 +20,7 @@ pub(super) fn run(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd) -> Flow {
 fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> Flow {
     let Some(first) = words.first() else { return Flow::stay(cwd) };
     let (Some(spelled), true) = (first.known(), depth < WRAPPED_MAX) else {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
         return Flow { ok: cwd.clone().lost(), fail: cwd.clone() };
     };
     if !spelled.contains('/')
@@ -29,7 +29,7 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
         return flow;
     }
     let Some(name) = program(spelled) else {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
         return Flow::stay(cwd);
     };
     let args = &words[1..];
@@ -51,19 +51,19 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
             }
         }
         "alias" => aliases(walker, args, cwd),
-        _ if harmless::expands_code(name, args) => walker.mark(cwd),
+        _ if harmless::expands_code(name, args) => walker.found.mark(cwd),
         "export" | "declare" | "typeset" | "local" | "readonly" => args.iter().for_each(|word| {
             if !word.text.starts_with('-') || word.open {
-                vars::assign(walker, word, cwd);
+                vars::assign(&mut walker.found, word, cwd);
             }
         }),
         "unset" => walker.forget_functions(),
-        "find" => scripts::find(walker, args, cwd, |walker, words, cwd| {
+        "find" => find::find(walker, args, cwd, |walker, words, cwd| {
             run_at(walker, words, cwd, depth + 1);
         }),
-        "git" => git::run(walker, args, cwd),
+        "git" => git::run(&mut walker.found, args, cwd),
         _ if harmless::is_harmless(name, args) || tools::only_reads(name, args) => {}
-        _ => targets::mark(walker, name, args, cwd),
+        _ => targets::mark(&mut walker.found, name, args, cwd),
     }
     Flow::stay(cwd)
 }
@@ -83,12 +83,12 @@ fn program(spelled: &str) -> Option<&str> {
 fn moves(walker: &mut Walker<'_>, name: &str, args: &[Word], cwd: &Cwd) -> Option<Flow> {
     let operands: Vec<&Word> = args.iter().filter(|word| word.open || !is_cd_option(&word.text)).collect();
     let ok = match (name, operands.as_slice()) {
-        ("cd", []) => cwd.moved(&Word { tilde: true, ..Word::exact("~") }, walker.home),
+        ("cd", []) => cwd.moved(&Word { tilde: true, ..Word::exact("~") }, walker.found.home),
         ("cd" | "pushd", [to]) if to.text != "-" && !to.text.starts_with('+') => {
             if name == "pushd" {
                 walker.stack.push(cwd.clone());
             }
-            cwd.moved(to, walker.home)
+            cwd.moved(to, walker.found.home)
         }
         ("cd", _) => cwd.clone().lost(),
         ("pushd", _) => {
@@ -118,16 +118,16 @@ fn wrapped(walker: &mut Walker<'_>, wrapper: &Wrapper, args: &[Word], cwd: &Cwd,
     let mut parts = wrapper.take(args);
     // `nohup` and `script` write a file of their own; the effect of an unknown option is unknown.
     if parts.unsure || matches!(name, "nohup" | "script") {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
     }
     for word in std::mem::take(&mut parts.assigns) {
-        vars::assign(walker, &word, cwd);
+        vars::assign(&mut walker.found, &word, cwd);
     }
     let mut inside = cwd.clone();
     if matches!(name, "env" | "sudo")
         && let Some(dir) = parts.option(&["C", "D", "chdir"])
     {
-        inside = cwd.moved(dir, walker.home);
+        inside = cwd.moved(dir, walker.found.home);
     }
     if name == "chroot" {
         inside = inside.lost();
@@ -143,7 +143,7 @@ fn wrapped(walker: &mut Walker<'_>, wrapper: &Wrapper, args: &[Word], cwd: &Cwd,
             let command = xargs(&parts);
             run_at(walker, &command, &inside, depth + 1);
         }
-        "sudo" if parts.command.is_empty() => walker.mark(cwd),
+        "sudo" if parts.command.is_empty() => walker.found.mark(cwd),
         "exec" => {
             run_at(walker, &parts.command, &inside, depth + 1);
             if !parts.command.is_empty() {
@@ -184,20 +184,20 @@ fn joined(walker: &mut Walker<'_>, parts: &Parts, cwd: &Cwd) {
     let words: Vec<&Word> = parts.command.iter().take_while(|word| !word.text.starts_with(":::")).collect();
     let inputs = parts.command.iter().skip(words.len());
     if words.is_empty() {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
     }
-    let marks = walker.marks;
+    let marks = walker.found.marks;
     let mut line: Vec<&str> = words.iter().map(|word| word.full.as_str()).collect();
     line.push("{}");
     if words.iter().any(|word| word.open) {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
     }
     walker.subshell(&line.join(" "), cwd);
-    if walker.marks > marks {
+    if walker.found.marks > marks {
         for word in inputs.cloned().collect::<Vec<_>>() {
-            walker.hint(word, cwd);
+            walker.found.hint(word, cwd);
         }
-        walker.guessing = true;
+        walker.found.guessing = true;
     }
 }
 
@@ -206,7 +206,7 @@ fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     let mut takes_text = false;
     let mut at = 0;
     while let Some(word) = args.get(at) {
-        let Some(text) = word.known() else { return walker.mark(cwd) };
+        let Some(text) = word.known() else { return walker.found.mark(cwd) };
         if matches!(text, "--version" | "--help") && args.len() == 1 {
             return;
         }
@@ -223,7 +223,7 @@ fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     }
     match args.get(at) {
         Some(word) if takes_text => reparse(walker, word, cwd),
-        _ => walker.mark(cwd),
+        _ => walker.found.mark(cwd),
     }
 }
 
@@ -231,7 +231,7 @@ fn eval(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) -> Flow {
     let known: Option<Vec<&str>> = args.iter().map(Word::known).collect();
     let all: Vec<&str> = args.iter().map(|word| word.full.as_str()).collect();
     if known.is_none() {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
     }
     let flow = walker.source(&all.join(" "), cwd);
     if known.is_some() { flow } else { Flow { ok: flow.ok.lost(), fail: flow.fail.lost() } }
@@ -240,7 +240,7 @@ fn eval(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) -> Flow {
 /// Analyses a text that is run as a command. If a part of it is unknown, it may do anything.
 fn reparse(walker: &mut Walker<'_>, word: &Word, cwd: &Cwd) {
     if word.open {
-        walker.mark(cwd);
+        walker.found.mark(cwd);
     }
     walker.subshell(&word.full, cwd);
 }
