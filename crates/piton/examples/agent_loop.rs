@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("notes.txt"), "the first\n")?;
 
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let settings = Settings::default().enabled(true);
     let mut agent = Agent { undo: Manager::new(&base, None, settings).for_agent("example"), dir };
     agent.prompt(
         "Improve my notes",
@@ -85,7 +85,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!();
     for listed in agent.undo.list(&agent.dir)? {
-        println!("{}. {}  {}", listed.number, listed.checkpoint.id.short(), listed.checkpoint.reason);
+        println!(
+            "{}. {}  {}",
+            listed.number.unwrap_or_default(),
+            listed.checkpoint.id.short(),
+            listed.checkpoint.reason
+        );
     }
     let report = agent.undo.restore(&agent.dir, RestoreTo::Named("1"), RestoreOptions::default(), now()?)?;
     println!("restored: {} files written, {} removed", report.written.len(), report.removed.len());

@@ -46,7 +46,7 @@ impl Ensured {
     /// Returns true if the path is an existing file that no project covers.
     pub(crate) fn is_outside(&self) -> bool {
         let is_nothing = matches!(&self.report, Ok(Report { outcome: Outcome::Skipped(WhySkipped::Empty), .. }));
-        is_nothing && self.dir.is_file()
+        is_nothing && crate::worktree::is_file(&self.dir)
     }
 
     /// Returns the advice that belongs to the reason of [`Self::missed`].

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use memmap2::{Advice, MmapMut};
+use memmap2::MmapMut;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
@@ -125,8 +125,7 @@ pub(crate) fn read_large(path: &Path, bytes_max: u64) -> Result<Option<MmapMut>>
     let Some((file, size)) = open_at_most(path, bytes_max)? else { return Ok(None) };
     let size = usize::try_from(size).map_err(|_| too_long(path, bytes_max))?;
     let read = MmapMut::map_anon(size).and_then(|mut bytes| {
-        // Best effort.
-        let _ = bytes.advise(Advice::HugePage);
+        sys::prefer_huge_pages(&bytes);
         sys::read_exact_at(&file, &mut bytes, 0)?;
         Ok(bytes)
     });

@@ -80,7 +80,7 @@ fn settings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut settings = Settings::default();
     let problems = settings.read_yaml(&text);
-    assert!(settings.max_snapshots >= 1 && settings.deadline_ms >= 1);
+    assert!(settings.max_snapshots != 0.into() && settings.deadline_ms >= 1);
     let _ = (settings.file_bytes_max(), settings.total_bytes_max(), settings.files_max());
     assert!(problems.iter().all(|problem| !problem.to_string().is_empty()));
     // All of it, printed, is read as the same.
@@ -93,7 +93,11 @@ fn settings(bytes: &[u8]) {
     if let Some((key, value)) = text.split_once('=')
         && again.set_text(key, value).is_ok()
     {
-        assert!(again.max_snapshots >= 1 && again.deadline_ms >= 1 && Settings::TABLE.iter().any(|row| row.key == key));
+        assert!(
+            again.max_snapshots != 0.into()
+                && again.deadline_ms >= 1
+                && Settings::TABLE.iter().any(|row| row.key == key)
+        );
     }
 }
 

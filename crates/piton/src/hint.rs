@@ -39,6 +39,8 @@ pub enum Hint {
     MoveMark,
     /// List the files of a checkpoint.
     ListFiles,
+    /// Look at the log of a file that is missing, or recover it.
+    FindLostFile,
     /// List the turns that began from a checkpoint.
     ListTurns,
     /// List the turns that began from a checkpoint, and give the whole name of one.

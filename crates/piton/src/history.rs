@@ -32,20 +32,24 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Position in the list. The newest checkpoint is 1.
-    pub number: usize,
+    /// Position in the list. The newest checkpoint is 1. `None` for an end and for a step of a turn, which are no rows.
+    pub number: Option<usize>,
     /// Checkpoint at this position.
     pub checkpoint: Checkpoint,
-    /// Difference from the previous checkpoint. All zero for the oldest, `None` if either of the two is corrupt.
+    /// Difference from the previous row. All zero for the oldest, `None` if either of the two is corrupt.
     pub change: Option<Change>,
+    /// Ends of the turns that began here, newest first.
+    pub ends: Vec<Checkpoint>,
+    /// Steps within the turns that began here, newest first.
+    pub steps: Vec<Checkpoint>,
 }
 
 /// JSON of a [`Listed`].
 #[derive(serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct ListedJson<'a> {
-    /// position in the list; the newest is 1
-    number: usize,
+    /// position in the list; the newest is 1; null for an end and for a step of a turn
+    number: Option<usize>,
     /// id of the checkpoint
     id: CheckpointId,
     /// its first seven digits
@@ -74,6 +78,32 @@ struct ListedJson<'a> {
     marks: &'a [String],
     /// true if it was completed after its deadline and lacks files that had changed by then
     incomplete: bool,
+    /// ends of the turns that began from it, newest first
+    ends: Vec<WithinTurnJson<'a>>,
+    /// checkpoints within the turns that began from it, newest first
+    steps: Vec<WithinTurnJson<'a>>,
+}
+
+/// JSON of an end or a step of a turn.
+#[derive(serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct WithinTurnJson<'a> {
+    /// id of the checkpoint
+    id: CheckpointId,
+    /// its first seven digits
+    short_id: String,
+    /// time at which it was taken, as in RFC 3339
+    time: Moment,
+    /// why it was taken
+    reason: &'a str,
+    /// agent that it was taken for, or null
+    agent: Option<&'a str>,
+    /// session that it was taken for, or null
+    session: Option<&'a str>,
+    /// turn that it was taken for, or null
+    turn: Option<&'a str>,
+    /// cause of the checkpoint
+    kind: CheckpointKind,
 }
 
 /// JSON of a turn that began from a checkpoint.
@@ -96,7 +126,7 @@ struct PromptJson<'a> {
 
 impl<'a> From<&'a Listed> for ListedJson<'a> {
     fn from(listed: &'a Listed) -> Self {
-        let Listed { number, checkpoint, change } = listed;
+        let Listed { number, checkpoint, change, ends, steps } = listed;
         let origin = checkpoint.newest_origin();
         let prompts = checkpoint.turns.iter().filter(|turn| !turn.continued).map(PromptJson::from);
         Self {
@@ -115,6 +145,24 @@ impl<'a> From<&'a Listed> for ListedJson<'a> {
             prompts: prompts.collect(),
             marks: &checkpoint.marks,
             incomplete: checkpoint.facts.is_incomplete,
+            ends: ends.iter().map(WithinTurnJson::from).collect(),
+            steps: steps.iter().map(WithinTurnJson::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Checkpoint> for WithinTurnJson<'a> {
+    fn from(end: &'a Checkpoint) -> Self {
+        let origin = &end.facts.origin;
+        Self {
+            id: end.id,
+            short_id: end.id.short(),
+            time: end.time,
+            reason: &end.reason,
+            agent: origin.agent.as_deref(),
+            session: origin.session.as_deref(),
+            turn: origin.turn.as_deref(),
+            kind: end.facts.kind,
         }
     }
 }
@@ -148,12 +196,13 @@ crate::json::serialized_as! {
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let history = History::of(&store, &project)?;
 /// for listed in history.list()? {
-///     println!("{:>3}. {}  {}", listed.number, listed.checkpoint.id.short(), listed.checkpoint.reason);
+///     let number = listed.number.expect("a row of the list");
+///     println!("{number:>3}. {}  {}", listed.checkpoint.id.short(), listed.checkpoint.reason);
 /// }
 /// assert_eq!(history.files(history.find("1")?)?, [b"main.rs"]);
 /// # Ok(())
@@ -175,9 +224,19 @@ impl History {
         Ok(Self { readable, objects, _held: held })
     }
 
-    /// Returns the checkpoints, newest first. Pinned ones that are not ancestors of the newest come last, by time.
+    /// Returns all checkpoints, newest first, including the ends and steps of turns. Pinned ones that are not ancestors of the
+    /// newest come last, by time.
     pub fn checkpoints(&self) -> &[Checkpoint] {
         &self.readable.checkpoints
+    }
+
+    /// Returns the rows of the list, newest first: the first one is checkpoint number 1.
+    pub fn rows(&self) -> impl Iterator<Item = &Checkpoint> {
+        lookup::rows(&self.readable)
+    }
+
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
     }
 
     /// Returns the error that ended the history early, if older checkpoints exist and cannot be read.
@@ -190,16 +249,16 @@ impl History {
         &self.readable.unavailable
     }
 
-    /// Returns all checkpoints, newest first, each with its difference from the previous one. Counting lines takes
-    /// nearly all of the time, so it runs on all cores.
+    /// Returns all rows, newest first, each with its difference from the previous one. Counting lines takes nearly all of
+    /// the time, so it runs on all cores.
     pub fn list(&self) -> Result<Vec<Listed>> {
         self.list_newest(usize::MAX)
     }
 
     /// Like [`Self::list`], but returns the newest `most` entries only. Nothing is counted for the others.
     pub fn list_newest(&self, most: usize) -> Result<Vec<Listed>> {
-        let (checkpoints, shared) = (self.checkpoints(), self.objects.shared());
-        let all = checkpoints.len().min(most);
+        let (rows, shared) = (&self.rows_with_turns(), self.objects.shared());
+        let all = rows.len().min(most);
         let part = all.div_ceil(threads::cores()).max(4);
         let next = AtomicUsize::new(0);
         let parts = threads::together(all.div_ceil(part), |_| {
@@ -209,7 +268,7 @@ impl History {
                 if start >= all {
                     return Ok(listed);
                 }
-                let counter = Counter { checkpoints, objects: shared.objects(), recall: OldContents::default() };
+                let counter = Counter { rows, objects: shared.objects(), recall: OldContents::default() };
                 listed.extend(counter.lines_of_list(start..all.min(start + part))?);
             }
         });
@@ -218,14 +277,50 @@ impl History {
         Ok(list)
     }
 
-    /// Returns the list entry of one checkpoint. Fails with `NotFound` if it is not in this history.
+    /// Returns the list entry of one checkpoint. An end and a step of a turn are compared with the checkpoint before them. Fails with
+    /// `NotFound` if the checkpoint is not in this history.
     pub fn listed(&self, checkpoint: &Checkpoint) -> Result<Listed> {
         let at = self.checkpoints().iter().position(|other| other.id == checkpoint.id);
         let at = at.ok_or_else(|| lookup::not_found(&self.readable, &checkpoint.id.to_string()))?;
         let objects = self.objects.shared().objects();
-        let counter = Counter { checkpoints: self.checkpoints(), objects, recall: OldContents::default() };
-        let mut lines = counter.lines_of_list(at..at + 1)?;
-        Ok(lines.remove(0))
+        let (rows, at, is_row) = if self.checkpoints()[at].is_row() {
+            (self.rows_with_turns(), self.rows().take_while(|row| row.id != checkpoint.id).count(), true)
+        } else {
+            let pair = self.checkpoints()[at..].iter().take(2).map(|one| (one, Vec::new()));
+            (pair.collect(), 0, false)
+        };
+        let counter = Counter { rows: &rows, objects, recall: OldContents::default() };
+        let listed = counter.lines_of_list(at..at + 1)?.remove(0);
+        Ok(Listed { number: listed.number.filter(|_| is_row), ..listed })
+    }
+
+    /// Returns the difference between two checkpoints of this history, and the paths that differ.
+    pub(crate) fn changes_between(&self, old: CheckpointId, new: CheckpointId) -> Result<(Change, Vec<Vec<u8>>)> {
+        let objects = self.objects.shared().objects();
+        let (old, new) = (objects.checkpoint(old)?.tree, objects.checkpoint(new)?.tree);
+        let changes = objects.compare_trees(Some(old), Some(new))?;
+        let change = Counter { rows: &[], objects, recall: OldContents::default() }.change(old, new)?;
+        Ok((change, changes.into_iter().map(|change| change.path).collect()))
+    }
+
+    /// Returns the rows, each with the ends and steps of the turns that began there, newest first.
+    fn rows_with_turns(&self) -> Vec<(&Checkpoint, Vec<&Checkpoint>)> {
+        let mut rows: Vec<_> = self.rows().map(|row| (row, Vec::new())).collect();
+        // Number of rows that are newer than the checkpoint.
+        let mut newer = 0;
+        for checkpoint in self.checkpoints() {
+            if checkpoint.is_row() {
+                newer += 1;
+                continue;
+            }
+            // One whose turn is unknown belongs to the row before it.
+            let is_start = |row: &Checkpoint| row.turns.iter().any(|turn| turn.origin() == checkpoint.facts.origin);
+            let at = rows.iter().skip(newer).position(|(row, _)| is_start(row)).unwrap_or(0);
+            if let Some((_, within)) = rows.get_mut(newer + at) {
+                within.push(checkpoint);
+            }
+        }
+        rows
     }
 
     /// Returns the paths of all files and links in a checkpoint, sorted.
@@ -254,9 +349,9 @@ impl History {
     }
 }
 
-/// Counts the differences between consecutive checkpoints, on one thread.
+/// Counts the differences between consecutive rows, on one thread.
 struct Counter<'a> {
-    checkpoints: &'a [Checkpoint],
+    rows: &'a [(&'a Checkpoint, Vec<&'a Checkpoint>)],
     objects: Objects,
     recall: OldContents,
 }
@@ -267,15 +362,17 @@ impl Counter<'_> {
     }
 
     fn line_of_list(&mut self, at: usize) -> Result<Listed> {
-        let checkpoint = &self.checkpoints[at];
-        let change = match self.checkpoints.get(at + 1) {
-            Some(before) => match self.change(before.tree, checkpoint.tree) {
+        let (checkpoint, within) = &self.rows[at];
+        let change = match self.rows.get(at + 1) {
+            Some((before, _)) => match self.change(before.tree, checkpoint.tree) {
                 Err(error) if error.kind() == ErrorKind::Damaged => None,
                 change => Some(change?),
             },
             None => Some(Change::default()),
         };
-        Ok(Listed { number: at + 1, checkpoint: checkpoint.clone(), change })
+        let of_kind = |kind| within.iter().filter(|one| one.facts.kind == kind).map(|one| (*one).clone()).collect();
+        let (ends, steps) = (of_kind(CheckpointKind::End), of_kind(CheckpointKind::Step));
+        Ok(Listed { number: Some(at + 1), checkpoint: (*checkpoint).clone(), change, ends, steps })
     }
 
     fn change(&mut self, old: ObjectId, new: ObjectId) -> Result<Change> {

@@ -7,13 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::id::{CheckpointId, ObjectKind, ProjectId};
+use crate::limit::RowLimit;
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::session;
+use crate::settings::MaxSnapshots;
 use crate::skipped::{self, Extent, SkipReason, Skipped};
 use crate::store::{
-    Checkpoint, Facts, GcLock, IndexKind, Intent, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord,
-    Restoring, Room, Store, moved_meanwhile,
+    Checkpoint, Facts, GcLock, IndexKind, NewCheckpoint, NewObjects, Objects, ProjectLock, ProjectRecord, Restoring,
+    Room, Store, moved_meanwhile,
 };
 use crate::survey::{Survey, SurveyEnd};
 use crate::take::{Outcome, Report, Request, WhySkipped};
@@ -23,8 +25,6 @@ use crate::worktree::{CacheNote, IndexSums, index_bytes_max};
 
 /// Maximum number of lines about skipped files in a checkpoint.
 const SKIPPED_LINES_MAX: usize = 200;
-/// Up to this many checkpoints are read to find the oldest one to keep. Above that, their order is kept in a file.
-const WALK_MAX: u64 = 64;
 /// Bytes that a take writes besides objects and the index: the record, the ref, the size.
 const SMALL_FILES_BYTES: u64 = 8 * 4096;
 /// A survey of more files than this is freed on a background thread.
@@ -43,8 +43,8 @@ pub(crate) struct CheckpointBuilder<'a> {
     /// The session's record, stored in the checkpoint. A change of it alone does not make a new checkpoint.
     pub(crate) session_record: Option<Vec<u8>>,
     pub(crate) objects: &'a Objects,
-    /// Maximum number of checkpoints that the project keeps.
-    pub(crate) keep_max: u64,
+    /// Limit of the number of rows that the project keeps.
+    pub(crate) keep_max: MaxSnapshots,
     /// Maximum size of the store.
     pub(crate) bytes_max: Option<u64>,
     /// Garbage collection lock, held if room was made for this checkpoint: no other process can use that room up.
@@ -130,7 +130,8 @@ impl CheckpointBuilder<'_> {
         };
         // With the same files there is nothing new to write, unless objects of the newest checkpoint are missing.
         let is_whole = new_objects.is_empty();
-        if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_whole && is_same(newest)) {
+        let is_enough = |newest: &Checkpoint| is_whole && is_same(newest) && self.is_listed(newest);
+        if let Some(newest) = self.newest.filter(|newest| self.restoring.is_none() && is_enough(newest)) {
             if newest.facts.files.is_none() {
                 if !self.store.objects.secure_all(&new_objects.into_relied(), self.now)? {
                     return Ok(BuildOutcome::Lost);
@@ -178,6 +179,12 @@ impl CheckpointBuilder<'_> {
         let Some(id) = published? else { return Ok(BuildOutcome::Lost) };
         self.note_index(index, survey, record.cache_note_mut());
         Ok(self.report(survey, Outcome::Taken(id), skipped))
+    }
+
+    /// Returns true if this request needs no checkpoint of its own once the files equal the newest one. A turn that
+    /// begins from the state in which another one ended does: only rows have a number.
+    fn is_listed(&self, newest: &Checkpoint) -> bool {
+        newest.is_row() || self.request.kind.is_within_turn()
     }
 
     fn report(&self, survey: &Survey, outcome: Outcome, skipped: Vec<Skipped>) -> BuildOutcome {
@@ -262,7 +269,7 @@ impl CheckpointBuilder<'_> {
                     return Ok(None);
                 }
                 // A failure is ignored: the next take drops them, and the checkpoint exists either way.
-                let _ = self.drop_oldest(id, parent);
+                let _ = self.apply_limit(id, parent);
                 return Ok(Some(id));
             }
             parent = store.refs.newest(project)?;
@@ -318,58 +325,14 @@ impl CheckpointBuilder<'_> {
         Ok((room == Room::Lacking).then_some(bytes))
     }
 
-    /// Drops the checkpoints above the limit. A safety checkpoint drops none: a user who goes back and forth among the
-    /// checkpoints of a list finds all of them until the next take.
-    fn drop_oldest(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
-        let keep = self.keep_max.max(1);
-        if self.restoring.is_some() {
-            let add = || self.store.histories.lineage(self.locked, self.project, parent, new, self.objects).map(drop);
-            return if keep > WALK_MAX { add() } else { Ok(()) };
-        }
-        // An interrupted restore needs both of its checkpoints to be continued or aborted.
-        let intent = self.store.intents.get(self.project)?;
-        match intent {
-            None if keep > WALK_MAX => self.cut_by_place(new, parent, keep),
-            intent => self.cut_by_walk(new, parent, keep, intent.as_ref()),
-        }
-    }
-
-    /// Ends the history after the newest `keep` checkpoints. Without pins it takes constant time, whatever the length
-    /// of the history.
-    fn cut_by_place(&self, new: CheckpointId, parent: Option<CheckpointId>, keep: u64) -> Result<()> {
-        let lineage = self.store.histories.lineage(self.locked, self.project, parent, new, self.objects)?;
-        if lineage.count() <= keep {
+    /// Drops the rows above the limit.
+    fn apply_limit(&self, new: CheckpointId, parent: Option<CheckpointId>) -> Result<()> {
+        let Self { store, locked, project, objects, now, .. } = *self;
+        if self.request.kind.is_within_turn() {
             return Ok(());
         }
-        let Some(end) = lineage.oldest_of(keep, self.objects) else {
-            self.store.histories.forget_lineage(self.project);
-            return self.cut_by_walk(new, parent, keep, None);
-        };
-        self.store.pins.cut_before(self.locked, self.project, end, || lineage.newest(keep), self.now)?;
-        lineage.shrink(keep)
-    }
-
-    /// Like [`Self::cut_by_place`], but reads one checkpoint after the other, no more than are kept.
-    fn cut_by_walk(
-        &self,
-        new: CheckpointId,
-        parent: Option<CheckpointId>,
-        keep: u64,
-        intent: Option<&Intent>,
-    ) -> Result<()> {
-        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
-        let most = if intent.is_some() { usize::MAX } else { keep };
-        let older = self.store.histories.up_to(self.objects, parent, most)?;
-        let is_needed = |id: CheckpointId| intent.is_some_and(|intent| [intent.target, intent.safety].contains(&id));
-        let needed = older.iter().rposition(|checkpoint| is_needed(checkpoint.id)).map_or(0, |at| at + 2);
-        let keep = keep.max(needed);
-        if older.len() < keep {
-            return Ok(());
-        }
-        let kept = &older[..keep - 1];
-        let end = kept.last().map_or(new, |oldest| oldest.id);
-        let ids = || Ok(kept.iter().map(|one| one.id).chain([new]).collect());
-        self.store.pins.cut_before(self.locked, self.project, end, ids, self.now)
+        let limit = RowLimit { store, locked, project, objects, limit: self.keep_max, now };
+        if self.restoring.is_some() { limit.note(new, parent) } else { limit.apply(new, parent) }
     }
 
     /// Records the state of the index; `written` is the result of replacing it, if it was to be replaced.

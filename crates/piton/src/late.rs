@@ -34,6 +34,8 @@ pub enum Attempt {
         report: Box<Report>,
         /// Agent, session and turn for which the checkpoint was taken.
         origin: Origin,
+        /// Start or end of that turn.
+        kind: CheckpointKind,
         /// The time as of which the checkpoint was taken.
         since: Moment,
     },
@@ -61,7 +63,7 @@ impl<'a> Completion<'a> {
         }
         let request = Request {
             reason: unfinished.reason,
-            kind: CheckpointKind::Auto,
+            kind: unfinished.kind,
             origin: unfinished.origin.clone(),
             count_left_out: false,
             is_late: true,
@@ -72,14 +74,32 @@ impl<'a> Completion<'a> {
             return Ok(Attempt::Stopped);
         }
         store.unfinished.withdraw(id)?;
-        self.note_turn(&request.origin, &report);
-        Ok(Attempt::Done { report: Box::new(report), origin: unfinished.origin, since: unfinished.since })
+        let (kind, since) = (unfinished.kind, unfinished.since);
+        match kind {
+            CheckpointKind::End => self.note_end(&request.origin, &report, since),
+            _ => self.note_turn(&request.origin, &report),
+        }
+        Ok(Attempt::Done { report: Box::new(report), origin: unfinished.origin, kind, since })
+    }
+
+    /// Adds the end to the record of its turn. A checkpoint that lacks files is not the state in which the turn ended.
+    fn note_end(&self, origin: &Origin, report: &Report, since: Moment) {
+        let (Outcome::Taken(id) | Outcome::Unchanged(id)) = report.outcome else { return };
+        let is_whole = || {
+            let objects = self.store.objects.open(&self.store.locks.share().ok()?).ok()?;
+            Some(!objects.checkpoint(id).ok()?.facts.is_incomplete)
+        };
+        if is_whole() == Some(true) {
+            let (after, after_tree) = (Some(id), report.tree);
+            let record = TurnRecord { ended: Some(since), after, after_tree, late: true, ..TurnRecord::of(origin) };
+            let _ = self.store.ledger.append(self.project.id(), &record, || None);
+        }
     }
 
     /// Adds the checkpoint to the record of its turn, if the hook has written one; otherwise the checkpoint itself
     /// names the turn. Best effort: an error is ignored.
     fn note_turn(&self, origin: &Origin, report: &Report) {
-        let Outcome::Taken(id) = report.outcome else { return };
+        let (Outcome::Taken(id) | Outcome::Unchanged(id)) = report.outcome else { return };
         let known = self.store.ledger.turns(self.project.id());
         if let Some(known) = known.into_iter().find(|known| known.origin() == *origin) {
             let (before, tree) = (Some(id), report.tree);
@@ -90,9 +110,10 @@ impl<'a> Completion<'a> {
     }
 
     /// Returns the origin of the checkpoint and the time as of which it is taken; `None` if no checkpoint is
-    /// unfinished.
+    /// unfinished, or if it is that of the end of a turn, without which the turn is protected all the same.
     pub fn origin(&self) -> Option<(Origin, Moment)> {
         let unfinished = self.store.unfinished.get(self.project.id())?;
+        let unfinished = Some(unfinished).filter(|unfinished| !unfinished.kind.is_within_turn())?;
         Some((unfinished.origin, unfinished.since))
     }
 

@@ -14,7 +14,7 @@
 //! # let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 //! let store = Store::open_or_create(&base, now)?; // ~/.hermes/checkpoints, say
 //! let project = Project::at(&code, None)?;
-//! let request = Request { reason: "before patch".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+//! let request = Request::default().reason("before patch").kind(CheckpointKind::Manual);
 //! let report = take(&store, &project, &request, &Settings::default(), now, &Progress::default())?;
 //! assert!(matches!(report.outcome, Outcome::Taken(_)));
 //! assert_eq!(History::of(&store, &project)?.checkpoints()[0].reason, "before patch");
@@ -32,6 +32,7 @@ pub mod blame;
 mod diff;
 mod ensured;
 mod error;
+mod export;
 mod fsx;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -44,6 +45,7 @@ mod journal;
 pub mod json;
 mod keep;
 mod late;
+mod limit;
 mod lookup;
 mod manager;
 mod mark;
@@ -53,6 +55,7 @@ mod progress;
 mod project;
 mod prune;
 mod purge;
+mod recover;
 mod relpath;
 mod repair;
 mod restore;
@@ -67,6 +70,7 @@ mod sys;
 mod take;
 mod threads;
 mod time;
+mod timeline;
 mod turns;
 mod unprotected;
 mod worktree;
@@ -74,6 +78,7 @@ mod worktree;
 pub use diff::{Diff, DiffStatus, FileDiff, diff, unified_diff};
 pub use ensured::Ensured;
 pub use error::{Error, ErrorKind, Reason, Result};
+pub use export::{CheckpointFile, ExportReport, export, export_tar, turn_patch};
 pub use hint::Hint;
 pub use history::{Change, History, Listed};
 pub use id::{CheckpointId, ObjectId, ProjectId, bounded_name};
@@ -81,33 +86,40 @@ pub use journal::{Event, Journal, Level, Unprotected};
 pub use late::{Attempt, Completion};
 pub use manager::{Manager, TurnStart};
 pub use mark::{MarkOutcome, MarkReport, mark, unmark};
-pub use notice::tell_sessions;
+pub use notice::{tell_sessions, tell_sessions_of_revert};
 pub use piton_triggers as triggers;
 pub use progress::Progress;
 pub use project::{Project, working_dir_for_path};
 pub use prune::{
-    Inventory, KnownProject, Maintained, OldRepository, Policy, Presence, PruneAction, PrunePlan, PruneReason,
-    PruneReport, PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, plan_forget,
-    plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base,
+    Inventory, KnownProject, Maintained, OldRepository, Policy, PruneAction, PrunePlan, PruneReason, PruneReport,
+    PruneTarget, PrunedItem, clear, clear_base, clear_legacy, forget, is_due, maintain, plan_forget, plan_prune,
+    plan_prune_base, plan_prune_rules, prune, prune_base,
 };
 pub use purge::{PurgeReport, find_prompt, plan_purge, purge, purge_prompt};
+pub use recover::{LostItem, LostKind, RecoverOptions, RecoverOutcome, RecoverReport, recover};
 pub use relpath::{BadPath, parse as parse_path};
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use restore::{
     Left, OtherWork, Restore, RestoreOptions, RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged,
     WhyLeft,
 };
-pub use revert::{InTheWay, RevertConflict, RevertOptions, RevertOutcome, RevertReport, revert};
-pub use settings::{PromptText, Setting, Settings, SettingsProblem};
+pub use revert::{
+    InTheWay, RevertConflict, RevertOptions, RevertOutcome, RevertReport, RevertScope, restore_keeping_edits, revert,
+};
+pub use settings::{MaxSnapshots, PromptText, Setting, Settings, SettingsProblem, StepPolicy};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mistaken_projects};
 pub use store::{
     Affected, Archive, Checkpoint, CheckpointKind, Facts, Finding, FindingKind, Intent, Loss, Notice, Origin, ReadData,
-    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, Store, TurnRecord, UsualModes, VerifyReport, Waiting,
-    verify,
+    RepairStep, RestoreVerb, Restoring, RewindMark, Severity, StepRecord, Store, TurnRecord, UsualModes, VerifyReport,
+    Waiting, verify,
 };
 pub use take::{Outcome, Report, Request, WhySkipped, take};
 pub use time::Moment;
-pub use turns::{Turn, TurnEnd, note_turn_end};
+pub use timeline::{
+    Author, BlameLine, ContentMatch, FileBlame, LogEntry, LogOptions, MatchLine, Period, ProjectLog, SearchEntry,
+    SearchOptions, SearchReport, TextMatch, blame_file, log, search,
+};
+pub use turns::{ListedStep, ListedTurn, Turn, TurnEnd, list_turns, note_turn_end};
 pub use unprotected::note_killed_hooks;
-pub use worktree::ChangedDirs;
+pub use worktree::{ChangedDirs, Presence};

@@ -13,7 +13,7 @@ pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoi
     let checkpoints = &history.checkpoints;
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     if is_number
-        && let Some(checkpoint) = name.parse().ok().and_then(|number: usize| checkpoints.get(number.checked_sub(1)?))
+        && let Some(checkpoint) = name.parse().ok().and_then(|number: usize| rows(history).nth(number.checked_sub(1)?))
     {
         return Ok(checkpoint);
     }
@@ -39,6 +39,11 @@ pub(crate) fn find<'a>(history: &'a Readable, name: &str) -> Result<&'a Checkpoi
     }
 }
 
+/// Returns the numbered rows of a history, newest first.
+pub(crate) fn rows(history: &Readable) -> impl Iterator<Item = &Checkpoint> {
+    history.checkpoints.iter().filter(|checkpoint| checkpoint.is_row())
+}
+
 /// Returns the error for a checkpoint that is not in a history.
 pub(crate) fn not_found(history: &Readable, name: &str) -> Error {
     let checkpoints = &history.checkpoints;
@@ -46,7 +51,7 @@ pub(crate) fn not_found(history: &Readable, name: &str) -> Error {
         return Error::damaged(format!("find the checkpoint {name}"), format!("older ones are damaged: {damage}"))
             .with_hint(Hint::Repair);
     }
-    let there_are = match checkpoints.len() {
+    let there_are = match rows(history).count() {
         0 => "this project has no checkpoints".to_owned(),
         1 => "this project has 1 checkpoint".to_owned(),
         count => format!("this project has {count} checkpoints"),

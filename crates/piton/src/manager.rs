@@ -12,7 +12,7 @@
 //! ```no_run
 //! use piton::{Manager, Moment, Settings};
 //! # fn now() -> Moment { Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 } }
-//! let settings = Settings { enabled: true, ..Settings::default() };
+//! let settings = Settings::default().enabled(true);
 //! let home = Some("/home/you".as_ref());
 //! let mut manager = Manager::new("/home/you/.hermes/checkpoints".as_ref(), home, settings).for_agent("mine");
 //! // At each prompt of the user:
@@ -44,7 +44,10 @@ use crate::store::{BegunHook, CheckpointKind, Notice, Origin, SessionKey, Store,
 use crate::take::{Outcome, Report, Request, WhySkipped, take};
 use crate::time::Moment;
 use crate::unprotected::note_killed_hooks;
+use crate::worktree::{check_access, is_dir};
 
+mod ends;
+mod steps;
 mod turns;
 
 pub use turns::TurnStart;
@@ -69,7 +72,7 @@ const PARENTS_MAX: usize = 8;
 /// # std::fs::create_dir(&code)?;
 /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
-/// let mut manager = Manager::new(&base, None, Settings { enabled: true, ..Settings::default() }).for_agent("mine");
+/// let mut manager = Manager::new(&base, None, Settings::default().enabled(true)).for_agent("mine");
 /// manager.new_turn("session 1", now); // at each prompt
 /// let ensured = manager.ensure_checkpoint(&code, "before write_file", now); // before each tool; never fails the tool
 /// assert!(ensured.checkpoint().is_some());
@@ -94,6 +97,8 @@ pub struct Manager {
     root: Option<PathBuf>,
     /// Start of the turn, if it was reported to this process.
     start: Option<TurnStart>,
+    /// End of the turn, if it was reported to this process.
+    end: Option<turns::ReportedEnd>,
     turns_made: u64,
     hint_words: Option<fn(&Hint) -> String>,
     store: OnceLock<Store>,
@@ -113,6 +118,7 @@ impl Manager {
             turn: None,
             root: None,
             start: None,
+            end: None,
             turns_made: 0,
             hint_words: None,
             store: OnceLock::new(),
@@ -158,7 +164,7 @@ impl Manager {
     /// Returns the directory in which a session began, if it is known and still exists.
     pub fn root_of(&self, session: &str) -> Option<PathBuf> {
         let store = Store::open_existing(&self.base).ok()??;
-        store.turns.get(&SessionKey::new(&self.agent, session))?.root.filter(|root| root.is_dir())
+        store.turns.get(&SessionKey::new(&self.agent, session))?.root.filter(|root| is_dir(root))
     }
 
     /// Returns the name of the turn, if one has begun.
@@ -214,8 +220,7 @@ impl Manager {
         };
         let Some(root) = Project::protecting_beside(dir, Some(store), home) else {
             // A file outside of every project, or a missing path.
-            let looked_at = dir.try_exists().map_err(|error| Error::io("find", dir, error));
-            let report = looked_at.map(|_| Report::declined(WhySkipped::Empty));
+            let report = check_access(dir).map(|()| Report::declined(WhySkipped::Empty));
             return seen.insert(dir.to_owned()).then(|| Ensured { dir: dir.to_owned(), report, is_unfinished: false });
         };
         if seen.contains(&root) {
@@ -241,7 +246,8 @@ impl Manager {
                 return Some(Ensured::declined(&root, WhySkipped::Deadline));
             }
         }
-        let unfinished = store.unfinished.get(project.id());
+        // The end of an earlier turn must not keep this one from its checkpoint.
+        let unfinished = store.unfinished.get(project.id()).filter(|unfinished| !unfinished.kind.is_within_turn());
         if unfinished.is_some() && store.unfinished.is_being_finished(project.id()) {
             let declined = Ensured::declined(&root, WhySkipped::BeingCompleted);
             self.note_turn(store, &project, &request.reason, &declined.report, now, progress);
@@ -473,11 +479,9 @@ impl Manager {
 /// Records that a checkpoint ran out of time, for [`crate::Completion`].
 fn leave_unfinished(store: &Store, project: &Project, request: &Request, since: Moment) -> Result<()> {
     let after = store.refs.newest(project.id())?;
-    let (reason, origin) = (request.reason.clone(), request.origin.clone());
-    store.unfinished.save(
-        project.id(),
-        &UnfinishedRequest { reason, origin, since, after, is_told: false, rest: Default::default() },
-    )
+    let (reason, origin, kind) = (request.reason.clone(), request.origin.clone(), request.kind);
+    let (is_told, rest) = (kind.is_within_turn(), Default::default());
+    store.unfinished.save(project.id(), &UnfinishedRequest { reason, origin, kind, since, after, is_told, rest })
 }
 
 /// Runs `work` and cancels it at the deadline. If the timer thread cannot be started, it runs without one.

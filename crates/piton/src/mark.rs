@@ -98,8 +98,8 @@ crate::json::serialized_as! {
 /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// assert_eq!(mark(&store, &project, "1", "works", false, now)?.outcome, MarkOutcome::Marked);
 /// assert_eq!(piton::History::of(&store, &project)?.find("works")?.reason, "before patch");

@@ -1,18 +1,15 @@
 //! Projects: finding the directory of a project, and its name in the store.
 
 use std::cell::OnceCell;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fsx;
 use crate::id::ProjectId;
 use crate::store::Store;
-use crate::sys::{self, Dir};
-
-/// Files and directories that mark the root of a project.
-const MARKERS: [&str; 9] =
-    [".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile"];
+use crate::sys::Dir;
+use crate::worktree::{device_around, has_marker, is_shared, make_dir, subdirs};
 
 /// Number of subdirectories of an unmarked directory that are searched for projects.
 const DIRS_LOOKED_AT_MAX: usize = 64;
@@ -105,8 +102,7 @@ impl Project {
         if let Some(root) = project_root(dir, store, home) {
             return Some(root.to_owned());
         }
-        let is_shared = || dir.metadata().is_ok_and(|found| sys::mode(&found) & 0o1002 == 0o1002);
-        (!home.is_too_broad(dir) && !is_shared() && !holds_projects(dir, store)).then(|| dir.to_owned())
+        (!home.is_too_broad(dir) && !is_shared(dir) && !holds_projects(dir, store)).then(|| dir.to_owned())
     }
 
     /// Returns its name in the store.
@@ -135,15 +131,13 @@ impl Project {
 
     /// Creates the directory of a deleted project again, with missing ancestors, and opens it.
     pub(crate) fn make_dir_again(&self) -> Result<Dir> {
-        fs::create_dir_all(&self.dir).map_err(|error| Error::io("make the directory", &self.dir, error))?;
-        Dir::open(&self.dir).map_err(|error| Error::io("open", &self.dir, error))
+        make_dir(&self.dir)
     }
 
     /// Fails if the directory is missing because its disk is not mounted: restored files would be written to another
     /// disk, and be hidden once the right one is mounted. `device` is the recorded device.
     pub(crate) fn check_disk(&self, device: Option<u64>) -> Result<()> {
-        let around = self.dir.ancestors().skip(1).find_map(|dir| dir.metadata().ok());
-        if device.is_none() || around.map(|found| sys::file_identity(&found).0) == device {
+        if device.is_none() || device_around(&self.dir) == device {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Invalid, "restore into")
@@ -188,17 +182,10 @@ fn is_known(dir: &Path, store: Option<&Store>) -> bool {
     store.is_some_and(|store| store.knows(&ProjectId::of(dir)))
 }
 
-/// Returns true if a marker file shows that the directory is the root of a project.
-pub(crate) fn has_marker(dir: &Path) -> bool {
-    MARKERS.iter().any(|marker| dir.join(marker).symlink_metadata().is_ok())
-}
-
 /// Returns true if a project is directly in the directory, if there are too many subdirectories to tell, or if the
 /// directory cannot be listed.
 fn holds_projects(dir: &Path, store: Option<&Store>) -> bool {
-    let Ok(entries) = fs::read_dir(dir) else { return true };
-    let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let mut below = below.map(|entry| entry.path());
+    let Ok(mut below) = subdirs(dir) else { return true };
     let is_project = |dir: PathBuf| is_known(&dir, store) || has_marker(&dir);
     below.by_ref().take(DIRS_LOOKED_AT_MAX).any(is_project) || below.next().is_some()
 }

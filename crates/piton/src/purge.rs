@@ -164,8 +164,8 @@ fn paths_of(found: PathVersions) -> Vec<Vec<u8>> {
 /// # std::fs::write(code.join("keys.json"), "secret")?;
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let paths = [b"keys.json".to_vec()];
 /// assert_eq!(plan_purge(&store, &project, &paths)?.0, 1); // looks only

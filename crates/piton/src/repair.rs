@@ -19,6 +19,7 @@ use crate::time::Moment;
 
 /// Options of a repair.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct RepairOptions<'a> {
     /// Settings that decide which files of a project are read.
     pub settings: &'a Settings,
@@ -26,6 +27,27 @@ pub struct RepairOptions<'a> {
     pub home: Option<&'a Path>,
     /// True to report only, without changing anything.
     pub is_dry: bool,
+}
+
+impl<'a> RepairOptions<'a> {
+    /// Returns the options of a repair that changes what it must, for a user without a home directory.
+    pub fn new(settings: &'a Settings) -> Self {
+        Self { settings, home: None, is_dry: false }
+    }
+
+    /// Sets [`RepairOptions::home`].
+    #[must_use]
+    pub fn home(mut self, home: impl Into<Option<&'a Path>>) -> Self {
+        self.home = home.into();
+        self
+    }
+
+    /// Sets [`RepairOptions::is_dry`].
+    #[must_use]
+    pub fn is_dry(mut self, is_dry: bool) -> Self {
+        self.is_dry = is_dry;
+        self
+    }
 }
 
 /// Result of a repair.
@@ -97,13 +119,14 @@ crate::json::serialized_as! {
 /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// std::fs::remove_file(store.git_dir().join("HEAD"))?;
 /// let damaged = Store::open_damaged(&base)?.expect("what is left of it");
 /// assert!(!piton::verify(&damaged, ReadData::No, &Progress::default())?.is_whole());
-/// let options = RepairOptions { settings: &Settings::default(), home: None, is_dry: false };
+/// let settings = Settings::default();
+/// let options = RepairOptions::new(&settings);
 /// assert!(repair(&damaged, options, now, &Progress::default())?.is_whole);
 /// # Ok(())
 /// # }

@@ -8,10 +8,10 @@ use crate::error::{ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::ProjectId;
 use crate::json::{AtWorkdir, JsonPath, JsonPathOption};
-use crate::project;
-use crate::prune::{KnownProject, Presence, inventory, inventory_of};
+use crate::prune::{KnownProject, inventory, inventory_of};
 use crate::store::{Archive, Checkpoint, Store, usage_by_project};
 use crate::time::Moment;
+use crate::worktree::{Presence, has_marker, is_dir};
 
 /// Status of one project.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,8 +58,8 @@ impl StatusProblem {
 /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let status = Status::of(&store, None)?;
 /// assert_eq!((status.projects.len(), status.problems.len()), (1, 0));
@@ -325,13 +325,13 @@ pub fn mistaken_projects(store: &Store) -> Result<Vec<StatusProblem>> {
     let known: Vec<(ProjectId, PathBuf)> =
         store.known_projects()?.into_iter().filter_map(|id| Some((id.clone(), store.dir_of(&id)?))).collect();
     let mut problems = Vec::new();
-    for (id, dir) in known.iter().filter(|(_, dir)| dir.is_dir()) {
+    for (id, dir) in known.iter().filter(|(_, dir)| is_dir(dir)) {
         let inside = known.iter().filter(|(_, other)| other != dir && other.starts_with(dir)).count();
         let shown = dir.display();
         let what = match inside {
             _ if !store.knows(id) => format!("{shown} is on record as a project, and has no checkpoint"),
             0 => continue,
-            _ if project::has_marker(dir) => continue,
+            _ if has_marker(dir) => continue,
             1 => format!("{shown} is on record as a project, and another project lies in it"),
             count => format!("{shown} is on record as a project, and {count} other projects lie in it"),
         };

@@ -43,8 +43,8 @@ const LOSSES_MAX: u32 = 16;
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// let request = Request { reason: "before patch".to_owned(), ..Request::default() };
-/// let (settings, progress) = (Settings { enabled: true, ..Settings::default() }, Progress::default());
+/// let request = Request::default().reason("before patch");
+/// let (settings, progress) = (Settings::default().enabled(true), Progress::default());
 /// let first = take(&store, &project, &request, &settings, now, &progress)?;
 /// let Outcome::Taken(id) = first.outcome else { panic!("{first:?}") };
 /// // Nothing changed: the same checkpoint still holds the files as they are.

@@ -13,6 +13,10 @@ use crate::project::Project;
 use crate::store::{Checkpoint, Origin, Store, TurnRecord};
 use crate::time::Moment;
 
+mod report;
+
+pub use report::{ListedStep, ListedTurn, list_turns};
+
 /// A turn with both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,12 +60,12 @@ pub enum TurnEnd {
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
-/// let turn = Origin { agent: Some("mine".to_owned()), session: Some("s".to_owned()), turn: Some("1".to_owned()) };
-/// let start = Request { reason: "prompt: fix it".to_owned(), origin: turn.clone(), ..Request::default() };
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
+/// let turn = Origin::default().agent("mine").session("s").turn("1");
+/// let start = Request::default().reason("prompt: fix it").origin(turn.clone());
 /// take(&store, &project, &start, &settings, now, &progress)?;
 /// std::fs::write(code.join("main.rs"), "fn main() { run() }\n")?; // the agent works
-/// let end = Request { reason: "end of turn".to_owned(), ..Request::default() };
+/// let end = Request::default().reason("end of turn");
 /// take(&store, &project, &end, &settings, now, &progress)?;
 /// let after = History::of(&store, &project)?.checkpoints()[0].id;
 /// note_turn_end(&store, &project, &turn, after, now)?;
@@ -129,7 +133,8 @@ impl History {
         candidates.first().map(|turn| (*turn).clone()).ok_or_else(|| {
             let none = Error::new(ErrorKind::NotFound, format!("find the turn at {name}"))
                 .because("no turn began from this checkpoint");
-            let place = |id: CheckpointId| self.checkpoints().iter().position(|one| one.id == id).unwrap_or(usize::MAX);
+            let newer = |id: CheckpointId| self.checkpoints().iter().take_while(move |one| one.id != id);
+            let place = |id: CheckpointId| newer(id).filter(|one| one.is_row()).count();
             let at = place(checkpoint.id);
             let nearest = turns.iter().map(|turn| place(turn.before)).min_by_key(|place| place.abs_diff(at));
             let hint = nearest.map(|place| Hint::NameNearestTurn { number: place + 1 });
@@ -140,12 +145,10 @@ impl History {
 
 /// Returns the turns of a project's checkpoints, which are given newest first.
 pub(crate) fn turns_of(checkpoints: &[Checkpoint]) -> Vec<Turn> {
-    let by_id: HashMap<CheckpointId, CheckpointId> = checkpoints.iter().map(|one| (one.id, one.id)).collect();
-    // Another program may have rewritten the commits: of equal trees, the oldest.
-    let by_tree: HashMap<ObjectId, CheckpointId> = checkpoints.iter().map(|one| (one.tree, one.id)).collect();
+    let places = Places::of(checkpoints);
     let find = |record: &TurnRecord| {
-        let mut ids = [record.after, record.after_formerly].into_iter().flatten();
-        ids.find_map(|id| by_id.get(&id)).or_else(|| by_tree.get(&record.after_tree?)).copied()
+        let ids = [record.after, record.after_formerly];
+        places.find(&ids, record.after_tree, record.ended).map(|one| one.id)
     };
     // State from which the next prompt of each session began.
     let mut next: HashMap<(Option<&str>, &str), CheckpointId> = HashMap::new();
@@ -164,6 +167,34 @@ pub(crate) fn turns_of(checkpoints: &[Checkpoint]) -> Vec<Turn> {
         }
     }
     turns
+}
+
+/// Index of a project's checkpoints, which are given newest first.
+pub(crate) struct Places<'a> {
+    by_id: HashMap<CheckpointId, &'a Checkpoint>,
+    by_tree: HashMap<ObjectId, Vec<&'a Checkpoint>>,
+}
+
+impl<'a> Places<'a> {
+    fn of(checkpoints: &'a [Checkpoint]) -> Self {
+        let mut by_tree: HashMap<ObjectId, Vec<&Checkpoint>> = HashMap::new();
+        checkpoints.iter().for_each(|one| by_tree.entry(one.tree).or_default().push(one));
+        Self { by_id: checkpoints.iter().map(|one| (one.id, one)).collect(), by_tree }
+    }
+
+    /// Finds a checkpoint by one of its ids. If another program has rewritten the commit, it is the newest with the same
+    /// tree that is not newer than `time`.
+    fn find(
+        &self,
+        ids: &[Option<CheckpointId>],
+        tree: Option<ObjectId>,
+        time: Option<Moment>,
+    ) -> Option<&'a Checkpoint> {
+        ids.iter().flatten().find_map(|id| self.by_id.get(id).copied()).or_else(|| {
+            let (same, time) = (self.by_tree.get(&tree?)?, time?);
+            same.iter().find(|one| one.time.secs <= time.secs).copied()
+        })
+    }
 }
 
 /// Returns the turns of other sessions that worked during a turn, so that their changes cannot be told apart from its

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::CString;
-use std::io::{self, Read as _};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
@@ -16,15 +14,17 @@ use crate::relpath;
 use crate::restore::{Left, Planner, WhyLeft};
 use crate::settings::Settings;
 use crate::skipped::SkipReason;
-use crate::store::{Checkpoint, EntryMode, Objects, Store};
+use crate::store::{Checkpoint, EntryMode, Objects, Store, TreeChange};
 use crate::survey::{SurveyEnd, SurveyInput, entry_mode, survey};
 use crate::sys::{Dir, is_gone};
-use crate::worktree::{DirNode, FileNode};
+use crate::worktree::{DirNode, FileNode, read_path};
 
+mod brief;
 mod histogram;
 mod lines;
 mod patch;
 
+pub(crate) use brief::{brief, pair_renames};
 pub(crate) use lines::{CONTEXT, Hunk, Lines, TEXT_BYTES_MAX, changed_lines, count, has_nul, is_text, split_lines};
 pub use patch::unified_diff;
 
@@ -185,8 +185,8 @@ struct Changed {
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// std::fs::write(code.join("main.rs"), "fn main() { run() }\n")?;
 /// let since = diff(&store, &project, ("1", None), &[], &settings, &progress)?;
@@ -228,13 +228,22 @@ fn between_checkpoints(
     objects: &Objects,
     paths: &[Vec<u8>],
 ) -> Result<Vec<Changed>> {
+    let changes = objects.compare_trees(Some(from.tree), Some(to.tree))?;
+    read_changes(changes.into_iter().filter(|change| is_meant(&change.path, paths)), objects)
+}
+
+/// Reads both sides of changes between trees.
+fn read_changes(changes: impl Iterator<Item = TreeChange>, objects: &Objects) -> Result<Vec<Changed>> {
     let side = |side: Option<(EntryMode, ObjectId)>| match side {
         None | Some((EntryMode::Commit, _)) => Ok(None),
         Some((mode, id)) => Ok(Some(Side { mode, id, bytes: read_shown(objects, id)? })),
     };
-    let changes = objects.compare_trees(Some(from.tree), Some(to.tree))?;
-    let meant = changes.into_iter().filter(|change| is_meant(&change.path, paths));
-    meant.map(|change| Ok(Changed { old: side(change.old)?, new: side(change.new)?, path: change.path })).collect()
+    changes.map(|change| Ok(Changed { old: side(change.old)?, new: side(change.new)?, path: change.path })).collect()
+}
+
+/// Returns the description and the patch of changes between two trees.
+pub(crate) fn of_trees(changes: Vec<TreeChange>, objects: &Objects) -> Result<Diff> {
+    Ok(describe(read_changes(changes.into_iter(), objects)?))
 }
 
 /// Compares by planning a restore: it would undo exactly the changes since. Also returns the files that could not be
@@ -318,23 +327,13 @@ impl Files<'_> {
         if file.stat.size > SHOWN_BYTES_MAX {
             return Some(Side { mode, id: file.id?, bytes: None });
         }
-        match self.contents(path, mode) {
+        match read_path(self.root, path, file.stat.kind, u64::MAX) {
             Ok(bytes) => Some(Side { mode, id: IdHasher::of(ObjectKind::Blob, &bytes).ok()?, bytes: Some(bytes) }),
             Err(error) => {
                 self.unread.extend((!is_gone(&error)).then(|| path.to_vec()));
                 None
             }
         }
-    }
-
-    fn contents(&self, path: &[u8], mode: EntryMode) -> io::Result<Vec<u8>> {
-        let (parent, name) = relpath::split(path);
-        if mode == EntryMode::Link {
-            return self.root.open_dir(parent)?.read_link(&CString::new(name)?);
-        }
-        let mut bytes = Vec::new();
-        self.root.open_file(path)?.read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 }
 

@@ -13,9 +13,11 @@ use crate::project::Project;
 use crate::store::{RewindMark, SessionKey, Store, TurnNote, TurnRecord, stored_prompt, turn_name};
 use crate::take::{Outcome, Report, WhySkipped};
 use crate::time::Moment;
+use crate::worktree::is_dir;
 
 /// Start of a turn, as reported by the agent. All fields are optional.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct TurnStart {
     /// The agent's own name for the turn.
     pub name: Option<String>,
@@ -30,6 +32,14 @@ pub struct TurnStart {
     /// True if the caller will report the end of the turn with [`Manager::end_turn`]. Until then the session counts as
     /// active.
     pub tells_end: bool,
+}
+
+/// End of a turn, as reported by the agent.
+#[derive(Debug, Clone)]
+pub(super) struct ReportedEnd {
+    pub(super) turn: String,
+    /// True if the agent began the turn by itself, as a continuation of the user's.
+    pub(super) is_continuation: bool,
 }
 
 impl Manager {
@@ -63,7 +73,7 @@ impl Manager {
             note.misses = 0;
             note.refused.clear();
         }
-        note.root = note.root.filter(|root| root.is_dir()).or_else(|| self.worth_remembering(dir));
+        note.root = note.root.filter(|root| is_dir(root)).or_else(|| self.worth_remembering(dir));
         note.is_unprompted = false;
         (note.time_secs, note.seen_secs, note.ended_secs) = (now.secs, now.secs, None);
         note.started_secs = note.started_secs.or(Some(now.secs));
@@ -181,12 +191,26 @@ impl Manager {
     /// Records that the agent has finished the session's current turn. `name` is its own name for it, if it has one:
     /// the end of an earlier turn has no effect.
     pub fn end_turn(&mut self, session: &str, name: Option<&str>, now: Moment) {
+        self.end_turn_as(session, name, false, now);
+    }
+
+    /// Like [`Manager::end_turn`], for a turn whose subagents go on in the background: the session still counts as
+    /// active. If the agent reports another end once they are done, that one counts.
+    pub fn end_turn_with_subagents(&mut self, session: &str, name: Option<&str>, now: Moment) {
+        self.end_turn_as(session, name, true, now);
+    }
+
+    fn end_turn_as(&mut self, session: &str, name: Option<&str>, is_working: bool, now: Moment) {
         let name = name.map(bounded_name);
+        let mut ended = None;
         self.note_end(session, now, |note| {
             if name.is_none() || [&note.turn, &note.also].iter().any(|known| **known == name) {
-                note.is_open = false;
+                note.is_open &= is_working;
+                // A session without a reported prompt is a subagent's, or its turns are guessed.
+                ended = note.turn.clone().filter(|_| !note.is_unprompted);
             }
         });
+        self.end = ended.map(|turn| ReportedEnd { turn, is_continuation: false });
     }
 
     /// Like [`Manager::end_turn`], for a turn that the agent began by itself because another program's hook asked it to
@@ -200,6 +224,7 @@ impl Manager {
             self.amend_turn(store, session, turn, TurnRecord { continued: true, ..TurnRecord::default() });
         }
         self.end_turn(session, None, now);
+        self.end = self.end.take().map(|end| ReportedEnd { is_continuation: true, ..end });
     }
 
     /// Records the version of the agent for the session that was entered last. Calls `find` only if the version is not
@@ -242,7 +267,7 @@ impl Manager {
     }
 
     fn note_end(&mut self, session: &str, now: Moment, end: impl FnOnce(&mut TurnNote)) {
-        (self.session, self.start) = (Some(bounded_name(session)), None);
+        (self.session, self.start, self.end) = (Some(bounded_name(session)), None, None);
         // The end of a session does not create a store.
         let Some(store) = self.settings.enabled.then(|| Store::open_existing(&self.base).ok().flatten()).flatten()
         else {
@@ -344,7 +369,7 @@ impl Manager {
 }
 
 /// Returns the ids and trees of a project's checkpoints, or `None` if they cannot be read in time.
-fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<HashSet<ObjectId>> {
+pub(super) fn existing(store: &Store, project: &Project, progress: &Progress) -> Option<HashSet<ObjectId>> {
     let held = store.locks.share_until(Some(progress)).ok()?;
     let objects = store.objects.open(&held).ok()?;
     let history = store.histories.of(&objects, project.id()).ok()?.whole().ok()?;

@@ -94,6 +94,8 @@ pub enum ConflictReason {
     AmbiguousRename,
     /// The result would need a file and a directory of this name.
     FileDirectory,
+    /// There is a file of this name that is part of no side: it is ignored, or could not be read.
+    Uncovered,
 }
 
 impl std::fmt::Display for ConflictReason {
@@ -111,6 +113,7 @@ impl std::fmt::Display for ConflictReason {
             Self::RenameAdd => "another file has the name that it was renamed to",
             Self::AmbiguousRename => "it was renamed together with files of equal contents",
             Self::FileDirectory => "a file and a directory would have this name",
+            Self::Uncovered => "it is ignored, or cannot be read",
         })
     }
 }

@@ -10,6 +10,7 @@ use crate::id::ProjectId;
 use crate::progress::Progress;
 use crate::store::{ForgetIf, GcGoal, Store, collect_garbage, forget_project};
 use crate::time::Moment;
+use crate::worktree::is_dir;
 
 /// Forgets the project in exactly this directory, with all its checkpoints, and frees the space. Neither the files in
 /// the directory nor projects around or inside it are touched. With `is_dry`, only reports.
@@ -33,7 +34,7 @@ pub fn forget(store: &Store, dir: &Path, is_dry: bool, now: Moment, progress: &P
     let held = store.locks.lock_gc_after_others(progress)?;
     let before = store.base_dir.bytes()?;
     let last_touch = store.records.get(&id).last_touch();
-    let only = ForgetIf { last_touch, is_gone: !dir.is_dir(), is_unmarked: false };
+    let only = ForgetIf { last_touch, is_gone: !is_dir(&dir), is_unmarked: false };
     if !forget_project(store, &id, only, now, progress)? {
         return Err(Error::new(ErrorKind::Invalid, "forget")
             .with_path(&dir)

@@ -8,9 +8,6 @@
 //! - P3. A clock that jumps causes no immediate loss: the first automatic prune after a gap drops nothing because of
 //!   its age.
 
-use std::fs;
-use std::path::Path;
-
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::ProjectId;
@@ -20,15 +17,15 @@ use crate::store::{
     ForgetIf, GcGoal, MakeRoomOutcome, ProjectRecord, Store, collect_garbage, forget_project, has_many_packs,
     make_room, would_drop,
 };
-use crate::sys;
 use crate::time::Moment;
+use crate::worktree::{ParentDirectory, Presence, presence};
 
 mod forget;
 mod json;
 mod plan;
 
 pub use forget::{forget, plan_forget};
-pub use plan::{Inventory, KnownProject, OldRepository, Policy, Presence, PruneAction, PruneReason, PruneTarget};
+pub use plan::{Inventory, KnownProject, OldRepository, Policy, PruneAction, PruneReason, PruneTarget};
 use plan::{Orphans, plan};
 
 const HOUR_SECS: f64 = 60.0 * 60.0;
@@ -89,8 +86,7 @@ pub(crate) fn inventory_of(store: &Store, ids: impl IntoIterator<Item = ProjectI
     let mut projects = Vec::new();
     for id in ids {
         let record = store.records.get(&id);
-        let presence =
-            record.dir().map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::noted_in(&record)));
+        let presence = record.dir().map_or(Presence::Unknown, |dir| presence(&dir, recorded_parent(&record)));
         projects.push(KnownProject {
             presence,
             dir: record.dir(),
@@ -104,7 +100,7 @@ pub(crate) fn inventory_of(store: &Store, ids: impl IntoIterator<Item = ProjectI
         });
     }
     let old = store.base_dir.old_repositories()?.into_iter().map(|(name, dir, last_touch)| OldRepository {
-        presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, &ParentDirectory::OldLayout)),
+        presence: dir.map_or(Presence::Unknown, |dir| presence(&dir, ParentDirectory::OldLayout)),
         name,
         last_touch,
     });
@@ -121,50 +117,12 @@ fn last_touch(store: &Store, id: &ProjectId, record: &ProjectRecord) -> Option<f
     record.last_touch().or_else(from_newest)
 }
 
-/// Recorded identity of the parent directory of a project.
-enum ParentDirectory {
-    /// Device and inode of the parent, and device of the project itself, which may be a mount point.
-    Identity {
-        device: u64,
-        inode: u64,
-        own_device: Option<u64>,
-    },
-    /// Device of the parent.
-    Device(u64),
-    /// Nothing: older layouts do not record it.
-    OldLayout,
-    Unknown,
-}
-
-impl ParentDirectory {
-    fn noted_in(record: &ProjectRecord) -> Self {
-        match (record.parent_identity(), record.parent_device()) {
-            (Some((device, inode)), own_device) => Self::Identity { device, inode, own_device },
-            (None, Some(device)) => Self::Device(device),
-            (None, None) => Self::Unknown,
-        }
+fn recorded_parent(record: &ProjectRecord) -> ParentDirectory {
+    match (record.parent_identity(), record.parent_device()) {
+        (Some((device, inode)), own_device) => ParentDirectory::Identity { device, inode, own_device },
+        (None, Some(device)) => ParentDirectory::Device(device),
+        (None, None) => ParentDirectory::Unknown,
     }
-}
-
-/// Returns whether a project's directory exists, as far as can be determined.
-fn presence(dir: &Path, noted: &ParentDirectory) -> Presence {
-    if dir.is_dir() {
-        return Presence::There;
-    }
-    // A dangling link, or a path that cannot be examined, proves nothing.
-    let is_gone = matches!(fs::symlink_metadata(dir), Err(error) if sys::is_gone(&error));
-    let around = dir.parent().and_then(|parent| Some((parent, sys::file_identity(&parent.metadata().ok()?))));
-    // A mount point is empty while nothing is mounted there.
-    let is_in_use = |parent: &Path| fs::read_dir(parent).is_ok_and(|mut entries| entries.next().is_some());
-    let evidence = around.is_some_and(|(parent, found)| match noted {
-        ParentDirectory::Identity { device, inode, own_device } => {
-            found == (*device, *inode) && own_device.is_none_or(|own| own == found.0)
-        }
-        ParentDirectory::Device(device) => found.0 == *device && is_in_use(parent),
-        ParentDirectory::OldLayout => is_in_use(parent),
-        ParentDirectory::Unknown => false,
-    });
-    if is_gone && evidence { Presence::Gone } else { Presence::Unknown }
 }
 
 /// Returns the plan of a prune by these rules. Changes nothing.
@@ -197,8 +155,8 @@ pub fn plan_prune_rules(store: &Store, policy: &Policy, now: Moment) -> Result<P
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let policy = Policy::from(&settings);
 /// assert!(plan_prune(&store, &policy, now)?.drops.is_empty()); // looks only

@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use crate::id::ProjectId;
 use crate::settings::Settings;
 use crate::store::Archive;
+use crate::worktree::Presence;
 
 pub(super) const DAY_SECS: f64 = 24.0 * 60.0 * 60.0;
 
 /// Start of 2020. There is nothing older to prune: an earlier time comes from a clock that was not set, and is ignored.
 const CLOCK_IS_SET_SECS: f64 = 1_577_836_800.0;
 
-/// Pruning rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Pruning rules. The default prunes nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Policy {
     /// Projects unused for more than this number of days are dropped; 0 means never.
     pub retention_days: u64,
@@ -20,6 +22,29 @@ pub struct Policy {
     pub delete_orphans: bool,
     /// Size limit of the store.
     pub total_bytes_max: Option<u64>,
+}
+
+impl Policy {
+    /// Sets [`Policy::retention_days`].
+    #[must_use]
+    pub fn retention_days(mut self, retention_days: u64) -> Self {
+        self.retention_days = retention_days;
+        self
+    }
+
+    /// Sets [`Policy::delete_orphans`].
+    #[must_use]
+    pub fn delete_orphans(mut self, delete_orphans: bool) -> Self {
+        self.delete_orphans = delete_orphans;
+        self
+    }
+
+    /// Sets [`Policy::total_bytes_max`].
+    #[must_use]
+    pub fn total_bytes_max(mut self, total_bytes_max: impl Into<Option<u64>>) -> Self {
+        self.total_bytes_max = total_bytes_max.into();
+        self
+    }
 }
 
 impl From<&Settings> for Policy {
@@ -40,20 +65,6 @@ pub(super) enum Orphans {
     /// Dropped once they were also unused for the retention time. Agents delete whole directories, and their users may
     /// notice only later.
     GoWhenStale,
-}
-
-/// Existence of a project's directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Presence {
-    /// It exists.
-    There,
-    /// It is gone, and its parent directory exists on the same disk as before.
-    Gone,
-    /// It was not found, and there is no evidence that it was deleted: its disk may not be mounted.
-    Unknown,
 }
 
 /// One project of the store.

@@ -169,10 +169,13 @@ fn nothing_touched(error: Error) -> Error {
 }
 
 /// Streams large contents from the store to a file. They are verified against their id once more.
-fn write_stream(objects: &Objects, id: ObjectId, file: &mut File) -> io::Result<()> {
-    let mut failed = None;
+fn write_stream(objects: &Objects, id: ObjectId, file: &mut File) -> io::Result<u64> {
+    let (mut failed, mut written) = (None, 0);
     let streamed = objects.stream_blob(id, &mut |bytes| match file.write_all(bytes) {
-        Ok(()) => true,
+        Ok(()) => {
+            written += bytes.len() as u64;
+            true
+        }
         Err(error) => {
             failed = Some(error);
             false
@@ -180,7 +183,7 @@ fn write_stream(objects: &Objects, id: ObjectId, file: &mut File) -> io::Result<
     });
     match failed {
         Some(error) => Err(error),
-        None => streamed.map_err(io::Error::other),
+        None => streamed.map(|()| written).map_err(io::Error::other),
     }
 }
 
@@ -323,8 +326,7 @@ impl Writing<'_> {
         if let Some(mode) = mode.filter(|_| self.contents.large.contains(&id)) {
             let mut written = 0;
             let mut stream = |file: &mut File| {
-                write_stream(objects, id, file)?;
-                written = file.metadata()?.len();
+                written = write_stream(objects, id, file)?;
                 Ok(())
             };
             let put = hand.put(path, NewContents::Streamed(&mut stream, mode), id, over);

@@ -66,6 +66,7 @@ pub enum RestoreTo<'a> {
 
 /// Options of a restore.
 #[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
 pub struct RestoreOptions<'a> {
     /// Restore only these paths, relative to the project. Empty for all.
     pub paths: &'a [Vec<u8>],
@@ -77,6 +78,43 @@ pub struct RestoreOptions<'a> {
     pub session: Option<&'a str>,
     /// Only make the plan. Writes nothing to the store and takes no lock that others would wait for.
     pub is_dry: bool,
+}
+
+impl<'a> RestoreOptions<'a> {
+    /// Sets [`RestoreOptions::paths`].
+    #[must_use]
+    pub fn paths(mut self, paths: &'a [Vec<u8>]) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Sets [`RestoreOptions::move_uncovered_files`].
+    #[must_use]
+    pub fn move_uncovered_files(mut self, move_uncovered_files: bool) -> Self {
+        self.move_uncovered_files = move_uncovered_files;
+        self
+    }
+
+    /// Sets [`RestoreOptions::across_sessions`].
+    #[must_use]
+    pub fn across_sessions(mut self, across_sessions: bool) -> Self {
+        self.across_sessions = across_sessions;
+        self
+    }
+
+    /// Sets [`RestoreOptions::session`].
+    #[must_use]
+    pub fn session(mut self, session: impl Into<Option<&'a str>>) -> Self {
+        self.session = session.into();
+        self
+    }
+
+    /// Sets [`RestoreOptions::is_dry`].
+    #[must_use]
+    pub fn is_dry(mut self, is_dry: bool) -> Self {
+        self.is_dry = is_dry;
+        self
+    }
 }
 
 /// A planned restore that has not begun. Unless it is a dry run, it holds the lock of the project: no other piton
@@ -92,8 +130,8 @@ pub struct RestoreOptions<'a> {
 /// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// std::fs::write(code.join("main.rs"), "oops")?;
 /// std::fs::write(code.join("new.rs"), "made since")?;

@@ -63,7 +63,9 @@ impl<'a> Others<'a> {
         now: Moment,
     ) -> Self {
         let place = checkpoints.iter().position(|one| one.id == target.id).unwrap_or(0);
-        let since = checkpoints.iter().take(place + 1).rev().collect();
+        // The end of one session's turn does not end the work of the others.
+        let counts = |one: &&Checkpoint| one.is_row() || one.id == target.id;
+        let since = checkpoints.iter().take(place + 1).filter(counts).rev().collect();
         let own = session.map(|session| [session.to_owned()].into()).unwrap_or_default();
         let mut others = Self { since, own, activity, now };
         if session.is_none() {

@@ -9,7 +9,7 @@ use crate::error::{Result, plain_io};
 use crate::id::{ObjectId, ObjectKind};
 use crate::relpath;
 use crate::skipped::{Extent, SkipReason, Skipped};
-use crate::store::{Checkpoint, EntryMode, Facts, Objects, PATHS_MAX, TreeEntry, too_many_paths};
+use crate::store::{Checkpoint, EntryMode, Facts, FileModes, Objects, PATHS_MAX, TreeEntry, too_many_paths};
 use crate::survey::{Survey, entry_mode};
 use crate::sys::{Dir, Kind, Stat};
 use crate::worktree::{DirNode, FileNode, RulesAfter, SeenFile};
@@ -52,7 +52,7 @@ pub(super) struct Draft<'a> {
     skipped: HashMap<&'a [u8], SkipReason>,
     /// Directories that hold something out of scope, and so are kept.
     staying: HashSet<&'a [u8]>,
-    modes: WantedModes<'a>,
+    modes: FileModes<'a>,
     /// Directories that are empty in the checkpoint, and their parents.
     pub(super) kept_dirs: BTreeSet<&'a [u8]>,
     /// Paths whose contents are handled or that are not in the checkpoint, so that their mode needs no comparison.
@@ -74,26 +74,7 @@ impl Draft<'_> {
 
     /// Returns the permission bits that a directory is to have.
     pub(super) fn dir_mode(&self, dir: &[u8]) -> u16 {
-        self.modes.of(dir, self.modes.facts.usual.dir)
-    }
-}
-
-/// Permission bits in a checkpoint.
-struct WantedModes<'a> {
-    facts: &'a Facts,
-    special: HashMap<&'a [u8], u16>,
-}
-
-impl WantedModes<'_> {
-    /// Returns the permission bits of a path. Set-user-ID, set-group-ID and sticky bits are not restored: they were
-    /// recorded, not approved.
-    fn of(&self, path: &[u8], usual: u16) -> u16 {
-        self.special.get(path).copied().unwrap_or(usual) & 0o777
-    }
-
-    fn file(&self, path: &[u8], is_executable: bool) -> u16 {
-        let usual = self.facts.usual;
-        self.of(path, if is_executable { usual.executable } else { usual.file })
+        self.modes.dir(dir)
     }
 }
 
@@ -124,7 +105,6 @@ impl<'a> Planner<'a> {
 
     /// Makes the plan without undoing the renames of the paths in `stuck`.
     fn plan_without(&self, stuck: &BTreeSet<Vec<u8>>) -> Result<RestorePlan> {
-        let special = self.target.facts.modes.iter().map(|(path, mode)| (path.as_slice(), *mode)).collect();
         // Temporary files of an earlier restore are removed first.
         let staying = self.survey.skipped.iter().filter(|skipped| skipped.why != SkipReason::Temporary);
         let mut draft = Draft {
@@ -132,7 +112,7 @@ impl<'a> Planner<'a> {
             open: Vec::new(),
             skipped: self.survey.skipped.iter().map(|skipped| (skipped.path.as_slice(), skipped.why)).collect(),
             staying: staying.flat_map(|skipped| ancestors(&skipped.path)).collect(),
-            modes: WantedModes { facts: &self.target.facts, special },
+            modes: FileModes::new(&self.target.facts),
             kept_dirs: self.target.facts.empty_dirs.iter().flat_map(|dir| ancestors(dir)).collect(),
             touched: HashSet::new(),
             blocked: HashSet::new(),
@@ -464,7 +444,7 @@ impl<'a> Planner<'a> {
             }
             let is_kept = touched.contains(&*dir.path) || plan.moves_from(&dir.path);
             let is_covered = !dir.path.is_empty() && !dir.exceptional && !is_kept;
-            let want = modes.of(&dir.path, modes.facts.usual.dir);
+            let want = modes.dir(&dir.path);
             if is_covered && differs(dir.mode, want) && self.is_meant(&dir.path) {
                 plan.modes.push(SetMode { path: dir.path.to_vec(), mode: want, seen: None });
             }

@@ -1,6 +1,7 @@
 //! Later turns and edits that are in the way of a revert.
 
-use super::{RevertConflict, State};
+use super::RevertConflict;
+use super::states::State;
 use crate::error::Result;
 use crate::id::CheckpointId;
 use crate::merge::Conflict;
@@ -16,22 +17,23 @@ pub enum InTheWay {
     OwnEdits,
 }
 
-/// Returns the conflicts with the later changes of their paths. `checkpoints` are those of the project, newest first,
-/// and `since` is the one in which the reverted turn ended.
-pub(super) fn explain(
-    conflicts: &[Conflict],
-    since: CheckpointId,
-    checkpoints: &[Checkpoint],
-    current: &State,
-    objects: &Objects,
-) -> Result<Vec<RevertConflict>> {
-    let end = checkpoints.iter().position(|checkpoint| checkpoint.id == since).unwrap_or(0);
-    let later: Vec<&Checkpoint> = checkpoints[..=end].iter().rev().collect();
-    let mut explained = Vec::new();
-    for conflict in conflicts {
+/// Input for finding what is in the way.
+pub(super) struct Explain<'a> {
+    /// Checkpoints of the project, newest first.
+    pub(super) checkpoints: &'a [Checkpoint],
+    pub(super) current: &'a State,
+    pub(super) objects: &'a Objects,
+}
+
+impl Explain<'_> {
+    /// Returns a conflict with the later changes of its paths. `since` is the checkpoint in which the turn ended.
+    pub(super) fn run(&self, conflict: Conflict, since: CheckpointId) -> Result<RevertConflict> {
+        let Self { checkpoints, current, objects } = self;
+        let end = checkpoints.iter().position(|checkpoint| checkpoint.id == since).unwrap_or(0);
+        let later: Vec<&Checkpoint> = checkpoints[..=end].iter().rev().collect();
         let mut in_the_way: Vec<InTheWay> = Vec::new();
         for (at, before) in later.iter().enumerate() {
-            let after = later.get(at + 1).map_or_else(|| current.clone(), |next| State::Tree(next.tree));
+            let after = later.get(at + 1).map_or_else(|| (*current).clone(), |next| State::Tree(next.tree));
             let before_tree = State::Tree(before.tree);
             let mut is_changed = false;
             for path in conflict.others.iter().chain([&conflict.path]) {
@@ -43,7 +45,11 @@ pub(super) fn explain(
                 in_the_way.push(by);
             }
         }
-        explained.push(RevertConflict { conflict: conflict.clone(), in_the_way });
+        Ok(RevertConflict { conflict, in_the_way })
     }
-    Ok(explained)
+}
+
+/// Returns a conflict with edits of the user: all turns since then are reverted.
+pub(super) fn of_user(conflict: Conflict) -> RevertConflict {
+    RevertConflict { conflict, in_the_way: vec![InTheWay::OwnEdits] }
 }

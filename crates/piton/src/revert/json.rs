@@ -52,6 +52,8 @@ struct ConflictJson<'a> {
     reason: &'static str,
     /// lines of the current file that changed later, each as first and last line; empty if it is not about lines
     lines: Vec<[usize; 2]>,
+    /// name of the newest turn in the way, or null
+    turn: Option<&'a str>,
     /// later turns and edits that changed the paths, oldest first
     in_the_way: Vec<InTheWayJson<'a>>,
 }
@@ -88,6 +90,7 @@ impl ConflictReason {
             Self::RenameAdd => "rename_add",
             Self::AmbiguousRename => "ambiguous_rename",
             Self::FileDirectory => "file_directory",
+            Self::Uncovered => "uncovered",
         }
     }
 }
@@ -132,6 +135,10 @@ impl<'a> From<&'a RevertConflict> for ConflictJson<'a> {
             others: JsonPaths::new(&conflict.conflict.others),
             reason: conflict.conflict.reason.word(),
             lines: conflict.lines(),
+            turn: conflict.in_the_way.iter().rev().find_map(|by| match by {
+                InTheWay::Turn(turn) => Some(turn.turn.as_str()),
+                InTheWay::OwnEdits => None,
+            }),
             in_the_way: conflict.in_the_way.iter().map(InTheWayJson::from).collect(),
         }
     }

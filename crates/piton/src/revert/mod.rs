@@ -7,31 +7,36 @@
 //! - E1. On a conflict nothing is written, unless the conflicting paths are to be skipped.
 //! - E2. A file is written only if it is still as it was when it was merged.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Read as _;
+use std::collections::{BTreeSet, HashMap};
 
-use crate::diff::{CONTEXT, TEXT_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
-use crate::id::{CheckpointId, IdHasher, ObjectId, ObjectKind};
-use crate::merge::{self, Conflict, Entry, EntryKind, Tree, TreeMerge};
+use crate::history::History;
+use crate::id::{CheckpointId, ObjectId};
+use crate::merge::{Conflict, PathChange};
 use crate::progress::Progress;
 use crate::project::Project;
 use crate::relpath;
 use crate::restore::{Restore, RestoreOptions, RestoreReport, RestoreTo};
 use crate::settings::Settings;
-use crate::store::{Checkpoint, EntryMode, Objects, ProjectLock, Store, StoreLock, TreeChange};
-use crate::survey::{SurveyEnd, SurveyInput, entry_mode, survey};
-use crate::sys::Dir;
+use crate::store::{Checkpoint, Objects, Origin, ProjectLock, Store, StoreLock};
+use crate::survey::SurveyInput;
 use crate::take::{Outcome, Request, take};
 use crate::time::Moment;
 use crate::turns::{self, Turn, TurnEnd};
 
 mod in_the_way;
 mod json;
+mod plan;
 mod publish;
+mod since;
+mod states;
+mod trees;
 
 pub use in_the_way::InTheWay;
+use plan::{Merged, Step, merge_steps};
+pub(crate) use publish::{Publish, withdraw};
+use states::{Contents, State, current_files};
 
 /// Options of a revert.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,6 +53,8 @@ pub struct RevertOptions<'a> {
     pub with_own_edits: bool,
     /// Revert a turn during which other sessions worked, together with their changes in that time.
     pub across_sessions: bool,
+    /// The session that asks, if there is one. Its own work may be taken back together with the work since a checkpoint.
+    pub session: Option<&'a str>,
     /// Only find out what would be done. Writes nothing.
     pub is_dry: bool,
 }
@@ -69,6 +76,16 @@ pub enum RevertOutcome {
     Conflict,
 }
 
+/// Turns that a revert takes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RevertScope {
+    /// One turn.
+    Turn,
+    /// Every turn since a checkpoint.
+    Since,
+}
+
 /// Report of a revert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,6 +98,10 @@ pub struct RevertReport {
     pub paths: Vec<Vec<u8>>,
     /// Paths that cannot be reverted.
     pub conflicts: Vec<RevertConflict>,
+    /// Turns that are reverted.
+    pub scope: RevertScope,
+    /// Checkpoint from which the turn began, or since which turns were reverted.
+    pub since: CheckpointId,
     /// Report of the restore that changed the files. `None` if no file was touched.
     pub restore: Option<RestoreReport>,
 }
@@ -109,24 +130,59 @@ pub fn revert(
     now: Moment,
     progress: &Progress,
 ) -> Result<RevertReport> {
-    refuse_interrupted(store, project)?;
-    let end = end_of(turn, options)?;
-    let run = Run { store, project, turn, end, options, settings, now, progress };
-    let preview = run.attempt(true)?;
-    if options.is_dry || preview.outcome == RevertOutcome::Conflict || preview.paths.is_empty() {
-        return Ok(preview);
-    }
-    run.save()?;
-    run.attempt(false)
+    let end = end_of(turn)?;
+    let work = Work { stretches: vec![Stretch { start: turn.before, end }], subject: Subject::Turn(turn) };
+    Run { store, project, work, options, settings, now, progress }.run()
+}
+
+/// Reverts every turn since a checkpoint and keeps the edits of the user, those between the turns included. The
+/// checkpoint is named as for a restore.
+///
+/// Fails like [`revert`]. Also fails with `NeedsConsent` if turns of other sessions would be reverted, unless the options
+/// allow for that; the turns of `options.session` are
+/// meant, or else those of the session whose turn began first. `options.hunks` is ignored.
+pub fn restore_keeping_edits(
+    store: &Store,
+    project: &Project,
+    name: &str,
+    options: RevertOptions<'_>,
+    settings: &Settings,
+    now: Moment,
+    progress: &Progress,
+) -> Result<RevertReport> {
+    let options = RevertOptions { hunks: &[], ..options };
+    let history = History::of(store, project)?;
+    let target = history.find(name)?.id;
+    let stretches = since::stretches(history.checkpoints(), target, options)?;
+    drop(history);
+    let work = Work { stretches, subject: Subject::Since(target) };
+    Run { store, project, work, options, settings, now, progress }.run()
+}
+
+/// A stretch of history that is taken back.
+struct Stretch {
+    start: CheckpointId,
+    /// Checkpoint in which it ended. `None` if it ends with the current files.
+    end: Option<CheckpointId>,
+}
+
+/// Work that is taken back.
+struct Work<'a> {
+    /// The newest first. They do not overlap.
+    stretches: Vec<Stretch>,
+    subject: Subject<'a>,
+}
+
+enum Subject<'a> {
+    Turn(&'a Turn),
+    Since(CheckpointId),
 }
 
 /// Input of a revert.
 struct Run<'a> {
     store: &'a Store,
     project: &'a Project,
-    turn: &'a Turn,
-    /// Checkpoint in which the turn ended. `None` if it ends with the current files.
-    end: Option<CheckpointId>,
+    work: Work<'a>,
     options: RevertOptions<'a>,
     settings: &'a Settings,
     now: Moment,
@@ -134,10 +190,22 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn run(&self) -> Result<RevertReport> {
+        refuse_interrupted(self.store, self.project)?;
+        let preview = self.attempt(true)?;
+        if self.options.is_dry || preview.outcome == RevertOutcome::Conflict || preview.paths.is_empty() {
+            return Ok(preview);
+        }
+        self.save()?;
+        self.attempt(false)
+    }
+
     /// Takes a checkpoint of the current files, unless the newest one holds them.
     fn save(&self) -> Result<()> {
         let request = Request { reason: format!("before {}", self.reason()), ..Request::default() };
-        let settings = Settings { enabled: true, ..self.settings.clone() };
+        // No checkpoint may be dropped while the revert is about to need it. The next take enforces the limits.
+        let (max_snapshots, max_total_size_mb) = (u64::MAX.into(), 0);
+        let settings = Settings { enabled: true, max_snapshots, max_total_size_mb, ..self.settings.clone() };
         match take(self.store, self.project, &request, &settings, self.now, self.progress)?.outcome {
             Outcome::Taken(_) | Outcome::Unchanged(_) => Ok(()),
             Outcome::Skipped(why) => Err(Error::new(ErrorKind::Invalid, "revert a turn")
@@ -147,13 +215,40 @@ impl Run<'_> {
 
     /// Returns the reason of the checkpoints. It does not quote the prompt, whose text is never part of a commit.
     fn reason(&self) -> String {
-        format!("revert of the turn from {}", self.turn.before.short())
+        match self.work.subject {
+            Subject::Turn(turn) => format!("revert of the turn from {}", turn.before.short()),
+            Subject::Since(target) => format!("restore to {} that keeps edits", target.short()),
+        }
+    }
+
+    fn since(&self) -> CheckpointId {
+        match self.work.subject {
+            Subject::Turn(turn) => turn.before,
+            Subject::Since(target) => target,
+        }
+    }
+
+    fn scope(&self) -> RevertScope {
+        match self.work.subject {
+            Subject::Turn(_) => RevertScope::Turn,
+            Subject::Since(_) => RevertScope::Since,
+        }
+    }
+
+    /// Returns the session whose work is reverted.
+    fn origin(&self, start: &Checkpoint) -> Origin {
+        let origin = match self.work.subject {
+            Subject::Turn(turn) => turn.record.origin(),
+            Subject::Since(_) => start.newest_origin(),
+        };
+        // No turn began from the result.
+        Origin { turn: None, ..origin }
     }
 
     /// Merges, and unless it is a dry run publishes and restores the result. The newest checkpoint holds the current
     /// files then.
     fn attempt(&self, is_dry: bool) -> Result<RevertReport> {
-        let Self { store, project, turn, end, options, settings, now, progress } = *self;
+        let Self { store, project, options, settings, now, progress, .. } = *self;
         let (held, locked) = self.lock(is_dry)?;
         let objects = store.objects.open(&held)?;
         let history = store.histories.of(&objects, project.id())?;
@@ -161,9 +256,10 @@ impl Run<'_> {
             let found = history.checkpoints.iter().find(|checkpoint| checkpoint.id == id);
             found.ok_or_else(|| gone(id))
         };
+        self.check_open_ended(&history.checkpoints, &objects)?;
         self.check_overlapping(&history.checkpoints)?;
-        let start = find(turn.before)?;
-        let newest = history.checkpoints.first().ok_or_else(|| gone(turn.before))?;
+        let newest = history.checkpoints.first().ok_or_else(|| gone(self.since()))?;
+        let start = find(self.work.stretches.last().map_or(self.since(), |oldest| oldest.start))?;
         let current = if is_dry {
             let record = store.records.get(project.id());
             let input = SurveyInput::new(store, &objects, project, &record, Some(newest), settings, progress);
@@ -171,31 +267,37 @@ impl Run<'_> {
         } else {
             State::Tree(newest.tree)
         };
-        let base = end.map(find).transpose()?.map_or_else(|| current.clone(), |end| State::Tree(end.tree));
-        let mut contents = Contents { objects: &objects, project, current: current.by_id(), made: HashMap::new() };
-        let trees = Trees::read(&base, &current, &State::Tree(start.tree), &mut contents, options)?;
-        let merge = merge::merge_trees(&trees.base, &trees.ours, &trees.theirs, &mut |id| contents.read(id))?;
-        let since = end.unwrap_or(turn.before);
-        let conflicts = in_the_way::explain(&merge.conflicts, since, &history.checkpoints, &current, &objects)?;
-        let outcome = match (conflicts.is_empty(), merge.changes.is_empty()) {
+        let by_id = current.by_id();
+        let mut contents = Contents { objects: &objects, project, now: &current, current: by_id, made: HashMap::new() };
+        let steps: Vec<Step> = self.work.stretches.iter().map(|stretch| step(stretch, &find)).collect::<Result<_>>()?;
+        let Merged { changes, conflicts } = merge_steps(&steps, &mut contents, options)?;
+        let explain = in_the_way::Explain { checkpoints: &history.checkpoints, current: &current, objects: &objects };
+        let is_single = self.scope() == RevertScope::Turn;
+        let conflicts = conflicts.into_iter().map(|(step, conflict)| {
+            if is_single { explain.run(conflict, steps[step].since) } else { Ok(in_the_way::of_user(conflict)) }
+        });
+        let conflicts: Vec<RevertConflict> = conflicts.collect::<Result<_>>()?;
+        let outcome = match (conflicts.is_empty(), changes.is_empty()) {
             (false, _) if !options.skip_conflicts => RevertOutcome::Conflict,
             (false, _) => RevertOutcome::Partly,
             (true, true) => RevertOutcome::NothingToDo,
             (true, false) => RevertOutcome::Reverted,
         };
-        let paths: Vec<_> = merge.changes.iter().map(|change| change.path.clone()).collect();
-        let report = RevertReport { is_dry: options.is_dry, outcome, paths, conflicts, restore: None };
+        let paths: Vec<_> = changes.iter().map(|change| change.path.clone()).collect();
+        let (is_dry, scope, since) = (options.is_dry, self.scope(), self.since());
+        let report = RevertReport { is_dry, outcome, paths, conflicts, scope, since, restore: None };
         let Some(locked) = locked.filter(|_| outcome != RevertOutcome::Conflict && !report.paths.is_empty()) else {
             return Ok(report);
         };
-        let publish = publish::Publish { store, project, locked: &locked, objects: &objects, newest, start, now };
-        let target = publish.run(&merge.changes, &contents.made, &self.reason(), settings)?;
+        let origin = self.origin(start);
+        let publish = Publish { store, project, locked: &locked, objects: &objects, newest, start, origin, now };
+        let target = publish.run(&changes, &contents.made, &self.reason(), settings)?;
         let parent = newest.id;
         drop((locked, objects, held));
-        let restored = self.restore(target, &merge);
+        let restored = self.restore(target, &changes);
         if restored.is_err() {
             // Best effort: the checkpoint of a revert that did not happen only takes a row in the list.
-            let _ = publish::withdraw(store, project, target, parent, now);
+            let _ = withdraw(store, project, target, parent, now);
         }
         let restored = restored?;
         let outcome = if restored.left.is_empty() { outcome } else { RevertOutcome::Partly };
@@ -204,16 +306,34 @@ impl Run<'_> {
 
     /// Fails with `NeedsConsent` if other sessions worked during the turn.
     fn check_overlapping(&self, checkpoints: &[Checkpoint]) -> Result<()> {
-        let overlapping = turns::overlapping(self.turn, self.end, checkpoints);
+        let (Subject::Turn(turn), [stretch]) = (&self.work.subject, &*self.work.stretches) else { return Ok(()) };
+        let overlapping = turns::overlapping(turn, stretch.end, checkpoints);
         if self.options.across_sessions || overlapping.is_empty() {
             return Ok(());
         }
-        let label = |other: &Turn| other.record.agent.clone().unwrap_or_else(|| "another session".to_owned());
-        let names: BTreeSet<String> = overlapping.iter().map(label).collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(" and of ");
-        Err(Error::new(ErrorKind::NeedsConsent, "revert a turn")
-            .because(format!("work of {names} at the same time cannot be told apart from it"))
-            .with_hint(Hint::RevertAcrossSessions))
+        Err(of_others(overlapping.iter(), "at the same time cannot be told apart from it"))
+    }
+
+    /// Fails with `NeedsConsent` if the end of the turn was not reported, and names the files that may hold edits of the
+    /// user.
+    fn check_open_ended(&self, checkpoints: &[Checkpoint], objects: &Objects) -> Result<()> {
+        let Subject::Turn(Turn { before, end: TurnEnd::OpenEnded(end), .. }) = self.work.subject else {
+            return Ok(());
+        };
+        let tree = |id: &CheckpointId| checkpoints.iter().find(|one| one.id == *id).map(|one| one.tree);
+        let mut changes = objects.compare_trees(tree(before), tree(end))?;
+        let paths = self.options.paths;
+        changes
+            .retain(|change| paths.is_empty() || paths.iter().any(|wanted| relpath::is_within(&change.path, wanted)));
+        if self.options.with_own_edits || changes.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = changes.iter().take(NAMED_MAX).map(|one| String::from_utf8_lossy(&one.path)).collect();
+        let more = match changes.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Err(open_ended(&format!(" in {}{more}", names.join(", "))))
     }
 
     fn lock(&self, is_dry: bool) -> Result<(StoreLock, Option<ProjectLock>)> {
@@ -225,9 +345,9 @@ impl Run<'_> {
     }
 
     /// Restores the published result of a merge, if the files are still as they were merged.
-    fn restore(&self, target: CheckpointId, merge: &TreeMerge) -> Result<RestoreReport> {
+    fn restore(&self, target: CheckpointId, changes: &[PathChange]) -> Result<RestoreReport> {
         let Self { store, project, settings, now, progress, .. } = *self;
-        let paths: Vec<Vec<u8>> = merge.changes.iter().map(|change| change.path.clone()).collect();
+        let paths: Vec<Vec<u8>> = changes.iter().map(|change| change.path.clone()).collect();
         let options = RestoreOptions { paths: &paths, across_sessions: true, ..RestoreOptions::default() };
         let name = target.to_string();
         let restore = Restore::prepare(store, project, RestoreTo::Named(&name), options, settings, now, progress)?;
@@ -236,12 +356,40 @@ impl Run<'_> {
         let removed = plan.removes.iter().map(|remove| (remove.path.as_slice(), Some(remove.seen.id)));
         let modes = plan.modes.iter().filter_map(|set| Some((set.path.as_slice(), Some(set.seen.as_ref()?.id))));
         let merged: HashMap<&[u8], Option<ObjectId>> =
-            merge.changes.iter().map(|change| (change.path.as_slice(), change.old.map(|old| old.id))).collect();
+            changes.iter().map(|change| (change.path.as_slice(), change.old.map(|old| old.id))).collect();
         if !written.chain(removed).chain(modes).all(|(path, id)| merged.get(path) == Some(&id)) {
             return Err(changed_meanwhile());
         }
         restore.apply_watched(progress)
     }
+}
+
+fn step<'c>(stretch: &Stretch, find: &dyn Fn(CheckpointId) -> Result<&'c Checkpoint>) -> Result<Step> {
+    let tree = |id: CheckpointId| Ok(State::Tree(find(id)?.tree));
+    let end = stretch.end.map(tree).transpose()?;
+    Ok(Step { start: tree(stretch.start)?, end, since: stretch.end.unwrap_or(stretch.start) })
+}
+
+/// Returns the error for work of other sessions that would be reverted, too.
+fn of_others<'t>(others: impl Iterator<Item = &'t Turn>, why: &str) -> Error {
+    let label = |other: &Turn| other.record.agent.clone().unwrap_or_else(|| "another session".to_owned());
+    let names: BTreeSet<String> = others.map(label).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(" and of ");
+    Error::new(ErrorKind::NeedsConsent, "revert a turn")
+        .because(format!("work of {names} {why}"))
+        .with_hint(Hint::RevertAcrossSessions)
+}
+
+/// Maximum number of paths named in an error.
+const NAMED_MAX: usize = 8;
+
+/// Returns the error for a turn whose end was not reported. `place` names the files.
+fn open_ended(place: &str) -> Error {
+    Error::new(ErrorKind::NeedsConsent, "revert a turn")
+        .because(format!(
+            "its end was not reported, so your own edits before the next prompt cannot be told apart{place}"
+        ))
+        .with_hint(Hint::RevertWithOwnEdits)
 }
 
 fn changed_meanwhile() -> Error {
@@ -265,206 +413,14 @@ fn refuse_interrupted(store: &Store, project: &Project) -> Result<()> {
 }
 
 /// Returns the checkpoint in which a turn ended, or `None` if it is still open and ends with the current files.
-fn end_of(turn: &Turn, options: RevertOptions<'_>) -> Result<Option<CheckpointId>> {
+fn end_of(turn: &Turn) -> Result<Option<CheckpointId>> {
     match turn.end {
         TurnEnd::Reported(end) => Ok(Some(end)),
-        TurnEnd::OpenEnded(end) if options.with_own_edits => Ok(Some(end)),
+        TurnEnd::OpenEnded(end) => Ok(Some(end)),
         TurnEnd::Open => Ok(None),
-        TurnEnd::OpenEnded(_) => Err(Error::new(ErrorKind::NeedsConsent, "revert a turn")
-            .because("its end was not reported, so your own edits before the next prompt cannot be told apart")
-            .with_hint(Hint::RevertWithOwnEdits)),
         TurnEnd::Dropped => Err(Error::new(ErrorKind::NotFound, "revert a turn")
             .because("the checkpoint in which it ended no longer exists")),
     }
-}
-
-type Files = BTreeMap<Vec<u8>, (EntryMode, ObjectId)>;
-
-/// Files of one state.
-#[derive(Clone)]
-enum State {
-    /// A tree in the store.
-    Tree(ObjectId),
-    /// Files that are not in the store, or not all of them.
-    Files(Files),
-}
-
-impl State {
-    fn by_id(&self) -> HashMap<ObjectId, Vec<u8>> {
-        match self {
-            Self::Tree(_) => HashMap::new(),
-            Self::Files(files) => files.iter().map(|(path, (_, id))| (*id, path.clone())).collect(),
-        }
-    }
-
-    fn files(&self, objects: &Objects) -> Result<Files> {
-        match self {
-            Self::Files(files) => Ok(files.clone()),
-            Self::Tree(tree) => {
-                let all = objects.compare_trees(None, Some(*tree))?;
-                Ok(all.into_iter().filter_map(|change| Some((change.path, change.new?))).collect())
-            }
-        }
-    }
-
-    /// Returns the entry at a path.
-    fn entry(&self, path: &[u8], objects: &Objects) -> Result<Option<(EntryMode, ObjectId)>> {
-        match self {
-            Self::Files(files) => Ok(files.get(path).copied()),
-            Self::Tree(tree) => Ok(objects.entry_at(*tree, path)?.filter(|(mode, _)| *mode != EntryMode::Dir)),
-        }
-    }
-
-    /// Returns the differences to another state.
-    fn changes_to(&self, new: &Self, objects: &Objects) -> Result<Vec<TreeChange>> {
-        if let (Self::Tree(old), Self::Tree(new)) = (self, new) {
-            return objects.compare_trees(Some(*old), Some(*new));
-        }
-        let (old, new) = (self.files(objects)?, new.files(objects)?);
-        let paths: BTreeSet<&Vec<u8>> = old.keys().chain(new.keys()).collect();
-        let change = |path: &Vec<u8>| {
-            let (old, new) = (old.get(path).copied(), new.get(path).copied());
-            (old != new).then(|| TreeChange { path: path.clone(), old, new })
-        };
-        Ok(paths.into_iter().filter_map(change).collect())
-    }
-}
-
-/// Returns the current files without storing them.
-fn current_files(store: &Store, input: &SurveyInput<'_>) -> Result<State> {
-    let new_objects = store.objects.new_objects(input.objects, true);
-    let SurveyEnd::Done(survey) = survey(input, &new_objects)? else {
-        return Err(Error::new(ErrorKind::Invalid, "revert a turn").because("the current files could not all be read"));
-    };
-    let mut files = Files::new();
-    for dir in &survey.manifest.dirs {
-        let known = dir.files.iter().filter_map(|file| Some((dir.path_of(file), (entry_mode(file), file.id?))));
-        files.extend(known);
-    }
-    Ok(State::Files(files))
-}
-
-/// Contents of the three states, and those that were made from them.
-struct Contents<'a> {
-    objects: &'a Objects,
-    project: &'a Project,
-    /// Paths of current files whose contents may not be in the store.
-    current: HashMap<ObjectId, Vec<u8>>,
-    /// Contents with only some of the turn's hunks, by id.
-    made: HashMap<ObjectId, Vec<u8>>,
-}
-
-impl Contents<'_> {
-    fn read(&self, id: ObjectId) -> Result<Option<Vec<u8>>> {
-        if let Some(bytes) = self.made.get(&id) {
-            return Ok(Some(bytes.clone()));
-        }
-        if self.objects.has(id) {
-            let is_large = self.objects.blob_size(id)? > TEXT_BYTES_MAX as u64;
-            return if is_large { Ok(None) } else { self.objects.read(id, ObjectKind::Blob).map(Some) };
-        }
-        let path = self.current.get(&id).ok_or_else(changed_meanwhile)?;
-        let bytes = self.read_current(path).map_err(|_| changed_meanwhile())?;
-        if bytes.len() > TEXT_BYTES_MAX {
-            return Ok(None);
-        }
-        if IdHasher::of(ObjectKind::Blob, &bytes) == Ok(id) { Ok(Some(bytes)) } else { Err(changed_meanwhile()) }
-    }
-
-    /// Reads a current file, up to one byte more than a text may have.
-    fn read_current(&self, path: &[u8]) -> std::io::Result<Vec<u8>> {
-        let root = Dir::open(self.project.dir())?;
-        let (parent, name) = relpath::split(path);
-        let name = std::ffi::CString::new(name)?;
-        let dir = root.open_dir(parent)?;
-        if let Ok(target) = dir.read_link(&name) {
-            return Ok(target);
-        }
-        let mut bytes = Vec::new();
-        root.open_file(path)?.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-}
-
-/// The three trees of a merge, at the paths at which they differ.
-struct Trees {
-    base: Tree,
-    ours: Tree,
-    theirs: Tree,
-}
-
-impl Trees {
-    fn read(
-        base: &State,
-        current: &State,
-        start: &State,
-        contents: &mut Contents<'_>,
-        options: RevertOptions<'_>,
-    ) -> Result<Self> {
-        let is_meant = |path: &[u8]| {
-            options.paths.is_empty() || options.paths.iter().any(|wanted| relpath::is_within(path, wanted))
-        };
-        let mut trees = Self { base: Tree::new(), ours: Tree::new(), theirs: Tree::new() };
-        let put = |tree: &mut Tree, path: &[u8], entry: Option<(EntryMode, ObjectId)>| {
-            tree.extend(entry.and_then(entry_of).map(|entry| (path.to_vec(), entry)));
-        };
-        let of_turn = base.changes_to(start, contents.objects)?;
-        let of_turn: BTreeMap<&[u8], &TreeChange> = of_turn
-            .iter()
-            .filter(|change| is_meant(&change.path))
-            .map(|change| (change.path.as_slice(), change))
-            .collect();
-        let later = base.changes_to(current, contents.objects)?;
-        let later: BTreeMap<&[u8], &TreeChange> = later.iter().map(|change| (change.path.as_slice(), change)).collect();
-        for path in of_turn.keys().chain(later.keys()).copied().collect::<BTreeSet<&[u8]>>() {
-            let (turned, changed) = (of_turn.get(path), later.get(path));
-            let old = turned.or(changed).and_then(|change| change.old);
-            put(&mut trees.base, path, old);
-            put(&mut trees.ours, path, changed.map_or(old, |change| change.new));
-            put(&mut trees.theirs, path, turned.map_or(old, |change| change.new));
-        }
-        for (path, lines) in options.hunks {
-            trees.select_hunks(path, lines, contents)?;
-        }
-        Ok(trees)
-    }
-
-    /// Limits the change of one file to the hunks at these lines.
-    fn select_hunks(&mut self, path: &[u8], lines: &BTreeSet<usize>, contents: &mut Contents<'_>) -> Result<()> {
-        let invalid = |why: String| {
-            let shown = String::from_utf8_lossy(path);
-            Error::new(ErrorKind::Invalid, format!("revert hunks of {shown}")).because(why)
-        };
-        let no_text = || invalid("it is not text, or too large".to_owned());
-        let (Some(end), Some(start)) = (self.base.get(path).copied(), self.theirs.get(path).copied()) else {
-            return Err(invalid("the turn did not change a file of this name".to_owned()));
-        };
-        let (old, new) = (contents.read(start.id)?, contents.read(end.id)?);
-        let (old, new) = old.zip(new).ok_or_else(no_text)?;
-        let hunks = merge::hunks(&old, &new).ok_or_else(no_text)?;
-        let mut numbers = BTreeSet::new();
-        for line in lines {
-            let is_at = |hunk: &&merge::TextHunk| hunk.new.start < line + CONTEXT && *line <= hunk.new.end + CONTEXT;
-            let hunk = hunks.iter().find(is_at);
-            numbers.insert(hunk.ok_or_else(|| invalid(format!("the turn changed nothing at line {line}")))?.number);
-        }
-        let partly = merge::revert_hunks(&old, &new, &numbers).ok_or_else(no_text)?;
-        let id =
-            IdHasher::of(ObjectKind::Blob, &partly).map_err(|collision| Error::damaged("revert hunks", collision))?;
-        contents.made.insert(id, partly);
-        self.theirs.insert(path.to_vec(), Entry { kind: end.kind, id });
-        Ok(())
-    }
-}
-
-fn entry_of((mode, id): (EntryMode, ObjectId)) -> Option<Entry> {
-    let kind = match mode {
-        EntryMode::File => EntryKind::File,
-        EntryMode::Executable => EntryKind::Executable,
-        EntryMode::Link => EntryKind::Link,
-        EntryMode::Dir | EntryMode::Commit => return None,
-    };
-    Some(Entry { kind, id })
 }
 
 #[cfg(test)]
@@ -472,8 +428,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::merge::PathChange;
-    use crate::{History, Origin};
+    use crate::Origin;
+    use crate::merge::{Entry, EntryKind};
 
     const NOW: Moment = Moment { secs: 1_800_000_000, nanos: 0, offset_secs: 0 };
 
@@ -493,13 +449,12 @@ mod tests {
         take(&store, &project, &request, &settings, NOW, &progress).expect("a take");
         fs::write(dir.join("file"), "edited since\n").expect("a file");
         let turn = History::of(&store, &project).expect("a history").turns().remove(0);
-        let (turn, options) = (&turn, RevertOptions::default());
-        let (store, project) = (&store, &project);
-        let run = Run { store, project, turn, end: None, options, settings: &settings, now: NOW, progress: &progress };
+        let work = Work { stretches: Vec::new(), subject: Subject::Turn(&turn) };
+        let (store, project, options) = (&store, &project, RevertOptions::default());
+        let run = Run { store, project, work, options, settings: &settings, now: NOW, progress: &progress };
         let merged = Entry { kind: EntryKind::File, id: ObjectId::from_bytes([7; 20]) };
         let change = PathChange { path: b"file".to_vec(), old: Some(merged), new: None, renamed_from: None };
-        let merge = TreeMerge { changes: vec![change], conflicts: Vec::new() };
-        assert_eq!(run.restore(turn.before, &merge).expect_err("it changed").kind(), ErrorKind::Busy);
+        assert_eq!(run.restore(turn.before, &[change]).expect_err("it changed").kind(), ErrorKind::Busy);
         assert_eq!(fs::read_to_string(dir.join("file")).expect("a file"), "edited since\n");
     }
 }

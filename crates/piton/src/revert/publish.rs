@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use super::states::mode_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hint::Hint;
 use crate::id::{CheckpointId, ObjectId, ObjectKind};
@@ -11,27 +12,29 @@ use crate::project::Project;
 use crate::relpath;
 use crate::settings::Settings;
 use crate::store::{
-    Checkpoint, EntryMode, Facts, NewCheckpoint, NewObjects, Objects, ProjectLock, Room, Store, UsualModes, Writer,
-    moved_meanwhile, push_entry,
+    Checkpoint, EntryMode, Facts, NewCheckpoint, NewObjects, Objects, Origin, ProjectLock, Room, Store, UsualModes,
+    Writer, moved_meanwhile, push_entry,
 };
 use crate::time::Moment;
 
 /// Input for publishing a result.
-pub(super) struct Publish<'a> {
-    pub(super) store: &'a Store,
-    pub(super) project: &'a Project,
-    pub(super) locked: &'a ProjectLock,
-    pub(super) objects: &'a Objects,
+pub(crate) struct Publish<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) project: &'a Project,
+    pub(crate) locked: &'a ProjectLock,
+    pub(crate) objects: &'a Objects,
     /// Checkpoint of the current files.
-    pub(super) newest: &'a Checkpoint,
+    pub(crate) newest: &'a Checkpoint,
     /// Checkpoint from which the turn began.
-    pub(super) start: &'a Checkpoint,
-    pub(super) now: Moment,
+    pub(crate) start: &'a Checkpoint,
+    /// Session whose work is reverted.
+    pub(crate) origin: Origin,
+    pub(crate) now: Moment,
 }
 
 impl Publish<'_> {
     /// Publishes the current files with these changes. `made` are contents that are not in the store.
-    pub(super) fn run(
+    pub(crate) fn run(
         &self,
         changes: &[PathChange],
         made: &HashMap<ObjectId, Vec<u8>>,
@@ -168,6 +171,7 @@ impl Publish<'_> {
             modes: modes.into_iter().collect(),
             empty_dirs,
             skipped: now.skipped.clone(),
+            origin: self.origin.clone(),
             ..Facts::default()
         }
     }
@@ -191,12 +195,7 @@ fn write_entry(
             None => *id,
         },
     };
-    let mode = match new.kind {
-        EntryKind::File => EntryMode::File,
-        EntryKind::Executable => EntryMode::Executable,
-        EntryKind::Link => EntryMode::Link,
-    };
-    Ok((mode, id))
+    Ok((mode_of(new.kind), id))
 }
 
 fn usual(usual: UsualModes, kind: EntryKind) -> u16 {
@@ -204,7 +203,7 @@ fn usual(usual: UsualModes, kind: EntryKind) -> u16 {
 }
 
 /// Withdraws a result that was not restored.
-pub(super) fn withdraw(
+pub(crate) fn withdraw(
     store: &Store,
     project: &Project,
     target: CheckpointId,

@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-pub use self::table::{PromptText, Setting, Settings};
+pub use self::table::{MaxSnapshots, PromptText, Setting, Settings, StepPolicy};
 
 /// Problem with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,12 +214,12 @@ mod tests {
         let (settings, problems) = read(
             "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
              auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
-             deadline_ms: 100\n  tell_agent: false\n  prompt_text: none\n  session_idle_minutes: 5\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+             deadline_ms: 100\n  tell_agent: false\n  steps: all\n  prompt_text: none\n  session_idle_minutes: 5\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
         );
         assert_eq!(problems, [""; 0]);
         let expected = Settings {
             enabled: true,
-            max_snapshots: 5,
+            max_snapshots: MaxSnapshots::Rows(5),
             max_total_size_mb: 0,
             max_file_size_mb: 3,
             auto_prune: false,
@@ -229,6 +229,7 @@ mod tests {
             max_files: 10,
             deadline_ms: 100,
             tell_agent: false,
+            steps: StepPolicy::All,
             prompt_text: PromptText::None,
             session_idle_minutes: 5,
             exclude: vec!["*.bin".to_owned()],
@@ -240,8 +241,25 @@ mod tests {
     #[test]
     fn a_number_in_quotes_is_a_number() {
         let (settings, problems) = read("checkpoints:\n  max_snapshots: '7'\n  retention_days: \" 3 \"\n");
-        assert_eq!((settings.max_snapshots, settings.retention_days, problems), (7, 3, vec![]));
+        assert_eq!((settings.max_snapshots, settings.retention_days, problems), (7.into(), 3, vec![]));
         assert_eq!(read("checkpoints:\n  max_snapshots: 'many'\n").1.len(), 1);
+    }
+
+    #[test]
+    fn max_snapshots_is_a_number_or_auto_and_auto_if_absent() {
+        assert_eq!(Settings::default().max_snapshots, MaxSnapshots::Auto);
+        for (text, expected) in [("auto", MaxSnapshots::Auto), ("\"auto\"", MaxSnapshots::Auto), ("20", 20.into())] {
+            let text = format!("checkpoints:\n  max_snapshots: {text}\n");
+            let mut settings = Settings { max_snapshots: 7.into(), ..Settings::default() };
+            assert_eq!((settings.read_yaml(&text), settings.max_snapshots), (vec![], expected), "{text}");
+        }
+        let mut settings = Settings { max_snapshots: 7.into(), ..Settings::default() };
+        assert_eq!(
+            (settings.set_text("max_snapshots", " auto "), settings.max_snapshots),
+            (Ok(()), MaxSnapshots::Auto)
+        );
+        let wrong = read("checkpoints:\n  max_snapshots: Automatic\n").1;
+        assert_eq!(wrong, ["line 2: max_snapshots: expected a whole number or auto, but found the text \"Automatic\""]);
     }
 
     #[test]
@@ -303,7 +321,7 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_brought_into_it() {
         let (settings, problems) = read("checkpoints:\n  max_snapshots: 0\n  max_file_size_mb: -4\n");
-        assert_eq!((settings.max_snapshots, settings.max_file_size_mb, problems.len()), (1, 0, 0));
+        assert_eq!((settings.max_snapshots, settings.max_file_size_mb, problems.len()), (1.into(), 0, 0));
     }
 
     #[test]

@@ -126,6 +126,98 @@ impl SettingType for PromptText {
     }
 }
 
+/// Commands before which a checkpoint is taken within a turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepPolicy {
+    /// No command.
+    None,
+    /// Commands that destroy files or git state.
+    #[default]
+    Destructive,
+    /// All commands and tools that may change files.
+    All,
+}
+
+impl StepPolicy {
+    const ALL: [Self; 3] = [Self::None, Self::Destructive, Self::All];
+
+    /// Returns its name in the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Destructive => "destructive",
+            Self::All => "all",
+        }
+    }
+}
+
+impl SettingType for StepPolicy {
+    const EXPECTED: &'static str = "none, destructive or all";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let word = value.as_str()?;
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
+    fn value_from_text(text: &str) -> Value {
+        text.trim().into()
+    }
+
+    fn to_value(&self) -> Value {
+        self.word().into()
+    }
+}
+
+/// Number of checkpoints that a project keeps. Only the rows of the list count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MaxSnapshots {
+    /// The newest 20, then one for each hour of a day, and one for each day of a month.
+    #[default]
+    Auto,
+    /// At most this many, the newest.
+    Rows(u64),
+}
+
+impl MaxSnapshots {
+    /// Its name in the configuration, where it is not a number.
+    const AUTO: &'static str = "auto";
+}
+
+impl From<u64> for MaxSnapshots {
+    fn from(rows: u64) -> Self {
+        Self::Rows(rows)
+    }
+}
+
+impl SettingType for MaxSnapshots {
+    const EXPECTED: &'static str = "a whole number or auto";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let is_auto = value.as_str().is_some_and(|text| text.trim() == Self::AUTO);
+        if is_auto { Some(Self::Auto) } else { u64::from_value(value).map(Self::Rows) }
+    }
+
+    fn value_from_text(text: &str) -> Value {
+        u64::value_from_text(text)
+    }
+
+    fn to_value(&self) -> Value {
+        match self {
+            Self::Auto => Self::AUTO.into(),
+            Self::Rows(rows) => (*rows).into(),
+        }
+    }
+
+    fn at_least(self, least: u64) -> Self {
+        match self {
+            Self::Auto => self,
+            Self::Rows(rows) => Self::Rows(rows.max(least)),
+        }
+    }
+}
+
 /// One row of the table of settings.
 #[non_exhaustive]
 pub struct Setting {
@@ -152,6 +244,7 @@ macro_rules! settings {
         /// assert!(problems[0].is_error && problems[0].line == 3 && problems[0].key == "retention_days");
         /// ```
         #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
         pub struct Settings {
             $(#[doc = concat!("Configures ", $help, ".")] pub $key: $type,)*
         }
@@ -160,6 +253,18 @@ macro_rules! settings {
             fn default() -> Self {
                 Self { $($key: $default,)* }
             }
+        }
+
+        /// One setter for each setting, so that a caller can build the value in one expression.
+        impl Settings {
+            $(
+                #[doc = concat!("Sets [`Settings::", stringify!($key), "`].")]
+                #[must_use]
+                pub fn $key(mut self, value: $type) -> Self {
+                    self.$key = value;
+                    self
+                }
+            )*
         }
 
         impl Settings {
@@ -181,7 +286,8 @@ macro_rules! settings {
 
 settings! {
     enabled: bool = false, "automatic checkpoints for agents; what you ask for by hand always works";
-    max_snapshots: u64 = 20, [1] "the number of checkpoints that a project keeps; the oldest go first";
+    max_snapshots: MaxSnapshots = MaxSnapshots::Auto, [1] "the number of checkpoints that a project keeps; the oldest go \
+        first; `auto` is the newest 20, then one an hour for a day and one a day for 30 days";
     max_total_size_mb: u64 = 500, "the size limit of the store; the oldest checkpoints go first, the newest of each \
         project stays; 0 is no limit";
     max_file_size_mb: u64 = 10, "the size above which a file is left out; 0 is no limit";
@@ -190,9 +296,11 @@ settings! {
     delete_orphans: bool = true, "dropping of projects whose directory is gone: at once by a prune, in the background \
         when unused for `retention_days`";
     min_interval_hours: u64 = 24, "the hours between two prunes in the background";
-    max_files: u64 = 50_000, "the number of files in scope above which a project is not taken; 0 is no limit";
+    max_files: u64 = 1_000_000, "the number of files in scope above which a project is not taken; 0 is no limit";
     deadline_ms: u64 = 5_000, [1] "the time that a hook may hold an agent back, 10000 at most";
     tell_agent: bool = true, "whether an agent is told at its next prompt which files went back";
+    steps: StepPolicy = StepPolicy::Destructive, "before which commands a checkpoint is taken within a turn: `destructive` \
+        (those that destroy files or git state), `all` that may change files, or `none`";
     prompt_text: PromptText = PromptText::Short, "how much of each prompt is stored: `short` (its first line, keys masked), \
         `full` or `none`";
     session_idle_minutes: u64 = 30, "the minutes without an event after which a session is not at work, so that a restore may \

@@ -14,6 +14,10 @@ const SIGNATURE: &str = "piton <piton@local>";
 pub(super) const HISTORY_MAX: usize = 1_000_000;
 /// Longest reason in characters: it is one line for people to read.
 const REASON_CHARS_MAX: usize = 500;
+/// Reason of a checkpoint that holds the state at the end of a turn.
+pub(crate) const END_REASON: &str = "end of turn";
+/// Start of the reason of a step within a turn: `step before terminal: rm x`.
+pub(crate) const STEP_PREFIX: &str = "step ";
 
 /// One checkpoint: the files of a project at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,13 @@ pub struct Checkpoint {
     pub turns: Vec<TurnRecord>,
     /// Names that the user gave it.
     pub marks: Vec<String>,
+}
+
+impl Checkpoint {
+    /// Returns true if the checkpoint is a numbered row of the list. The end of a turn and a step within it are not.
+    pub fn is_row(&self) -> bool {
+        !self.facts.kind.is_within_turn()
+    }
 }
 
 /// Contents of a commit to be written.
@@ -106,6 +117,11 @@ pub(super) fn parse(id: CheckpointId, bytes: &[u8]) -> Result<Checkpoint> {
         for line in lines {
             let _ = facts.read_line(line);
         }
+    } else if reason == END_REASON {
+        // Another program has rewritten the commit, and kept the reason alone.
+        facts.kind = CheckpointKind::End;
+    } else if reason.strip_prefix(STEP_PREFIX).is_some_and(|rest| rest.starts_with("before ")) {
+        facts.kind = CheckpointKind::Step;
     }
     Ok(Checkpoint {
         id,
@@ -185,16 +201,26 @@ impl Objects {
         self.readable_history_to(newest, ends, usize::MAX)
     }
 
-    /// Like [`Self::readable_history`], but returns at most `most` checkpoints.
+    /// Returns the checkpoint itself if it is a row, otherwise its nearest ancestor that is one. Returns `None` if there
+    /// is none, or if it cannot be read.
+    pub(super) fn row_at(&self, from: Option<CheckpointId>) -> Option<CheckpointId> {
+        let mut checkpoint = self.checkpoint(from?).ok()?;
+        while !checkpoint.is_row() {
+            checkpoint = self.checkpoint(checkpoint.parent?).ok()?;
+        }
+        Some(checkpoint.id)
+    }
+
+    /// Like [`Self::readable_history`], but stops after `rows_max` rows.
     pub(super) fn readable_history_to(
         &self,
         newest: Option<CheckpointId>,
         ends: &HashSet<CheckpointId>,
-        most: usize,
+        rows_max: usize,
     ) -> Result<Readable> {
         let mut next = newest;
-        let mut history: Vec<Checkpoint> = Vec::new();
-        while let Some(id) = next.filter(|_| history.len() < most) {
+        let (mut history, mut rows): (Vec<Checkpoint>, _) = (Vec::new(), 0);
+        while let Some(id) = next.filter(|_| rows < rows_max) {
             if history.len() == HISTORY_MAX {
                 return Err(Error::damaged("list the checkpoints", "there is no end to them"));
             }
@@ -205,6 +231,7 @@ impl Objects {
                 checkpoint => checkpoint?,
             };
             next = checkpoint.parent.filter(|_| !ends.contains(&id));
+            rows += usize::from(checkpoint.is_row());
             history.push(checkpoint);
         }
         Ok(Readable::new(history))

@@ -10,6 +10,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::delta::{self, CHAIN_MAX};
 use super::pack::HEADER_BYTES;
+use super::pack_entry::{EntryHead, HEAD_BYTES_MAX, HeadForm};
 use crate::id::{ID_BYTES, IdHasher, ObjectId, ObjectKind};
 
 mod raw;
@@ -23,8 +24,6 @@ const LARGE_BYTES: u64 = 32 << 20;
 /// Size in bytes of each thread's cache of delta bases.
 const CACHE_BYTES_MAX: usize = 32 << 20;
 const WINDOW_BYTES: usize = 256 << 10;
-/// Longest head of an entry: its kind, its size, and the reference to its base.
-const HEAD_BYTES_MAX: usize = 32;
 const TRAILER_BYTES: u64 = ID_BYTES as u64;
 
 /// Description of a defect.
@@ -46,14 +45,6 @@ pub(super) struct WholeEntry {
     pub(super) size: u64,
     /// Offset of the compressed bytes.
     pub(super) data: u64,
-}
-
-enum HeadForm {
-    Whole(ObjectKind),
-    /// A delta against the entry at this offset.
-    OfEntry(u64),
-    /// A delta against this object.
-    OfObject(ObjectId),
 }
 
 /// An object in memory.
@@ -256,7 +247,7 @@ impl<'a> Decoder<'a> {
         self.inflate.reset(true);
         let done = loop {
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
-            if let Err(error) = self.metadata_opt(pack, start + read) {
+            if let Err(error) = self.fill_window(pack, start + read) {
                 break Err(error.to_string().into());
             }
             let input = window_from(&self.window, self.window_at, start + read);
@@ -285,52 +276,13 @@ impl<'a> Decoder<'a> {
         if start < HEADER_BYTES as u64 || start >= pack.end() {
             return Err("its place is not in the pack".into());
         }
-        self.metadata_opt(pack, start).map_err(|error| error.to_string())?;
-        let mut bytes = window_from(&self.window, self.window_at, start).iter().copied().take(HEAD_BYTES_MAX);
-        let mut read = 0;
-        let mut next = || {
-            read += 1;
-            bytes.next().ok_or("it ends too early")
-        };
-        let first = next()?;
-        let mut size = u64::from(first & 0x0f);
-        let (mut byte, mut shift) = (first, 4_u32);
-        while byte & 0x80 != 0 {
-            byte = next()?;
-            let more = u64::from(byte & 0x7f);
-            size |= more.checked_shl(shift).filter(|it| it >> shift == more).ok_or("its size makes no sense")?;
-            shift += 7;
-        }
-        let form = match first >> 4 & 7 {
-            1 => HeadForm::Whole(ObjectKind::Commit),
-            2 => HeadForm::Whole(ObjectKind::Tree),
-            3 => HeadForm::Whole(ObjectKind::Blob),
-            4 => HeadForm::Whole(ObjectKind::Tag),
-            6 => {
-                let mut byte = next()?;
-                let mut distance = u64::from(byte & 0x7f);
-                while byte & 0x80 != 0 {
-                    byte = next()?;
-                    let shifted = distance.checked_add(1).and_then(|more| more.checked_mul(128));
-                    distance = shifted.ok_or("its base is not in the pack")? | u64::from(byte & 0x7f);
-                }
-                let base = start.checked_sub(distance).filter(|_| distance > 0);
-                HeadForm::OfEntry(base.ok_or("its base is not in the pack")?)
-            }
-            7 => {
-                let mut id = [0; ID_BYTES];
-                for byte in &mut id {
-                    *byte = next()?;
-                }
-                HeadForm::OfObject(ObjectId::from_bytes(id))
-            }
-            _ => return Err("it is of a kind that git does not have".into()),
-        };
-        Ok(Head { form, size, data: start + read })
+        self.fill_window(pack, start).map_err(|error| error.to_string())?;
+        let head = EntryHead::parse(window_from(&self.window, self.window_at, start), start)?;
+        Ok(Head { form: head.form, size: head.size, data: start + head.bytes as u64 })
     }
 
     /// Loads the bytes at `at` into the window, unless it holds them.
-    fn metadata_opt(&mut self, pack: &RawPack, at: u64) -> io::Result<()> {
+    fn fill_window(&mut self, pack: &RawPack, at: u64) -> io::Result<()> {
         let of = pack.number;
         // The window must hold a whole head.
         let last = (at + HEAD_BYTES_MAX as u64).min(pack.end());

@@ -20,12 +20,16 @@ pub enum CheckpointKind {
     Manual,
     /// A restore was about to begin.
     Safety,
+    /// An agent reported the end of a turn.
+    End,
+    /// Within a turn, a command was about to destroy files.
+    Step,
 }
 
 crate::json::serialized_as_word!(CheckpointKind);
 
 impl CheckpointKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Auto, Self::Manual, Self::Safety];
+    pub(crate) const ALL: [Self; 5] = [Self::Auto, Self::Manual, Self::Safety, Self::End, Self::Step];
 
     /// Returns its name in records and in `--json`.
     pub fn word(self) -> &'static str {
@@ -33,13 +37,21 @@ impl CheckpointKind {
             Self::Auto => "auto",
             Self::Manual => "manual",
             Self::Safety => "safety",
+            Self::End => "end",
+            Self::Step => "step",
         }
+    }
+
+    /// Returns true for checkpoints that belong to a turn and are no rows of the list by themselves.
+    pub(crate) fn is_within_turn(self) -> bool {
+        matches!(self, Self::End | Self::Step)
     }
 }
 
 /// Agent, session and turn for which a checkpoint was taken. All of it is optional.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, Hash)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Origin {
     /// Name of the agent.
     pub agent: Option<String>,
@@ -47,6 +59,29 @@ pub struct Origin {
     pub session: Option<String>,
     /// The agent's id for one prompt of the conversation.
     pub turn: Option<String>,
+}
+
+impl Origin {
+    /// Sets [`Origin::agent`].
+    #[must_use]
+    pub fn agent(mut self, agent: impl Into<String>) -> Self {
+        self.agent = Some(agent.into());
+        self
+    }
+
+    /// Sets [`Origin::session`].
+    #[must_use]
+    pub fn session(mut self, session: impl Into<String>) -> Self {
+        self.session = Some(session.into());
+        self
+    }
+
+    /// Sets [`Origin::turn`].
+    #[must_use]
+    pub fn turn(mut self, turn: impl Into<String>) -> Self {
+        self.turn = Some(turn.into());
+        self
+    }
 }
 
 /// Permission bits that most files of a checkpoint have. The exceptions are in [`Facts::modes`].

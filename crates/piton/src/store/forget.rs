@@ -47,7 +47,8 @@ pub(crate) fn forget_project(
     store.pins.remove_all(&locked, id, now)?;
     store.refs.delete_ref(&locked, id, now)?;
     store.unfinished.drop_all(&locked, id, now)?;
-    for path in [store.layout.index(id), store.layout.lineage(id), store.layout.intent(id), store.layout.record(id)] {
+    let layout = &store.layout;
+    for path in [layout.index(id), layout.lineage(id), layout.lineage_0_1(id), layout.intent(id), layout.record(id)] {
         fsx::remove_file(&path)?;
     }
     store.ledger.remove(id)?;

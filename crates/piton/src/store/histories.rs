@@ -45,14 +45,14 @@ impl Histories {
         Ok(history)
     }
 
-    /// Returns a checkpoint and its ancestors, at most `most` of them. The caller holds the project's lock.
+    /// Returns a checkpoint and its ancestors, up to the row number `rows_max`. The caller holds the project's lock.
     pub(crate) fn up_to(
         &self,
         objects: &Objects,
         newest: Option<CheckpointId>,
-        most: usize,
+        rows_max: usize,
     ) -> Result<Vec<Checkpoint>> {
-        Ok(objects.readable_history_to(newest, &self.boundary.ends()?, most)?.checkpoints)
+        Ok(objects.readable_history_to(newest, &self.boundary.ends()?, rows_max)?.checkpoints)
     }
 
     /// Returns a checkpoint and its ancestors. The caller holds the project's lock.
@@ -73,8 +73,8 @@ impl Histories {
         }
     }
 
-    /// Returns the checkpoints of a project by position, after appending `new`, whose parent is `before`. Reads all
-    /// commits only if the last id in the file is not `before`.
+    /// Returns the rows of a project by position, after appending `new`, whose parent is `before`. Reads all commits only
+    /// if the last id in the file is not that of the newest row.
     pub(crate) fn lineage(
         &self,
         _held: &ProjectLock,
@@ -83,13 +83,14 @@ impl Histories {
         new: CheckpointId,
         objects: &Objects,
     ) -> Result<Lineage> {
-        Lineage::extended(&self.layout.lineage(project), before, new, || {
+        Lineage::extended(&self.layout.lineage(project), objects.row_at(before), new, || {
             let older = self.from(objects, before)?.checkpoints;
-            Ok(older.iter().rev().flat_map(|one| *one.id.as_bytes()).collect())
+            let rows = older.iter().rev().filter(|one| one.is_row());
+            Ok(rows.flat_map(|one| *one.id.as_bytes()).collect())
         })
     }
 
-    /// Removes the cached order of a project's checkpoints, which is out of date.
+    /// Removes the cached order of a project's rows, which is out of date.
     pub(crate) fn forget_lineage(&self, project: &ProjectId) {
         // If it cannot be removed, its last id or the commits show that it is stale.
         let _ = fsx::remove_file(&self.layout.lineage(project));

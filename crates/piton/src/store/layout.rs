@@ -176,6 +176,11 @@ impl Layout {
     }
 
     pub(super) fn lineage(&self, project: &ProjectId) -> PathBuf {
+        self.indexes().join(format!("{}.rows", project.as_str()))
+    }
+
+    /// File in which version 0.1 keeps the order of a project's checkpoints.
+    pub(super) fn lineage_0_1(&self, project: &ProjectId) -> PathBuf {
         self.indexes().join(format!("{}.ids", project.as_str()))
     }
 

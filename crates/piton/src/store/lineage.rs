@@ -1,11 +1,10 @@
-//! The ids of a project's checkpoints in order: `indexes/<project>.ids`, 20 bytes each, the newest last.
+//! The ids of a project's rows in order: `indexes/<project>.rows`, 20 bytes each, the newest last.
 //!
 //! Commits link from the newest checkpoint to the oldest, so that a take that has to drop the oldest of ten thousand
 //! would read all of them. This file finds it in one step. It is a cache: not synced, trusted only if its last id is
-//! the checkpoint that the ref names, and otherwise rebuilt from the commits. Ids of dropped checkpoints may precede
-//! the others.
+//! that of the newest row, and otherwise rebuilt from the commits. Ids of dropped checkpoints may precede the others.
+//! The ends of turns and the steps within them are not in it.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use crate::sys;
 
 const ENTRY: u64 = ID_BYTES as u64;
 
-/// A project's checkpoints by position, the newest last.
+/// A project's rows by position, the newest last.
 pub(crate) struct Lineage {
     file: File,
     path: PathBuf,
@@ -26,8 +25,8 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    /// Returns the checkpoints of a project after appending `new`, whose parent is `before`. Calls `older` for the ids
-    /// up to `before`, the oldest first, only if the last id in the file is not `before`.
+    /// Returns the rows of a project after appending `new`; the row before it is `before`. Calls `older` for the ids up to
+    /// `before`, the oldest first, only if the last id in the file is not `before`.
     pub(super) fn extended(
         path: &Path,
         before: Option<CheckpointId>,
@@ -77,23 +76,14 @@ impl Lineage {
         Ok(())
     }
 
-    /// Returns the oldest of the newest `count` checkpoints; `None` if the commits disagree.
+    /// Returns the oldest of the newest `count` rows; `None` if the commits disagree.
     pub(crate) fn oldest_of(&self, count: u64, objects: &Objects) -> Option<CheckpointId> {
         let place = self.count.checked_sub(count)?;
         let id = self.at(place)?;
-        let follows = |next: CheckpointId| objects.checkpoint(next).is_ok_and(|next| next.parent == Some(id));
+        let follows =
+            |next: CheckpointId| objects.checkpoint(next).is_ok_and(|next| objects.row_at(next.parent) == Some(id));
         let is_held = objects.checkpoint(id).is_ok();
         (is_held && self.at(place + 1).is_none_or(follows)).then_some(id)
-    }
-
-    /// Returns the ids of the newest `count` checkpoints.
-    pub(crate) fn newest(&self, count: u64) -> Result<HashSet<CheckpointId>> {
-        let place = self.count.saturating_sub(count);
-        let mut bytes = vec![0; usize::try_from((self.count - place) * ENTRY).unwrap_or(0)];
-        let read = sys::read_exact_at(&self.file, &mut bytes, place * ENTRY);
-        read.map_err(|error| Error::io("read", &self.path, error))?;
-        let ids = bytes.chunks_exact(ID_BYTES).filter_map(|id| id.try_into().ok()).map(ObjectId::from_bytes);
-        Ok(ids.collect())
     }
 
     /// Drops the ids before the newest `count`, once there are more than `count` of them.

@@ -6,8 +6,9 @@ use gix_hash::Kind;
 use gix_odb::pack;
 
 use super::keeps::is_own_keep;
-use super::objects::gix_id;
-use super::pack::IDX_ENTRY_BYTES;
+use super::pack::{HEADER_BYTES, IDX_ENTRY_BYTES};
+use super::pack_entry::{EntryHead, HeadForm};
+use super::pack_index::{IdxFile, PackIndex, read_ids};
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::hint::Hint;
@@ -21,15 +22,13 @@ const PACK_CHANGES_MAX: u32 = 16;
 pub(super) struct Pack {
     /// Path of both files without their extension.
     pub(super) name: PathBuf,
-    /// Indexes of the entries in the idx, in pack order.
-    order: Vec<u32>,
     /// Size of both files.
     pub(super) bytes: u64,
     /// Modification time of the pack file.
     pub(super) mtime_nanos: i128,
     /// True if the user has told git to keep the pack.
     pub(super) is_kept: bool,
-    idx: pack::index::File,
+    index: PackIndex,
     data: pack::data::File,
 }
 
@@ -82,13 +81,8 @@ pub(super) fn names(dir: &Path) -> Result<Vec<PathBuf>> {
 /// Returns the ids of all objects in the packs of a directory; an object with several copies is listed several times.
 /// Skips packs whose idx cannot be read.
 pub(super) fn ids(dir: &Path) -> Result<Vec<ObjectId>> {
-    let open = |name: &PathBuf| pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1).ok();
-    let idxs: Vec<_> = names(dir)?.iter().filter_map(open).collect();
-    let mut ids = Vec::with_capacity(idxs.iter().map(|idx| idx.num_objects() as usize).sum());
-    for idx in &idxs {
-        ids.extend((0..idx.num_objects()).filter_map(|at| ObjectId::read(idx.oid_at_index(at).as_bytes())));
-    }
-    Ok(ids)
+    let ids: Vec<_> = names(dir)?.iter().filter_map(|name| read_ids(&name.with_added_extension("idx"))).collect();
+    Ok(ids.concat())
 }
 
 /// Opens all packs in a directory, the newest first.
@@ -124,40 +118,36 @@ impl Pack {
             sys::stat_path(&path).map_err(|error| Error::io("look at", &path, error))
         };
         let (idx_stat, data_stat) = (stat("idx")?, stat("pack")?);
-        let idx = pack::index::File::at(name.with_added_extension("idx"), Kind::Sha1);
-        let idx = idx.map_err(|error| damaged(&error))?;
+        let idx = IdxFile::open(&name.with_added_extension("idx")).map_err(|error| damaged(&error))?;
         let data = pack::data::File::at(name.with_added_extension("pack"), Kind::Sha1);
         let data = data.map_err(|error| damaged(&error))?;
-        if data.num_objects() != idx.num_objects() || data.checksum() != idx.pack_checksum() {
+        let IdxFile { index, pack_checksum, .. } = idx;
+        if data.num_objects() as usize != index.len() || *data.checksum().as_bytes() != pack_checksum {
             return Err(damaged(&"the pack and its idx do not belong together"));
         }
-        let mut order: Vec<u32> = (0..idx.num_objects()).collect();
-        order.sort_by_key(|at| idx.pack_offset_at_index(*at));
-        let pack = Self {
+        if !index.is_within(HEADER_BYTES as u64..data.pack_end() as u64) || index.has_shared_offsets() {
+            return Err(damaged(&"an offset in the idx is not in the pack"));
+        }
+        Ok(Self {
             name: name.to_owned(),
-            order,
             bytes: idx_stat.size + data_stat.size,
             mtime_nanos: data_stat.mtime.as_nanos(),
             is_kept: is_kept(name),
-            idx,
+            index,
             data,
-        };
-        if pack.entries().any(|entry| entry.start < 12 || entry.start >= entry.end) {
-            return Err(damaged(&"an offset in the idx is not in the pack"));
-        }
-        Ok(pack)
+        })
     }
 
     /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
-        self.order.len()
+        self.index.len()
     }
 
     /// Returns the entry at this index in pack order.
     pub(super) fn entry(&self, at: usize) -> PackEntry {
-        let id = ObjectId::read(self.idx.oid_at_index(self.order[at]).as_bytes()).expect("an idx of ids of 20 bytes");
-        let end = if at + 1 < self.order.len() { self.start(at + 1) } else { self.data.pack_end() as u64 };
-        PackEntry { id, start: self.start(at), end }
+        let (id, start) = self.index.at(at);
+        let end = if at + 1 < self.len() { self.index.at(at + 1).1 } else { self.data.pack_end() as u64 };
+        PackEntry { id, start, end }
     }
 
     /// Returns all entries in pack order.
@@ -165,19 +155,9 @@ impl Pack {
         (0..self.len()).map(|at| self.entry(at))
     }
 
-    fn start(&self, at: usize) -> u64 {
-        self.idx.pack_offset_at_index(self.order[at])
-    }
-
-    /// Returns the index of the entry that begins at this offset.
-    fn place_at(&self, start: u64) -> Option<usize> {
-        self.order.binary_search_by_key(&start, |at| self.idx.pack_offset_at_index(*at)).ok()
-    }
-
     /// Returns the index of an object in pack order.
-    pub(super) fn place_of(&self, id: &ObjectId) -> Option<usize> {
-        let at = self.idx.lookup(gix_id(*id))?;
-        self.place_at(self.idx.pack_offset_at_index(at))
+    pub(super) fn place_of(&self, id: ObjectId) -> Option<usize> {
+        self.index.place_at(self.index.start_of(id)?)
     }
 
     /// Returns true if the mtime of the pack has changed since it was opened.
@@ -197,27 +177,18 @@ impl Pack {
         let entry = &self.entry(at);
         let bytes = self.data.entry_slice(entry.start..entry.end);
         let bytes = bytes.ok_or_else(|| self.damaged(entry, "it ends after the pack"))?;
-        let head = pack::data::Entry::from_bytes(bytes, entry.start, Kind::Sha1)
-            .map_err(|error| self.damaged(entry, &error.to_string()))?;
-        use pack::data::entry::Header;
-        let form = match head.header {
-            Header::Blob => StoredForm::Whole(ObjectKind::Blob),
-            Header::Tree => StoredForm::Whole(ObjectKind::Tree),
-            Header::Commit => StoredForm::Whole(ObjectKind::Commit),
-            Header::Tag => StoredForm::Whole(ObjectKind::Tag),
-            Header::OfsDelta { base_distance } => {
-                let base = head.checked_base_pack_offset(base_distance);
-                let base = base.and_then(|start| self.place_at(start));
-                StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?)
-            }
-            Header::RefDelta { base_id } => {
-                let start = self.idx.lookup(base_id).map(|at| self.idx.pack_offset_at_index(at));
-                let base = start.and_then(|start| self.place_at(start));
-                StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?)
-            }
+        let head = EntryHead::parse(bytes, entry.start).map_err(|why| self.damaged(entry, why))?;
+        let base = match head.form {
+            HeadForm::Whole(_) => None,
+            HeadForm::OfEntry(start) => self.index.place_at(start),
+            HeadForm::OfObject(id) => self.place_of(id),
         };
-        let deflated = bytes.get(head.header_size()..).unwrap_or_default();
-        Ok(Stored { form, size: head.decompressed_size, deflated })
+        let form = match head.form {
+            HeadForm::Whole(kind) => StoredForm::Whole(kind),
+            _ => StoredForm::Delta(base.ok_or_else(|| self.damaged(entry, "its base is not in the pack"))?),
+        };
+        let deflated = bytes.get(head.bytes..).unwrap_or_default();
+        Ok(Stored { form, size: head.size, deflated })
     }
 }
 

@@ -1,15 +1,19 @@
 //! Pins: refs of their own for checkpoints that stay when their history is cut. A mark is a pin with a name that the
-//! user chose.
+//! user chose; the others are named after the time of the checkpoint.
 //!
 //! - B1. A pinned checkpoint keeps its id, and stays until its pin is removed. No cut of a history removes a mark.
+//! - B3. A cut pins what stays before it ends the history. Between any two steps, every checkpoint that stays can be
+//!   reached.
 //! - B2. A pin that is not part of its project's history is the end of a history: nothing older is kept for its sake.
 //!   Whatever cuts a history writes both ends at once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::boundary::Boundary;
 use super::commit::{Checkpoint, Readable};
+use super::facts::CheckpointKind;
 use super::layout::{Layout, PIN_REFS};
 use super::lock::ProjectLock;
 use super::objects::Objects;
@@ -19,8 +23,11 @@ use crate::fsx;
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::time::Moment;
 
-/// Directory of marks below the refs of a project.
+/// Directories below the refs of a project, by kind of pin.
 const MARKS: &str = "marks";
+const ROWS: &str = "rows";
+const ENDS: &str = "ends";
+const STEPS: &str = "steps";
 /// Maximum number of characters of a mark.
 const MARK_CHARS_MAX: usize = 64;
 /// Maximum number of bytes of a mark in the name of its ref, so that a file of that name and its lock can exist.
@@ -42,13 +49,84 @@ pub(crate) struct Pin {
 pub(crate) enum PinName {
     /// Name that the user chose.
     Mark(String),
+    /// Row of the list that is not in the history any more.
+    Row(PinTime),
+    /// End of a turn that is not in the history any more.
+    End(PinTime),
+    /// Step of a turn that is not in the history any more.
+    Step(PinTime),
+}
+
+/// Time of a pinned checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PinTime {
+    secs: i64,
+    /// Tells the checkpoints of one second from each other, the oldest first.
+    number: u32,
+    offset_secs: i32,
+}
+
+impl PinTime {
+    /// Returns the first name that no pin has for a checkpoint of this time.
+    fn after(time: Moment, pins: &[Pin]) -> Self {
+        let secs = time.secs.max(0);
+        let same = pins.iter().filter_map(|pin| pin.name.time()).filter(|one| one.secs == secs);
+        let number = same.map(|one| one.number.saturating_add(1)).max().unwrap_or(0);
+        let offset_secs = Moment::parse_git_offset(time.git_offset().as_bytes());
+        Self { secs, number, offset_secs }
+    }
+
+    pub(crate) fn moment(self) -> Moment {
+        Moment { secs: self.secs, nanos: 0, offset_secs: self.offset_secs }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (time, number) = text.split_once('.').map_or((text, None), |(time, number)| (time, Some(number)));
+        let (secs, offset) = time.split_at_checked(time.len().checked_sub(5)?)?;
+        let offset_secs = Moment::parse_git_offset(offset.as_bytes());
+        let number = number.map_or(Some(0), |number| number.parse().ok())?;
+        let parsed = Self { secs: secs.parse().ok()?, number, offset_secs };
+        (parsed.to_string() == text).then_some(parsed)
+    }
+}
+
+impl std::fmt::Display for PinTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.secs, self.moment().git_offset())?;
+        if self.number > 0 { write!(f, ".{}", self.number) } else { Ok(()) }
+    }
 }
 
 impl PinName {
     /// Returns the ref of this pin.
     fn ref_name(&self, project: &ProjectId) -> String {
+        let (kind, name) = match self {
+            Self::Mark(mark) => (MARKS, escape(mark)),
+            Self::Row(time) => (ROWS, time.to_string()),
+            Self::End(time) => (ENDS, time.to_string()),
+            Self::Step(time) => (STEPS, time.to_string()),
+        };
+        format!("{PIN_REFS}{project}/{kind}/{name}")
+    }
+
+    /// Returns the name of the pin of a checkpoint of this kind and time.
+    fn of(kind: CheckpointKind, time: PinTime) -> Self {
+        match kind {
+            CheckpointKind::Auto | CheckpointKind::Manual | CheckpointKind::Safety => Self::Row(time),
+            CheckpointKind::End => Self::End(time),
+            CheckpointKind::Step => Self::Step(time),
+        }
+    }
+
+    pub(crate) fn is_mark(&self) -> bool {
+        matches!(self, Self::Mark(_))
+    }
+
+    /// Returns the time of the checkpoint, for a pin that is named after it.
+    pub(crate) fn time(&self) -> Option<PinTime> {
         match self {
-            Self::Mark(mark) => format!("{PIN_REFS}{project}/{MARKS}/{}", escape(mark)),
+            Self::Mark(_) => None,
+            Self::Row(time) | Self::End(time) | Self::Step(time) => Some(*time),
         }
     }
 
@@ -58,6 +136,9 @@ impl PinName {
         let (kind, name) = rest.split_once('/')?;
         let pin = match kind {
             MARKS => Self::Mark(unescape(name)?),
+            ROWS => Self::Row(PinTime::parse(name)?),
+            ENDS => Self::End(PinTime::parse(name)?),
+            STEPS => Self::Step(PinTime::parse(name)?),
             _ => return None,
         };
         Some((ProjectId::parse(project)?, pin))
@@ -130,6 +211,20 @@ fn unescape(text: &str) -> Option<String> {
     (escape(&mark) == text && check_mark(&mark).is_ok()).then_some(mark)
 }
 
+/// Where a history ends, and what stays besides it. Read under the project's lock.
+pub(crate) struct Cut<'a> {
+    /// The pins as they are.
+    pub(crate) pins: &'a [Pin],
+    /// Checkpoint at which the history ends from here on. `None` if it stays as it is.
+    pub(crate) end: Option<CheckpointId>,
+    /// Returns the ids of the history up to that end. Complete: another end within it would hide everything older.
+    pub(crate) kept: &'a dyn Fn() -> Result<HashSet<CheckpointId>>,
+    /// Checkpoints beyond that end that stay, the oldest first.
+    pub(crate) pinned: Vec<&'a Checkpoint>,
+    /// Pins that go, the oldest first.
+    pub(crate) unpinned: Vec<PinName>,
+}
+
 /// The pins of all projects.
 #[derive(Debug, Clone)]
 pub(crate) struct Pins {
@@ -142,14 +237,16 @@ impl Pins {
     /// Returns the pins of a project, sorted.
     pub(crate) fn of(&self, project: &ProjectId) -> Result<Vec<Pin>> {
         let mut found = BTreeMap::new();
-        let dir = format!("{PIN_REFS}{project}/{MARKS}");
         // Loose refs first: stock git writes `packed-refs` before it removes them.
-        for file in fsx::names_in(&self.layout.store().join(&dir))? {
-            let Some(name) = file.to_str().map(|file| format!("{dir}/{file}")) else { continue };
-            let Some((_, pin)) = PinName::parse(&name) else { continue };
-            let text = fsx::read_small(&self.layout.store().join(&name), REFS_BYTES_MAX)?.unwrap_or_default();
-            if let Some(id) = ObjectId::from_hex(text.trim_ascii()) {
-                found.insert(pin, id);
+        for kind in [MARKS, ROWS, ENDS, STEPS] {
+            let dir = format!("{PIN_REFS}{project}/{kind}");
+            for file in fsx::names_in(&self.layout.store().join(&dir))? {
+                let Some(name) = file.to_str().map(|file| format!("{dir}/{file}")) else { continue };
+                let Some((_, pin)) = PinName::parse(&name) else { continue };
+                let text = fsx::read_small(&self.layout.store().join(&name), REFS_BYTES_MAX)?.unwrap_or_default();
+                if let Some(id) = ObjectId::from_hex(text.trim_ascii()) {
+                    found.insert(pin, id);
+                }
             }
         }
         for (name, id) in self.refs.packed_below(&format!("{PIN_REFS}{project}/"))? {
@@ -162,7 +259,11 @@ impl Pins {
 
     /// Returns the marks of a project, sorted.
     pub(crate) fn marks(&self, project: &ProjectId) -> Result<Vec<String>> {
-        Ok(self.of(project)?.into_iter().map(|Pin { name: PinName::Mark(mark), .. }| mark).collect())
+        let mark = |pin: Pin| match pin.name {
+            PinName::Mark(mark) => Some(mark),
+            _ => None,
+        };
+        Ok(self.of(project)?.into_iter().filter_map(mark).collect())
     }
 
     /// Pins a checkpoint, or moves the pin of this name to it. Synced on return.
@@ -183,24 +284,30 @@ impl Pins {
         Ok(())
     }
 
-    /// Ends the history of a project at `end`, and the pins that are not in `kept`, the rest of that history, at
-    /// themselves. `kept` is complete, and read under the lock: an end within it would hide everything older.
-    pub(crate) fn cut_before(
-        &self,
-        held: &ProjectLock,
-        project: &ProjectId,
-        end: CheckpointId,
-        kept: impl FnOnce() -> Result<HashSet<CheckpointId>>,
-        now: Moment,
-    ) -> Result<()> {
-        let mut ends = vec![end];
-        let pins = self.of(project)?;
-        if !pins.is_empty() {
-            let (known, kept) = (self.boundary.ends()?, kept()?);
-            let loose = pins.iter().map(|pin| pin.id).filter(|id| !known.contains(id) && !kept.contains(id));
-            ends.extend(loose);
+    /// Cuts the history of a project, and pins and unpins checkpoints as the cut says.
+    pub(crate) fn cut(&self, held: &ProjectLock, project: &ProjectId, cut: Cut<'_>, now: Moment) -> Result<()> {
+        let mut pins = cut.pins.to_vec();
+        for checkpoint in cut.pinned {
+            if pins.iter().all(|pin| pin.name.is_mark() || pin.id != checkpoint.id) {
+                let time = PinTime::after(checkpoint.time, &pins);
+                let pin = Pin { name: PinName::of(checkpoint.facts.kind, time), id: checkpoint.id };
+                self.set(held, project, &pin, now)?;
+                pins.push(pin);
+            }
         }
-        self.boundary.cut_before(held, project, &ends, now)
+        // The oldest go first, also in a process that is killed.
+        cut.unpinned.iter().try_for_each(|name| self.remove(held, project, name, now))?;
+        if let Some(end) = cut.end {
+            let mut ends = vec![end];
+            if !pins.is_empty() {
+                let (known, kept) = (self.boundary.ends()?, (cut.kept)()?);
+                let stays = pins.iter().filter(|pin| !cut.unpinned.contains(&pin.name)).map(|pin| pin.id);
+                let loose = stays.filter(|id| !known.contains(id) && !kept.contains(id));
+                ends.extend(loose);
+            }
+            self.boundary.cut_before(held, project, &ends, now)?;
+        }
+        Ok(())
     }
 
     /// Ends the pins that are not in the history of their project at themselves: version 0.1, which cuts histories too,
@@ -229,50 +336,55 @@ impl Pins {
 /// Hermes rewrites commits when it prunes, and keeps the tree, the time and the subject. The pinned one still has the
 /// other facts, so it is listed instead of the rewritten one, unless that is the newest.
 fn attach(objects: &Objects, pins: Vec<Pin>, history: &mut Readable) -> Result<()> {
-    let mut beyond: Vec<Checkpoint> = Vec::new();
+    let mut places: HashMap<_, _> = history.checkpoints.iter().enumerate().map(|(at, one)| (one.id, at)).collect();
+    let chain = places.len();
+    let mut beyond: Vec<(PinTime, Checkpoint)> = Vec::new();
     for Pin { name, id } in pins {
-        let in_history = history.checkpoints.iter().position(|one| one.id == id);
-        let known = beyond.iter().position(|one| one.id == id);
-        let place = match (in_history, known) {
-            (Some(at), _) => &mut history.checkpoints[at],
-            (None, Some(at)) => &mut beyond[at],
-            (None, None) => match objects.checkpoint(id) {
+        if let Entry::Vacant(vacant) = places.entry(id) {
+            let pinned = match objects.checkpoint(id) {
                 Err(error) if error.kind() == ErrorKind::Damaged => {
-                    let PinName::Mark(mark) = name;
-                    history.unavailable.push((mark, id));
+                    match name {
+                        PinName::Mark(mark) => history.unavailable.push((mark, id)),
+                        _ => drop(history.rest.get_or_insert(error)),
+                    }
                     continue;
                 }
-                pinned => place_of(pinned?, history, &mut beyond),
-            },
-        };
-        let PinName::Mark(mark) = name;
-        place.marks.push(mark);
+                pinned => pinned?,
+            };
+            let place = match twin_of(&pinned, &mut history.checkpoints) {
+                Some(at) => at,
+                None => {
+                    beyond.push((PinTime::after(pinned.time, &[]), pinned));
+                    chain + beyond.len() - 1
+                }
+            };
+            vacant.insert(place);
+        }
+        let at = places[&id];
+        let named = name.time();
+        match (name, at.checked_sub(chain).map(|at| &mut beyond[at])) {
+            (PinName::Mark(mark), None) => history.checkpoints[at].marks.push(mark),
+            (PinName::Mark(mark), Some((_, pinned))) => pinned.marks.push(mark),
+            (_, Some((time, _))) => *time = named.unwrap_or(*time),
+            (_, None) => {}
+        }
     }
-    beyond.sort_by_key(|one| (std::cmp::Reverse(one.time.as_nanos()), one.id));
-    history.checkpoints.extend(beyond);
+    beyond.sort_by_key(|(time, one)| (std::cmp::Reverse((time.secs, time.number)), one.id));
+    history.checkpoints.extend(beyond.into_iter().map(|(_, one)| one));
     Ok(())
 }
 
-/// Adds a pinned checkpoint whose id is not in the history, and returns it.
-fn place_of<'a>(
-    mut pinned: Checkpoint,
-    history: &'a mut Readable,
-    beyond: &'a mut Vec<Checkpoint>,
-) -> &'a mut Checkpoint {
+/// Returns the position of the checkpoint that Hermes made of a pinned one, and replaces it by that unless it is the
+/// newest.
+fn twin_of(pinned: &Checkpoint, history: &mut [Checkpoint]) -> Option<usize> {
+    let is_rewritten = |one: &Checkpoint| one.facts.files.is_none();
     let is_same = |one: &Checkpoint| one.tree == pinned.tree && one.time.secs == pinned.time.secs;
-    let twin = history.checkpoints.iter().position(is_same);
-    match twin {
-        Some(0) => &mut history.checkpoints[0],
-        Some(at) => {
-            pinned.marks = std::mem::take(&mut history.checkpoints[at].marks);
-            history.checkpoints[at] = pinned;
-            &mut history.checkpoints[at]
-        }
-        None => {
-            beyond.push(pinned);
-            beyond.last_mut().expect("pushed above")
-        }
+    let at = history.iter().position(|one| is_same(one) && is_rewritten(one))?;
+    if at > 0 {
+        let marks = std::mem::take(&mut history[at].marks);
+        history[at] = Checkpoint { marks, ..pinned.clone() };
     }
+    Some(at)
 }
 
 #[cfg(test)]
@@ -304,6 +416,15 @@ mod tests {
         let of = |rest: &str| format!("refs/piton/0123456789abcdef/{rest}");
         assert!(PinName::parse(&of("marks/a%2eb")).is_some());
         for name in ["marks/a.b", "marks/a%2Eb", "marks/1234", "marks/a/b", "marks/%ff", "marks/%", "other/a", "x"] {
+            assert_eq!(PinName::parse(&of(name)), None, "{name}");
+        }
+        for name in ["rows/1790000000+0200", "ends/0-0330", "steps/1790000000+0000.12"] {
+            let (project, pin) = PinName::parse(&of(name)).expect("a pin");
+            assert_eq!(pin.ref_name(&project), of(name));
+            assert!(super::super::refs::is_ref_name(&of(name)), "{name}");
+        }
+        for name in ["rows/1790000000", "rows/+0200", "rows/01+0200", "rows/1+0200.0", "rows/1+0200.x", "rows/1+02000"]
+        {
             assert_eq!(PinName::parse(&of(name)), None, "{name}");
         }
         assert_eq!(PinName::parse("refs/piton/xyz/marks/a"), None);

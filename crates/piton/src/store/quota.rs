@@ -1,7 +1,8 @@
-//! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed.
+//! Making room: drops the oldest checkpoints, taking the projects in turn, exactly as many as needed. Steps of turns go
+//! first, then ends of turns, rows beyond the newest ones, and rows.
 //!
-//! - G5. The newest checkpoint of a project is never dropped, nor a marked one, nor any checkpoint of a project with an
-//!   interrupted restore.
+//! - G5. The newest checkpoint and the newest row of a project are never dropped, nor a marked checkpoint, nor any
+//!   checkpoint of a project with an interrupted restore.
 //! - G6. No checkpoint is dropped without need: the space that each one holds alone is known before the first is
 //!   dropped, and unreachable entries and leftover files are removed first, after loose objects were packed.
 
@@ -13,9 +14,10 @@ use super::lock::GcLock;
 use super::marks::{NEVER, ReachRank};
 use super::object_db::ObjectDb;
 use super::reachability::{ReachRoots, Reachability};
+use super::retention::ROWS_AUTO;
 use super::size::{bytes_max_of_takes, bytes_of};
 use super::sweep::{self, is_old};
-use super::{Checkpoint, Objects, Pin, Store, StoreLock};
+use super::{Checkpoint, CheckpointKind, Cut, Objects, Pin, PinName, Store, StoreLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{CheckpointId, ObjectId, ProjectId};
 use crate::progress::Progress;
@@ -53,9 +55,53 @@ impl ProjectHistory {
         self.chain.iter().map(|one| one.id).collect()
     }
 
-    /// Returns the checkpoints that may not be dropped, other than the newest.
-    fn marked(&self) -> HashSet<CheckpointId> {
-        self.pins.iter().map(|pin| pin.id).collect()
+    /// Returns all checkpoints that are not marked, newest first, each with its class and its time. Without the newest
+    /// checkpoint, and without the newest row.
+    fn droppable(&self) -> Vec<(DropClass, i64, CheckpointId)> {
+        let marked: HashSet<_> = self.pins.iter().filter(|pin| pin.name.is_mark()).map(|pin| pin.id).collect();
+        let chain = self.chain.iter().map(|one| (DropClass::of(one.facts.kind), one.time.secs, one.id));
+        let ids = self.ids();
+        let mut beyond: Vec<_> = self.pins.iter().filter(|pin| !ids.contains(&pin.id)).collect();
+        beyond.sort_by_key(|pin| std::cmp::Reverse(pin.name.time()));
+        let beyond = beyond.into_iter().filter_map(|pin| match pin.name {
+            PinName::Mark(_) => None,
+            PinName::Row(time) => Some((DropClass::Row, time.moment().secs, pin.id)),
+            PinName::End(time) => Some((DropClass::End, time.moment().secs, pin.id)),
+            PinName::Step(time) => Some((DropClass::Step, time.moment().secs, pin.id)),
+        });
+        let mut rows = 0;
+        let mut all = Vec::new();
+        for (at, (class, secs, id)) in chain.chain(beyond).enumerate() {
+            let is_row = class == DropClass::Row;
+            rows += u64::from(is_row);
+            let class = if is_row && rows > ROWS_AUTO { DropClass::OldRow } else { class };
+            let is_newest = at == 0 || is_row && rows == 1;
+            if !is_newest && !marked.contains(&id) {
+                all.push((class, secs, id));
+            }
+        }
+        all
+    }
+}
+
+/// Classes of checkpoints, in the order in which they are dropped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum DropClass {
+    Step,
+    End,
+    /// Row beyond the newest ones.
+    OldRow,
+    Row,
+}
+
+impl DropClass {
+    /// Returns the class of a checkpoint of this kind among the newest ones.
+    fn of(kind: CheckpointKind) -> Self {
+        match kind {
+            CheckpointKind::Step => Self::Step,
+            CheckpointKind::End => Self::End,
+            CheckpointKind::Auto | CheckpointKind::Manual | CheckpointKind::Safety => Self::Row,
+        }
     }
 }
 
@@ -116,7 +162,7 @@ pub(crate) fn make_room(
             limit = bytes_max;
             continue;
         };
-        if !drop_all(store, &histories, &order[..count], now)? {
+        if !drop_all(store, &order[..count], now)? {
             continue;
         }
         dropped += count as u64;
@@ -173,20 +219,23 @@ fn tidy_up(store: &Store, held: &GcLock, now: Moment) -> Result<u64> {
     }
 }
 
-/// Returns the checkpoints that may be dropped, in order: the oldest of each project, then the next of each.
+/// Returns the checkpoints that may be dropped, in order: class by class, the oldest of each project, then the next of
+/// each.
 fn drop_order<'a>(intents: &Intents, histories: &'a Histories) -> Result<Vec<DropCandidate<'a>>> {
     let mut order = Vec::new();
     for (project, history) in histories {
         if intents.get(project)?.is_some() {
             continue;
         }
-        let marked = history.marked();
-        let oldest_first = history.chain.iter().skip(1).rev().filter(|one| !marked.contains(&one.id)).enumerate();
-        order
-            .extend(oldest_first.map(|(turn, one)| (turn, one.time.as_nanos(), DropCandidate { project, id: one.id })));
+        let mut turns: HashMap<_, usize> = HashMap::new();
+        for (class, secs, id) in history.droppable().into_iter().rev() {
+            let turn = turns.entry(class).or_default();
+            order.push(((class, *turn, secs), DropCandidate { project, id }));
+            *turn += 1;
+        }
     }
-    order.sort_by_key(|(turn, time, one)| (*turn, *time, one.id));
-    Ok(order.into_iter().map(|(_, _, one)| one).collect())
+    order.sort_by_key(|(place, one)| (*place, one.id));
+    Ok(order.into_iter().map(|(_, one)| one).collect())
 }
 
 /// Marks every object with the rank of the checkpoint with which it becomes unreachable.
@@ -213,7 +262,7 @@ fn rank(
 }
 
 /// Drops the checkpoints. Returns false if a restore that may need one of them has begun meanwhile.
-fn drop_all(store: &Store, histories: &Histories, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
+fn drop_all(store: &Store, dropped: &[DropCandidate<'_>], now: Moment) -> Result<bool> {
     let goes: HashSet<_> = dropped.iter().map(|one| one.id).collect();
     for project in counted(dropped).into_keys() {
         let held = store.locks.share()?;
@@ -221,18 +270,36 @@ fn drop_all(store: &Store, histories: &Histories, dropped: &[DropCandidate<'_>],
         if store.intents.get(&project)?.is_some() {
             return Ok(false);
         }
-        // Marked checkpoints behind the first that goes stay by their pins.
-        let known = &histories[&project].chain;
-        let kept = known.iter().position(|one| goes.contains(&one.id)).unwrap_or(known.len());
-        let end = known[..kept].last().expect("the newest is never dropped").id;
-        // A take may have followed, and one of its checkpoints may be marked.
-        let chain = chain_ids(store, &held, &project)?;
-        let Some(place) = chain.iter().position(|id| *id == end) else { return Ok(false) };
-        store.histories.forget_lineage(&project);
-        let ids = || Ok(chain[..=place].iter().copied().collect());
-        store.pins.cut_before(&locked, &project, end, ids, now)?;
+        // A take may have followed: it may have dropped some of them, too.
+        let chain = chain(store, &held, &project)?;
+        let pins = store.pins.of(&project)?;
+        let kept = chain.iter().position(|one| goes.contains(&one.id)).unwrap_or(chain.len());
+        let (kept, rest) = chain.split_at(kept);
+        let Some(end) = kept.last().map(|end| end.id) else { return Ok(false) };
+        let is_gone = |pin: &&Pin| !pin.name.is_mark() && goes.contains(&pin.id);
+        if !rest.is_empty() {
+            store.histories.forget_lineage(&project);
+        }
+        let cut = Cut {
+            pins: &pins,
+            end: (!rest.is_empty()).then_some(end),
+            kept: &|| Ok(kept.iter().map(|one| one.id).collect()),
+            pinned: pinned(rest, &goes, &pins),
+            unpinned: pins.iter().filter(is_gone).map(|pin| pin.name.clone()).collect(),
+        };
+        store.pins.cut(&locked, &project, cut, now)?;
     }
     Ok(true)
+}
+
+/// Returns the checkpoints of the cut-off part of a history that stay although newer ones go, the oldest first. A marked
+/// one that would have gone without its mark is not among them.
+fn pinned<'a>(rest: &'a [Checkpoint], goes: &HashSet<CheckpointId>, pins: &[Pin]) -> Vec<&'a Checkpoint> {
+    let is_marked = |id| pins.iter().any(|pin| pin.name.is_mark() && pin.id == id);
+    let class = |at: usize| DropClass::of(rest[at].facts.kind);
+    let newer_goes = |at: usize| (0..at).any(|newer| goes.contains(&rest[newer].id) && class(newer) == class(at));
+    let stays = |at: &usize| !(goes.contains(&rest[*at].id) || is_marked(rest[*at].id) && newer_goes(*at));
+    (0..rest.len()).rev().filter(stays).map(|at| &rest[at]).collect()
 }
 
 fn histories(objects: &Objects, roots: &ReachRoots) -> Result<Histories> {
@@ -256,7 +323,7 @@ fn cut_loose_pins(store: &Store, roots: &ReachRoots, histories: &Histories, now:
         if history.pins.iter().any(is_loose) {
             let held = store.locks.share()?;
             let locked = store.locks.lock_project(&held, project)?;
-            let chain = chain_ids(store, &held, project)?.into_iter().collect();
+            let chain = chain(store, &held, project)?.into_iter().map(|one| one.id).collect();
             store.pins.cut_loose(&locked, project, &chain, now)?;
             was_cut = true;
         }
@@ -264,11 +331,10 @@ fn cut_loose_pins(store: &Store, roots: &ReachRoots, histories: &Histories, now:
     Ok(was_cut)
 }
 
-/// Returns the ids of a project's history at this moment, newest first. The caller holds the project's lock.
-fn chain_ids(store: &Store, held: &StoreLock, project: &ProjectId) -> Result<Vec<CheckpointId>> {
+/// Returns a project's history at this moment, newest first. The caller holds the project's lock.
+fn chain(store: &Store, held: &StoreLock, project: &ProjectId) -> Result<Vec<Checkpoint>> {
     let objects = store.objects.open(held)?;
-    let chain = store.histories.from(&objects, store.refs.newest(project)?)?.whole()?;
-    Ok(chain.into_iter().map(|one| one.id).collect())
+    store.histories.from(&objects, store.refs.newest(project)?)?.whole()
 }
 
 fn counted(dropped: &[DropCandidate<'_>]) -> BTreeMap<ProjectId, usize> {

@@ -4,14 +4,13 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use gix_hash::Kind;
 use gix_object::FindHeader as _;
-use gix_odb::pack;
 
 use super::decode::{Decoder, RawPack, WholeEntry, Why};
 use super::loose;
 use super::objects::{Objects, gix_id};
 use super::pack::PackWriter;
+use super::pack_index;
 use crate::error::{Error, Result};
 use crate::fsx;
 use crate::hint::Hint;
@@ -126,10 +125,7 @@ impl Objects {
                 continue;
             }
             // An unreadable idx does not affect the others.
-            let Ok(idx) = pack::index::File::at(&path, Kind::Sha1) else { continue };
-            if let Some(at) = idx.lookup(gix_id(id)) {
-                found.push((path.with_extension(""), idx.pack_offset_at_index(at)));
-            }
+            found.extend(pack_index::find(&path, id).map(|start| (path.with_extension(""), start)));
         }
         Ok(found)
     }

@@ -1,7 +1,8 @@
 //! Trees: the names in one directory, in git's format and git's order, and the differences between two trees.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use super::Objects;
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ pub(crate) fn too_many_paths() -> Error {
 }
 
 /// Kind of a tree entry. The full permission bits are in the facts of the checkpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum EntryMode {
     File,
     Executable,
@@ -172,38 +173,114 @@ impl Objects {
 
     /// Returns the differences between two trees, files and links only, sorted by path. A missing tree counts as empty.
     pub(crate) fn compare_trees(&self, old: Option<ObjectId>, new: Option<ObjectId>) -> Result<Vec<TreeChange>> {
-        let mut changes = Vec::new();
-        // No recursion: a tree may be deeper than a stack.
-        let mut open = vec![(Vec::new(), old, new)];
-        while let Some((dir, old, new)) = open.pop() {
-            if old == new {
-                continue;
+        compare(old, new, &[], &mut |id| self.tree(id).map(Rc::new))
+    }
+}
+
+/// Compares the trees of a history, one after the other. Remembers those of the last comparison: most of them are part of
+/// the next one, too.
+pub(crate) struct TreeWalk<'a> {
+    objects: &'a Objects,
+    last: HashMap<ObjectId, Rc<Vec<TreeEntry>>>,
+}
+
+impl<'a> TreeWalk<'a> {
+    pub(crate) fn new(objects: &'a Objects) -> Self {
+        Self { objects, last: HashMap::new() }
+    }
+
+    /// Like [`Objects::entry_at`].
+    pub(crate) fn entry_at(&mut self, tree: ObjectId, path: &[u8]) -> Result<Option<(EntryMode, ObjectId)>> {
+        let mut found = Some((EntryMode::Dir, tree));
+        let mut read = HashMap::new();
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            let Some((EntryMode::Dir, id)) = found else { return Ok(None) };
+            let tree = match self.last.get(&id) {
+                Some(tree) => Rc::clone(tree),
+                None => Rc::new(self.objects.tree(id)?),
+            };
+            found = tree.iter().find(|entry| entry.name == name).map(|entry| (entry.mode, entry.id));
+            read.insert(id, tree);
+        }
+        self.last = read;
+        Ok(found)
+    }
+
+    /// Like [`Objects::compare_trees`], at or below these paths only, unless there are none.
+    pub(crate) fn compare(&mut self, old: ObjectId, new: ObjectId, paths: &[Vec<u8>]) -> Result<Vec<TreeChange>> {
+        let mut read = HashMap::new();
+        let changes = compare(Some(old), Some(new), paths, &mut |id| {
+            let tree = match self.last.get(&id) {
+                Some(tree) => Rc::clone(tree),
+                None => Rc::new(self.objects.tree(id)?),
+            };
+            read.insert(id, Rc::clone(&tree));
+            Ok(tree)
+        });
+        self.last = read;
+        changes
+    }
+}
+
+fn compare(
+    old: Option<ObjectId>,
+    new: Option<ObjectId>,
+    paths: &[Vec<u8>],
+    read: &mut dyn FnMut(ObjectId) -> Result<Rc<Vec<TreeEntry>>>,
+) -> Result<Vec<TreeChange>> {
+    let is_meant = |path: &[u8]| paths.is_empty() || paths.iter().any(|wanted| relpath::is_within(path, wanted));
+    let leads_to_meant = |dir: &[u8]| is_meant(dir) || paths.iter().any(|wanted| relpath::is_within(wanted, dir));
+    let mut changes = Vec::new();
+    // No recursion: a tree may be deeper than a stack.
+    let mut open = vec![(Vec::new(), old, new)];
+    while let Some((dir, old, new)) = open.pop() {
+        if old == new {
+            continue;
+        }
+        if changes.len() + open.len() > PATHS_MAX {
+            return Err(too_many_paths());
+        }
+        let mut read = |id: Option<ObjectId>| id.map_or(Ok(Rc::default()), &mut *read);
+        let (old, new) = (read(old)?, read(new)?);
+        let mut pairs: BTreeMap<&[u8], [Option<&TreeEntry>; 2]> = BTreeMap::new();
+        for (side, entry) in differing(&old, &new) {
+            pairs.entry(&entry.name).or_default()[side] = Some(entry);
+        }
+        for (name, [old, new]) in pairs {
+            let path = relpath::join(&dir, name);
+            let as_tree = |entry: Option<&TreeEntry>| entry.filter(|entry| entry.is_dir()).map(|entry| entry.id);
+            let as_file =
+                |entry: Option<&TreeEntry>| entry.filter(|entry| !entry.is_dir()).map(|entry| (entry.mode, entry.id));
+            let trees = (as_tree(old), as_tree(new));
+            if trees.0 != trees.1 && leads_to_meant(&path) {
+                open.push((path.clone(), trees.0, trees.1));
             }
-            if changes.len() + open.len() > PATHS_MAX {
-                return Err(too_many_paths());
-            }
-            let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| self.tree(id));
-            let (old, new) = (read(old)?, read(new)?);
-            let mut pairs: BTreeMap<&[u8], [Option<&TreeEntry>; 2]> = BTreeMap::new();
-            for (side, entries) in [&old, &new].into_iter().enumerate() {
-                for entry in entries {
-                    pairs.entry(&entry.name).or_default()[side] = Some(entry);
-                }
-            }
-            for (name, [old, new]) in pairs {
-                let path = relpath::join(&dir, name);
-                let as_tree = |entry: Option<&TreeEntry>| entry.filter(|entry| entry.is_dir()).map(|entry| entry.id);
-                let as_file = |entry: Option<&TreeEntry>| {
-                    entry.filter(|entry| !entry.is_dir()).map(|entry| (entry.mode, entry.id))
-                };
-                open.push((path.clone(), as_tree(old), as_tree(new)));
-                let (old, new) = (as_file(old), as_file(new));
-                if old != new {
-                    changes.push(TreeChange { path, old, new });
-                }
+            let (old, new) = (as_file(old), as_file(new));
+            if old != new && is_meant(&path) {
+                changes.push(TreeChange { path, old, new });
             }
         }
-        changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(changes)
+    }
+    changes.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(changes)
+}
+
+/// Returns the entries that are not the same in both directories, each with its side. Both are in git's order.
+fn differing<'a>(old: &'a [TreeEntry], new: &'a [TreeEntry]) -> Vec<(usize, &'a TreeEntry)> {
+    let mut differing = Vec::new();
+    let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let order = match (olds.peek(), news.peek()) {
+            (None, None) => return differing,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => relpath::git_order((&old.name, old.is_dir()), (&new.name, new.is_dir())),
+        };
+        let old = if order == Ordering::Greater { None } else { olds.next() };
+        let new = if order == Ordering::Less { None } else { news.next() };
+        if old != new {
+            differing.extend(old.map(|old| (0, old)));
+            differing.extend(new.map(|new| (1, new)));
+        }
     }
 }

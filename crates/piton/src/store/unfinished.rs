@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::facts::Origin;
+use super::facts::{CheckpointKind, Origin};
 use super::layout::Layout;
 use super::lock::{Locks, ProjectLock};
 use super::refs::Refs;
@@ -30,7 +30,10 @@ pub(crate) struct UnfinishedRequest {
     pub(crate) reason: String,
     #[serde(flatten)]
     pub(crate) origin: Origin,
-    /// Time of the prompt, as of which the checkpoint is taken.
+    /// Start or end of the turn. Requests of older versions name none.
+    #[serde(default, deserialize_with = "kind")]
+    pub(crate) kind: CheckpointKind,
+    /// Time of the event, as of which the checkpoint is taken.
     #[serde(flatten, with = "time::parts")]
     pub(crate) since: Moment,
     /// Newest checkpoint at that time: if there is a newer one, the request is out of date.
@@ -42,6 +45,11 @@ pub(crate) struct UnfinishedRequest {
     /// Keys of later versions.
     #[serde(flatten)]
     pub(crate) rest: Map<String, Value>,
+}
+
+fn kind<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<CheckpointKind, D::Error> {
+    let word = Value::deserialize(from)?;
+    Ok(CheckpointKind::ALL.into_iter().find(|kind| word == kind.word()).unwrap_or_default())
 }
 
 /// Lock on completing a project's checkpoint: no other process completes it while this is held.
@@ -139,8 +147,8 @@ mod tests {
         let origin = Origin { agent: Some("claude".to_owned()), session: Some("s ä".to_owned()), turn: None };
         let since = Moment { secs: 1_800_000_000, nanos: 7, offset_secs: -3600 };
         let after = Some(ObjectId::from_bytes([7; 20]));
-        let request =
-            UnfinishedRequest { reason: "prompt: x".to_owned(), origin, since, after, is_told: true, rest: Map::new() };
+        let (reason, kind, rest) = ("prompt: x".to_owned(), CheckpointKind::End, Map::new());
+        let request = UnfinishedRequest { reason, origin, kind, since, after, is_told: true, rest };
         assert_eq!(UnfinishedRequest::decode(&request.encode()), Some(request));
         for bytes in [&b""[..], b"{}", b"[]", b"{\"reason\":\"x\",\"secs\":1,\"nanos\":1000000000,\"offset_secs\":0}"] {
             assert_eq!(UnfinishedRequest::decode(bytes), None);

@@ -12,7 +12,7 @@ use crate::id::{ObjectId, ProjectId};
 /// Disk usage by project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StoreUsage {
-    /// Number of checkpoints of each project, and bytes of the objects that only this project holds.
+    /// Number of rows of each project, and bytes of the objects that only this project holds.
     pub(crate) projects: BTreeMap<ProjectId, (usize, u64)>,
     /// Bytes of unreachable objects.
     pub(crate) dead_bytes: u64,
@@ -66,9 +66,10 @@ pub(crate) fn usage_by_project(store: &Store, held: &StoreLock) -> Result<StoreU
     for (project, bytes) in projects.into_iter().zip(alone) {
         let newest = roots.projects.get(project).copied();
         let history = objects.history(newest, &roots.ends).unwrap_or_default();
-        let mut ids: BTreeSet<_> = history.into_iter().map(|checkpoint| checkpoint.id).collect();
-        ids.extend(pins_of(project));
-        holdings.projects.insert(project.clone(), (ids.len(), bytes));
+        let known: BTreeSet<_> = history.iter().map(|checkpoint| checkpoint.id).collect();
+        let mut rows: BTreeSet<_> = history.iter().filter(|one| one.is_row()).map(|row| row.id).collect();
+        rows.extend(pins_of(project).filter(|id| !known.contains(id)));
+        holdings.projects.insert(project.clone(), (rows.len(), bytes));
     }
     Ok(holdings)
 }

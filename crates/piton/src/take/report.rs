@@ -10,6 +10,7 @@ use crate::worktree::ChangedDirs;
 
 /// Options of a take.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Request {
     /// Reason for the checkpoint, in one line for the user.
     pub reason: String,
@@ -26,6 +27,50 @@ pub struct Request {
     /// knows them, for example from a file system watcher. The others are not looked at as long as the cache has
     /// everything in them. A change elsewhere is missing in this checkpoint; the next take without a list has it.
     pub changed_dirs: Option<ChangedDirs>,
+}
+
+impl Request {
+    /// Sets [`Request::reason`].
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    /// Sets [`Request::kind`].
+    #[must_use]
+    pub fn kind(mut self, kind: CheckpointKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Sets [`Request::origin`].
+    #[must_use]
+    pub fn origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self
+    }
+
+    /// Sets [`Request::count_left_out`].
+    #[must_use]
+    pub fn count_left_out(mut self, count_left_out: bool) -> Self {
+        self.count_left_out = count_left_out;
+        self
+    }
+
+    /// Sets [`Request::is_late`].
+    #[must_use]
+    pub fn is_late(mut self, is_late: bool) -> Self {
+        self.is_late = is_late;
+        self
+    }
+
+    /// Sets [`Request::changed_dirs`].
+    #[must_use]
+    pub fn changed_dirs(mut self, changed_dirs: impl Into<Option<ChangedDirs>>) -> Self {
+        self.changed_dirs = changed_dirs.into();
+        self
+    }
 }
 
 /// Outcome of a take.

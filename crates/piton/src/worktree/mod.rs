@@ -1,6 +1,7 @@
 //! User's files: scope rules, scanning, reading and writing. Knows no store and no git objects.
 
 mod cache;
+mod directory;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod git_index;
@@ -17,7 +18,12 @@ pub(crate) use cache::{
     CacheNote, CacheUpdate, CachedDirs, IndexSums, IndexUpdate, NewestFiles, NewestState, StatCache, Vouched,
     index_bytes_max, is_settled, write_index,
 };
-pub(crate) use inspect::{dir_identity, id_of_path, stat_path};
+pub use directory::Presence;
+pub(crate) use directory::{
+    ParentDirectory, check_access, device_around, dir_identity, has_marker, is_dir, is_file, is_shared, make_dir,
+    presence, subdirs,
+};
+pub(crate) use inspect::{id_of_path, missing_paths, read_path, stat_path};
 pub(crate) use manifest::{Child, DirNode, FileNode, Manifest};
 pub(crate) use read::{Contents, ReadFile, Reader, id_of_stream};
 pub(crate) use scan::{Scan, ScanEnd, count_files, scan};

@@ -252,14 +252,20 @@ fn make(dir: &Dir, name: &[u8], new: &mut NewContents<'_>) -> io::Result<()> {
         NewContents::File(bytes, mode) => {
             let mut file = dir.create(name)?;
             file.write_all(bytes)?;
-            sys::set_file_mode(&file, *mode)
+            finish_new(&file, *mode)
         }
         NewContents::Streamed(write, mode) => {
             let mut file = dir.create(name)?;
             write(&mut file)?;
-            sys::set_file_mode(&file, *mode)
+            finish_new(&file, *mode)
         }
     }
+}
+
+/// Sets the mode of a new file, whose contents the sync at the end of a restore makes durable.
+fn finish_new(file: &File, mode: u16) -> io::Result<()> {
+    sys::set_file_mode(file, mode)?;
+    sys::flush_written(file)
 }
 
 fn put_new(dir: &Dir, temp: &[u8], name: &[u8]) -> io::Result<ChangeResult> {

@@ -6,9 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use gix_hash::Kind;
-use gix_odb::pack;
-
+use super::super::pack_index::{IdxFile, PackIndex};
 use super::{HEADER_BYTES, TRAILER_BYTES, WINDOW_BYTES, Why};
 use crate::error::{Error, Result, plain_io};
 use crate::id::{Checksum, ID_BYTES, ObjectId};
@@ -23,10 +21,8 @@ pub(in crate::store) struct RawPack {
     file: Option<File>,
     /// Length of the pack file.
     pub(in crate::store) bytes: u64,
-    /// Entries of the idx as (id, offset), sorted by id.
-    pub(in crate::store) ids: Vec<(ObjectId, u64)>,
-    /// Positions in `ids`, sorted by offset.
-    order: Vec<u32>,
+    /// Contents of the idx, or of the pack itself after [`RawPack::learn`].
+    index: PackIndex,
     /// Defect of the idx.
     pub(in crate::store) idx_fault: Option<IdxFault>,
     /// Defect of the pack, as far as can be found without reading all of it.
@@ -53,8 +49,7 @@ impl RawPack {
             name: name.to_owned(),
             file: None,
             bytes: 0,
-            ids: Vec::new(),
-            order: Vec::new(),
+            index: PackIndex::default(),
             idx_fault: None,
             fault: None,
             unread: OnceLock::new(),
@@ -82,8 +77,7 @@ impl RawPack {
             name: name.to_owned(),
             file: Some(file),
             bytes,
-            ids: Vec::new(),
-            order: Vec::new(),
+            index: PackIndex::default(),
             idx_fault: None,
             fault: None,
             unread: OnceLock::new(),
@@ -107,35 +101,24 @@ impl RawPack {
             Err(error) => return Err(Error::io("read", &path, error)),
         };
         let is_whole = ends_in_checksum(&bytes);
-        let idx = match pack::index::File::from_data(bytes, path, Kind::Sha1) {
+        let idx = match IdxFile::parse(bytes, path) {
             Ok(idx) => idx,
             Err(error) => {
-                self.idx_fault = Some(IdxFault::Wrong(error.to_string().into()));
+                self.idx_fault = Some(IdxFault::Wrong(error.into()));
                 return Ok(None);
             }
         };
-        let id = |at| ObjectId::read(idx.oid_at_index(at).as_bytes());
-        self.ids = (0..idx.num_objects()).filter_map(|at| Some((id(at)?, idx.pack_offset_at_index(at)))).collect();
-        let is_sorted = self.ids.is_sorted_by(|one, other| one.0 <= other.0);
-        if !is_sorted {
-            self.ids.sort_unstable();
-        }
-        let last = self.bytes.saturating_sub(TRAILER_BYTES);
-        let is_inside = |(_, start): &(ObjectId, u64)| (HEADER_BYTES as u64..last).contains(start);
-        let is_placed = self.ids.iter().all(is_inside) || self.file.is_none();
-        let count = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
-        self.order = (0..count).collect();
-        self.order.sort_by_key(|at| self.ids[*at as usize].1);
-        let mut starts = self.order.windows(2).map(|two| [0, 1].map(|at| self.ids[two[at] as usize].1));
+        self.index = idx.index;
+        let is_placed = self.file.is_none() || self.index.is_within(HEADER_BYTES as u64..self.end());
         let fault = match () {
             () if !is_whole => Some("its checksum is wrong"),
-            () if !is_sorted => Some("its ids are not in order"),
+            () if !idx.is_sorted => Some("its ids are not in order"),
             () if !is_placed => Some("an offset is not in the pack"),
-            () if starts.any(|[one, other]| one == other) => Some("two objects have the same place"),
+            () if self.index.has_shared_offsets() => Some("two objects have the same place"),
             () => None,
         };
         self.idx_fault = fault.map(|why| IdxFault::Wrong(why.into()));
-        Ok(is_whole.then(|| ObjectId::read(idx.pack_checksum().as_bytes())).flatten().map(|id| *id.as_bytes()))
+        Ok(is_whole.then_some(idx.pack_checksum))
     }
 
     /// Checks the header and the trailing checksum, which must be the one that the idx names.
@@ -145,7 +128,7 @@ impl RawPack {
         }
         let count = self.count().ok_or("it does not begin as a pack does")?;
         let trailer = self.trailer().ok_or("it cannot be read to its end")?;
-        if self.idx_fault.is_none() && count as usize != self.ids.len() {
+        if self.idx_fault.is_none() && count as usize != self.index.len() {
             return Err("it says that it holds another number of objects than its idx".into());
         }
         match idx {
@@ -186,27 +169,22 @@ impl RawPack {
 
     /// Returns the offset of an object according to the idx.
     pub(in crate::store) fn start_of(&self, id: ObjectId) -> Option<u64> {
-        let at = self.ids.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(self.ids[at].1)
+        self.index.start_of(id)
     }
 
     /// Returns the id of the object at an offset according to the idx.
     pub(in crate::store) fn id_at(&self, start: u64) -> Option<ObjectId> {
-        let at = self.order.binary_search_by_key(&start, |at| self.ids[*at as usize].1).ok()?;
-        Some(self.ids[self.order[at] as usize].0)
+        Some(self.index.at(self.index.place_at(start)?).0)
     }
 
     /// Returns the entries of the idx in the order of their offsets.
     pub(in crate::store) fn in_order(&self) -> impl Iterator<Item = (ObjectId, u64)> {
-        self.order.iter().map(|at| self.ids[*at as usize])
+        self.index.in_order()
     }
 
     /// Replaces the entries of the idx by `found`, a map from offset to id.
     pub(in crate::store) fn learn(&mut self, found: &BTreeMap<u64, ObjectId>) {
-        self.ids = found.iter().map(|(start, id)| (*id, *start)).collect();
-        self.ids.sort_unstable();
-        self.order = (0..u32::try_from(self.ids.len()).unwrap_or(u32::MAX)).collect();
-        self.order.sort_by_key(|at| self.ids[*at as usize].1);
+        self.index = PackIndex::new(found.iter().map(|(start, id)| (*id, *start)).collect());
     }
 
     /// Returns the number of objects in the header; `None` if the header is invalid.

@@ -274,7 +274,7 @@ fn an_entry_that_lies_across_two_pieces_is_read() {
         let start = made.add(Header::Blob, contents);
         let (_temp, pack) = made.open();
         let mut decoder = Decoder::new(&large);
-        decoder.metadata_opt(&pack, FIRST).expect("the first piece");
+        decoder.fill_window(&pack, FIRST).expect("the first piece");
         let found = decoder.identify(&pack, start, &nowhere).expect("an object");
         assert_eq!(found, IdHasher::of(ObjectKind::Blob, contents).expect("no collision"), "{before}");
     };

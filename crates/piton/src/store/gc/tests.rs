@@ -17,7 +17,7 @@ fn store_and_project(temp: &tempfile::TempDir) -> (Store, Project) {
 fn take(store: &Store, project: &Project, contents: &str) -> ObjectId {
     std::fs::write(project.dir().join("file"), contents).expect("a file");
     let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
-    let settings = Settings { max_snapshots: 2, ..Settings::default() };
+    let settings = Settings { max_snapshots: 2.into(), ..Settings::default() };
     let report = crate::take(store, project, &request, &settings, NOW, &Progress::default()).expect("a take");
     let Outcome::Taken(id) = report.outcome else { panic!("not taken: {report:?}") };
     id

@@ -274,7 +274,7 @@ impl Moving<'_> {
             return self.places.index(*place);
         }
         let home = self.marks.find(id).map(|slot| self.marks.home(slot)).filter(|home| *home != NO_HOME)?;
-        let at = self.packs.get(home as usize)?.place_of(id)?;
+        let at = self.packs.get(home as usize)?.place_of(*id)?;
         self.places.index((home, narrow(at)))
     }
 

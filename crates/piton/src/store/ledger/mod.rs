@@ -33,7 +33,7 @@ mod text;
 mod turn;
 
 pub(crate) use text::stored_prompt;
-pub use turn::{RewindMark, TurnRecord};
+pub use turn::{RewindMark, StepRecord, TurnRecord};
 
 /// Size at which a ledger is compacted.
 const LEDGER_BYTES_MAX: u64 = 1 << 20;
@@ -113,6 +113,16 @@ impl Ledger {
                 line.insert(checkpoint.to_owned(), new_id.to_string().into());
                 line.insert(tree.to_owned(), new_tree.to_string().into());
                 line.insert(formerly.to_owned(), old.into());
+                is_changed = true;
+            }
+            for step in line.get_mut("steps").and_then(Value::as_array_mut).into_iter().flatten() {
+                let Some(step) = step.as_object_mut() else { continue };
+                let old = step.get("id").and_then(Value::as_str).map(str::to_owned);
+                let new_names = old.as_deref().and_then(|old| new.get(&ObjectId::from_hex(old.as_bytes())?));
+                let (Some(old), Some((new_id, new_tree))) = (old, new_names) else { continue };
+                step.insert("id".to_owned(), new_id.to_string().into());
+                step.insert("tree".to_owned(), new_tree.to_string().into());
+                step.insert("formerly".to_owned(), old.into());
                 is_changed = true;
             }
             is_changed
@@ -250,7 +260,13 @@ fn merged(lines: &[String]) -> Vec<TurnRecord> {
         let Some(name) = name_of(&line) else { continue };
         line.retain(|_, value| !value.is_null());
         match places.get(&name) {
-            Some(at) => records[*at].extend(line),
+            Some(at) => {
+                if let Some(Value::Array(mut steps)) = records[*at].remove("steps") {
+                    steps.extend(line.remove("steps").and_then(|more| more.as_array().cloned()).unwrap_or_default());
+                    line.insert("steps".to_owned(), steps.into());
+                }
+                records[*at].extend(line);
+            }
             None => {
                 places.insert(name, records.len());
                 records.push(line);
@@ -270,7 +286,9 @@ fn compacted(lines: &[String], existing: &HashSet<ObjectId>) -> Vec<String> {
         let name = name_of(&keys);
         let id = |key: &str| ObjectId::from_hex(keys.get(key)?.as_str()?.as_bytes());
         let names = ["before", "formerly", "tree", "after", "after_formerly", "after_tree"];
-        let checkpoint = names.into_iter().filter_map(id).find(|id| existing.contains(id));
+        let steps = keys.get("steps").and_then(Value::as_array).into_iter().flatten();
+        let of_steps = steps.filter_map(|step| ObjectId::from_hex(step.get("id")?.as_str()?.as_bytes()));
+        let checkpoint = names.into_iter().filter_map(id).chain(of_steps).find(|id| existing.contains(id));
         if let Some(checkpoint) = checkpoint {
             let count = of_checkpoint.entry(checkpoint).or_default();
             *count += 1;

@@ -83,6 +83,13 @@ fn own_turn(checkpoint: &Checkpoint) -> Option<TurnRecord> {
 }
 
 impl TurnRecord {
+    /// Returns a record that names a turn and nothing else.
+    pub(crate) fn of(origin: &Origin) -> Self {
+        let Origin { agent, session, turn } = origin.clone();
+        let (session, turn) = (session.unwrap_or_default(), turn.unwrap_or_default());
+        Self { agent, session, turn, ..Self::default() }
+    }
+
     /// Returns the agent, the session and the turn.
     pub fn origin(&self) -> Origin {
         Origin { agent: self.agent.clone(), session: Some(self.session.clone()), turn: Some(self.turn.clone()) }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::id::{CheckpointId, ObjectId};
 use crate::relpath::{escape, unescape};
@@ -60,6 +61,12 @@ pub struct TurnRecord {
     /// Id of that checkpoint before a purge.
     #[serde(with = "hex", skip_serializing_if = "Option::is_none")]
     pub after_formerly: Option<CheckpointId>,
+    /// True if that checkpoint was completed in the background, after the deadline of the hook.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    /// Checkpoints taken within the turn, before commands that destroy files, in the order in which they were taken.
+    #[serde(deserialize_with = "steps", skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
     /// Reason why the turn has no checkpoint, as a keyword.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
@@ -78,6 +85,39 @@ impl TurnRecord {
     pub(crate) fn is_same_turn(&self, other: &Self) -> bool {
         (&self.agent, &self.session, &self.turn) == (&other.agent, &other.session, &other.turn)
     }
+}
+
+/// A checkpoint within a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StepRecord {
+    /// Checkpoint that was taken.
+    pub id: CheckpointId,
+    /// Tree of the checkpoint.
+    pub tree: ObjectId,
+    /// Time at which it was taken.
+    pub time: Moment,
+    /// Id of the checkpoint before a purge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub formerly: Option<CheckpointId>,
+}
+
+impl StepRecord {
+    pub(crate) fn new(id: CheckpointId, tree: ObjectId, time: Moment) -> Self {
+        Self { id, tree, time, formerly: None }
+    }
+
+    fn of(value: &Value) -> Option<Self> {
+        let hex = |key: &str| ObjectId::from_hex(value.get(key)?.as_str()?.as_bytes());
+        let time = Moment::parse(value.get("time")?.as_str()?)?;
+        Some(Self { id: hex("id")?, tree: hex("tree")?, time, formerly: hex("formerly") })
+    }
+}
+
+/// Reads the steps of a turn, without those that are invalid.
+fn steps<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<StepRecord>, D::Error> {
+    let value = Value::deserialize(from)?;
+    Ok(value.as_array().into_iter().flatten().filter_map(StepRecord::of).collect())
 }
 
 /// Position of a turn in the conversation that the agent keeps: enough to cut the conversation there later.

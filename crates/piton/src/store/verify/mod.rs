@@ -185,8 +185,8 @@ impl Check<'_> {
 /// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
 /// # let store = piton::Store::open_or_create(&base, now)?;
 /// # let project = piton::Project::at(&code, None)?;
-/// # let request = piton::Request { reason: "before patch".to_owned(), ..Default::default() };
-/// # let (settings, progress) = (piton::Settings { enabled: true, ..Default::default() }, piton::Progress::default());
+/// # let request = piton::Request::default().reason("before patch");
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
 /// # piton::take(&store, &project, &request, &settings, now, &progress)?;
 /// let report = piton::verify(&store, ReadData::All, &Progress::default())?;
 /// assert!(report.is_whole() && report.checkpoints == 1);

@@ -1,0 +1,219 @@
+//! Versions of files in checkpoints that are missing now, or differ.
+
+use std::collections::HashSet;
+
+use super::{LostItem, LostKind, RecoverOptions, is_meant, not_held};
+use crate::diff::pair_renames;
+use crate::error::{Error, ErrorKind, Result};
+use crate::history::History;
+use crate::id::{CheckpointId, ObjectId};
+use crate::progress::Progress;
+use crate::project::Project;
+use crate::relpath;
+use crate::store::{Checkpoint, EntryMode, TreeWalk};
+use crate::sys::{Dir, Kind, Stat};
+use crate::timeline::Timeline;
+use crate::worktree::{id_of_path, missing_paths, stat_path};
+
+/// A version of a file.
+pub(super) struct Version<'a> {
+    pub(super) path: Vec<u8>,
+    pub(super) entry: (EntryMode, ObjectId),
+    /// Checkpoint that holds it.
+    pub(super) checkpoint: &'a Checkpoint,
+    /// Number of the state after which it was lost.
+    pub(super) state: usize,
+    /// True if there is another version now.
+    pub(super) is_replaced: bool,
+}
+
+/// A path and what a checkpoint has there.
+type Found = (Vec<u8>, (EntryMode, ObjectId));
+
+/// A checkpoint that the files were equal to.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    checkpoint: &'a Checkpoint,
+    /// Only these paths; all if it is empty.
+    paths: &'a [Vec<u8>],
+    /// Number of the state, or of the one after which a restore made the files equal to the checkpoint.
+    state: usize,
+}
+
+pub(super) struct Versions<'a> {
+    history: &'a History,
+    timeline: &'a Timeline<'a>,
+    walk: TreeWalk<'a>,
+    /// The newest first.
+    views: Vec<View<'a>>,
+    /// Root of the project. A placeholder if it is gone.
+    root: Dir,
+}
+
+impl<'a> Versions<'a> {
+    pub(super) fn new(history: &'a History, timeline: &'a Timeline<'a>, project: &Project) -> Result<Self> {
+        let root = project.open_dir()?.map_or_else(Dir::missing, Ok);
+        let root = root.map_err(|error| Error::io("open", project.dir(), error))?;
+        let mut views = Vec::new();
+        for (state, checkpoint) in timeline.states.iter().enumerate().rev() {
+            // After a safety checkpoint, a restore made the files equal to another one.
+            let restoring = checkpoint.facts.restoring.as_ref();
+            views.extend(restoring.and_then(|restoring| {
+                let target = history.checkpoints().iter().find(|one| one.id == restoring.target)?;
+                Some(View { checkpoint: target, paths: &restoring.paths, state })
+            }));
+            views.push(View { checkpoint, paths: &[], state });
+        }
+        Ok(Self { history, timeline, walk: TreeWalk::new(history.objects()), views, root })
+    }
+
+    /// Returns the newest version of every file that is missing, the last lost first. A file that was renamed and is
+    /// otherwise unchanged is not missing.
+    pub(super) fn missing(&mut self, progress: &Progress) -> Result<Vec<Version<'a>>> {
+        let (mut missing, mut seen): (Vec<Version<'a>>, HashSet<Vec<u8>>) = Default::default();
+        for view in self.views.clone() {
+            if progress.is_cancelled() {
+                return Err(Error::new(ErrorKind::Stopped, "look for lost files").because("stopped"));
+            }
+            let lost = match self.timeline.states.get(view.state + 1) {
+                Some(next) => {
+                    let changes = self.walk.compare(view.checkpoint.tree, next.tree, view.paths)?;
+                    let lost = pair_renames(changes).1.into_iter();
+                    lost.filter_map(|change| Some((change.path, change.old.filter(|_| change.new.is_none())?)))
+                        .collect()
+                }
+                None => self.files(view)?,
+            };
+            let lost: Vec<_> = lost.into_iter().filter(|(path, _)| seen.insert(path.clone())).collect();
+            let gone = missing_paths(&self.root, lost.iter().map(|(path, _)| path.as_slice()));
+            missing.extend(lost.iter().filter(|(path, _)| gone.contains(path.as_slice())).map(|(path, entry)| {
+                let View { checkpoint, state, .. } = view;
+                Version { path: path.clone(), entry: *entry, checkpoint, state, is_replaced: false }
+            }));
+        }
+        missing.retain(|version| version.entry.0 != EntryMode::Commit);
+        Ok(missing)
+    }
+
+    /// Returns all files of a view.
+    fn files(&self, view: View<'_>) -> Result<Vec<Found>> {
+        let files = self.history.objects().compare_trees(None, Some(view.checkpoint.tree))?;
+        let meant = files.into_iter().filter(|file| view.paths.is_empty() || is_meant(&file.path, view.paths));
+        Ok(meant.filter_map(|file| Some((file.path, file.new?))).collect())
+    }
+
+    /// Returns the versions to recover for the paths of the options.
+    pub(super) fn of_paths(&mut self, options: RecoverOptions<'_>, progress: &Progress) -> Result<Vec<Version<'a>>> {
+        if let Some(name) = options.from {
+            return self.of_checkpoint(self.history.find(name)?.id, options.paths);
+        }
+        let mut found = self.missing(progress)?;
+        found.retain(|version| is_meant(&version.path, options.paths));
+        for path in options.paths {
+            if found.iter().any(|version| relpath::is_within(&version.path, path)) {
+                continue;
+            }
+            match self.differing(path)? {
+                Held::Version(version) => found.push(version),
+                Held::Same => {}
+                Held::Never => return Err(not_held(path)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the files of a checkpoint at or below paths that are missing or differ now.
+    fn of_checkpoint(&mut self, id: CheckpointId, paths: &[Vec<u8>]) -> Result<Vec<Version<'a>>> {
+        let is_it = |one: &&Checkpoint| one.id == id;
+        let checkpoint = self.history.checkpoints().iter().find(is_it).expect("it was found in this history");
+        let files = self.files(View { checkpoint, paths: &[], state: 0 })?;
+        if let Some(path) = paths.iter().find(|path| !files.iter().any(|(file, _)| relpath::is_within(file, path))) {
+            return Err(not_held(path));
+        }
+        let state = self.timeline.states.iter().position(|state| state.id == id).unwrap_or(0);
+        let mut found = Vec::new();
+        for (path, entry) in files.into_iter().filter(|(path, _)| is_meant(path, paths)) {
+            let current = self.stat(&path);
+            if current.is_none_or(|stat| !self.is_equal(&path, &stat, entry)) {
+                found.push(Version { path, entry, checkpoint, state, is_replaced: current.is_some() });
+            }
+        }
+        found.retain(|version| version.entry.0 != EntryMode::Commit);
+        Ok(found)
+    }
+
+    /// Returns the newest version of an existing file that differs from it.
+    fn differing(&mut self, path: &[u8]) -> Result<Held<'a>> {
+        let mut held = Held::Never;
+        let current = self.stat(path);
+        for View { checkpoint, paths, state } in self.views.clone() {
+            if !paths.is_empty() && !is_meant(path, paths) {
+                continue;
+            }
+            match self.walk.entry_at(checkpoint.tree, path)? {
+                None | Some((EntryMode::Commit, _)) => {}
+                // The missing files below it are found already.
+                Some((EntryMode::Dir, _)) => held = Held::Same,
+                Some(entry) => {
+                    if current.is_none_or(|stat| !self.is_equal(path, &stat, entry)) {
+                        let (path, is_replaced) = (path.to_vec(), current.is_some());
+                        return Ok(Held::Version(Version { path, entry, checkpoint, state, is_replaced }));
+                    }
+                    held = Held::Same;
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    fn stat(&self, path: &[u8]) -> Option<Stat> {
+        stat_path(&self.root, path).ok()
+    }
+
+    fn is_equal(&self, path: &[u8], stat: &Stat, (mode, id): (EntryMode, ObjectId)) -> bool {
+        let kind = if mode == EntryMode::Link { Kind::Link } else { Kind::File };
+        stat.kind == kind && id_of_path(&self.root, path, kind) == Some(id)
+    }
+
+    /// Returns the newest checkpoint that holds all of these versions, if there is one.
+    pub(super) fn holds_all(&mut self, found: &[Version<'a>]) -> Result<Option<CheckpointId>> {
+        let mut sources: Vec<&Checkpoint> = Vec::new();
+        for version in found {
+            if !sources.iter().any(|source| source.id == version.checkpoint.id) {
+                sources.push(version.checkpoint);
+            }
+        }
+        for source in sources {
+            let mut is_whole = true;
+            for version in found {
+                is_whole = is_whole && self.walk.entry_at(source.tree, &version.path)? == Some(version.entry);
+            }
+            if is_whole {
+                return Ok(Some(source.id));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn item(&self, version: &Version<'_>) -> Result<LostItem> {
+        let is_newest = version.state + 1 == self.timeline.states.len();
+        Ok(LostItem {
+            kind: LostKind::File,
+            path: version.path.clone(),
+            from: version.checkpoint.id,
+            row: self.timeline.number(version.checkpoint.id),
+            bytes: self.history.objects().blob_size(version.entry.1)?,
+            lost: (!is_newest).then(|| self.timeline.period_of_step(version.state)),
+            is_replaced: version.is_replaced,
+        })
+    }
+}
+
+/// Version of an existing path.
+enum Held<'a> {
+    Version(Version<'a>),
+    /// Every version is the current one.
+    Same,
+    /// No checkpoint holds the path.
+    Never,
+}

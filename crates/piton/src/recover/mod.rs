@@ -1,0 +1,269 @@
+//! Recovers files that were lost: finds what checkpoints hold and the project lacks, and brings it back.
+//!
+//! Every source of lost things gives [`LostItem`]s; so far there is one, the checkpoints (`files`). Bringing files back is
+//! a restore: planned first, with a safety checkpoint, continued or aborted after a crash, and undone by an undo.
+//!
+//! - U1. Only the listed paths are written. No file is removed.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::hint::Hint;
+use crate::history::History;
+use crate::id::CheckpointId;
+use crate::progress::Progress;
+use crate::project::Project;
+use crate::relpath;
+use crate::restore::{Restore, RestoreOptions, RestoreOutcome, RestoreReport, RestoreTo};
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::time::Moment;
+use crate::timeline::{Period, Timeline};
+
+mod files;
+mod json;
+mod publish;
+
+use files::{Version, Versions};
+
+/// Options of a recovery.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct RecoverOptions<'a> {
+    /// Recover these files, and the missing files below these directories. Nothing is recovered if it is empty: what is
+    /// lost is listed.
+    pub paths: &'a [Vec<u8>],
+    /// List only what was lost since this checkpoint, named as for a restore. Without it, since the newest turn began; or
+    /// since the oldest checkpoint, if there are no turns or paths are given.
+    pub since: Option<&'a str>,
+    /// List everything that was lost since the oldest checkpoint.
+    pub is_all: bool,
+    /// Take the versions from this checkpoint, instead of the newest ones that differ from the current files.
+    pub from: Option<&'a str>,
+    /// Only find out what would be done. Writes nothing.
+    pub is_dry: bool,
+}
+
+impl<'a> RecoverOptions<'a> {
+    /// Sets [`RecoverOptions::paths`].
+    #[must_use]
+    pub fn paths(mut self, paths: &'a [Vec<u8>]) -> Self {
+        self.paths = paths;
+        self
+    }
+
+    /// Sets [`RecoverOptions::since`].
+    #[must_use]
+    pub fn since(mut self, since: impl Into<Option<&'a str>>) -> Self {
+        self.since = since.into();
+        self
+    }
+
+    /// Sets [`RecoverOptions::is_all`].
+    #[must_use]
+    pub fn is_all(mut self, is_all: bool) -> Self {
+        self.is_all = is_all;
+        self
+    }
+
+    /// Sets [`RecoverOptions::from`].
+    #[must_use]
+    pub fn from(mut self, from: impl Into<Option<&'a str>>) -> Self {
+        self.from = from.into();
+        self
+    }
+
+    /// Sets [`RecoverOptions::is_dry`].
+    #[must_use]
+    pub fn is_dry(mut self, is_dry: bool) -> Self {
+        self.is_dry = is_dry;
+        self
+    }
+}
+
+/// Kind of a lost thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LostKind {
+    /// A file or link in a checkpoint.
+    File,
+}
+
+/// Something that was lost, or will be replaced by an earlier version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostItem {
+    /// Kind.
+    pub kind: LostKind,
+    /// Path, relative to the project.
+    pub path: Vec<u8>,
+    /// Newest checkpoint that holds the version.
+    pub from: CheckpointId,
+    /// Number of that checkpoint in the list, if it is a row of it.
+    pub row: Option<usize>,
+    /// Number of bytes.
+    pub bytes: u64,
+    /// Period in which it was lost. `None` if that was after the newest checkpoint.
+    pub lost: Option<Period>,
+    /// True if there is another version of it now, which the recovery replaces.
+    pub is_replaced: bool,
+}
+
+/// Outcome of a recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum RecoverOutcome {
+    /// The items can be recovered. Nothing was done.
+    Listed,
+    /// Nothing is missing.
+    NothingLost,
+    /// The files are back.
+    Recovered,
+    /// Some files were left as they are.
+    Partly,
+}
+
+/// Report of a recovery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoverReport {
+    /// Outcome.
+    pub outcome: RecoverOutcome,
+    /// Things that were lost, or that are recovered; the last lost first.
+    pub items: Vec<LostItem>,
+    /// Number of items that were lost earlier and are not listed.
+    pub older: usize,
+    /// Report of the restore that brought the files back. `None` if no file was touched.
+    pub restore: Option<RestoreReport>,
+}
+
+/// Lists what was lost, or brings it back.
+///
+/// Fails like [`History::find`]; with `NotFound` if a path is in no checkpoint; and like a restore.
+///
+/// ```
+/// use piton::{RecoverOptions, RecoverOutcome, recover};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let temp = tempfile::tempdir()?;
+/// # let (base, code) = (temp.path().join("base"), temp.path().join("code"));
+/// # std::fs::create_dir(&code)?;
+/// # std::fs::write(code.join("main.rs"), "fn main() {}\n")?;
+/// # std::fs::write(code.join("notes"), "")?;
+/// # let now = piton::Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+/// # let store = piton::Store::open_or_create(&base, now)?;
+/// # let project = piton::Project::at(&code, None)?;
+/// # let (settings, progress) = (piton::Settings::default().enabled(true), piton::Progress::default());
+/// # piton::take(&store, &project, &piton::Request::default(), &settings, now, &progress)?;
+/// std::fs::remove_file(code.join("main.rs"))?;
+/// let lost = recover(&store, &project, RecoverOptions::default(), &settings, now, &progress)?;
+/// assert_eq!(lost.items[0].path, b"main.rs");
+/// let options = RecoverOptions::default().paths(&[b"main.rs".to_vec()]);
+/// assert_eq!(recover(&store, &project, options, &settings, now, &progress)?.outcome, RecoverOutcome::Recovered);
+/// assert!(code.join("main.rs").exists());
+/// # Ok(())
+/// # }
+/// ```
+pub fn recover(
+    store: &Store,
+    project: &Project,
+    options: RecoverOptions<'_>,
+    settings: &Settings,
+    now: Moment,
+    progress: &Progress,
+) -> Result<RecoverReport> {
+    let history = History::of(store, project)?;
+    let timeline = Timeline::new(&history);
+    let mut versions = Versions::new(&history, &timeline, project)?;
+    let found =
+        if options.paths.is_empty() { versions.missing(progress)? } else { versions.of_paths(options, progress)? };
+    let since = first_step(options, &history, &timeline)?;
+    let (found, older): (Vec<_>, Vec<_>) = found.into_iter().partition(|version| version.state >= since);
+    let older = older.len();
+    let items = found.iter().map(|version| versions.item(version)).collect::<Result<Vec<_>>>()?;
+    let report = |outcome, restore| RecoverReport { outcome, items, older, restore };
+    if found.is_empty() {
+        return Ok(report(RecoverOutcome::NothingLost, None));
+    }
+    if options.paths.is_empty() || options.is_dry {
+        return Ok(report(RecoverOutcome::Listed, None));
+    }
+    // The newest checkpoint that holds every version, or else one that is made for it.
+    let single = versions.holds_all(&found)?;
+    let paths: Vec<Vec<u8>> = found.iter().map(|version| version.path.clone()).collect();
+    let made = match single {
+        Some(id) => Publishing::Not(id),
+        None => Publishing::Made(publish::publish(store, project, &history, &found, settings, now, progress)?),
+    };
+    let (target, restored_paths) = (made.target(), paths);
+    drop((found, versions));
+    drop(timeline);
+    drop(history);
+    let restored = restore(store, project, target, &restored_paths, settings, now, progress);
+    if let (Err(_), Publishing::Made(made)) = (&restored, &made) {
+        // Best effort: the checkpoint of a recovery that did not happen only takes a row in the list.
+        let _ = made.withdraw(store, project, now);
+    }
+    let restored = restored?;
+    let outcome = match restored.outcome {
+        RestoreOutcome::Partly => RecoverOutcome::Partly,
+        _ => RecoverOutcome::Recovered,
+    };
+    Ok(report(outcome, Some(restored)))
+}
+
+enum Publishing {
+    /// The checkpoint exists.
+    Not(CheckpointId),
+    Made(publish::Made),
+}
+
+impl Publishing {
+    fn target(&self) -> CheckpointId {
+        match self {
+            Self::Not(id) => *id,
+            Self::Made(made) => made.target,
+        }
+    }
+}
+
+/// U1: a restore of these paths.
+fn restore(
+    store: &Store,
+    project: &Project,
+    target: CheckpointId,
+    paths: &[Vec<u8>],
+    settings: &Settings,
+    now: Moment,
+    progress: &Progress,
+) -> Result<RestoreReport> {
+    // Each path was named, or is below a path that was named, and is missing: no work of another session is lost.
+    let options = RestoreOptions { paths, across_sessions: true, ..RestoreOptions::default() };
+    let name = target.to_string();
+    let restore = Restore::prepare(store, project, RestoreTo::Named(&name), options, settings, now, progress)?;
+    restore.apply_watched(progress)
+}
+
+/// Returns the number of the first state whose losses are listed.
+fn first_step(options: RecoverOptions<'_>, history: &History, timeline: &Timeline<'_>) -> Result<usize> {
+    let place = |id: CheckpointId| timeline.states.iter().position(|state| state.id == id).unwrap_or(0);
+    if let Some(since) = options.since {
+        return Ok(place(history.find(since)?.id));
+    }
+    if options.is_all || !options.paths.is_empty() {
+        return Ok(0);
+    }
+    Ok(history.turns().first().map_or(0, |turn| place(turn.before)))
+}
+
+fn not_held(path: &[u8]) -> Error {
+    Error::new(ErrorKind::NotFound, format!("recover {}", String::from_utf8_lossy(path)))
+        .because("no checkpoint holds such a file or directory")
+        .with_hint(Hint::ListFiles)
+}
+
+/// Returns true if a path is at or below one of these.
+fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {
+    paths.iter().any(|wanted| relpath::is_within(path, wanted))
+}
