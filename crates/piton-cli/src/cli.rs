@@ -1,20 +1,11 @@
-//! Global command-line arguments and the list of commands. The arguments of a command are defined in the command's
-//! module.
+//! The command line: the list of commands. The arguments of a command are defined in the command's module.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Args, FromArgMatches as _, Parser, Subcommand};
-use clap_complete::ArgValueCompleter;
 
 use crate::cmd;
-use crate::cmd::complete::projects;
-use crate::surface::Surface;
-
-/// Shown below every help text.
-pub(crate) const EXIT_CODES: &str = "\
-Exit codes: 0 done, 1 error or declined, 2 usage or could not,
-            3 partly done, 4 not found, 5 busy, 130 stopped by Ctrl-C";
+use crate::options::{EXIT_CODES, Global};
 
 /// Shown below the help of piton itself.
 const START: &str = "\
@@ -35,47 +26,23 @@ pub(crate) struct Cli {
     pub(crate) command: Option<Command>,
 }
 
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Options of all commands")]
-pub(crate) struct Global {
-    /// Run as if started in DIR
-    #[arg(short = 'C', value_name = "DIR", global = true, add = ArgValueCompleter::new(projects))]
-    pub(crate) dir: Option<PathBuf>,
-    /// The directory that holds the store [default: $PITON_BASE, $HERMES_HOME/checkpoints or ~/.hermes/checkpoints]
-    #[arg(long, value_name = "DIR", global = true)]
-    pub(crate) base: Option<PathBuf>,
-    /// The configuration file [default: $HERMES_HOME/config.yaml or ~/.hermes/config.yaml]
-    #[arg(long, value_name = "FILE", global = true)]
-    pub(crate) config: Option<PathBuf>,
-    /// Print JSON for programs
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// Print errors and warnings only
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// Print more: everything that was left out, what a checkpoint holds, what each project takes
-    #[arg(short, long, global = true)]
-    pub(crate) verbose: bool,
-    /// Print without colours
-    #[arg(long, global = true)]
-    pub(crate) no_color: bool,
-    /// Turn automatic checkpoints on for this command
-    #[arg(long, global = true)]
-    pub(crate) checkpoints: bool,
-    /// The place where the answer is read: commands are named as they work there
-    #[arg(long, global = true, hide = true, value_enum, default_value_t)]
-    pub(crate) surface: Surface,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Take(cmd::take::Take),
     Rollback(cmd::rollback::Rollback),
     Diff(cmd::diff::DiffArgs),
     Restore(cmd::restore::RestoreArgs),
+    Revert(cmd::revert::RevertArgs),
     Undo(cmd::restore::Undo),
     Redo(cmd::restore::Redo),
     Show(cmd::show::Show),
+    Log(cmd::log::Log),
+    Blame(cmd::blame::Blame),
+    Search(cmd::search::Search),
+    Recover(cmd::recover::Recover),
+    Cat(cmd::cat::Cat),
+    Export(cmd::export::ExportArgs),
+    Turns(cmd::turns::Turns),
     Mark(cmd::mark::Mark),
     Unmark(cmd::mark::Unmark),
     Session(cmd::session::Session),

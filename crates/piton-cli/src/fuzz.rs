@@ -1,7 +1,5 @@
 //! Fuzz targets of the command line; see `piton::fuzz` for those of the library.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
 use clap::Parser as _;
@@ -28,7 +26,7 @@ pub fn target(name: &str) -> Option<Target> {
 
 /// Tests the input as command-line arguments, one per line; as a prompt; and as a shell command line.
 fn arguments(bytes: &[u8]) {
-    let words = bytes.split(|byte| *byte == b'\n').map(|word| OsString::from_vec(word.to_vec()));
+    let words = bytes.split(|byte| *byte == b'\n').map(|word| crate::platform::name_from_bytes(word.to_vec()));
     if let Err(error) = Cli::try_parse_from(std::iter::once("piton".into()).chain(words)) {
         assert!(!error.to_string().is_empty());
     }

@@ -24,6 +24,7 @@ pub(crate) fn words(hint: &Hint) -> String {
         Hint::ListCheckpoints => "`piton rollback` lists the checkpoints",
         Hint::TakeFirstCheckpoint => "`piton status` lists the projects that have some; `piton take` takes one of this",
         Hint::ListFiles => "`piton show N --verbose` lists what a checkpoint holds",
+        Hint::FindLostFile => "`piton log PATH` tells who removed it; `piton recover PATH` brings it back",
         Hint::MoveMark => "`--move` moves it; `piton unmark` removes it",
         Hint::ListTurns => "`piton show N` lists the turns that began from a checkpoint",
         Hint::GiveWholeTurn => "`piton show N` lists them; give all of the name",

@@ -10,6 +10,8 @@ use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::platform;
+
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
 /// The last signal received while work was running; 0 if none.
@@ -73,8 +75,5 @@ impl Drop for Closing {
 /// Returns the signals to handle. A signal that the parent process set to be ignored stays ignored, as shells do for
 /// background jobs.
 fn heard() -> Vec<i32> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    SIGNALS.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0).collect()
+    SIGNALS.into_iter().filter(|signal| !platform::is_ignored(*signal)).collect()
 }

@@ -7,6 +7,7 @@ mod agents;
 mod cli;
 mod cmd;
 mod columns;
+mod complete;
 mod context;
 mod edit;
 #[cfg(any(test, fuzzing))]
@@ -17,8 +18,10 @@ mod hook;
 mod install;
 mod interrupt;
 mod maintenance;
+mod options;
 mod output;
 mod picker;
+mod platform;
 mod progress;
 mod shell;
 mod surface;
@@ -30,19 +33,20 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 
-use crate::cli::{Cli, Command, Global};
+use crate::cli::{Cli, Command};
 use crate::cmd::status::StatusArgs;
 use crate::context::{ConfigPolicy, Context};
+use crate::options::Global;
 use crate::output::Output;
 
 /// Runs the command given by the arguments of this process. Returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    CompleteEnv::with_factory(Cli::command).var(cmd::completions::VARIABLE).complete();
+    CompleteEnv::with_factory(complete::command).var(cmd::completions::VARIABLE).complete();
     let cli = match Cli::parse_quickly() {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && cmd::hook::is_hook_invocation() => return cmd::hook::usage_error(&error),
-        Err(error) => return output::misused(&error),
+        Err(error) if error.use_stderr() && cmd::hook::is_called_by_agent() => return cmd::hook::usage_error(&error),
+        Err(error) => return output::misused(&error, Cli::command()),
     };
     run(&cli.command.unwrap_or_else(|| Command::Status(StatusArgs::default())), &cli.global)
 }
@@ -65,10 +69,21 @@ fn run(command: &Command, global: &Global) -> ExitCode {
         Command::Finish(_) => cmd::finish::run(global, &output),
         Command::Rollback(args) => rescue(&|context| cmd::rollback::run(args, context, &output)),
         Command::Diff(args) => rescue(&|context| cmd::diff::run(args, context, &output)),
+        Command::Restore(args) if args.keep_edits => {
+            rescue(&|context| cmd::revert::run_keep_edits(args, context, &output))
+        }
         Command::Restore(args) => rescue(&|context| cmd::restore::run(args, context, &output)),
+        Command::Revert(args) => rescue(&|context| cmd::revert::run(args, context, &output)),
         Command::Undo(args) => rescue(&|context| cmd::restore::undo(args, context, &output)),
         Command::Redo(args) => rescue(&|context| cmd::restore::redo(args, context, &output)),
         Command::Show(args) => rescue(&|context| cmd::show::run(args, context, &output)),
+        Command::Log(args) => rescue(&|context| cmd::log::run(args, context, &output)),
+        Command::Blame(args) => rescue(&|context| cmd::blame::run(args, context, &output)),
+        Command::Search(args) => rescue(&|context| cmd::search::run(args, context, &output)),
+        Command::Recover(args) => rescue(&|context| cmd::recover::run(args, context, &output)),
+        Command::Cat(args) => rescue(&|context| cmd::cat::run(args, context, &output)),
+        Command::Export(args) => rescue(&|context| cmd::export::run(args, context, &output)),
+        Command::Turns(args) => rescue(&|context| cmd::turns::run(args, context, &output)),
         Command::Take(args) => strict(&|context| cmd::take::run(args, context, &output)),
         Command::Prune(args) => strict(&|context| cmd::prune::run(args, context, &output)),
         Command::Clear(args) => strict(&|context| cmd::clear::run(args, context, &output)),
@@ -82,7 +97,7 @@ fn run(command: &Command, global: &Global) -> ExitCode {
         Command::Verify(args) => strict(&|context| cmd::verify::run(args, context, &output)),
         Command::Repair(args) => strict(&|context| cmd::repair::run(args, context, &output)),
         Command::Completions(args) => strict(&|_| cmd::completions::run(args, &output)),
-        Command::Man(args) => strict(&|_| cmd::completions::run_man(args, &output)),
+        Command::Man(args) => strict(&|_| cmd::completions::run_man(args, Cli::command(), &output)),
     };
     match done {
         Ok(()) => output.done(),

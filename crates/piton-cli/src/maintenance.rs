@@ -33,10 +33,3 @@ fn start(base: &Path, config: Option<&Path>, args: &[&Path]) -> bool {
     command.args(args).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
 }
-
-/// Detaches the process from the terminal and session of its parent, and lowers its priority. The I/O priority follows
-/// from the niceness.
-pub(crate) fn stand_back() {
-    let _ = rustix::process::setsid();
-    let _ = rustix::process::nice(19);
-}

@@ -13,8 +13,8 @@ use piton::json::keyword;
 use piton::{Error, ErrorKind, Moment, Waiting};
 use serde::Serialize;
 
-use crate::cli::Global;
 use crate::hints;
+use crate::options::Global;
 use crate::surface::Surface;
 use crate::{interrupt, usage};
 
@@ -101,6 +101,21 @@ impl Output {
         self.note(out.write_all(bytes).and_then(|()| out.flush()));
     }
 
+    /// Prints what `write` writes, unchanged. A closed pipe is not an error: the reader has seen enough, and `None` is
+    /// returned.
+    pub(crate) fn stream<T>(
+        &self,
+        write: impl FnOnce(&mut dyn io::Write) -> piton::Result<T>,
+    ) -> piton::Result<Option<T>> {
+        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let written = write(&mut out);
+        self.note(out.flush());
+        match written {
+            Err(error) if is_broken_pipe(&error) => Ok(None),
+            written => written.map(Some),
+        }
+    }
+
     /// Prints a warning, even with `--quiet`.
     pub(crate) fn warn(&self, text: &str) {
         self.to_stderr(&format!("{WARN}warning:{WARN:#} {}", plain(text)));
@@ -132,13 +147,19 @@ impl Output {
         if self.is_quiet || self.is_json {
             return Ok(false);
         }
+        Ok(matches!(self.asked(question)?.as_deref(), Some("y" | "yes")))
+    }
+
+    /// Asks a question and returns the answer in lower case, or `None` at the end of the input.
+    pub(crate) fn asked(&self, question: &str) -> io::Result<Option<String>> {
         self.prompt(question);
         let mut answer = String::new();
         if io::stdin().lock().read_line(&mut answer)? == 0 {
             // At the end of the input, the line end was not typed.
             self.prompt("\n");
+            return Ok(None);
         }
-        Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+        Ok(Some(answer.trim().to_ascii_lowercase()))
     }
 
     /// Returns true if stdout may get colours.
@@ -236,6 +257,11 @@ impl Output {
             _ => 1,
         })
     }
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|source| source.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Error for work that was partly done. The report has listed what was not; only exit code 3 is left.
@@ -336,7 +362,7 @@ fn write_to(mut out: impl io::Write, text: &str) -> io::Result<()> {
 }
 
 /// Prints an error of clap and returns its exit code. Help and version are results, anything else is a usage error.
-pub(crate) fn misused(error: &clap::Error) -> ExitCode {
+pub(crate) fn misused(error: &clap::Error, piton: clap::Command) -> ExitCode {
     let has = |names: &[&str]| std::env::args_os().any(|arg| names.iter().any(|name| arg == *name));
     let wants_json = has(&["--json"]);
     if error.kind() == clap::error::ErrorKind::DisplayVersion {
@@ -347,7 +373,7 @@ pub(crate) fn misused(error: &clap::Error) -> ExitCode {
         let _ = error.print();
     } else {
         let global = Global { json: wants_json, no_color: has(&["--no-color"]), ..Global::default() };
-        let (message, hint) = usage::in_words(error);
+        let (message, hint) = usage::in_words(error, piton);
         Output::new(&global).complain("usage", &message, Some(&hint));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))

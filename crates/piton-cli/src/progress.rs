@@ -1,18 +1,21 @@
 //! Shows the progress of a take, a restore or work on the store on a terminal, after the first half second. Ctrl-C
 //! cancels the work.
 
+use std::fmt;
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use piton::{Progress, grouped};
 
-use crate::columns::counted;
+use crate::columns::{counted, cut};
 use crate::interrupt::cancelled_by_signal;
 use crate::output::Output;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
+/// Shown in turn before the message, so that a line without news still moves.
+const SPINNER: [char; 8] = ['⠁', '⠂', '⠄', '⡀', '⢀', '⠠', '⠐', '⠈'];
 /// Minimum time of observation before a rate and an estimate are shown.
 const SETTLED: Duration = Duration::from_secs(2);
 
@@ -59,17 +62,54 @@ fn show_meanwhile<T>(output: &Output, subject: Subject, progress: &Progress, wor
 
 fn show(subject: Subject, progress: &Progress, done: &AtomicBool) {
     let (began, mut pace) = (Instant::now(), Pace::default());
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a template that was tried"));
+    let mut shown = ShownLine::default();
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(TICK);
         if began.elapsed() < PATIENCE || done.load(Ordering::Relaxed) {
             continue;
         }
-        bar.set_message(line(subject, progress, &mut pace, began.elapsed()));
-        bar.tick();
+        shown.draw(&line(subject, progress, &mut pace, began.elapsed()));
     }
-    bar.finish_and_clear();
+    shown.clear();
+}
+
+/// A line on the terminal that is drawn again and again in the same place.
+#[derive(Default)]
+struct ShownLine {
+    drawings: usize,
+}
+
+impl ShownLine {
+    fn draw(&mut self, message: &str) {
+        let columns = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+        let line = format!("{} {message}", SPINNER[self.drawings % SPINNER.len()]);
+        self.drawings += 1;
+        // A line that fills the last column would wrap.
+        let _ = write!(io::stderr(), "\r{}\x1b[K", cut(&line, columns.saturating_sub(1)));
+    }
+
+    fn clear(&self) {
+        if self.drawings > 0 {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// A number of bytes with a binary unit.
+struct HumanBytes(u64);
+
+impl fmt::Display for HumanBytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        if self.0 < 1024 {
+            return write!(formatter, "{} B", self.0);
+        }
+        let (mut number, mut unit) = (self.0 as f64 / 1024.0, 0);
+        while number >= 1024.0 {
+            (number, unit) = (number / 1024.0, unit + 1);
+        }
+        write!(formatter, "{number:.2} {}", UNITS[unit])
+    }
 }
 
 /// Describes the present phase of the work.

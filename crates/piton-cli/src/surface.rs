@@ -46,6 +46,7 @@ impl Surface {
         let rest = match words[..] {
             ["rollback", ref rest @ ..] => rest.to_vec(),
             ["restore", name, ref rest @ ..] if !name.starts_with('-') => [&[name], rest].concat(),
+            ["revert", name, ref rest @ ..] if !name.starts_with('-') => [&["revert", name], rest].concat(),
             ["diff"] => vec!["diff"],
             ["diff", name] => vec!["diff", name],
             _ => return None,
@@ -93,6 +94,15 @@ mod tests {
             ),
             ("piton diff N", ["piton diff N", "/rollback diff N", "piton rollback diff N", "/piton diff N"]),
             ("piton diff N M", ["piton diff N M", "-", "-", "-"]),
+            (
+                "piton revert N FILE",
+                [
+                    "piton revert N FILE",
+                    "/rollback revert N FILE",
+                    "piton rollback revert N FILE",
+                    "/piton revert N FILE",
+                ],
+            ),
             ("piton restore --continue", ["piton restore --continue", "-", "-", "-"]),
             ("piton undo", ["piton undo", "-", "-", "-"]),
         ];

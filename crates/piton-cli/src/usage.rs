@@ -1,13 +1,10 @@
 //! Messages for usage errors: the problem, its reason and a hint.
 
-use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::cli::Cli;
-
-/// Returns the message and the hint for an error of the argument parser.
-pub(crate) fn in_words(error: &clap::Error) -> (String, String) {
-    let command = command();
+/// Returns the message and the hint for an error of the argument parser. `piton` describes the command line.
+pub(crate) fn in_words(error: &clap::Error, piton: clap::Command) -> (String, String) {
+    let command = command(piton);
     let all = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => vec![text.clone()],
         Some(ContextValue::Strings(texts)) => texts.clone(),
@@ -63,8 +60,7 @@ fn reason(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Returns the command that was meant, as far as the arguments tell.
-fn command() -> String {
-    let mut command = Cli::command();
+fn command(mut command: clap::Command) -> String {
     let mut names = vec![command.get_name().to_owned()];
     for word in std::env::args_os().skip(1) {
         if let Some(inner) = command.find_subcommand(&word).cloned() {

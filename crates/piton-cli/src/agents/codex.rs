@@ -21,7 +21,7 @@ pub(super) static SPEC: Spec = Spec {
         salvaged: &["hook_event_name", "session_id", "turn_id", "cwd", "tool_name", "agent_id"],
         // A subagent has its own turns within that of the user's prompt.
         is_turn_of_prompt: |fields| !fields.contains_key("agent_id"),
-        // The end of a turn would be one more hook to approve, so it is not counted on.
+        // The end of a turn is one more hook to approve, so it is not counted on.
         ..PayloadSpec::DEFAULT
     },
     tools: ToolSpec {
@@ -35,8 +35,8 @@ pub(super) static SPEC: Spec = Spec {
         ..AnswerSpec::DEFAULT
     },
     install: InstallSpec {
-        // An additional entry would run only after the user approved it.
-        events: &["SessionStart", "UserPromptSubmit", "PreToolUse"],
+        // Each entry runs only after the user approved it. Until then a turn ends at the next prompt.
+        events: &["SessionStart", "UserPromptSubmit", "PreToolUse", "Stop"],
         project_dir: Some(".codex"),
         handler: |event, command| {
             let handler = json!({"type": "command", "command": command, "timeout": TIMEOUT_SECS});

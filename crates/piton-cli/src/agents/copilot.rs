@@ -112,6 +112,8 @@ fn evidence(fields: &Fields, named: &str) -> Evidence {
         {
             Evidence::Name
         }
+        // Only this one has a transcript.
+        "Stop" if named == "claude" && has("timestamp") && has("stop_reason") => Evidence::Name,
         _ => Evidence::No,
     }
 }

@@ -58,7 +58,7 @@ pub(super) static SPEC: Spec = Spec {
         ..AnswerSpec::DEFAULT
     },
     install: InstallSpec {
-        events: &["sessionStart", "beforeSubmitPrompt", "preToolUse"],
+        events: &["sessionStart", "beforeSubmitPrompt", "preToolUse", "stop"],
         project_dir: Some(".cursor"),
         setup: |place| {
             let mut config = place.json_with_hooks("hooks.json");

@@ -35,6 +35,8 @@ pub(crate) struct HookEvent {
     pub(crate) version: Option<String>,
     /// True at the end of a turn that the agent began by itself, with the text of another program's hook as the prompt.
     pub(crate) is_continuation: bool,
+    /// True at the end of a turn whose subagents go on in the background.
+    pub(crate) has_running_subagents: bool,
     /// Position of the event in the agent's transcript.
     pub(crate) mark: RewindMark,
 }

@@ -35,6 +35,7 @@ pub(super) static SPEC: Spec = Spec {
             | "pre_tool_call"
             | "on_session_start"
             | "post_llm_call"
+            | "on_session_end"
             | "on_session_finalize"
             | COMMAND => Evidence::Name,
             _ => Evidence::No,
@@ -45,6 +46,8 @@ pub(super) static SPEC: Spec = Spec {
             (COMMAND, Meaning::Rollback),
             ("pre_tool_call", Meaning::Tool),
             ("post_llm_call", Meaning::TurnEnd),
+            // Comes at the end of each turn, and alone if the turn was interrupted.
+            ("on_session_end", Meaning::TurnEnd),
             ("on_session_finalize", Meaning::SessionEnd),
         ],
         keys: Keys {
@@ -69,7 +72,14 @@ pub(super) static SPEC: Spec = Spec {
         ..AnswerSpec::DEFAULT
     },
     install: InstallSpec {
-        events: &["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"],
+        events: &[
+            "on_session_start",
+            "pre_llm_call",
+            "pre_tool_call",
+            "post_llm_call",
+            "on_session_finalize",
+            "on_session_end",
+        ],
         handler: |_, command| json!({"command": command, "timeout": TIMEOUT_SECS}),
         setup,
         todo: "start hermes in a terminal and say yes when it asks about the hooks (or use --trust)",
@@ -142,7 +152,7 @@ fn setup(place: &SetupPlace<'_>) -> Setup {
 
 /// Returns the consent that Hermes would ask for, in the format in which it stores it.
 fn consent(home: &Path, caller: &Caller, now: &str) -> ConfigFile {
-    let place = SetupPlace { spec: &SPEC, dir: home.to_owned(), whose: &Whose::User, caller };
+    let place = SetupPlace { hooks: SPEC.hook_format(), dir: home.to_owned(), whose: &Whose::User, caller };
     let piece = |event: &&'static str| {
         let command = place.command_line(event);
         let item = json!({"event": event, "command": command, "approved_at": now, "script_mtime_at_approval": null});

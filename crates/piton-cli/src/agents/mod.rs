@@ -23,6 +23,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 
+use self::event::Meaning;
 use self::setup::{Caller, Homes, Setup, SetupPlace, Whose};
 use self::spec::Spec;
 use crate::shell;
@@ -83,6 +84,12 @@ impl Agent {
         self.install.events.iter().find(|event| !is_about_session(event)).copied().unwrap_or_default()
     }
 
+    /// Returns the installed events that report the end of a turn.
+    pub(crate) fn end_events(self) -> impl Iterator<Item = &'static str> {
+        let is_end = move |event: &&str| self.payload.events.contains(&(*event, Meaning::TurnEnd));
+        self.install.events.iter().copied().filter(is_end)
+    }
+
     /// Returns the setup of an agent; `None` if it has no configuration of this scope.
     pub(crate) fn setup(self, whose: &Whose, homes: &Homes, caller: &Caller) -> Option<Setup> {
         let home = homes.of(self)?;
@@ -90,7 +97,7 @@ impl Agent {
             Whose::User => home.to_owned(),
             Whose::Project(dir) => dir.join(self.install.project_dir?),
         };
-        let setup = (self.install.setup)(&SetupPlace { spec: self.0, dir, whose, caller });
+        let setup = (self.install.setup)(&SetupPlace { hooks: self.hook_format(), dir, whose, caller });
         Some(Setup { todo: self.install.todo, ..setup })
     }
 

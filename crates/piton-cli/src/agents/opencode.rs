@@ -68,7 +68,7 @@ pub(super) static SPEC: Spec = Spec {
     // The plugin adds the text to the prompt.
     answers: AnswerSpec { context: Some(|_, text| json!({"context": text})), ..AnswerSpec::DEFAULT },
     install: InstallSpec {
-        events: &["chat.message", "tool.execute.before"],
+        events: &["chat.message", "tool.execute.before", "event:session.idle"],
         project_dir: Some(".opencode"),
         setup: |place| {
             let text = PLUGIN.replace("@COMMAND@", &place.command_words());
@@ -113,5 +113,8 @@ fn commands(text: &str) -> Vec<Ours> {
     let list = text.lines().find_map(|line| line.strip_prefix("const COMMAND = ")?.strip_suffix(';'));
     let words = list.and_then(|list| serde_json::from_str::<Vec<String>>(list).ok()).unwrap_or_default();
     let command = words.iter().map(|word| shell::quote(word)).collect::<Vec<_>>().join(" ");
-    vec![Ours { event: "chat.message".to_owned(), command, at: Vec::new() }]
+    // A plugin of an older version does not report the end of a turn.
+    let ends = text.contains("session.idle").then_some("event:session.idle");
+    let ours = |event: &str| Ours { event: event.to_owned(), command: command.clone(), at: Vec::new() };
+    ["chat.message"].into_iter().chain(ends).map(ours).collect()
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Agent, Spec};
+use super::Agent;
 use crate::edit::Format;
 use crate::shell;
 
@@ -156,9 +156,22 @@ impl Caller {
     }
 }
 
+/// Handlers that an agent's configuration needs.
+pub(crate) struct HookFormat {
+    /// Name of the agent on the command line.
+    pub(super) agent: &'static str,
+    pub(super) events: &'static [&'static str],
+    /// True if the command line contains the event's name.
+    pub(super) names_event: bool,
+    /// Returns true if the command line must succeed even if the program is missing.
+    pub(super) fails_open: fn(&Whose) -> bool,
+    /// Returns the handler for an event and a command line.
+    pub(super) handler: fn(&str, &str) -> Value,
+}
+
 /// Directory and scope for which an agent's setup is made.
 pub(crate) struct SetupPlace<'a> {
-    pub(super) spec: &'static Spec,
+    pub(super) hooks: HookFormat,
     pub(super) dir: PathBuf,
     pub(super) whose: &'a Whose,
     pub(super) caller: &'a Caller,
@@ -167,28 +180,27 @@ pub(crate) struct SetupPlace<'a> {
 impl SetupPlace<'_> {
     /// Returns the command line of the hook for an event.
     pub(super) fn command_line(&self, event: &str) -> String {
-        let install = &self.spec.install;
-        let words = ["hook", self.spec.name, event];
-        let line = self.caller.line(&words[..if install.names_event { 3 } else { 2 }]);
-        if (install.fails_open)(self.whose) { line + shell::FAILS_OPEN } else { line }
+        let words = ["hook", self.hooks.agent, event];
+        let line = self.caller.line(&words[..if self.hooks.names_event { 3 } else { 2 }]);
+        if (self.hooks.fails_open)(self.whose) { line + shell::FAILS_OPEN } else { line }
     }
 
     /// Returns the words of the hook's command as a JSON list, which is valid JavaScript and Python, too.
     pub(super) fn command_words(&self) -> String {
-        let words = [self.caller.program.as_str(), "hook", self.spec.name];
+        let words = [self.caller.program.as_str(), "hook", self.hooks.agent];
         let words: Vec<_> = words.into_iter().chain(self.caller.options.iter().map(String::as_str)).collect();
         json!(words).to_string()
     }
 
     /// Returns the handler of an event in the format of the agent.
     pub(super) fn handler(&self, event: &str) -> Value {
-        (self.spec.install.handler)(event, &self.command_line(event))
+        (self.hooks.handler)(event, &self.command_line(event))
     }
 
     /// Returns one entry for each event.
     pub(super) fn hooks(&self) -> Vec<Piece> {
         let piece = |event: &&'static str| Piece { keys: vec!["hooks", event], what: What::Item(self.handler(event)) };
-        self.spec.install.events.iter().map(piece).collect()
+        self.hooks.events.iter().map(piece).collect()
     }
 
     /// Returns the JSON configuration of that name with the hooks in it.

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::event::{EventKind, Evidence, Fields, HookEvent, Keys, Meaning};
 use super::guide::GuideFacts;
-use super::setup::{Caller, ConfigFile, EnvLookup, Home, Ours, Setup, SetupPlace, Trust, TrustInput, Whose};
+use super::setup::{
+    Caller, ConfigFile, EnvLookup, Home, HookFormat, Ours, Setup, SetupPlace, Trust, TrustInput, Whose,
+};
 use super::shared;
 use crate::surface::Surface;
 
@@ -169,6 +171,12 @@ impl Spec {
         checks: CheckSpec::DEFAULT,
         guide: GuideFacts::DEFAULT,
     };
+
+    /// Returns the format of the handlers that an installation writes.
+    pub(super) fn hook_format(&self) -> HookFormat {
+        let InstallSpec { events, names_event, fails_open, handler, .. } = self.install;
+        HookFormat { agent: self.name, events, names_event, fails_open, handler }
+    }
 }
 
 impl PayloadSpec {

@@ -3,9 +3,9 @@
 use clap::Args;
 use piton::{Status, clear, clear_base, clear_legacy};
 
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{CouldNot, Declined, Output, bytes, plain};
 
 /// Remove all checkpoints of all projects

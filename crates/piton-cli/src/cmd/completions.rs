@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory as _, ValueEnum};
+use clap::{Args, ValueEnum};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use piton::Error;
 use piton::json::{AtDir, JsonPath};
@@ -11,7 +11,7 @@ use piton::json::{AtDir, JsonPath};
 use super::install::agent;
 use crate::agents::Agent;
 use crate::agents::guide::guide;
-use crate::cli::{Cli, EXIT_CODES};
+use crate::options::EXIT_CODES;
 use crate::output::Output;
 
 /// Environment variable by which a shell asks for completions.
@@ -71,23 +71,24 @@ pub(crate) fn run(args: &Completions, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn run_man(args: &Man, output: &Output) -> anyhow::Result<()> {
+/// Prints or writes manual pages. `piton` describes the command line.
+pub(crate) fn run_man(args: &Man, piton: clap::Command, output: &Output) -> anyhow::Result<()> {
     if let Some(agent) = args.guide {
         say(guide(agent).as_bytes(), output, |page| PageJson { page });
         return Ok(());
     }
     match &args.into {
         None if args.markdown => {
-            say(super::reference::page(Cli::command()).as_bytes(), output, |page| PageJson { page });
+            say(super::reference::page(piton).as_bytes(), output, |page| PageJson { page });
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
-            say(mended(&page).as_bytes(), output, |page| PageJson { page });
+            clap_mangen::Man::new(piton).render(&mut page)?;
+            say(with_dir_value(&page).as_bytes(), output, |page| PageJson { page });
         }
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(|error| Error::io("make", dir, error))?;
-            clap_mangen::generate_to(Cli::command(), dir)
+            clap_mangen::generate_to(piton, dir)
                 .and_then(|()| repair_pages(dir))
                 .map_err(|error| Error::io("write manual pages to", dir, error))?;
             output.json(&ManDirJson { dir: JsonPath::of(dir) });
@@ -103,7 +104,7 @@ fn repair_pages(dir: &Path) -> std::io::Result<()> {
         let name = entry?.file_name();
         if name.to_str().is_some_and(|name| name.starts_with("piton") && name.ends_with(".1")) {
             let page = std::fs::read(dir.join(&name))?;
-            std::fs::write(dir.join(&name), mended(&page))?;
+            std::fs::write(dir.join(&name), with_dir_value(&page))?;
         }
     }
     Ok(())
@@ -111,7 +112,7 @@ fn repair_pages(dir: &Path) -> std::io::Result<()> {
 
 /// Returns a page with the value of `-C` added to its synopsis: the generator leaves a gap for an option without a long
 /// name.
-fn mended(page: &[u8]) -> String {
+fn with_dir_value(page: &[u8]) -> String {
     String::from_utf8_lossy(page).replace(r"[\fB\-C \fR]", r"[\fB\-C\fR \fIDIR\fR]")
 }
 

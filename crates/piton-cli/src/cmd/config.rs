@@ -7,10 +7,10 @@ use piton::json::{AtFile, JsonPath};
 use piton::{Error, ErrorKind, Settings};
 use serde_json::Value;
 
-use crate::cli::{EXIT_CODES, Global};
 use crate::context::{ConfigPolicy, ConfigProblem, Context, variable};
-use crate::edit::{Config, Format, files};
+use crate::edit::{Config, Format, at, files};
 use crate::hints::Problem;
+use crate::options::{EXIT_CODES, Global};
 use crate::output::{Output, plain};
 
 /// Show each setting and where it is from, or change one
@@ -61,6 +61,8 @@ its line with it, and a list in brackets those inside.
 
 /// The configuration file is private to its owner: it may hold secrets of other programs.
 const MODE: u32 = 0o600;
+/// Value of a setting for which piton decides itself.
+const AUTO: &str = "auto";
 
 /// Runs the command. It accepts a file with errors, because this command is used to fix them.
 pub(crate) fn run(args: &ConfigArgs, global: &Global, output: &Output) -> anyhow::Result<()> {
@@ -129,9 +131,15 @@ fn set(key: &str, text: &str, context: &Context, output: &Output) -> anyhow::Res
             .with_hint(format!("write `{key}: {value}` under `checkpoints:` there by hand; nothing was changed"))
     };
     let mut config = Config::parse(&before, Format::Yaml).map_err(failed)?;
-    // The short form `checkpoints: true` has no room for a second setting.
-    config.expand("checkpoints", "enabled").map_err(failed)?;
-    config.set(&["checkpoints", key], &value).map_err(failed)?;
+    let place = ["checkpoints", key];
+    if value != AUTO {
+        // The short form `checkpoints: true` has no room for a second setting.
+        config.expand("checkpoints", "enabled").map_err(failed)?;
+        config.set(&place, &value).map_err(failed)?;
+    } else if at(&config.value(), &place).is_some() {
+        // Without the key it is `auto`, and other programs that read the file expect a number.
+        config.unset(&place).map_err(failed)?;
+    }
     let after = config.text();
     check(after, key, &value).map_err(failed)?;
     if after != before {
@@ -173,9 +181,11 @@ fn init(context: &Context, output: &Output) -> anyhow::Result<()> {
         text.push('\n');
     }
     text.push_str("# Checkpoints of what agents work on; `piton config` shows what is in force.\ncheckpoints:\n");
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let settings = Settings::default().enabled(true);
     for row in Settings::TABLE {
-        text.push_str(&format!("  # {}\n  {}: {}\n", row.help, row.key, settings.get(row.key)));
+        let value = settings.get(row.key);
+        let setting = if value == AUTO { format!("# {}: {AUTO}", row.key) } else { format!("{}: {value}", row.key) };
+        text.push_str(&format!("  # {}\n  {setting}\n", row.help));
     }
     check(&text, "enabled", &Value::Bool(true)).map_err(|why| not_extended(&path, why))?;
     files::write(&path, text.as_bytes(), MODE)?;

@@ -1,22 +1,20 @@
 //! The `piton diff` command, also available as `piton rollback diff`.
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::os::unix::ffi::OsStrExt as _;
 
 use anstyle::{AnsiColor, Style};
 use clap::Args;
-use clap_complete::ArgValueCompleter;
 use piton::{Diff, Error, ErrorKind, FileDiff, History, Project, Store, diff};
 
-use super::complete::{checkpoints_or_paths, paths};
 use super::paths::{check_from_here, parse_paths};
-use crate::cli::EXIT_CODES;
 use crate::columns;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{MINUS, Output, PLUS, misleads, painted, plain};
+use crate::platform;
 use crate::progress::watch;
 
 /// Show what changed since a checkpoint, or between two
@@ -31,13 +29,13 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct DiffArgs {
     /// From this checkpoint: number, id or mark
-    #[arg(value_name = "N|ID", default_value = "1", add = ArgValueCompleter::new(checkpoints_or_paths))]
+    #[arg(value_name = "N|ID", default_value = "1")]
     from: String,
     /// To this one; to the files as they are, if there is none
-    #[arg(value_name = "N|ID", add = ArgValueCompleter::new(checkpoints_or_paths))]
+    #[arg(value_name = "N|ID")]
     to: Option<String>,
     /// Only these files and directories, relative to the project
-    #[arg(value_name = "PATH", last = true, add = ArgValueCompleter::new(paths))]
+    #[arg(value_name = "PATH", last = true)]
     paths: Vec<OsString>,
 }
 
@@ -87,7 +85,7 @@ fn check_paths(
     store: &Store,
     project: &Project,
 ) -> piton::Result<()> {
-    let is_here = |path: &[u8]| project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+    let is_here = |path: &[u8]| project.dir().join(platform::name_of_bytes(path)).symlink_metadata().is_ok();
     let missing: Vec<_> = paths.iter().filter(|path| !is_here(path)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -107,12 +105,15 @@ fn check_paths(
         .with_hint("`piton show --verbose` lists what a checkpoint holds; `piton diff N M` compares two checkpoints"))
 }
 
+/// Returns the path of a file; of a renamed one, both paths.
+pub(super) fn summary_name(file: &FileDiff) -> String {
+    let path = plain(&String::from_utf8_lossy(&file.path));
+    file.old_path.as_ref().map_or(path.clone(), |old| format!("{} => {path}", plain(&String::from_utf8_lossy(old))))
+}
+
 /// Formats ` src/main.rs | 4 ++--` for each file, and the totals.
 fn summary(diff: &Diff) -> String {
-    let name = |file: &FileDiff| {
-        let path = plain(&String::from_utf8_lossy(&file.path));
-        file.old_path.as_ref().map_or(path.clone(), |old| format!("{} => {path}", plain(&String::from_utf8_lossy(old))))
-    };
+    let name = summary_name;
     let width = diff.files.iter().map(|file| columns::columns(&name(file))).max().unwrap_or(0).min(60);
     let mut text = String::new();
     for file in &diff.files {
@@ -144,7 +145,7 @@ pub(super) fn shown(patch: &[u8], output: &Output) -> Vec<u8> {
 }
 
 /// Replaces control characters by their Unicode symbols, and other misleading characters by U+FFFD.
-fn without_control(patch: &[u8]) -> Vec<u8> {
+pub(super) fn without_control(patch: &[u8]) -> Vec<u8> {
     let picture = |character: char| match character {
         '\n' | '\t' => character,
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(character)).unwrap_or('\u{fffd}'),

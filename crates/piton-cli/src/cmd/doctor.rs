@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::agents::Agent;
 use crate::agents::setup::{Caller, Homes, Ours, Setup, TIMEOUT_SECS, Trust, TrustInput, Whose};
-use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::edit::{Config, files};
@@ -19,7 +18,9 @@ use crate::hook::OWN_TEXT_ARRIVED;
 use crate::install::fire;
 use crate::install::outdated::{outdated, written_secs};
 use crate::install::pieces::Pieces;
+use crate::options::{EXIT_CODES, Global};
 use crate::output::{Output, Said, local, plain};
+use crate::platform;
 use crate::shell;
 
 /// Minimum free disk space; with less, the next checkpoints may fail.
@@ -176,7 +177,7 @@ fn store_problems(context: &Context) -> Vec<Problem> {
         let what = format!("the base {} cannot be written: {error}", base.display());
         problems.push(Problem::new(what, "make it writable, or name another place with PITON_BASE"));
     }
-    let free = nearest.and_then(|dir| rustix::fs::statvfs(dir).ok()).map(|stat| stat.f_bavail * stat.f_frsize);
+    let free = nearest.and_then(platform::free_bytes);
     if let Some(free) = free.filter(|free| *free < DISK_BYTES_MIN) {
         let what = format!("the disk of {} is nearly full: {} MB are free", base.display(), grouped(free >> 20));
         problems.push(Problem::new(what, "free some space: without it, no checkpoint can be taken"));
@@ -339,6 +340,14 @@ fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, contex
         checked.problems.push(Problem::new(what, format!("`piton install {name}` puts it in")));
         return;
     };
+    let missing = missing_ends(agent, place);
+    match (why_no_ends(agent, place, homes, context), missing.first()) {
+        (Some(why), _) => checked.notes.push(format!("ends of turns are not reported: {why}")),
+        (None, Some(missing)) => {
+            checked.notes.push(format!("some ends of turns are not reported: `piton install {name}` adds {missing}"));
+        }
+        (None, None) => {}
+    }
     let mut programs: Vec<_> = place.ours.iter().filter_map(|hook| shell::program(&hook.command)).collect();
     programs.sort();
     programs.dedup();
@@ -371,6 +380,52 @@ fn check_place(checked: &mut Checked, place: &ConfigPlace, homes: &Homes, contex
             checked.problems.push(Problem::new(what, hint));
         }
         Trust::Unknown => checked.notes.push("asks in each folder whether it is trusted".to_owned()),
+    }
+}
+
+/// An agent that is hooked up and does not report the ends of turns: they end at the next prompt.
+#[derive(serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct NoEnds {
+    /// name of the agent
+    pub(super) agent: &'static str,
+    /// reason, and what to do about it
+    pub(super) why: String,
+}
+
+/// Returns the agents that are hooked up and do not report the ends of turns. Fires no hook.
+pub(super) fn agents_without_ends(context: &Context) -> Vec<NoEnds> {
+    let Some(home) = &context.home else { return Vec::new() };
+    let homes = Homes::new(home, Context::variable);
+    let of = |agent: Agent| {
+        let places = places(agent, &homes, context, &mut Vec::new());
+        let why: Option<Vec<_>> = places.iter().map(|place| why_no_ends(agent, place, &homes, context)).collect();
+        Some(NoEnds { agent: agent.name, why: why?.into_iter().next()? })
+    };
+    Agent::installable().filter_map(of).collect()
+}
+
+/// Returns the events that report the end of a turn and have no hook.
+fn missing_ends(agent: Agent, place: &ConfigPlace) -> Vec<&'static str> {
+    agent.end_events().filter(|end| !place.ours.iter().any(|hook| hook.event == *end)).collect()
+}
+
+/// Returns the reason why the hooks of one configuration do not report the ends of turns.
+fn why_no_ends(agent: Agent, place: &ConfigPlace, homes: &Homes, context: &Context) -> Option<String> {
+    let name = agent.name;
+    let (all, missing) = (agent.end_events().count(), missing_ends(agent, place));
+    match missing.first() {
+        _ if all == 0 => return Some(format!("{name} has no event for them")),
+        Some(first) if missing.len() == all => return Some(format!("`piton install {name}` adds {first}")),
+        _ => {}
+    }
+    let is_end = |hook: &&Ours| agent.end_events().any(|end| end == hook.event);
+    let ours: Vec<_> = place.ours.iter().filter(is_end).cloned().collect();
+    let home = homes.of(agent).unwrap_or(Path::new(""));
+    let input = TrustInput { home, config: &place.config, ours: &ours, dir: &context.dir, env: &Context::text };
+    match (agent.checks.trust)(&input) {
+        Trust::No(_, hint) => Some(format!("they wait for approval: {hint}")),
+        Trust::Yes | Trust::Unknown => None,
     }
 }
 

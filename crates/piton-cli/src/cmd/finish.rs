@@ -5,12 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use piton::{Attempt, CheckpointId, Completion, Ensured, Event, Level, Moment, Origin, Progress, Project, Store};
+use piton::{
+    Attempt, CheckpointId, CheckpointKind, Completion, Ensured, Event, Level, Moment, Origin, Progress, Project, Store,
+};
 
-use crate::cli::Global;
 use crate::context::{ConfigPolicy, Context};
 use crate::hints;
 use crate::maintenance;
+use crate::options::Global;
 use crate::output::Output;
 
 /// Total time limit for completing one checkpoint.
@@ -29,7 +31,7 @@ pub(crate) struct Finish {}
 /// Runs the command. Its output is not seen: a checkpoint that cannot be completed is noted in the journal, which
 /// `piton status` shows.
 pub(crate) fn run(global: &Global, output: &Output) -> anyhow::Result<()> {
-    maintenance::stand_back();
+    crate::platform::detach();
     let context = Context::build(global, ConfigPolicy::Background)?;
     output.json(&finish(&context)?);
     Ok(())
@@ -53,16 +55,18 @@ fn finish(context: &Context) -> anyhow::Result<FinishJson> {
     let began = Instant::now();
     let note = |origin: &Origin, time: Moment, what: String| {
         let mut event = Event::new(time, Level::Unprotected, what);
-        Origin { agent: event.agent, session: event.session, turn: event.turn } = origin.clone();
+        Origin { agent: event.agent, session: event.session, turn: event.turn, .. } = origin.clone();
         event.project = Some(project.dir().to_owned());
         context.journal().note(&event);
     };
     loop {
         match attempt(&completion, context, began) {
             Ok(Attempt::Stopped) if began.elapsed() < LIMIT => thread::sleep(PAUSE),
-            Ok(Attempt::Done { report, origin, since }) => {
+            Ok(Attempt::Done { report, origin, kind, since }) => {
                 let ensured = Ensured::finished(project.dir(), *report);
-                if ensured.checkpoint().is_some() {
+                if kind == CheckpointKind::End {
+                    // The end of a turn says nothing about its protection.
+                } else if ensured.checkpoint().is_some() {
                     context.journal().note_protected_turn(project.dir(), &origin, Context::now());
                     drop(completion);
                     maintain(&store, context);

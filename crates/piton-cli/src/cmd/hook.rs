@@ -1,20 +1,17 @@
 //! The `piton hook` command.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
 
-use super::complete::agents;
 use super::install::names;
 use crate::agents::Agent;
-use crate::cli::Global;
 use crate::hook::{Call, respond};
-use crate::output;
+use crate::options::Global;
+use crate::platform;
 
 /// Handle an agent's event: payload on stdin, reply on stdout
 #[derive(Debug, Args)]
@@ -32,7 +29,7 @@ Exit codes: 0, whatever goes wrong: the agent goes on, and `piton status`
             shows what was missed. With --fail-closed: 2 stops the tool", names()))]
 pub(crate) struct Hook {
     /// Name of the agent
-    #[arg(value_name = "AGENT", add = ArgValueCandidates::new(agents))]
+    #[arg(value_name = "AGENT")]
     agent: String,
     /// Name of the event, for agents that do not send it
     #[arg(value_name = "EVENT")]
@@ -51,12 +48,8 @@ pub(crate) fn run(args: &Hook, global: &Global) -> ExitCode {
 }
 
 /// Handles a `piton hook` with invalid arguments. The agent cannot fix them and would take exit code 2 for a denial, so
-/// the call is answered like any other, and the error is passed on as its complaint. On a terminal the error is printed
-/// as for any other command.
+/// the call is answered like any other, and the error is passed on as its complaint.
 pub(crate) fn usage_error(error: &clap::Error) -> ExitCode {
-    if std::io::stdin().is_terminal() {
-        return output::misused(error);
-    }
     let words = error.to_string();
     let complaint = format!("`piton hook` was called with wrong arguments: {}", first_words(&words));
     let PartialArgs { agent, event, global, fail_closed } = parse_leniently(std::env::args_os().skip(1));
@@ -80,9 +73,9 @@ struct PartialArgs {
 fn parse_leniently(mut args: impl Iterator<Item = OsString>) -> PartialArgs {
     let mut parse_leniently = PartialArgs::default();
     while let Some(arg) = args.next() {
-        let bytes = arg.as_bytes();
+        let bytes = arg.as_encoded_bytes();
         let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
-            Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+            Some(at) => (&bytes[..at], Some(platform::name_of_bytes(&bytes[at + 1..]).to_owned())),
             None => (bytes, None),
         };
         match name {
@@ -105,8 +98,12 @@ fn first_words(error: &str) -> String {
     lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns true if the command line calls `piton hook`, with valid arguments or not.
-pub(crate) fn is_hook_invocation() -> bool {
+/// Returns true if an agent calls `piton hook`, with valid arguments or not. A user at a terminal is no agent.
+pub(crate) fn is_called_by_agent() -> bool {
+    is_hook_invocation() && !std::io::stdin().is_terminal()
+}
+
+fn is_hook_invocation() -> bool {
     let mut args = std::env::args_os().skip(1);
     while let Some(arg) = args.next() {
         match arg.to_str() {

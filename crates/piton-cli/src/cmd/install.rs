@@ -12,10 +12,10 @@ use piton::{Error, ErrorKind, Moment, Store, unified_diff};
 use super::diff::shown as shown_patch;
 use crate::agents::Agent;
 use crate::agents::setup::{Caller, Homes, Setup, Whose};
-use crate::cli::EXIT_CODES;
 use crate::context::{Context, default_dir};
 use crate::install::record::{Records, Switched};
 use crate::install::{AgentPlan, Change, Planner, carry_out, switch};
+use crate::options::EXIT_CODES;
 use crate::output::{Output, PartlyDone, plain};
 
 /// Hook agents up, so that their work can be undone

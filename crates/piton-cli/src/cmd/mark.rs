@@ -1,12 +1,10 @@
 //! The `piton mark` and `piton unmark` commands.
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
 use piton::{MarkOutcome, MarkReport, mark, unmark};
 
-use super::complete::{checkpoints, marks};
-use crate::cli::EXIT_CODES;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{ID, Output, local, painted, plain};
 
 /// Name a checkpoint, and keep it until the name is removed
@@ -22,7 +20,7 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct Mark {
     /// Its number in `piton rollback`, the beginning of its id, or another name of it
-    #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID")]
     checkpoint: String,
     /// At most 64 characters, no slash; not a number, 4 to 64 hexadecimal digits, `diff` or `revert`
     #[arg(value_name = "NAME")]
@@ -37,7 +35,7 @@ pub(crate) struct Mark {
 #[command(after_help = format!("Example:\n  piton unmark before-the-move\n\n{EXIT_CODES}"))]
 pub(crate) struct Unmark {
     /// The name
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(marks))]
+    #[arg(value_name = "NAME")]
     name: String,
 }
 

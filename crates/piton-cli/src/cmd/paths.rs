@@ -2,20 +2,20 @@
 //! is in a subdirectory and may have meant a file there, a message says which file is used, and how to name the other
 //! one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 
 use piton::{Error, ErrorKind, History, Project, Store, parse_path};
 
 use crate::context::Context;
 use crate::output::{Output, plain};
+use crate::platform;
 
 /// Parses paths as they were typed. Fails with `Invalid` if one is outside of the project.
 pub(crate) fn parse_paths(typed: &[OsString]) -> anyhow::Result<Vec<Vec<u8>>> {
     let parse = |path: &OsString| {
-        parse_path(path.as_bytes()).map_err(|bad| {
-            Error::new(ErrorKind::Invalid, format!("use the path {:?}", shown(path.as_bytes())))
+        parse_path(path.as_encoded_bytes()).map_err(|bad| {
+            Error::new(ErrorKind::Invalid, format!("use the path {:?}", shown(path.as_encoded_bytes())))
                 .because(bad)
                 .with_hint("paths are relative to the project, and inside of it")
                 .into()
@@ -35,13 +35,13 @@ pub(crate) fn check_from_here(
 ) -> anyhow::Result<()> {
     let here = fs::canonicalize(&context.dir).unwrap_or_default();
     let Ok(here) = here.strip_prefix(project.dir()) else { return Ok(()) };
-    let here = here.as_os_str().as_bytes();
+    let here = here.as_os_str().as_encoded_bytes();
     if here.is_empty() || paths.is_empty() {
         return Ok(());
     }
     let history = History::of(store, project)?;
     let is_known = |path: &[u8]| {
-        let is_there = project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+        let is_there = project.dir().join(platform::name_of_bytes(path)).symlink_metadata().is_ok();
         is_there || history.versions(path).is_ok_and(|versions| versions.iter().any(Option::is_some))
     };
     for path in paths {

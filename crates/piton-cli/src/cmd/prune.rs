@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use piton::json::keyword;
 use piton::{
-    KnownProject, Maintained, Policy, PruneAction, PrunePlan, PruneReport, PruneTarget, Settings, Store, forget,
-    maintain, plan_forget, plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base,
+    KnownProject, Maintained, Policy, PruneAction, PrunePlan, PruneReport, PruneTarget, Store, forget, maintain,
+    plan_forget, plan_prune, plan_prune_base, plan_prune_rules, prune, prune_base,
 };
 
-use crate::cli::{EXIT_CODES, Global};
 use crate::columns::counted;
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::interrupt;
+use crate::options::{EXIT_CODES, Global};
 use crate::output::{Declined, Output, PartlyDone, Said, bytes, plain};
 use crate::progress::watch_store;
 
@@ -51,12 +51,12 @@ pub(crate) struct Prune {
 pub(crate) struct Maintain {}
 
 pub(crate) fn run(args: &Prune, context: &Context, output: &Output) -> anyhow::Result<()> {
-    let settings = Settings {
-        retention_days: args.retention_days.unwrap_or(context.settings.retention_days),
-        max_total_size_mb: args.max_size_mb.unwrap_or(context.settings.max_total_size_mb),
-        delete_orphans: context.settings.delete_orphans && !args.keep_orphans,
-        ..context.settings.clone()
-    };
+    let settings = context
+        .settings
+        .clone()
+        .retention_days(args.retention_days.unwrap_or(context.settings.retention_days))
+        .max_total_size_mb(args.max_size_mb.unwrap_or(context.settings.max_total_size_mb))
+        .delete_orphans(context.settings.delete_orphans && !args.keep_orphans);
     let policy = Policy::from(&settings);
     let Some(store) = context.existing_store()? else {
         return run_without_store(args, &policy, context, output);
@@ -160,7 +160,7 @@ pub(crate) struct ForgetJson<'a> {
 /// configuration, are recorded in the journal and shown by `piton status`. Otherwise such a mistake would stop all
 /// pruning unnoticed.
 pub(crate) fn run_maintain(global: &Global, output: &Output) -> anyhow::Result<()> {
-    crate::maintenance::stand_back();
+    crate::platform::detach();
     let context = Context::build(global, ConfigPolicy::Background)?;
     let mut problems = context.config_problems.iter().map(ConfigProblem::for_journal).collect();
     let done = maintain_store(&context, &mut problems);

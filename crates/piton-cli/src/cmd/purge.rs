@@ -1,19 +1,17 @@
 //! The `piton purge` command.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsString;
 
 use clap::Args;
-use clap_complete::ArgValueCompleter;
 use piton::json::{AtPaths, JsonPaths};
 use piton::{History, Project, PurgeReport, Store, find_prompt, plan_purge, purge, purge_prompt};
 
-use super::complete::paths;
 use super::paths::{check_from_here, parse_paths};
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{Declined, ID, Output, PartlyDone, bytes, plain};
+use crate::platform;
 use crate::progress::watch_to_the_end;
 
 /// Maximum number of places listed that still hold the same contents.
@@ -34,7 +32,7 @@ Examples:
 {EXIT_CODES}"))]
 pub(crate) struct Purge {
     /// Files and directories, relative to the project
-    #[arg(value_name = "PATH", required_unless_present = "prompt", add = ArgValueCompleter::new(paths))]
+    #[arg(value_name = "PATH", required_unless_present = "prompt")]
     paths: Vec<OsString>,
     /// Remove the words of one prompt instead: the turn that `piton show` names, or its first 4 characters and more
     #[arg(long, value_name = "TURN", conflicts_with = "paths")]
@@ -87,7 +85,7 @@ pub(crate) fn run(args: &Purge, context: &Context, output: &Output) -> anyhow::R
         let places = counted(more, "other place");
         output.warn(&format!("and in {places}, which `--json` lists"));
     }
-    if paths.iter().any(|path| project.dir().join(OsStr::from_bytes(path)).symlink_metadata().is_ok()) {
+    if paths.iter().any(|path| project.dir().join(platform::name_of_bytes(path)).symlink_metadata().is_ok()) {
         let keep_out = keep_out(&context.settings.exclude, &paths);
         let how = keep_out.unwrap_or_else(|| "`exclude:` in the configuration".to_owned());
         output.hint(&format!(

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Command};
 use piton::Settings;
 
-use crate::cli::EXIT_CODES;
+use crate::options::EXIT_CODES;
 
 /// Tables of the keys that `--json` prints, by command: generated from the types that are printed. They are a stable
 /// interface: keys may be added, but are never removed.

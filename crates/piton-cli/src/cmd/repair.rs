@@ -4,10 +4,10 @@ use clap::Args;
 use piton::{Loss, RepairOptions, RepairReport, RepairStep, repair};
 
 use super::verify::line;
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
 use crate::hints;
+use crate::options::EXIT_CODES;
 use crate::output::{Output, PartlyDone, Said, plain};
 use crate::progress::watch_store;
 
@@ -30,7 +30,7 @@ const LINES_MAX: usize = 30;
 
 pub(crate) fn run(args: &Repair, context: &Context, output: &Output) -> anyhow::Result<()> {
     let store = context.store_as_it_is()?;
-    let options = RepairOptions { settings: &context.settings, home: context.home.as_deref(), is_dry: args.dry_run };
+    let options = RepairOptions::new(&context.settings).home(context.home.as_deref()).is_dry(args.dry_run);
     let mut report = watch_store(output, |progress| repair(&store, options, Context::now(), progress))?;
     report.steps.iter_mut().for_each(add_hint);
     output.json(&report);

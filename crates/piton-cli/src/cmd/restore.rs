@@ -4,19 +4,17 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
 use clap::Args;
-use clap_complete::{ArgValueCandidates, ArgValueCompleter};
 use piton::session::RecordRewind;
 use piton::{
     Checkpoint, CheckpointId, Error, ErrorKind, Origin, OtherWork, Progress, Project, Restore, RestoreOptions,
     RestoreOutcome, RestorePlan, RestoreReport, RestoreTo, RulesChanged, Settings, Store, TurnRecord, tell_sessions,
 };
 
-use super::complete::{checkpoints, paths};
 use super::paths::{check_from_here, parse_paths};
 use crate::agents::Agent;
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{Declined, Output, PartlyDone, plain};
 use crate::progress::watch;
 use crate::surface::Surface;
@@ -29,6 +27,7 @@ Examples:
   piton restore 1                  everything, as it was at the newest one
   piton restore 4f2a src/main.rs   one file
   piton restore 2 --dry-run        only say what would be done
+  piton restore 2 --keep-edits     take back turns since, keep your edits
   piton restore --continue         finish what was cut short
 
 The files as they are now are saved first: `piton undo` brings them back.
@@ -36,13 +35,22 @@ The files as they are now are saved first: `piton undo` brings them back.
 {EXIT_CODES}"))]
 pub(crate) struct RestoreArgs {
     /// Its number in `piton rollback`, the beginning of its id, or its mark
-    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"], add = ArgValueCandidates::new(checkpoints))]
-    checkpoint: Option<String>,
+    #[arg(value_name = "N|ID", required_unless_present_any = ["continue", "abort"])]
+    pub(super) checkpoint: Option<String>,
     /// Only these files and directories, relative to the project
-    #[arg(value_name = "PATH", add = ArgValueCompleter::new(paths))]
-    paths: Vec<OsString>,
+    #[arg(value_name = "PATH")]
+    pub(super) paths: Vec<OsString>,
     #[command(flatten)]
-    how: How,
+    pub(super) how: How,
+    /// Take back what the turns since then did, and keep your own edits
+    #[arg(long, conflicts_with_all = ["continue", "abort", "force_uncovered"])]
+    pub(crate) keep_edits: bool,
+    /// With --keep-edits: leave the files in which your edits are in the way
+    #[arg(long, requires = "keep_edits")]
+    pub(super) skip_conflicts: bool,
+    /// With --keep-edits: take back edits that cannot be told apart from those of a turn, too
+    #[arg(long, requires = "keep_edits")]
+    pub(super) with_own_edits: bool,
     /// Finish a restore that was cut short
     #[arg(long, conflicts_with_all = ["abort", "checkpoint"])]
     r#continue: bool,
@@ -71,19 +79,19 @@ pub(crate) struct Redo {
 pub(crate) struct How {
     /// Say what would be done, and do nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// Do not ask
     #[arg(short, long)]
-    yes: bool,
+    pub(super) yes: bool,
     /// Move files that no checkpoint covers (too large, ignored) aside, instead of leaving them in the way
     #[arg(long)]
     force_uncovered: bool,
     /// Take back what other sessions did since, too
     #[arg(long)]
-    across_sessions: bool,
+    pub(super) across_sessions: bool,
     /// The session that asks; its own work may be taken back
     #[arg(long, value_name = "ID", hide = true)]
-    session: Option<String>,
+    pub(super) session: Option<String>,
 }
 
 pub(crate) fn run(args: &RestoreArgs, context: &Context, output: &Output) -> anyhow::Result<()> {
@@ -117,13 +125,12 @@ pub(crate) fn restore(
     let job = RestoreJob { store: &store, project: &project, to, context, output };
     let is_terminal = !output.is_json && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let asks = is_terminal && !how.yes;
-    let mut options = RestoreOptions {
-        paths: &paths,
-        move_uncovered_files: how.force_uncovered,
-        across_sessions: how.across_sessions,
-        session: how.session.as_deref(),
-        is_dry: true,
-    };
+    let mut options = RestoreOptions::default()
+        .paths(&paths)
+        .move_uncovered_files(how.force_uncovered)
+        .across_sessions(how.across_sessions)
+        .session(how.session.as_deref())
+        .is_dry(true);
     let mut agreed = None;
     if how.dry_run || asks {
         let planned = watch(output, |progress| job.prepare(options, progress))?;
@@ -151,7 +158,7 @@ pub(crate) fn restore(
             if !output.confirmed("Take that back, too? [y/N] ", "--across-sessions")? {
                 return Err(Declined("nothing was touched", None).into());
             }
-            job.apply(RestoreOptions { across_sessions: true, ..options }, agreed)?
+            job.apply(options.across_sessions(true), agreed)?
         }
         done => done?,
     };
@@ -343,7 +350,7 @@ pub(crate) fn report_text(
         lines.push("Left as they are:".to_owned());
         lines.extend(report.left.iter().map(|left| format!("  {}: {}", shown(&left.path), left.why)));
     }
-    let Origin { agent, session, turn } = talk(&report.target, session);
+    let Origin { agent, session, turn, .. } = talk(&report.target, session);
     if let (Some(session), Some(turn)) = (session, turn) {
         lines.push(format!("Conversation at this checkpoint: session {}, turn {}", plain(&session), plain(&turn)));
         let agent = agent.as_deref().and_then(Agent::parse);
@@ -386,6 +393,10 @@ fn repeated(report: &RestoreReport) -> String {
 /// Returns the origin of the newest turn that began from a checkpoint, preferably of the session that asks. The earlier
 /// prompts changed nothing, or there would be another checkpoint.
 fn talk(target: &Checkpoint, session: Option<&str>) -> Origin {
+    // No prompt began from the end of a turn or from a step: a conversation that is cut there would lose the turn.
+    if !target.is_row() {
+        return Origin::default();
+    }
     target.turn_of(session).map_or_else(|| target.facts.origin.clone(), TurnRecord::origin)
 }
 
@@ -423,7 +434,12 @@ struct RewindJson {
 }
 
 impl<'a, R> RestoreJson<'a, R> {
-    fn new(report: &'a R, target: &Checkpoint, session: Option<&str>) -> Self {
+    /// Returns the report of a revert, after which the conversation goes on.
+    pub(super) fn without_rewind(report: &'a R) -> Self {
+        Self { report, rewind: None }
+    }
+
+    pub(super) fn new(report: &'a R, target: &Checkpoint, session: Option<&str>) -> Self {
         let Origin { session, turn, .. } = talk(target, session);
         Self { report, rewind: session.zip(turn).map(|(session, turn)| RewindJson { session, turn }) }
     }

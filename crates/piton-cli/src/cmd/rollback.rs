@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::Args;
-use clap_complete::{ArgValueCandidates, ArgValueCompleter};
-use piton::{Change, Checkpoint, Event, History, Listed, Project, ProjectId, RestoreTo, Store};
+use piton::{Change, Checkpoint, Error, ErrorKind, Event, History, Listed, Project, ProjectId, RestoreTo, Store};
 
-use super::complete::{after_rollback, checkpoints};
 use super::restore::How;
-use super::{diff, restore};
-use crate::cli::EXIT_CODES;
+use super::revert::RevertArgs;
+use super::{diff, restore, revert};
 use crate::columns::{self, wrapped};
 use crate::context::Context;
 use crate::hints;
+use crate::options::EXIT_CODES;
 use crate::output::{ID, MINUS, Output, PLUS, WHO, local, painted, plain};
 use crate::picker;
 use crate::shell::quote;
@@ -27,14 +26,15 @@ Examples:
   piton rollback 2               restore checkpoint 2
   piton rollback 2 src/main.rs   restore one file from it
   piton rollback diff 2          what changed since
+  piton rollback revert 2        take back only what the prompt at 2 did
 
 {EXIT_CODES}"))]
 pub(crate) struct Rollback {
-    /// `N|ID` or the name of a mark, or `diff` and then one of these
-    #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
+    /// `N|ID` or the name of a mark, or `diff` or `revert` and then one of these
+    #[arg(value_name = "N|ID")]
     what: Option<String>,
-    /// Only these files and directories, relative to the project; after `diff`, the checkpoint first
-    #[arg(value_name = "PATH", add = ArgValueCompleter::new(after_rollback))]
+    /// Only these files and directories, relative to the project; after `diff` and `revert`, the checkpoint first
+    #[arg(value_name = "PATH")]
     rest: Vec<OsString>,
     /// Number of checkpoints to list, newest first; 0 is all [default: 50; with --json: all]
     #[arg(long, value_name = "N", conflicts_with = "what")]
@@ -42,23 +42,41 @@ pub(crate) struct Rollback {
     /// List all checkpoints
     #[arg(long, conflicts_with_all = ["what", "limit"])]
     all: bool,
+    /// List the ends and steps of turns, too, below the checkpoint from which the turn began
+    #[arg(long, conflicts_with = "what")]
+    steps: bool,
     #[command(flatten)]
     how: How,
 }
 
 pub(crate) fn run(args: &Rollback, context: &Context, output: &Output) -> anyhow::Result<()> {
     match (args.what.as_deref(), args.rest.split_first()) {
-        (None, _) if output.has_screen() && args.how == How::default() && has_checkpoints(context)? => {
+        (None, _) if output.has_screen() && !args.steps && args.how == How::default() && has_checkpoints(context)? => {
             picker::open(context, output)
         }
         (None, _) => {
             // A program gets the whole list, unless it sets a limit.
             let page = if output.is_json { 0 } else { PAGE };
             let most = if args.all { 0 } else { args.limit.unwrap_or(page) };
-            list(most, context, output)
+            list(most, args.steps, context, output)
         }
         (Some("diff"), None) => diff::show("1", None, &[], context, output),
         (Some("diff"), Some((from, paths))) => diff::show(&from.to_string_lossy(), None, paths, context, output),
+        (Some("revert"), None) => Err(Error::new(ErrorKind::Invalid, "revert a turn")
+            .because("none is named")
+            .with_hint("`piton rollback` lists the checkpoints that turns began from")
+            .into()),
+        (Some("revert"), Some((turn, paths))) => {
+            let args = RevertArgs {
+                turn: turn.to_string_lossy().into_owned(),
+                paths: paths.to_vec(),
+                across_sessions: args.how.across_sessions,
+                dry_run: args.how.dry_run,
+                yes: args.how.yes,
+                ..RevertArgs::default()
+            };
+            revert::run(&args, context, output)
+        }
         (Some(name), _) => restore::restore(RestoreTo::Named(name), &args.rest, &args.how, context, output),
     }
 }
@@ -99,7 +117,7 @@ const PAGE: usize = 50;
 
 /// Prints the newest `most` checkpoints, or all if it is 0. The suggested commands are printed for people only: a file
 /// or a program gets just the list.
-fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
+fn list(most: usize, with_steps: bool, context: &Context, output: &Output) -> anyhow::Result<()> {
     let most = if most == 0 { usize::MAX } else { most };
     let mut older = 0;
     let store = context.existing_store()?;
@@ -116,7 +134,7 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
                 output
                     .warn(&format!("the checkpoint marked {} is unavailable: {id} is missing or damaged", plain(mark)));
             }
-            older = history.checkpoints().len().saturating_sub(most);
+            older = history.rows().count().saturating_sub(most);
             history.list_newest(most)?
         }
         None => Vec::new(),
@@ -144,6 +162,9 @@ fn list(most: usize, context: &Context, output: &Output) -> anyhow::Result<()> {
             lines.push(missed_line(turn, columns));
         }
         lines.push(as_line(listed, sessions.len() > 1, columns));
+        let mut within: Vec<_> = listed.ends.iter().chain(&listed.steps).filter(|_| with_steps).collect();
+        within.sort_by_key(|one| std::cmp::Reverse((one.time.secs, one.time.nanos)));
+        lines.extend(within.into_iter().map(|one| line_within_turn(one, columns)));
     }
     lines.extend(missed.map(|turn| missed_line(turn, columns)));
     if older > 0 {
@@ -176,6 +197,16 @@ fn missed_line(turn: &Event, columns: Option<usize>) -> String {
     columns.map_or_else(|| line.clone(), |columns| columns::cut(&line, columns))
 }
 
+/// Formats an end or a step of a turn, which has no number: `     4270a8c  2026-03-16 04:36  end of turn`
+fn line_within_turn(end: &Checkpoint, columns: Option<usize>) -> String {
+    let when = local(end.time).date_and_time();
+    let reason = format!("  {when}  {}", plain(&end.reason));
+    let start = format!("     {}", end.id.short());
+    let room = columns.map(|columns| columns.saturating_sub(columns::columns(&start)));
+    let reason = room.map_or_else(|| reason.clone(), |room| columns::cut(&reason, room));
+    format!("     {}{reason}", painted(&end.id.short(), ID))
+}
+
 /// Minimum width of the reason; if there is less room, the columns after it are left out.
 const REASON_COLUMNS_MIN: usize = 12;
 
@@ -184,6 +215,7 @@ const REASON_COLUMNS_MIN: usize = 12;
 /// With several agents or sessions, the session is added. In a terminal, the line is cut to its width.
 fn as_line(listed: &Listed, with_session: bool, columns: Option<usize>) -> String {
     let Listed { number, checkpoint, change, .. } = listed;
+    let number = number.map(|number| number.to_string()).unwrap_or_default();
     let when = local(checkpoint.time).date_and_time();
     let who = who(checkpoint).filter(|_| with_session).map(|who| format!("  [{who}]")).unwrap_or_default();
     let (mut counts, mut who, mut reason) =
@@ -229,7 +261,7 @@ pub(crate) fn earlier(checkpoint: &Checkpoint) -> String {
 }
 
 /// Colours the counts of lines like a diff.
-fn coloured(counts: &str) -> String {
+pub(super) fn coloured(counts: &str) -> String {
     let Some((start, plus, minus)) = counts.split_once('+').and_then(|(start, rest)| {
         let (plus, rest) = rest.split_once("/-")?;
         Some((start, plus, rest.strip_suffix(')')?))

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use piton::session::SessionGcReport;
 use piton::{
-    Diff, Listed, MarkReport, PrunePlan, PruneReport, PurgeReport, RepairReport, Restore, RestoreReport, VerifyReport,
+    Diff, ExportReport, FileBlame, Listed, ListedTurn, LogEntry, MarkReport, PrunePlan, PruneReport, PurgeReport,
+    RecoverReport, RepairReport, Restore, RestoreReport, RevertReport, SearchEntry, VerifyReport,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::cat::CatJson;
 use super::clear::ClearJson;
 use super::completions::{ManDirJson, PageJson, ScriptJson};
 use super::config::{ConfigGetJson, ConfigInitJson, ConfigJson, ConfigSetJson};
@@ -80,8 +82,16 @@ fn commands() -> Vec<Command> {
         Command::new("take").form::<TakeJson<'_>>(""),
         restore(Command::new("rollback").form::<Vec<Listed>>("")).form::<Diff>("with `diff`"),
         Command::new("diff").form::<Diff>(""),
-        restore(Command::new("restore")),
+        restore(Command::new("restore")).form::<RestoreJson<'_, RevertReport>>("with `--keep-edits`"),
+        Command::new("revert").form::<RestoreJson<'_, RevertReport>>(""),
         Command::new("show").form::<ShowJson<'_>>(""),
+        Command::new("log").form::<Vec<LogEntry>>(""),
+        Command::new("blame").form::<FileBlame>(""),
+        Command::new("search").form::<Vec<SearchEntry>>(""),
+        Command::new("recover").form::<RecoverReport>(""),
+        Command::new("cat").form::<CatJson<'_>>(""),
+        Command::new("export").form::<ExportReport>("").form::<Diff>("with `--patch`"),
+        Command::new("turns").form::<Vec<ListedTurn>>(""),
         Command::new("mark").form::<MarkReport>(""),
         Command::new("session write").form::<ChangedJson<'_>>(""),
         Command::new("session update").form::<ChangedJson<'_>>(""),

@@ -8,8 +8,8 @@ use piton::session::{Author, RECORD_BYTES_MAX, Record, RecordChange, SessionGcRe
 use piton::{Error, ErrorKind};
 use serde_json::Value;
 
-use crate::cli::EXIT_CODES;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{Output, plain};
 
 /// Keep what an agent notes about its task, so that it can go on later

@@ -1,14 +1,12 @@
 //! The `piton show` command.
 
 use clap::Args;
-use clap_complete::ArgValueCandidates;
 use piton::json::{AtPaths, JsonPaths};
 use piton::{Change, Checkpoint, CheckpointKind, History, Listed, Skipped, TurnRecord, grouped};
 
-use super::complete::checkpoints;
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{ID, MINUS, Output, PLUS, local, plain};
 
 /// Show one checkpoint: why and when it was taken, what it holds, what it left out
@@ -16,7 +14,7 @@ use crate::output::{ID, MINUS, Output, PLUS, local, plain};
 #[command(after_help = format!("Examples:\n  piton show 1\n  piton show 4f2a --verbose   with the names of all files\n\n{EXIT_CODES}"))]
 pub(crate) struct Show {
     /// Its number in `piton rollback`, the beginning of its id, or its mark
-    #[arg(value_name = "N|ID", add = ArgValueCandidates::new(checkpoints))]
+    #[arg(value_name = "N|ID")]
     checkpoint: String,
 }
 
@@ -76,7 +74,10 @@ fn turn_lines(checkpoint: &Checkpoint) -> Vec<String> {
 fn as_text(listed: &Listed, checkpoint: &Checkpoint, files: &[Vec<u8>], is_verbose: bool) -> String {
     let facts = &checkpoint.facts;
     let mut lines = vec![
-        format!("Checkpoint {}  {ID}{}{ID:#}", listed.number, checkpoint.id),
+        match listed.number {
+            Some(number) => format!("Checkpoint {number}  {ID}{}{ID:#}", checkpoint.id),
+            None => format!("Checkpoint  {ID}{}{ID:#}", checkpoint.id),
+        },
         format!("Reason:    {}", plain(&checkpoint.reason_or_prompt())),
         format!("Time:      {}", local(checkpoint.time).date_and_time()),
         format!("Kind:      {}", facts.kind.word()),

@@ -3,10 +3,11 @@
 use clap::Args;
 use piton::{Event, Moment, Presence, ProjectStatus, Status, StatusProblem};
 
-use crate::cli::{EXIT_CODES, Global};
+use super::doctor::{self, NoEnds};
 use crate::columns::{counted, cut_start, padded, wrapped};
 use crate::context::{ConfigPolicy, ConfigProblem, Context};
 use crate::hints::{self, Problem};
+use crate::options::{EXIT_CODES, Global};
 use crate::output::{BAD, Output, WARN, bytes, plain};
 use crate::shell::quote;
 
@@ -64,10 +65,17 @@ pub(crate) fn run(args: &StatusArgs, global: &Global, output: &Output) -> anyhow
         one.restore_command = restore_command(one);
     }
     let unprotected = context.unprotected_turns();
-    output.json(&StatusJson { status: &status, unprotected: &unprotected, acknowledged: args.ack.then_some(seen) });
+    let no_ends = doctor::agents_without_ends(&context);
+    let acknowledged = args.ack.then_some(seen);
+    output.json(&StatusJson { status: &status, unprotected: &unprotected, no_ends: &no_ends, acknowledged });
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let look = StatusStyle { limit, now: Context::now(), columns: output.columns(), with_alone: output.is_verbose };
     output.text(&as_text(&status, &look));
+    if !no_ends.is_empty() {
+        let line = |one: &NoEnds| wrapped(&format!("{}: {}", one.agent, one.why), "  ", look.columns);
+        let lines: Vec<_> = no_ends.iter().map(line).collect();
+        output.text(&format!("\nEnds of turns that are not reported:\n{}", lines.join("\n")));
+    }
     if args.ack {
         output.text(&format!("\nAcknowledged:    {}", counted(seen, "unprotected turn")));
     }
@@ -94,6 +102,8 @@ pub(crate) struct StatusJson<'a> {
     status: &'a Status,
     /// turns that went on without a checkpoint, newest first
     unprotected: &'a [Event],
+    /// agents that are hooked up and do not report the ends of turns, each with the reason
+    no_ends: &'a [NoEnds],
     /// with `--ack`: number of turns that were acknowledged
     #[serde(skip_serializing_if = "Option::is_none")]
     acknowledged: Option<usize>,

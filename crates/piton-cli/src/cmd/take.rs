@@ -4,13 +4,11 @@ use std::time::Instant;
 
 use clap::Args;
 use piton::json::keyword;
-use piton::{
-    CheckpointKind, Error, ErrorKind, Origin, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take,
-};
+use piton::{CheckpointKind, Error, ErrorKind, Outcome, Report, Request, Settings, Skipped, WhySkipped, grouped, take};
 
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
+use crate::options::EXIT_CODES;
 use crate::output::{FAINT, ID, Output, local, plain};
 use crate::progress::watch;
 use crate::{interrupt, maintenance};
@@ -38,14 +36,7 @@ pub(crate) fn run(args: &Take, context: &Context, output: &Output) -> anyhow::Re
     let store = context.store(now)?;
     let project = context.project(Some(&store))?;
     context.warn_of_interrupted_restore(&store, &project, output);
-    let request = Request {
-        is_late: false,
-        changed_dirs: None,
-        reason: args.reason.clone(),
-        kind: CheckpointKind::Manual,
-        origin: Origin::default(),
-        count_left_out: true,
-    };
+    let request = Request::default().reason(args.reason.clone()).kind(CheckpointKind::Manual).count_left_out(true);
     let settings = &context.settings;
     let report = watch(output, |progress| take(&store, &project, &request, settings, now, progress))?;
     if matches!(report.outcome, Outcome::Skipped(WhySkipped::Deadline | WhySkipped::Busy))

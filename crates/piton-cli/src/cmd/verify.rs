@@ -4,10 +4,10 @@ use clap::Args;
 use piton::json::keyword;
 use piton::{Affected, Finding, ReadData, Severity, VerifyReport, grouped};
 
-use crate::cli::EXIT_CODES;
 use crate::columns::counted;
 use crate::context::Context;
 use crate::interrupt;
+use crate::options::EXIT_CODES;
 use crate::output::{Output, Said, plain};
 use crate::progress::watch_store;
 

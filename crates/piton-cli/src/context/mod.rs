@@ -9,9 +9,9 @@ use std::{env, fs};
 use anyhow::Context as _;
 use piton::{Error, ErrorKind, Event, Journal, Level, Moment, Project, Settings, Store, Waiting, note_killed_hooks};
 
-use crate::cli::Global;
 use crate::columns::counted;
 use crate::hints::Problem;
+use crate::options::Global;
 use crate::output::{Output, offset_secs, tell_of_wait};
 
 pub(crate) use self::settings::{ConfigProblem, variable};

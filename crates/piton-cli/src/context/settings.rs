@@ -5,9 +5,9 @@ use std::path::Path;
 
 use piton::{Error, ErrorKind, Settings, SettingsProblem};
 
-use crate::cli::Global;
 use crate::edit::files;
 use crate::hints::{self, Problem};
+use crate::options::Global;
 
 /// A problem with the configuration.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ pub(super) fn read_for_hook(global: &Global, config: Option<&Path>) -> ReadSetti
     if found.unread.is_none() && !found.problems.iter().any(|problem| problem.refuses("enabled")) {
         return found;
     }
-    read_over(Settings { enabled: true, ..Settings::default() }, global, config)
+    read_over(Settings::default().enabled(true), global, config)
 }
 
 /// Like [`read`], for pruning in the background: an invalid value removes nothing. It switches the rule off or lifts

@@ -4,13 +4,14 @@
 //!   nothing.
 //! - I7. Mode and owner are preserved. A symbolic link stays one, and its target is replaced.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use piton::{Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
+
+use crate::platform;
 
 /// Larger files are refused: they cannot be configurations.
 const BYTES_MAX: u64 = 16 << 20;
@@ -21,9 +22,7 @@ const TEMP_PREFIX: &str = ".piton-tmp-";
 /// UTF-8.
 pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     // Do not block on a FIFO: it is refused below.
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let opened = File::options().read(true).custom_flags(nonblocking).open(path);
-    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
+    let opened = platform::open_without_blocking(path).and_then(|file| Ok((file.metadata()?, file)));
     let (stat, file) = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|error| Error::io("read", path, error))?,
@@ -68,16 +67,13 @@ pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     temp.write_all(bytes).map_err(failed)?;
     match fs::metadata(&real) {
         Ok(stat) => {
-            let own = temp.as_file().metadata().map_err(failed)?;
-            if (own.uid(), own.gid()) != (stat.uid(), stat.gid()) {
-                std::os::unix::fs::chown(temp.path(), Some(stat.uid()), Some(stat.gid())).map_err(|error| {
-                    Error::io("keep the owner of", path, error).with_hint("run it as the owner of the file")
-                })?;
-            }
-            temp.as_file().set_permissions(Permissions::from_mode(stat.mode() & 0o7777)).map_err(failed)?;
+            platform::set_owner_like(temp.as_file(), temp.path(), &stat).map_err(|error| {
+                Error::io("keep the owner of", path, error).with_hint("run it as the owner of the file")
+            })?;
+            platform::set_mode(temp.as_file(), platform::mode(&stat)).map_err(failed)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            temp.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+            platform::set_mode(temp.as_file(), mode).map_err(failed)?;
         }
         Err(error) => return Err(failed(error)),
     }
@@ -163,7 +159,7 @@ pub(crate) fn missing_dirs(path: &Path) -> Result<Vec<PathBuf>> {
 /// Creates a directory and the missing ones above it.
 pub(crate) fn make_dirs(dir: &Path, mode: u32) -> Result<()> {
     for dir in missing_dirs(&dir.join("file"))? {
-        match fs::DirBuilder::new().mode(mode).create(&dir) {
+        match platform::create_dir(&dir, mode) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Error::io("make the directory", dir, error));
             }

@@ -35,6 +35,7 @@ pub(crate) fn decode(named: Agent, event_named: Option<&str>, bytes: &[u8]) -> H
         mark: fields.mark(),
         version: fields.text(|keys| keys.version).map(cut),
         is_continuation: (fields.agent.payload.is_continuation)(fields.fields),
+        has_running_subagents: fields.has_running_subagents(),
         stamp: stamp.map(|stamp| cut(&stamp.to_string())),
         agent: fields.agent,
         name,
@@ -120,6 +121,17 @@ impl<'a> Sent<'a> {
         mark
     }
 
+    /// Returns true if a subagent sent the payload.
+    fn is_of_subagent(&self) -> bool {
+        ["agent_id", "agentId"].iter().any(|key| self.fields.contains_key(*key))
+    }
+
+    /// Returns true if subagents go on in the background. Other background tasks, such as a server, may never end.
+    fn has_running_subagents(&self) -> bool {
+        let mut tasks = self.fields.get("background_tasks").and_then(Value::as_array).into_iter().flatten();
+        tasks.any(|task| task["status"] == "running" && task["type"] == "subagent")
+    }
+
     fn kind(&self, name: &str) -> EventKind {
         let events = std::iter::once(self.agent).chain(Agent::all()).flat_map(|agent| agent.payload.events);
         let meaning = events.into_iter().find(|(event, _)| *event == name).map(|(_, meaning)| *meaning);
@@ -127,6 +139,7 @@ impl<'a> Sent<'a> {
             Some(Meaning::Prompt) => (self.agent.payload.prompt)(self.prompt()),
             Some(Meaning::Rollback) => EventKind::Prompt { text: format!("/rollback {}", self.prompt()) },
             Some(Meaning::SessionStart) => EventKind::SessionStart,
+            Some(Meaning::TurnEnd) if self.is_of_subagent() => EventKind::Other,
             Some(Meaning::TurnEnd) => EventKind::TurnEnd,
             Some(Meaning::SessionEnd) => EventKind::SessionEnd,
             Some(meaning @ (Meaning::Tool | Meaning::ShellCommand | Meaning::ServerTool)) => self.before_tool(meaning),

@@ -48,7 +48,7 @@ fn what_is_about_to_happen_is_known() {
         ("claude", r#"{"hook_event_name":"SessionEnd","reason":"clear"}"#, EventKind::SessionEnd),
         ("gemini", r#"{"hook_event_name":"AfterAgent"}"#, EventKind::TurnEnd),
         ("plain", r#"{"hook_event_name":"on_session_finalize"}"#, EventKind::SessionEnd),
-        ("plain", r#"{"hook_event_name":"on_session_end"}"#, EventKind::Other),
+        ("plain", r#"{"hook_event_name":"on_session_end"}"#, EventKind::TurnEnd),
         (
             "copilot",
             r#"{"sessionId":"s","toolName":"bash","toolArgs":"{\"command\":\"rm x\"}"}"#,

@@ -16,11 +16,11 @@ use super::typed_command::{self, TypedPlace};
 use super::version;
 use crate::agents::Agent;
 use crate::agents::event::{EventKind, HookEvent, ToolChange};
-use crate::cli::Global;
 use crate::columns::counted;
 use crate::context::{self, ConfigPolicy, ConfigProblem, Context};
 use crate::hints;
 use crate::maintenance;
+use crate::options::Global;
 use crate::output::plain;
 
 /// Maximum deadline. Agents are configured to wait 15 seconds, and reading stdin may have taken two of them.
@@ -59,12 +59,12 @@ enum HookAction {
     Start,
     /// Take a checkpoint before the agent works on a prompt.
     Prompt(String),
-    /// The agent has finished with a prompt: record that.
+    /// The agent has finished with a prompt: record that, and take a checkpoint of what it left.
     TurnEnd,
     /// A session ended: record that.
     End,
     /// Take a checkpoint before a tool that may change files.
-    Tool { reason: String, touched: Vec<PathBuf> },
+    Tool { reason: String, touched: Vec<PathBuf>, destroys: bool },
     /// The turn continues under another name.
     Continue,
     /// Run a rollback instead of passing the prompt to the model.
@@ -157,7 +157,7 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<HookAction> {
                 _ => Some(here?.join(file)),
             };
             let touched = touched::one_per_dir(files.iter().filter_map(absolute));
-            Some(HookAction::Tool { reason: format!("before {}", plain(tool)), touched })
+            Some(HookAction::Tool { reason: format!("before {}", plain(tool)), touched, destroys: false })
         }
         EventKind::BeforeTool { change: ToolChange::Command { line, dir }, .. } => {
             let here = here.unwrap_or(Path::new("/"));
@@ -166,6 +166,7 @@ fn doing(event: &HookEvent, here: Option<&Path>) -> Option<HookAction> {
             verdict.may_change.then(|| HookAction::Tool {
                 reason: format!("before terminal: {}", verdict.summary),
                 touched: [at].into_iter().chain(touched::by(&verdict)).collect(),
+                destroys: verdict.destroys,
             })
         }
     }
@@ -191,7 +192,8 @@ fn asks_for_protection(event: &HookEvent) -> bool {
 }
 
 fn unreadable() -> HookAction {
-    HookAction::Tool { reason: "before something that piton could not read".to_owned(), touched: Vec::new() }
+    let reason = "before something that piton could not read".to_owned();
+    HookAction::Tool { reason, touched: Vec::new(), destroys: true }
 }
 
 /// Owned input of the work, so that its thread can be abandoned.
@@ -220,9 +222,8 @@ struct Protected {
     unfinished: Vec<PathBuf>,
 }
 
-fn is_being_completed(one: &Ensured) -> bool {
-    let outcome = one.report.as_ref().ok().map(|report| report.outcome);
-    outcome == Some(Outcome::Skipped(WhySkipped::BeingCompleted))
+fn is_skipped(one: &Ensured, why: WhySkipped) -> bool {
+    one.report.as_ref().is_ok_and(|report| report.outcome == Outcome::Skipped(why))
 }
 
 const NOTHING: HookResult = HookResult { answer: None, missed: None };
@@ -248,7 +249,13 @@ impl Task {
         match &self.doing {
             HookAction::Rollback(words) => self.rollback(&manager, words, own_text.as_deref()),
             _ if !is_enabled => NOTHING,
-            HookAction::Start | HookAction::Continue | HookAction::TurnEnd | HookAction::End => NOTHING,
+            HookAction::Start | HookAction::Continue | HookAction::End => NOTHING,
+            HookAction::TurnEnd => {
+                for one in manager.take_turn_end(Context::now()).iter().filter(|one| one.is_unfinished) {
+                    maintenance::start_finish(&self.around.base, self.around.config.as_deref(), &one.dir);
+                }
+                NOTHING
+            }
             HookAction::Prompt(_) => {
                 let killed = manager.note_killed_hooks(Context::now());
                 let Protected { missed, unfinished } = self.protect(&manager, PROMPT, &[]);
@@ -260,7 +267,7 @@ impl Task {
                 let answer = told.or_else(|| answer::with_context(&self.event, &context?));
                 HookResult { answer, missed }
             }
-            HookAction::Tool { reason, touched } => {
+            HookAction::Tool { reason, touched, .. } => {
                 let Protected { missed, unfinished } = self.protect(&manager, reason, touched);
                 let message = self.message(&manager, &unfinished, 0);
                 HookResult { answer: message.and_then(|text| answer::with_message(&self.event, &text, None)), missed }
@@ -300,6 +307,9 @@ impl Task {
             HookAction::Start => manager.start_session(session, self.event.parent.as_deref(), here, now),
             HookAction::Prompt(prompt) => manager.start_turn(session, self.turn_start(prompt), now),
             HookAction::TurnEnd if self.event.is_continuation => manager.end_continuation(session, now),
+            HookAction::TurnEnd if self.event.has_running_subagents => {
+                manager.end_turn_with_subagents(session, turn, now);
+            }
             HookAction::TurnEnd => manager.end_turn(session, turn, now),
             HookAction::End => manager.end_session(session, now),
             HookAction::Tool { .. } => manager.continue_turn(session, turn, now),
@@ -323,14 +333,14 @@ impl Task {
     }
 
     fn turn_start(&self, prompt: &str) -> TurnStart {
-        TurnStart {
-            name: self.event.turn.clone(),
-            dir: self.here.clone(),
-            prompt: Some(prompt.to_owned()),
-            agent_version: self.event.version.clone(),
-            mark: self.event.mark.clone(),
-            tells_end: self.event.agent.payload.tells_turn_ends,
-        }
+        let mut start = TurnStart::default();
+        start.name.clone_from(&self.event.turn);
+        start.dir.clone_from(&self.here);
+        start.prompt = Some(prompt.to_owned());
+        start.agent_version.clone_from(&self.event.version);
+        start.mark.clone_from(&self.event.mark);
+        start.tells_end = self.event.agent.payload.tells_turn_ends;
+        start
     }
 
     /// Ensures a checkpoint of the session's directory, the current one and everything touched.
@@ -361,7 +371,16 @@ impl Task {
         for one in ensured.iter().filter(|one| one.is_unfinished) {
             maintenance::start_finish(&self.around.base, self.around.named_config(), &one.dir);
         }
-        let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_being_completed(one));
+        if let HookAction::Tool { destroys, .. } = &self.doing
+            && manager.wants_step(*destroys)
+        {
+            // The others have had their checkpoint at this moment.
+            let is_first = |one: &&Ensured| !is_skipped(one, WhySkipped::AlreadyThisTurn);
+            let taken: Vec<_> = ensured.iter().filter(is_first).map(|one| one.dir.clone()).collect();
+            let steps: Vec<_> = touched.iter().filter(|dir| dirs.contains(dir)).cloned().collect();
+            manager.take_steps(&steps, &taken, reason, now);
+        }
+        let unfinished = ensured.iter().filter(|one| one.is_unfinished || is_skipped(one, WhySkipped::BeingCompleted));
         let unfinished = unfinished.map(|one| one.dir.clone()).collect();
         let missed = manager.unprotected(&ensured).into_iter().next().map(|(_, why)| why);
         if missed.is_some() || !self.is_strict {

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::platform;
 use piton::triggers::Verdict;
 
 /// Maximum number of directory entries searched for those that an operand such as `../build-*` may match.
@@ -60,13 +59,13 @@ fn beside(link: &Path) -> PathBuf {
 /// Returns the existing paths that start with `start`. A path that ends with a slash matches everything in that
 /// directory.
 fn beginning_with(start: &Path) -> Vec<PathBuf> {
-    let is_dir = start.as_os_str().as_bytes().ends_with(b"/");
+    let is_dir = start.as_os_str().as_encoded_bytes().ends_with(b"/");
     let (dir, name) = match (start.parent(), start.file_name()) {
-        (Some(dir), Some(name)) if !is_dir => (dir, name.as_bytes()),
+        (Some(dir), Some(name)) if !is_dir => (dir, name.as_encoded_bytes()),
         _ => (start, &b""[..]),
     };
     let names = fs::read_dir(dir).into_iter().flatten().flatten().take(NAMES_MAX);
-    names.filter(|entry| entry.file_name().as_bytes().starts_with(name)).map(|entry| entry.path()).collect()
+    names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name)).map(|entry| entry.path()).collect()
 }
 
 /// Returns true for a sticky, world-writable directory such as `/tmp`, and for a path directly in one that is not a
@@ -74,5 +73,5 @@ fn beginning_with(start: &Path) -> Vec<PathBuf> {
 pub(super) fn is_in_shared_dir(path: &Path) -> bool {
     let dir = if path.is_dir() { Some(path) } else { path.parent() };
     let found = dir.and_then(|dir| fs::metadata(dir).ok());
-    found.is_some_and(|found| found.permissions().mode() & 0o1002 == 0o1002)
+    found.is_some_and(|found| platform::mode(&found) & 0o1002 == 0o1002)
 }

@@ -1,6 +1,5 @@
 //! Runs a `/rollback ...` that was typed to an agent: without the model, by the command that a terminal would run.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use super::own_text::{self, OwnText};
 use crate::agents::Agent;
+use crate::platform;
 use crate::surface::Surface;
 
 /// Time to wait for a rollback. Agents are configured to wait 15 seconds; a restore that takes longer continues on its
@@ -20,8 +20,8 @@ const SHOWN_CHARS_MAX: usize = 20_000;
 /// Returns the arguments of a rollback that was typed as a prompt; `None` for any other prompt.
 ///
 /// A prompt that begins with the word `/rollback` is a command, valid or not. One that begins with `piton rollback` may
-/// be a sentence: it is a command only if it ends there or continues with a number, an id, or `diff`, which only a
-/// number or an id may follow. The text of piton's own command file counts as the command for which the agent read it.
+/// be a sentence: it is a command only if it ends there or continues with a number, an id, `diff`, which only a
+/// number or an id may follow, or `revert`, which one of these must follow. The text of piton's own command file counts as the command for which the agent read it.
 pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
     if let Some(OwnText::Typed { arguments, .. }) = own_text::find(prompt) {
         return Some(words(arguments));
@@ -40,6 +40,7 @@ pub(super) fn rollback(prompt: &str) -> Option<Vec<String>> {
     };
     let is_command = match words.split_first() {
         None => true,
+        Some((first, rest)) if first == "revert" => rest.first().is_some_and(names_one),
         Some((first, rest)) if first == "diff" => rest.first().is_none_or(names_one),
         Some((first, _)) => names_one(first),
     };
@@ -117,7 +118,7 @@ fn start(program: &Path, place: &TypedPlace, words: &[String]) -> std::io::Resul
     }
     command.args(arguments(place.session.as_deref(), place.surface, words));
     // In a process group of its own, so that signals from the agent to the hook do not reach the restore.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    platform::start_in_own_group(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     let child = command.spawn()?;
     let (done, is_done) = mpsc::channel();
     thread::Builder::new().spawn(move || done.send(child.wait_with_output()))?;
@@ -127,6 +128,9 @@ fn start(program: &Path, place: &TypedPlace, words: &[String]) -> std::io::Resul
 /// Options that may be typed as in a terminal: consent to undo the work of other sessions, and a preview of the
 /// changes.
 const OPTIONS: [&str; 2] = ["--across-sessions", DRY_RUN];
+/// Further options of a revert.
+const REVERT_OPTIONS: [&str; 2] = ["--with-own-edits", "--skip-conflicts"];
+const REVERT: &str = "revert";
 const DRY_RUN: &str = "--dry-run";
 
 /// Returns true if a typed rollback changes files.
@@ -136,8 +140,16 @@ pub(super) fn changes_files(words: &[String]) -> bool {
 
 /// Returns the command and its arguments. A typed word is never an option, except those in `OPTIONS`.
 pub(super) fn arguments(session: Option<&str>, surface: Surface, words: &[String]) -> Vec<String> {
-    let (mut flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| OPTIONS.contains(&word.as_str()));
+    let is_revert = words.first().is_some_and(|first| first == REVERT);
+    let is_option =
+        |word: &String| OPTIONS.contains(&word.as_str()) || is_revert && REVERT_OPTIONS.contains(&word.as_str());
+    let (mut flags, words): (Vec<_>, Vec<_>) = words.iter().cloned().partition(is_option);
     flags.push(format!("--surface={}", surface.name()));
+    // A revert without a turn is refused with the usage of `rollback`.
+    if is_revert && words.len() > 1 {
+        let start = [REVERT, "-y"].map(str::to_owned).into_iter();
+        return start.chain(flags).chain(["--".to_owned()]).chain(words.into_iter().skip(1)).collect();
+    }
     // As one argument: an agent may give a session a name that looks like an option.
     let session = session.map(|session| format!("--session={session}"));
     let start = ["rollback", "-y"].map(str::to_owned).into_iter().chain(session);
@@ -170,9 +182,12 @@ mod tests {
         assert_eq!(typed("piton rollback"), command(""));
         assert_eq!(typed("piton rollback 2 src/a.rs"), command("2|src/a.rs"));
         assert_eq!(typed("piton rollback diff"), command("diff"));
+        assert_eq!(typed("piton rollback revert 2 a.rs"), command("revert|2|a.rs"));
         for prompt in [
             "piton rollback is broken, mend it",
             "piton rollback diff shows nothing",
+            "piton rollback revert",
+            "piton rollback revert the last change",
             "piton rollbacks 2",
             "/rollbacks",
             "please /rollback 2",

@@ -6,7 +6,6 @@
 //! All of it may be lost: then our entries are found by their command lines, and removed one by one.
 
 use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use piton::{Error, ErrorKind, Result};
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agents::Agent;
 use crate::edit::files;
+use crate::platform;
 
 /// One installation: of an agent, for the user or in one project.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,8 +73,7 @@ impl Records {
     pub(crate) fn lock(dir: &Path) -> Result<Self> {
         let path = dir.join("lock");
         files::make_dirs(dir, 0o700)?;
-        let open = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let lock = open.and_then(|file| file.lock().map(|()| file));
+        let lock = platform::open_lock(&path).and_then(|file| file.lock().map(|()| file));
         let lock = lock.map_err(|error| Error::io("lock", &path, error))?;
         Ok(Self { dir: dir.to_owned(), _lock: Some(lock) })
     }

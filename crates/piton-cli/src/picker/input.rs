@@ -1,5 +1,6 @@
 //! Handling of keys and the mouse.
 
+use piton::DiffStatus;
 use ratatui::crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
@@ -7,7 +8,8 @@ use ratatui::layout::Position;
 
 use super::layout::Focus;
 use super::list::FileFilter;
-use super::state::{Action, Asked, Busy, Overlay, Planned, RestoreRequest, Stage, State, Trouble};
+use super::patch::PatchHunk;
+use super::state::{Action, Asked, Busy, DiffOf, Overlay, Planned, RestoreRequest, RevertPart, Stage, State, Trouble};
 
 const WHEEL_LINES: isize = 3;
 const SIDEWAYS_COLUMNS: usize = 8;
@@ -110,7 +112,13 @@ impl State {
             KeyCode::Enter | KeyCode::Char('r') => return self.plan(false, None),
             KeyCode::Char('p') => return self.plan(true, None),
             KeyCode::Char('o') => return self.plan_file(),
-            KeyCode::Char('u') => return self.begin(RestoreRequest { to: None, path: None, only_look: false }),
+            KeyCode::Char('t') => self.toggle_turn(),
+            KeyCode::Char('v') => return self.plan_revert(RevertPart::default()),
+            KeyCode::Char('V') => return self.plan_revert_of_file(),
+            KeyCode::Char('h') => return self.plan_revert_of_hunk(),
+            KeyCode::Char('u') => {
+                return self.begin(RestoreRequest { to: None, path: None, only_look: false, revert: None });
+            }
             _ => {}
         }
         Vec::new()
@@ -137,6 +145,8 @@ impl State {
             KeyCode::End | KeyCode::Char('G') => self.scroll_by(isize::MAX),
             KeyCode::PageDown => self.scroll_by(page.max(1)),
             KeyCode::PageUp => self.scroll_by(-page.max(1)),
+            KeyCode::Char(']') => self.select_hunk(self.hunk + 1),
+            KeyCode::Char('[') => self.select_hunk(self.hunk.saturating_sub(1)),
             KeyCode::Char('J') => self.scroll_by(1),
             KeyCode::Char('K') => self.scroll_by(-1),
             KeyCode::Right => self.column = (self.column + SIDEWAYS_COLUMNS).min(4096),
@@ -158,7 +168,19 @@ impl State {
         let Some(patch) = self.patch() else { return };
         let file = file.min(patch.files.len().saturating_sub(1));
         let line = patch.files.get(file).map_or(0, |file| file.at);
-        (self.file, self.line, self.column) = (file, line.min(self.last_line()), 0);
+        let hunk = patch.hunks.iter().position(|hunk| hunk.file >= file).unwrap_or(0);
+        (self.file, self.hunk, self.line, self.column) = (file, hunk, line.min(self.last_line()), 0);
+    }
+
+    /// Selects a hunk, and scrolls until its header is on the screen.
+    fn select_hunk(&mut self, hunk: usize) {
+        let Some(patch) = self.patch() else { return };
+        let hunk = hunk.min(patch.hunks.len().saturating_sub(1));
+        let Some(PatchHunk { at, file, .. }) = patch.hunks.get(hunk).copied() else { return };
+        let height = usize::from(self.diff_areas().lines.height);
+        let is_on_screen = (self.line..self.line + height).contains(&at);
+        let line = if is_on_screen { self.line } else { at.min(self.last_line()) };
+        (self.hunk, self.file, self.line) = (hunk, file, line);
     }
 
     fn selected_path(&self) -> Option<Vec<u8>> {
@@ -170,7 +192,40 @@ impl State {
     fn plan(&mut self, only_look: bool, path: Option<Vec<u8>>) -> Vec<Action> {
         let Some(row) = self.list.selected() else { return Vec::new() };
         let to = Some(row.id);
-        self.begin(RestoreRequest { to, path, only_look })
+        self.begin(RestoreRequest { to, path, only_look, revert: None })
+    }
+
+    fn plan_revert(&mut self, part: RevertPart) -> Vec<Action> {
+        let Some(row) = self.list.selected() else { return Vec::new() };
+        let to = Some(row.id);
+        self.begin(RestoreRequest { to, path: None, only_look: false, revert: Some(part) })
+    }
+
+    fn plan_revert_of_file(&mut self) -> Vec<Action> {
+        let Some((_, patch)) = self.current() else { return Vec::new() };
+        let Some(file) = patch.files.get(self.file) else {
+            "There is no changed file".clone_into(&mut self.status);
+            return Vec::new();
+        };
+        let paths = file.paths.clone();
+        self.plan_revert(RevertPart { paths, hunk: None })
+    }
+
+    fn plan_revert_of_hunk(&mut self) -> Vec<Action> {
+        if self.diff_of != DiffOf::Turn {
+            "Hunks are those of a turn: t shows what this one did".clone_into(&mut self.status);
+            return Vec::new();
+        }
+        let Some((_, patch)) = self.current() else { return Vec::new() };
+        let Some(PatchHunk { file, start, .. }) = patch.hunks.get(self.hunk).copied() else {
+            "The turn changed no text; v takes back all of it, V one file".clone_into(&mut self.status);
+            return Vec::new();
+        };
+        let file = &patch.files[file];
+        // A file that exists on one side only has one hunk, which is all of it.
+        let hunk = (file.status == DiffStatus::Modified).then_some(start);
+        let paths = file.paths.clone();
+        self.plan_revert(RevertPart { paths, hunk })
     }
 
     fn plan_file(&mut self) -> Vec<Action> {

@@ -3,11 +3,13 @@
 //! `state` decides, `view` draws, `work` calls the library; this file owns the terminal and passes events and actions
 //! between them. The terminal is restored whatever ends the picker, a panic included.
 
+mod ground;
 mod help;
 mod input;
 mod layout;
 mod list;
 mod patch;
+mod revert;
 mod state;
 mod view;
 mod work;
@@ -33,9 +35,10 @@ use ratatui::layout::Size;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use self::ground::Ground;
 use self::state::{Action, Event, State};
 use self::view::Look;
-use self::work::{Ground, Workers};
+use self::work::Workers;
 use crate::context::Context;
 use crate::maintenance;
 use crate::output::{Output, PartlyDone};

@@ -2,6 +2,7 @@
 
 use piton::{Diff, DiffStatus, FileDiff};
 
+use crate::cmd::hunks::start_of;
 use crate::output::plain;
 
 /// Limit on lines held in memory; further lines are counted but not shown.
@@ -36,6 +37,8 @@ pub(super) struct PatchFile {
     /// Path in the checkpoint, by which the file can be restored on its own. `None` if the checkpoint does not contain
     /// it.
     pub(super) path: Option<Vec<u8>>,
+    /// Its paths on both sides.
+    pub(super) paths: Vec<Vec<u8>>,
     pub(super) insertions: u64,
     pub(super) deletions: u64,
     pub(super) is_binary: bool,
@@ -52,6 +55,19 @@ pub(super) struct Patch {
     lines: Vec<(usize, LineKind)>,
     /// In the order of their lines.
     pub(super) files: Vec<PatchFile>,
+    /// In the order of their lines.
+    pub(super) hunks: Vec<PatchHunk>,
+}
+
+/// One hunk of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PatchHunk {
+    /// Index of its first line, the header.
+    pub(super) at: usize,
+    /// Index of its file.
+    pub(super) file: usize,
+    /// Its first line in the new file, from 1 on.
+    pub(super) start: usize,
 }
 
 impl Patch {
@@ -75,7 +91,13 @@ impl Patch {
                 None => {}
                 Some(_) if patch.lines.len() >= LINES_MAX || patch.text.len() >= TEXT_BYTES_MAX => unshown += 1,
                 Some(LineKind::Note) => patch.push("binary contents differ", LineKind::Note),
-                Some(kind) => patch.push(&shown(line), kind),
+                Some(kind) => {
+                    if let (LineKind::Hunk, Some(start)) = (kind, start_of(line)) {
+                        let (at, file) = (patch.lines.len(), headers.len().saturating_sub(1));
+                        patch.hunks.push(PatchHunk { at, file, start });
+                    }
+                    patch.push(&shown(line), kind);
+                }
             }
         }
         if unshown > 0 {
@@ -135,6 +157,7 @@ fn files(diff: &Diff) -> Vec<PatchFile> {
             DiffStatus::Added => None,
             _ => Some(file.old_path.as_ref().unwrap_or(&file.path).clone()),
         },
+        paths: file.old_path.iter().chain([&file.path]).cloned().collect(),
         insertions: file.insertions,
         deletions: file.deletions,
         is_binary: file.is_binary,

@@ -25,6 +25,8 @@ pub(super) enum Event {
     Counted(CheckpointId, Change),
     /// Differences between a checkpoint and the current files.
     Compared(CheckpointId, Result<Patch, Trouble>),
+    /// Changes of the turn that began from a checkpoint.
+    ComparedTurn(CheckpointId, Result<Patch, Trouble>),
     /// The checkpoints that match the filter for a file.
     Found(Vec<u8>, Result<HashSet<CheckpointId>, Trouble>),
     Planned(RestoreRequest, Result<Planned, Trouble>),
@@ -44,6 +46,7 @@ pub(super) enum Action {
     /// The checkpoints on the screen whose changes are not yet counted.
     Count(Vec<CheckpointId>),
     Compare(CheckpointId),
+    CompareTurn(CheckpointId),
     Find(Vec<u8>),
     Plan(RestoreRequest),
     /// Carries out a confirmed plan; true if the user agreed to undo the work of other sessions.
@@ -60,6 +63,27 @@ pub(super) struct RestoreRequest {
     pub(super) path: Option<Vec<u8>>,
     /// True if the plan is shown first, instead of the question to confirm it.
     pub(super) only_look: bool,
+    /// The part of a turn to revert, if the turn that began from `to` is reverted instead.
+    pub(super) revert: Option<RevertPart>,
+}
+
+/// Part of a turn that is reverted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct RevertPart {
+    /// The only paths to revert: those of one file. Empty for all.
+    pub(super) paths: Vec<Vec<u8>>,
+    /// First line of the only hunk to revert.
+    pub(super) hunk: Option<usize>,
+}
+
+/// Changes that the diff pane shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum DiffOf {
+    /// Those since the checkpoint.
+    #[default]
+    Since,
+    /// Those of the turn that began from it.
+    Turn,
 }
 
 /// Plan of a restore, as it is shown before the user confirms it.
@@ -153,6 +177,11 @@ pub(super) struct State {
     pub(super) focus: Focus,
     /// Differences since a checkpoint: the selected one, or the one selected before until the worker has answered.
     pub(super) shown: Option<(CheckpointId, Result<Arc<Patch>, Trouble>)>,
+    /// Changes that the diff pane is to show, and those that it shows.
+    pub(super) diff_of: DiffOf,
+    shown_of: DiffOf,
+    /// Index of the selected hunk in the diff.
+    pub(super) hunk: usize,
     /// First line of the diff on the screen, and first column.
     pub(super) line: usize,
     pub(super) column: usize,
@@ -181,6 +210,9 @@ impl State {
             size,
             focus: Focus::default(),
             shown: None,
+            diff_of: DiffOf::default(),
+            shown_of: DiffOf::default(),
+            hunk: 0,
             line: 0,
             column: 0,
             file: 0,
@@ -236,7 +268,12 @@ impl State {
                 return self.list.file().map(|file| Action::Find(file.path.clone())).into_iter().collect();
             }
             Event::Counted(id, change) => self.list.set_change(id, change),
-            Event::Compared(id, patch) if self.wanted == Some(id) => self.show(id, patch),
+            Event::Compared(id, patch) if self.wanted == Some(id) && self.diff_of == DiffOf::Since => {
+                self.show(id, patch);
+            }
+            Event::ComparedTurn(id, patch) if self.wanted == Some(id) && self.diff_of == DiffOf::Turn => {
+                self.show(id, patch);
+            }
             Event::Found(path, found) if self.list.file().is_some_and(|file| file.path == path) => match found {
                 Ok(ids) => self.list.set_file(Some(FileFilter { path, ids: Some(ids) })),
                 Err(trouble) => {
@@ -260,9 +297,10 @@ impl State {
     }
 
     fn show(&mut self, id: CheckpointId, patch: Result<Patch, Trouble>) {
-        if self.shown.as_ref().is_none_or(|(before, _)| *before != id) {
-            (self.line, self.column, self.file) = (0, 0, 0);
+        if self.shown.as_ref().is_none_or(|(before, _)| *before != id) || self.shown_of != self.diff_of {
+            (self.line, self.column, self.file, self.hunk) = (0, 0, 0, 0);
         }
+        self.shown_of = self.diff_of;
         self.shown = Some((id, patch.map(Arc::new)));
     }
 
@@ -270,6 +308,9 @@ impl State {
         let short = planned.target.short();
         match (planned.deed.only_look, planned.changes, planned.left) {
             (true, ..) => self.open(Overlay::Plan(planned, Stage::Look)),
+            (_, 0, 0) if planned.deed.revert.is_some() => {
+                "Nothing to do: the files contain no change of this turn".clone_into(&mut self.status);
+            }
             (_, 0, 0) => self.status = format!("Nothing to do: the files are as they were at {short}"),
             (_, 0, _) => self.open(Overlay::Plan(planned, Stage::Look)),
             _ => self.open(Overlay::Plan(planned, Stage::Confirm)),
@@ -318,7 +359,10 @@ impl State {
         }
         if selected != self.wanted {
             self.wanted = selected;
-            actions.extend(selected.map(Action::Compare));
+            actions.extend(selected.map(match self.diff_of {
+                DiffOf::Since => Action::Compare,
+                DiffOf::Turn => Action::CompareTurn,
+            }));
         }
         let uncounted = self.list.window(height).filter(|(row, _)| row.change.is_none()).map(|(row, _)| row.id);
         let uncounted: Vec<_> = uncounted.collect();
@@ -354,12 +398,19 @@ impl State {
     /// Returns true if the diff on the screen is of a checkpoint other than the selected one.
     pub(super) fn is_stale(&self) -> bool {
         self.shown.as_ref().map(|(id, _)| *id) != self.list.selected().map(|row| row.id)
+            || self.shown_of != self.diff_of
     }
 
     /// Returns the selected checkpoint and its diff, or `None` if the diff is stale, failed or missing.
     pub(super) fn current(&self) -> Option<(CheckpointId, &Arc<Patch>)> {
         let (id, patch) = self.shown.as_ref().filter(|_| !self.is_stale())?;
         Some((*id, patch.as_ref().ok()?))
+    }
+
+    /// Shows what the selected turn did instead of what changed since, or the other way round.
+    pub(super) fn toggle_turn(&mut self) {
+        self.diff_of = if self.diff_of == DiffOf::Since { DiffOf::Turn } else { DiffOf::Since };
+        self.wanted = None;
     }
 
     /// Returns the first line of the last page.

@@ -292,7 +292,10 @@ fn one_file_is_restored_by_itself_and_a_new_one_is_refused_with_a_hint() {
     let (mut state, _) = opened(120, 35, rows(2));
     state.update(Event::Compared(id(1), Ok(patch(&AB, 1))));
     let planned = plan_comes(&mut state, KeyCode::Char('o'), &[]);
-    assert_eq!(planned.deed, RestoreRequest { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false });
+    assert_eq!(
+        planned.deed,
+        RestoreRequest { to: Some(id(1)), path: Some(b"a".to_vec()), only_look: false, revert: None }
+    );
     assert!(drawn(&state).contains("Restore a from 0101010: 3 files written"));
     keys(&mut state, "n");
     assert_eq!(keys(&mut state, "no"), []);
@@ -497,4 +500,36 @@ fn an_incomplete_checkpoint_is_marked_in_its_row_and_above_the_diff() {
     assert!(shown.lines().any(|line| line.contains("reason 1") && line.contains("incomplete")), "{shown}");
     press(&mut narrow, KeyCode::Down);
     assert_eq!(marked(&narrow), 0, "the other one holds everything: {}", drawn(&narrow));
+}
+
+#[test]
+fn a_turn_a_file_of_it_and_a_hunk_are_reverted_by_keys() {
+    let (mut state, _) = opened(120, 30, rows(3));
+    let since = keys(&mut state, "h");
+    assert_eq!((since, state.status.contains("t shows")), (Vec::new(), true));
+    assert_eq!(keys(&mut state, "t"), [Action::CompareTurn(id(1))]);
+    // The answer to the request before is not shown as what the turn did.
+    state.update(Event::Compared(id(1), Ok(patch(&AB, 1))));
+    assert!(state.current().is_none());
+    let mut diff = Diff::default();
+    diff.files = vec![FileDiff::new("a", DiffStatus::Modified), FileDiff::new("b", DiffStatus::Added)];
+    diff.patch =
+        b"diff --git a/a b/a\n@@ -1 +1 @@\n+1\n@@ -20 +21,2 @@\n+2\ndiff --git a/b b/b\n@@ -0,0 +1 @@\n+b\n".into();
+    state.update(Event::ComparedTurn(id(1), Ok(Patch::new(&diff))));
+    assert!(drawn(&state).contains("what this turn did"), "{}", drawn(&state));
+    let part = |state: &mut State, typed: &str| {
+        let asked = keys(state, typed);
+        let [Action::Plan(RestoreRequest { to, revert: Some(part), .. })] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(*to, Some(id(1)));
+        state.busy = None;
+        (part.paths.concat(), part.hunk)
+    };
+    assert_eq!(part(&mut state, "v"), (b"".to_vec(), None));
+    assert_eq!(part(&mut state, "V"), (b"a".to_vec(), None));
+    assert_eq!(part(&mut state, "h"), (b"a".to_vec(), Some(1)));
+    assert_eq!(part(&mut state, "]h"), (b"a".to_vec(), Some(21)));
+    assert_eq!(part(&mut state, "]h"), (b"b".to_vec(), None));
+    assert_eq!(part(&mut state, "V"), (b"b".to_vec(), None));
+    assert_eq!(part(&mut state, "[[[h"), (b"a".to_vec(), Some(1)));
+    assert_eq!(keys(&mut state, "t"), [Action::Compare(id(1))]);
 }

@@ -13,13 +13,13 @@ use super::help::HELP;
 use super::layout::{Focus, centred, inside, overlay_height};
 use super::list::Row;
 use super::patch::{LineKind, Patch, PatchFile};
-use super::state::{Asked, Busy, Overlay, Planned, Stage, State};
+use super::state::{Asked, Busy, DiffOf, Overlay, Planned, Stage, State};
 use crate::cmd::restore::{files, shown};
 use crate::cmd::rollback::counts;
 use crate::columns::what_fits;
 use crate::output::plain;
 
-const HINTS: &str = "Enter restore  o one file  p plan  u undo  / f s filter  Tab pane  ? help  q leave";
+const HINTS: &str = "Enter restore  o one file  v revert  p plan  u undo  / f s filter  Tab  ? help  q leave";
 
 /// Colours and the project directory, which do not change while the picker runs.
 pub(super) struct Look {
@@ -153,7 +153,11 @@ fn row_line<'a>(row: &Row, with_session: bool, width: usize, look: &Look) -> Lin
 
 fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
     let (areas, parts) = (state.areas(), state.diff_areas());
-    let title = if state.is_stale() { " comparing ... " } else { " since then (what a restore takes back) " };
+    let title = match state.diff_of {
+        _ if state.is_stale() => " comparing ... ",
+        DiffOf::Since => " since then (what a restore takes back) ",
+        DiffOf::Turn => " what this turn did (v all, V file, h hunk: revert) ",
+    };
     let title = clipped(title, usize::from(areas.diff.width.saturating_sub(2)));
     frame.render_widget(framed(title, state.focus == Focus::Diff, look), areas.diff);
     let Some(row) = state.list.selected() else { return };
@@ -183,7 +187,11 @@ fn draw_diff(frame: &mut Frame<'_>, state: &State, look: &Look) {
         .map(|(at, file)| marked(file_line(file, width, look), at == state.file).patch_style(fade));
     put_lines(frame, files, parts.files);
     let lines = patch.lines(state.line, usize::from(parts.lines.height));
-    let lines = lines.map(|(text, kind)| Line::styled(skipped(text, state.column), look.line(kind).patch(fade)));
+    let hunk = patch.hunks.get(state.hunk).filter(|_| state.diff_of == DiffOf::Turn).map(|hunk| hunk.at);
+    let lines = (state.line..).zip(lines).map(|(at, (text, kind))| {
+        let style = if hunk == Some(at) { SELECTED } else { look.line(kind).patch(fade) };
+        Line::styled(skipped(text, state.column), style)
+    });
     put_lines(frame, lines, parts.lines);
 }
 
@@ -245,7 +253,8 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
         }
         Overlay::Plan(planned, Stage::Confirm) => {
             let question = format!("{}. y/n\n\np shows the plan; undo goes back", question(planned));
-            draw_words(frame, " Restore? ", &question, look.colour(Color::Yellow), 0);
+            let title = if planned.deed.revert.is_some() { " Revert? " } else { " Restore? " };
+            draw_words(frame, title, &question, look.colour(Color::Yellow), 0);
         }
         Overlay::Plan(planned, Stage::Others) => {
             let others = planned.others.join("\n");
@@ -277,6 +286,12 @@ fn draw_overlay(frame: &mut Frame<'_>, overlay: &Overlay, state: &State, look: &
 /// Formats `Restore src/main.rs from 4270a8c: 3 files written, 1 removed`.
 fn question(planned: &Planned) -> String {
     let short = planned.target.short();
+    if let Some(part) = &planned.deed.revert {
+        let names: Vec<_> = part.paths.iter().map(|path| shown(path)).collect();
+        let place = if names.is_empty() { String::new() } else { format!(" in {}", names.join(", ")) };
+        let hunk = part.hunk.map(|start| format!(", the hunk at line {start}")).unwrap_or_default();
+        return format!("Take back what {} did{place}{hunk}: {} changed", planned.reason, files(planned.changes));
+    }
     let what = match (&planned.deed.path, planned.deed.to) {
         (Some(path), _) => format!("Restore {} from {short}", shown(path)),
         (None, Some(_)) => format!("Restore to {short}"),

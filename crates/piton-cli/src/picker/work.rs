@@ -9,14 +9,13 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use piton::{
-    CheckpointId, Error, ErrorKind, History, Listed, Progress, Project, Restore, RestoreOptions, RestoreTo, Settings,
-    Store, diff,
-};
+use piton::{CheckpointId, Error, ErrorKind, History, Listed, Progress, Restore, RestoreOptions, RestoreTo, diff};
 
+use super::ground::Ground;
 use super::list::Row;
 use super::patch::Patch;
-use super::state::{Action, Event, JobResult, Planned, RestoreRequest, Trouble};
+use super::revert;
+use super::state::{Action, DiffOf, Event, JobResult, Planned, RestoreRequest, Trouble};
 use crate::cmd::restore::{other_lines, plan_lines, report_text, tell_agents};
 use crate::context::Context;
 use crate::hints;
@@ -30,18 +29,11 @@ const VERSIONS_COMPARED_MAX: usize = 8;
 /// Maximum number of paths of another session's work that a plan names.
 const OTHER_PATHS_MAX: usize = 5;
 
-/// Data shared by all workers.
-pub(super) struct Ground {
-    pub(super) store: Store,
-    pub(super) project: Project,
-    pub(super) settings: Settings,
-}
-
 /// The request slots of the workers.
 pub(super) struct Workers {
     list: Arc<Slot<()>>,
     counts: Arc<Slot<Vec<CheckpointId>>>,
-    diffs: Arc<Slot<CheckpointId>>,
+    diffs: Arc<Slot<(CheckpointId, DiffOf)>>,
     finds: Arc<Slot<Vec<u8>>>,
     deeds: Arc<Slot<Order>>,
 }
@@ -56,10 +48,14 @@ impl Workers {
         Ok(Self {
             list: start("list", ground, events, |ground, (), _, send| send(Event::Listed(list(ground))))?,
             counts: start("counts", ground, events, count)?,
-            diffs: start("diff", ground, events, |ground, id, progress, send| {
-                if let Some(patch) = unless_stopped(compare(ground, id, progress)) {
-                    send(Event::Compared(id, patch));
-                }
+            diffs: start("diff", ground, events, |ground, (id, of), progress, send| {
+                match of {
+                    DiffOf::Since => {
+                        unless_stopped(compare(ground, id, progress)).map(|patch| send(Event::Compared(id, patch)))
+                    }
+                    DiffOf::Turn => unless_stopped(revert::compare_turn(ground, id, progress))
+                        .map(|patch| send(Event::ComparedTurn(id, patch))),
+                };
             })?,
             finds: start("find", ground, events, |ground, path: Vec<u8>, progress, send| {
                 if let Some(found) = unless_stopped(find(ground, &path, progress)) {
@@ -68,7 +64,13 @@ impl Workers {
             })?,
             deeds: start("restore", ground, events, |ground, order, progress, send| {
                 send(match order {
+                    Order::Plan(deed) if deed.revert.is_some() => {
+                        Event::Planned(deed.clone(), revert::plan(ground, &deed, progress))
+                    }
                     Order::Plan(deed) => Event::Planned(deed.clone(), plan(ground, &deed, progress)),
+                    Order::Do(planned, consent) if planned.deed.revert.is_some() => {
+                        Event::Done(revert::carry_out(ground, &planned, consent, progress))
+                    }
                     Order::Do(planned, across) => Event::Done(restore(ground, &planned, across, progress)),
                 });
             })?,
@@ -80,7 +82,8 @@ impl Workers {
         match action {
             Action::List => self.list.put(()),
             Action::Count(ids) => self.counts.put(ids),
-            Action::Compare(id) => self.diffs.put(id),
+            Action::Compare(id) => self.diffs.put((id, DiffOf::Since)),
+            Action::CompareTurn(id) => self.diffs.put((id, DiffOf::Turn)),
             Action::Find(path) => self.finds.put(path),
             Action::Plan(deed) => self.deeds.put(Order::Plan(deed)),
             Action::Do(planned, across) => self.deeds.put(Order::Do(planned, across)),
@@ -158,7 +161,7 @@ fn unless_stopped<T>(result: piton::Result<T>) -> Option<Result<T, Trouble>> {
 
 fn list(ground: &Ground) -> Result<(Vec<Row>, Option<String>), Trouble> {
     let history = History::of(&ground.store, &ground.project)?;
-    let rows = (1..).zip(history.checkpoints()).map(|(number, checkpoint)| Row::new(number, checkpoint)).collect();
+    let rows = (1..).zip(history.rows()).map(|(number, checkpoint)| Row::new(number, checkpoint)).collect();
     let intent = ground.store.interrupted_restore(ground.project.id())?;
     let notice = intent.map(|intent| {
         let short = intent.target.short();
@@ -195,7 +198,8 @@ fn find(ground: &Ground, path: &[u8], progress: &Progress) -> piton::Result<Hash
     let Ground { store, project, settings } = ground;
     let history = History::of(store, project)?;
     let versions = history.versions(path)?;
-    let ids: Vec<_> = history.checkpoints().iter().map(|checkpoint| checkpoint.id).collect();
+    let rows = history.checkpoints().iter().zip(versions).filter(|(checkpoint, _)| checkpoint.is_row());
+    let (ids, versions): (Vec<_>, Vec<_>) = rows.map(|(row, version)| (row.id, version)).unzip();
     // `diff` takes the locks itself.
     drop(history);
     let paths = [path.to_vec()];
@@ -224,7 +228,7 @@ fn prepare<'a>(
     let id = deed.to.map(|id| id.to_string());
     let to = id.as_deref().map_or(RestoreTo::Undo, RestoreTo::Named);
     let paths: Vec<_> = deed.path.iter().cloned().collect();
-    let options = RestoreOptions { paths: &paths, across_sessions, is_dry, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths).across_sessions(across_sessions).is_dry(is_dry);
     Restore::prepare(&ground.store, &ground.project, to, options, &ground.settings, Context::now(), progress)
 }
 

@@ -1,6 +1,6 @@
 // Written by `piton install opencode`, removed by `piton uninstall opencode`. What is changed here is lost on the next install.
 // Tells piton of each session that begins, of each prompt and of each tool call before it runs, and waits until the files are
-// safe. If piton answers at a prompt, the model is told: that is how it learns which files the user has rolled back. It never
+// safe. At the end of a turn piton is told, too. If piton answers at a prompt, the model is told: that is how it learns which files the user has rolled back. It never
 // throws: whatever goes wrong, the prompt and the tool go on.
 import { spawn } from "node:child_process";
 
@@ -58,11 +58,11 @@ function addContext(said, input, output) {
 export const Piton = async (context) => {
   const { directory, worktree } = context ?? {};
   const pass = (hook_event_name, input, output) => tell({ hook_event_name, directory, worktree, input, output });
-  // A subagent has a session of its own; only this says for whom it works.
+  // A subagent has a session of its own; only its creation says for whom it works. A session is idle at the end of a turn.
   const event = async (input) => {
     const event = input?.event;
-    if (event?.type === "session.created") {
-      await tell({ hook_event_name: "event:session.created", directory, worktree, event });
+    if (event?.type === "session.created" || event?.type === "session.idle") {
+      await tell({ hook_event_name: `event:${event.type}`, directory, worktree, event });
     }
   };
   const prompt = async (input, output) => {

@@ -1,27 +1,54 @@
-//! Completion candidates for shells. Nothing is changed, and an error yields no candidates.
+//! Completion for shells. Nothing is changed, and an error yields no candidates.
+//!
+//! The name of an argument's value decides its candidates, so that a new command gets them without further work.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use clap_complete::PathCompleter;
+use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _};
 use clap_complete::engine::{CompletionCandidate, ValueCompleter};
+use clap_complete::{ArgValueCandidates, ArgValueCompleter, PathCompleter};
 use piton::{Checkpoint, History, Project, Store};
 
 use crate::agents::Agent;
-use crate::cli::{Cli, Global};
+use crate::cli::Cli;
 use crate::context::{ConfigPolicy, Context};
+use crate::options::Global;
 use crate::output::{Output, local, plain};
+use crate::platform;
 use crate::shell;
 
 /// Maximum number of paths to search, because the user is waiting for the completion.
 const PATHS_MAX: usize = 200_000;
 
+/// Returns the description of the command line, with candidates for the arguments.
+pub(crate) fn command() -> clap::Command {
+    let piton = Cli::command().mut_arg("dir", |dir| dir.add(ArgValueCompleter::new(projects)));
+    piton.mut_subcommands(|command| {
+        let name = command.get_name().to_owned();
+        command.mut_args(|argument| with_candidates(&name, argument))
+    })
+}
+
+/// Adds candidates to an argument of a command, if there are any.
+fn with_candidates(command: &str, argument: Arg) -> Arg {
+    let value = argument.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
+    match (command, argument.get_id().as_str(), value.as_deref()) {
+        ("hook", "agent", _) => argument.add(ArgValueCandidates::new(agents)),
+        ("unmark", "name", _) => argument.add(ArgValueCandidates::new(marks)),
+        ("rollback", "rest", _) => argument.add(ArgValueCompleter::new(after_rollback)),
+        ("diff", "from" | "to", _) => argument.add(ArgValueCompleter::new(checkpoints_or_paths)),
+        (_, _, Some("N|ID" | "N|ID|TURN")) => argument.add(ArgValueCandidates::new(checkpoints)),
+        (_, _, Some("PATH")) => argument.add(ArgValueCompleter::new(paths)),
+        (_, _, Some("FILE")) if argument.is_positional() => argument.add(ArgValueCompleter::new(paths)),
+        _ => argument,
+    }
+}
+
 /// Returns the checkpoints of the project: numbers, with id, time and reason as help.
-pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
-    let list = Line::read().place().map(|(_, _, history)| history.checkpoints().to_vec());
+fn checkpoints() -> Vec<CompletionCandidate> {
+    let list = Line::read().place().map(|(_, _, history)| history.rows().cloned().collect::<Vec<_>>());
     let candidate = |(at, checkpoint): (usize, Checkpoint)| {
         let help = format!(
             "{}  {}  {}",
@@ -35,26 +62,26 @@ pub(crate) fn checkpoints() -> Vec<CompletionCandidate> {
 }
 
 /// Returns the marks of the project.
-pub(crate) fn marks() -> Vec<CompletionCandidate> {
+fn marks() -> Vec<CompletionCandidate> {
     let history = Line::read().place().map(|(_, _, history)| history);
     let marks = history.iter().flat_map(History::checkpoints).flat_map(|one| &one.marks);
     marks.map(CompletionCandidate::new).collect()
 }
 
 fn checkpoints_from(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let starts = |one: &CompletionCandidate| one.get_value().as_bytes().starts_with(typed.as_bytes());
+    let starts = |one: &CompletionCandidate| one.get_value().as_encoded_bytes().starts_with(typed.as_encoded_bytes());
     checkpoints().into_iter().filter(starts).collect()
 }
 
 /// Returns paths below the project: from the checkpoint that the line names, or else from all of them, and from the
 /// disk.
-pub(crate) fn paths(current: &OsStr) -> Vec<CompletionCandidate> {
+fn paths(current: &OsStr) -> Vec<CompletionCandidate> {
     let line = Line::read();
     let Some((_, project, history)) = line.place() else { return Vec::new() };
     let named = line.words().iter().find_map(|word| history.find(word.to_str()?).ok());
     let wanted = named.map_or(history.checkpoints(), std::slice::from_ref);
     let (mut found, mut seen) = (BTreeSet::new(), 0);
-    let typed = current.as_bytes();
+    let typed = current.as_encoded_bytes();
     for checkpoint in wanted {
         let files = history.files(checkpoint).unwrap_or_default();
         seen += files.len();
@@ -67,38 +94,39 @@ pub(crate) fn paths(current: &OsStr) -> Vec<CompletionCandidate> {
         }
     }
     let there = PathCompleter::any().current_dir(project.dir()).complete(current);
-    let new = there.into_iter().filter(|one| !found.contains(one.get_value().as_bytes())).collect::<Vec<_>>();
-    found.into_iter().map(|path| CompletionCandidate::new(OsString::from_vec(path))).chain(new).collect()
+    let new = there.into_iter().filter(|one| !found.contains(one.get_value().as_encoded_bytes())).collect::<Vec<_>>();
+    found.into_iter().map(|path| CompletionCandidate::new(platform::name_from_bytes(path))).chain(new).collect()
 }
 
-/// Returns candidates for the words after the first one of `rollback`: a checkpoint after `diff`, otherwise paths.
-pub(crate) fn after_rollback(current: &OsStr) -> Vec<CompletionCandidate> {
+/// Returns candidates for the words after the first one of `rollback`: a checkpoint after `diff` and
+/// `revert`, otherwise paths.
+fn after_rollback(current: &OsStr) -> Vec<CompletionCandidate> {
     match &Line::read().words()[..] {
-        [what] if what == "diff" => checkpoints_from(current),
+        [what] if what == "diff" || what == "revert" => checkpoints_from(current),
         _ => paths(current),
     }
 }
 
 /// Returns checkpoints to compare; after `--`, paths.
-pub(crate) fn checkpoints_or_paths(current: &OsStr) -> Vec<CompletionCandidate> {
+fn checkpoints_or_paths(current: &OsStr) -> Vec<CompletionCandidate> {
     if Line::read().is_escaped { paths(current) } else { checkpoints_from(current) }
 }
 
 /// Returns the directories of known projects, and those on the disk.
-pub(crate) fn projects(current: &OsStr) -> Vec<CompletionCandidate> {
+fn projects(current: &OsStr) -> Vec<CompletionCandidate> {
     let known = Line::read().context().and_then(|context| {
         let store = context.existing_store().ok()??;
         Some(store.known_projects().ok()?.iter().filter_map(|id| store.dir_of(id)).collect::<Vec<_>>())
     });
     let typed = in_full(current.to_owned());
     let known = known.unwrap_or_default().into_iter().filter(|dir| dir.is_dir());
-    let known = known.filter(|dir| dir.as_os_str().as_bytes().starts_with(typed.as_bytes()));
+    let known = known.filter(|dir| dir.as_os_str().as_encoded_bytes().starts_with(typed.as_encoded_bytes()));
     let known = known.map(|dir| CompletionCandidate::new(dir).help(Some("project".into())));
     PathCompleter::dir().complete(current).into_iter().chain(known).collect()
 }
 
 /// Returns the names of the agents that can call a hook.
-pub(crate) fn agents() -> Vec<CompletionCandidate> {
+fn agents() -> Vec<CompletionCandidate> {
     Agent::all().map(|agent| CompletionCandidate::new(agent.name)).collect()
 }
 
