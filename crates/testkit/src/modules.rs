@@ -94,7 +94,18 @@ impl<'a> Modules<'a> {
         None
     }
 
-    /// Returns, for each file, the files whose modules it names with `crate::`, `super::` or `self::`. Edges between a
+    /// Returns a path from the crate's root. Its first segment is `crate`, `self`, `super`, or a name that the module
+    /// imports; `None` for all others.
+    fn absolute_in(&self, path: &[String], module: &[String]) -> Option<Vec<String>> {
+        let imported = || {
+            let (first, rest) = path.split_first()?;
+            let base = self.imports.get(module)?.get(first)?;
+            Some(base.iter().chain(rest).cloned().collect())
+        };
+        absolute(path, module).or_else(imported)
+    }
+
+    /// Returns, for each file, the files whose modules it names, directly or by an imported name. Edges between a
     /// module and its own parent or child are left out: the re-exports of a `mod.rs` do not make it depend on its parts.
     fn graph(&self) -> Graph<'a> {
         let mut graph = Graph::new();
@@ -102,7 +113,7 @@ impl<'a> Modules<'a> {
             let mut paths = Paths::default();
             source.items.iter().for_each(|item| paths.visit_item(item));
             let module: Vec<String> = source.module().into_iter().map(str::to_owned).collect();
-            let named = paths.found.iter().filter_map(|path| self.target(absolute(path, &module)?));
+            let named = paths.found.iter().filter_map(|path| self.target(self.absolute_in(path, &module)?));
             let named =
                 named.filter(|other| !other.module().is_empty() && !is_related(&source.module(), &other.module()));
             graph.entry(source.path.as_str()).or_default().extend(named.map(|other| other.path.as_str()));

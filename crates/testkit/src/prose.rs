@@ -3,8 +3,19 @@
 /// A doc comment that opens with one of these asks a question instead of naming a thing.
 const INTERROGATIVES: [&str; 7] = ["What", "Whether", "How", "Where", "Which", "Who", "Why"];
 /// Words and phrases of a house dialect.
-const DIALECT: [&str; 9] =
-    ["whoever", "nobody", "somebody", "anew", "mend", "mends", "goes by", "came of", "told to stop"];
+const DIALECT: [&str; 11] = [
+    "whoever",
+    "nobody",
+    "nobodys",
+    "somebody",
+    "anew",
+    "mend",
+    "mends",
+    "mended",
+    "goes by",
+    "came of",
+    "told to stop",
+];
 
 /// The first line of a doc comment.
 pub struct Opening<'a> {

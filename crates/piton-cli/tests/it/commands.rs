@@ -36,7 +36,7 @@ const LIST_KEYS: [&str; 11] = [
 ];
 
 #[test]
-fn take_says_in_json_what_came_of_it() {
+fn take_prints_its_outcome_as_json() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = one\n node_modules/x.js\n .env");
     let first = piton(&sandbox, ["take", "--json", "-m", "by hand"]).done();

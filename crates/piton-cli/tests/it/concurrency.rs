@@ -108,7 +108,7 @@ fn every_acknowledged_checkpoint_of_eight_processes_is_there() {
 }
 
 #[test]
-fn killed_processes_lose_nobody_a_checkpoint() {
+fn killed_processes_lose_no_checkpoint_of_others() {
     take_all_at_once(|worker| worker >= PROCESSES / 2);
 }
 
@@ -171,7 +171,7 @@ fn a_lock_left_by_a_dead_process_is_taken_over() {
 }
 
 #[test]
-fn a_lock_that_is_young_or_that_somebody_holds_is_respected() {
+fn a_young_or_held_lock_is_respected() {
     for is_old in [false, true] {
         let sandbox = Sandbox::new();
         sandbox.tree("a.txt = one");
@@ -187,7 +187,7 @@ fn a_lock_that_is_young_or_that_somebody_holds_is_respected() {
         assert_eq!(piton(&sandbox, ["take", "--json"]).json()["error"]["kind"], "busy");
         sandbox.assert_store_is_whole();
         assert_eq!(ids(&sandbox), [old.as_str()]);
-        assert!(lock.exists(), "it is somebody else's");
+        assert!(lock.exists(), "another process holds it");
         drop(held);
         fs::remove_file(&lock).expect("its owner removes it");
         take_works(&sandbox);

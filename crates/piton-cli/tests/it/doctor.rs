@@ -124,7 +124,12 @@ fn a_hook_that_works_is_seen_to_work() {
     }
     assert_eq!((&claude["last_event"], &claude["unprotected_turns"]), (&Value::Null, &json!(0)));
     let said = run(&mut home.command()).done();
-    assert!(said.stdout.contains("claude    hooked up, fires (") && said.stdout.ends_with("All is well\n"), "{said:?}");
+    assert!(
+        said.stdout.contains("claude    hooked up, ")
+            && said.stdout.contains(", fires (")
+            && said.stdout.ends_with("All is well\n"),
+        "{said:?}"
+    );
     assert!(said.stdout.contains("no event seen yet"), "what doctor itself fires is none: {said:?}");
 }
 
@@ -148,7 +153,10 @@ fn the_last_event_of_each_agent_is_shown() {
     home.call("gemini", "0", &json!({"hook_event_name": "BeforeAgent", "session_id": "g", "cwd": cwd, "prompt": "x"}));
     assert_eq!(last("gemini")["what"], "prompt: x", "nothing had changed, so that there is no new checkpoint");
     let said = run(home.command().arg("--no-fire")).stdout;
-    assert!(said.contains("claude    hooked up, last event 20") && said.contains(": prompt: do it"), "{said}");
+    assert!(
+        said.contains("claude    hooked up, ") && said.contains(", last event 20") && said.contains(": prompt: do it"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -29,6 +29,11 @@ fn two_minutes_are_a_real_run() {
 }
 
 #[test]
+fn a_lost_function_comes_back_in_two_commands() {
+    run_document("docs/guide/lost-a-function.md");
+}
+
+#[test]
 fn what_recovery_says_works() {
     run_document("docs/RECOVERY.md");
 }
@@ -128,7 +133,7 @@ fn steps(text: &str) -> Vec<Step> {
                     }
                     _ => says.push(line.to_owned()),
                 },
-                _ => panic!("{}: {line:?} is said by nobody", at + 1),
+                _ => panic!("{}: {line:?} is printed by no command", at + 1),
             },
             (None, Some(_)) => {}
         }

@@ -52,7 +52,7 @@ fn assert_projects_are_known(sandbox: &Sandbox, after: &After<'_>) {
     let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| !name.contains('.'));
     for project in names {
         let record = fs::read_to_string(sandbox.store().join(format!("projects/{project}.json")));
-        assert!(record.is_ok_and(|text| text.contains("\"workdir\"")), "nobody knows what {project} is: {after:?}");
+        assert!(record.is_ok_and(|text| text.contains("\"workdir\"")), "the record of {project} is lost: {after:?}");
     }
 }
 

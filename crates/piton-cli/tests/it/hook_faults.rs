@@ -180,7 +180,7 @@ fn a_home_that_takes_nothing_leaves_the_temporary_directory() {
 }
 
 #[test]
-fn a_read_only_and_a_full_disk_stop_nobody() {
+fn a_read_only_or_full_disk_does_not_block_the_agent() {
     let sandbox = Sandbox::new();
     let base = sandbox.base();
     let Some(disk) = Mounted::tmpfs(&base, "size=1m,mode=700") else { return };
@@ -254,12 +254,12 @@ impl Scene for Hook {
 
 /// H1.
 #[test]
-fn a_call_that_fails_anywhere_stops_nobody_and_what_it_costs_is_on_record() {
+fn a_failing_system_call_does_not_block_the_agent_and_is_in_the_journal() {
     assert!(fail(Hook::new).points >= 30);
 }
 
 #[test]
-fn a_hook_that_is_killed_is_in_nobodys_way() {
+fn a_killed_hook_does_not_block_later_ones() {
     assert!(kill(Hook::new).felt >= 10);
 }
 

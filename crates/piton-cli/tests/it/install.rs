@@ -153,7 +153,7 @@ fn the_very_bytes_come_back_from_odd_yaml() {
         let file = put(&sandbox, ".hermes/config.yaml", text);
         let before = tree(&sandbox.home());
         let ran = piton(&sandbox, ["install", "hermes"]).done();
-        assert_eq!(fs::read_to_string(&file).expect("a file").matches(" hook hermes").count(), 5, "{text:?}: {ran:?}");
+        assert_eq!(fs::read_to_string(&file).expect("a file").matches(" hook hermes").count(), 6, "{text:?}: {ran:?}");
         let again = piton(&sandbox, ["install", "hermes"]).done();
         assert_eq!(again.stdout, "hermes: already installed, nothing to change\n", "{text:?}");
         piton(&sandbox, ["uninstall", "hermes"]).done();
@@ -210,7 +210,7 @@ fn changes_of_others_in_between_stay() {
 
 /// I5.
 #[test]
-fn a_handler_that_somebody_put_beside_ours_stays() {
+fn a_foreign_handler_beside_ours_stays() {
     let sandbox = enabled();
     piton(&sandbox, ["install", "claude"]).done();
     let file = sandbox.home().join(".claude/settings.json");
@@ -467,7 +467,7 @@ fn checkpoints_are_switched_on_and_nothing_else_of_the_configuration_changes() {
 
 /// I2.
 #[test]
-fn a_rollback_command_of_somebody_else_is_left_alone() {
+fn a_foreign_rollback_command_is_left_alone() {
     for (agent, path) in [("claude", ".claude/commands/rollback.md"), ("gemini", ".gemini/commands/rollback.toml")] {
         let sandbox = enabled();
         let file = put(&sandbox, path, "mine");

@@ -36,8 +36,9 @@ fn claude_and_codex_nest_handlers_and_count_seconds() {
             "UserPromptSubmit": [{"hooks": handlers}],
             "PreToolUse": [{"matcher": all_tools, "hooks": handlers}],
         }});
-        // Codex would ask for approval of new hooks.
-        for event in ["Stop", "SessionEnd"].iter().filter(|_| agent == "claude") {
+        // Codex asks for approval of each hook.
+        let ends: &[&str] = if agent == "claude" { &["Stop", "SessionEnd"] } else { &["Stop"] };
+        for event in ends {
             expected["hooks"][event] = json!([{"hooks": handlers}]);
         }
         assert_eq!(installed_json(agent, path), expected);
@@ -68,7 +69,7 @@ fn cursor_and_crush_have_flat_lists() {
     let handler = json!({"command": format!("{PITON} hook cursor"), "timeout": 15});
     let tool = json!({"matcher": ".*", "command": format!("{PITON} hook cursor"), "timeout": 15});
     let expected = json!({"version": 1, "hooks": {
-        "sessionStart": [handler], "beforeSubmitPrompt": [handler], "preToolUse": [tool],
+        "sessionStart": [handler], "beforeSubmitPrompt": [handler], "preToolUse": [tool], "stop": [handler],
     }});
     assert_eq!(installed_json("cursor", ".cursor/hooks.json"), expected);
     let tool = json!({"matcher": ".*", "command": format!("{PITON} hook crush"), "timeout": 15});
@@ -95,7 +96,7 @@ fn hermes_has_yaml_that_stock_python_reads() {
         "checkpoints": true,
         "hooks": {
             "on_session_start": list, "pre_llm_call": list, "pre_tool_call": list, "post_llm_call": list,
-            "on_session_finalize": list,
+            "on_session_finalize": list, "on_session_end": list,
         },
         "plugins": {"enabled": ["piton"]},
     });
@@ -113,7 +114,7 @@ fn hermes_has_yaml_that_stock_python_reads() {
 
 /// Hermes rewrites its configuration from time to time: without comments, with its own indentation, and folded.
 #[test]
-fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
+fn a_file_that_hermes_rewrote_is_still_uninstalled_and_repaired() {
     let list = |name: &str, command: &str| format!("  {name}:\n  - command: {command}\n    timeout: 15\n");
     let command = "/old/place/piton hook hermes".to_owned();
     let folded = format!("/{}/piton hook\n      hermes", "long/".repeat(14));
@@ -140,8 +141,8 @@ fn what_hermes_wrote_anew_is_taken_out_and_put_right_all_the_same() {
         fs::write(&file, text(command)).expect("a file");
         piton(&sandbox, ["install", "hermes"]).done();
         let now = fs::read_to_string(&file).expect("a file");
-        assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 5, "{now}");
-        assert!(!now.contains(" rollback\n") && now.matches("/piton").count() == 5, "{now}");
+        assert_eq!(now.matches(&format!("command: \"{PITON} hook hermes\"\n")).count(), 6, "{now}");
+        assert!(!now.contains(" rollback\n") && now.matches("/piton").count() == 6, "{now}");
         assert!(now.contains(quick) && now.contains("- \"piton\"\n"), "{now}");
         piton(&sandbox, ["uninstall", "hermes"]).done();
         assert_eq!(fs::read_to_string(&file).expect("a file"), expected);
@@ -159,7 +160,8 @@ fn consent_is_given_to_hermes_only_when_asked_for() {
     let value: Value = serde_json::from_str(&fs::read_to_string(&list).expect("a file")).expect("JSON");
     let approvals: Vec<_> =
         value["approvals"].as_array().expect("a list").iter().map(|one| one["event"].clone()).collect();
-    let ours = ["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize"];
+    let ours =
+        ["on_session_start", "pre_llm_call", "pre_tool_call", "post_llm_call", "on_session_finalize", "on_session_end"];
     assert_eq!(approvals[0], "pre_tool_call");
     assert_eq!(approvals[1..], ours);
     assert_eq!(value["approvals"][1]["command"], format!("{PITON} hook hermes"));
@@ -388,8 +390,9 @@ fn the_plugin_for_opencode_tells_piton_and_never_throws() {
         "hook_event_name": "tool.execute.before", "directory": "/the/project", "worktree": "/",
         "input": {"tool": "write", "sessionID": "s", "callID": "c"}, "output": {"args": {"filePath": "/x"}},
     });
-    assert_eq!(told[..3], [created, first, second]);
-    assert_eq!(told.len(), 4, "what has no JSON is not told");
+    assert_eq!(told[1]["hook_event_name"], "event:session.idle", "the end of a turn");
+    assert_eq!([&told[0], &told[2], &told[3]], [&created, &first, &second]);
+    assert_eq!(told.len(), 5, "what has no JSON is not told");
     assert_eq!(drive("exec sleep 60", 300), [Value::Null; 0], "it waits for its deadline and no longer");
     assert_eq!(drive("kill -9 $$", 60_000), [Value::Null; 0]);
 }
@@ -423,4 +426,42 @@ fn two_at_the_same_moment_install_one_thing() {
     }
     let text = fs::read_to_string(sandbox.home().join(".claude/settings.json")).expect("a file");
     assert_eq!(text.matches(" hook claude").count(), 5, "{text}");
+}
+
+/// Codex skips a hook whose entry changed, without a word: what was approved must stay as it is.
+#[test]
+fn the_end_of_a_turn_is_a_new_entry_beside_those_of_version_0_1() {
+    let entry = |event: &str, matcher: &str| {
+        format!(
+            "    \"{event}\": [\n      {{\n{matcher}        \"hooks\": [\n          {{\n            \"type\": \"command\",\n            \
+             \"command\": \"{PITON} hook codex\",\n            \"timeout\": 15\n          }}\n        ]\n      }}\n    ]"
+        )
+    };
+    let entries = [
+        entry("SessionStart", ""),
+        entry("UserPromptSubmit", ""),
+        entry("PreToolUse", "        \"matcher\": \".*\",\n"),
+    ];
+    let file = |entries: &[String]| format!("{{\n  \"hooks\": {{\n{}\n  }}\n}}\n", entries.join(",\n"));
+    let sandbox = enabled();
+    let path = sandbox.home().join(".codex/hooks.json");
+    fs::create_dir_all(sandbox.home().join(".codex")).expect("a directory");
+    fs::write(&path, file(&entries)).expect("a file");
+    let told = piton(&sandbox, ["doctor", "--no-fire"]);
+    assert!(told.stdout.contains("ends of turns are not reported: `piton install codex` adds Stop"), "{told:?}");
+    let status = || piton(&sandbox, ["status", "--json"]).done().json()["no_ends"].clone();
+    assert_eq!(status(), json!([{"agent": "codex", "why": "`piton install codex` adds Stop"}]));
+    let told = piton(&sandbox, ["status"]).done().stdout;
+    assert!(
+        told.contains("\nEnds of turns that are not reported:\n  codex: `piton install codex` adds Stop"),
+        "{told}"
+    );
+    piton(&sandbox, ["install", "codex"]).done();
+    let all: Vec<_> = entries.iter().cloned().chain([entry("Stop", "")]).collect();
+    assert_eq!(fs::read_to_string(&path).expect("a file"), file(&all));
+    let told = piton(&sandbox, ["doctor", "--no-fire"]);
+    let waits = "they wait for approval: start codex and approve them in /hooks";
+    assert!(told.stdout.contains(&format!("ends of turns are not reported: {waits}")), "{told:?}");
+    assert!(told.stdout.contains("0 of 4 hooks are approved"), "{told:?}");
+    assert_eq!(status(), json!([{"agent": "codex", "why": waits}]));
 }

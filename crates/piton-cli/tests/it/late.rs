@@ -192,7 +192,11 @@ fn a_take_and_a_clear_need_not_wait_for_the_completion() {
         strace.args([PITON, "finish", "--checkpoints", "--json"]).env("HOME", sandbox.home());
         let child = spawn_piped(strace.current_dir(sandbox.project()));
         let lock = sandbox.store().join(format!("locks/{}.finish", project(&sandbox).id()));
-        let is_at_work = || File::open(&lock).is_ok_and(|file| file.try_lock_shared().is_err());
+        // Without trying the lock: the process would take that for another one at work.
+        let is_at_work = || {
+            let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+            fs::metadata(&lock).is_ok_and(|file| locks.contains(&format!(":{} ", file.ino())))
+        };
         while !is_at_work() {}
         piton(&sandbox, args).done();
         let ran = Ran::from(child.wait_with_output().expect("it ends"));

@@ -163,7 +163,7 @@ fn a_store_that_is_busy_damaged_or_not_ours_is_told_from_one_that_is_missing() {
 }
 
 #[test]
-fn what_nobody_agrees_to_is_declined_in_both_forms() {
+fn without_consent_a_command_declines_in_text_and_json() {
     let sandbox = with_checkpoint();
     for args in [&["clear"][..], &["purge", "a.txt"]] {
         let ran = piton(&sandbox, args);
@@ -176,7 +176,7 @@ fn what_nobody_agrees_to_is_declined_in_both_forms() {
 }
 
 #[test]
-fn colours_are_for_terminals_unless_somebody_says_otherwise() {
+fn colours_are_for_terminals_unless_configured_otherwise() {
     let sandbox = with_checkpoint();
     let piped = |variables: &[(&str, &str)]| {
         let list = run(command(&sandbox).arg("rollback").envs(variables.iter().copied())).done();
@@ -198,7 +198,7 @@ fn colours_are_for_terminals_unless_somebody_says_otherwise() {
 
 /// Returns true if the process has a handler for the signal.
 fn catches(child: &Child, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("nobody has waited for it yet");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it has not been waited for");
     let value =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim().to_owned();
     assert!(!value("State:").starts_with('Z'), "it has ended");
@@ -227,12 +227,12 @@ fn end(child: Child) -> Ran {
 fn store_lock(sandbox: &Sandbox, name: &str) -> File {
     wait_for_maintenance(&sandbox.root());
     let lock = File::open(sandbox.store().join("locks").join(name)).expect("a lock");
-    lock.lock().expect("nobody else has it");
+    lock.lock().expect("no other process has it");
     lock
 }
 
 #[test]
-fn a_signal_ends_whoever_waits() {
+fn a_signal_ends_a_process_that_waits_for_a_lock() {
     let sandbox = with_checkpoint();
     for (which, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         for (lock, args, words) in [
@@ -371,7 +371,7 @@ fn a_signal_ends_a_check_and_it_says_that_it_is_none() {
 
 /// On a terminal, or with `--verbose`, the command says after a moment which process it waits for.
 #[test]
-fn whoever_waits_for_another_process_is_told_for_which() {
+fn a_process_that_waits_for_a_lock_names_the_holder() {
     let sandbox = with_checkpoint();
     let this = format!(" (process {}), which holds the store; 30 s at most", std::process::id());
     for args in [&["rollback", "--verbose"][..], &["status", "-v"], &["show", "1", "-v"], &["verify", "-v"]] {
@@ -429,4 +429,16 @@ fn a_list_that_is_piped_is_a_list_and_nothing_else() {
     let ran = piton(&sandbox, ["rollback"]).done();
     assert!(ran.stdout.ends_with("  manual\n") && !ran.stdout.contains("piton restore"), "{ran:?}");
     assert_eq!(ran.stderr, "");
+}
+
+/// Every library costs each call of a hook some system calls and page faults.
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn the_program_loads_the_c_library_and_the_unwinder_only() {
+    let listed = clean_command(crate::kit::PITON).env("LD_TRACE_LOADED_OBJECTS", "1").output().expect("a list");
+    let listed = String::from_utf8(listed.stdout).expect("UTF-8");
+    let names = listed.lines().filter_map(|line| line.split_whitespace().next()?.rsplit('/').next());
+    let known = ["linux-vdso.so", "linux-gate.so", "libc.so", "libgcc_s.so", "ld-linux"];
+    let others: Vec<_> = names.filter(|name| !known.iter().any(|known| name.starts_with(known))).collect();
+    assert!(others.is_empty() && listed.contains("libc.so"), "{listed}");
 }

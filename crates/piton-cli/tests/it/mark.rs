@@ -11,7 +11,7 @@ use testkit::{Dice, Sandbox};
 use crate::fault_store::{Files, answer};
 use crate::kit::{Ran, command, ids, in_dir, piton, run};
 use crate::purge::{SECRET, found};
-use crate::sweep::{After, Scene, kill};
+use crate::sweep::{After, Scene, fail, kill};
 
 fn take(sandbox: &Sandbox, number: usize) -> String {
     sandbox.write("count", number.to_string());
@@ -380,4 +380,15 @@ fn marking_may_be_killed_anywhere() {
 fn moving_and_removing_a_mark_may_be_killed_anywhere() {
     assert!(kill(|| AtTheCut::new(&["mark", "3", "works", "--move", "--json"])).felt >= 1);
     assert!(kill(|| AtTheCut::new(&["unmark", "works", "--json"])).felt >= 3);
+}
+
+#[test]
+fn marking_survives_the_failure_of_any_call() {
+    assert!(fail(|| AtTheCut::new(&["mark", "3", "too", "--json"])).felt >= 10);
+}
+
+#[test]
+fn moving_and_removing_a_mark_survives_the_failure_of_any_call() {
+    assert!(fail(|| AtTheCut::new(&["mark", "3", "works", "--move", "--json"])).felt >= 10);
+    assert!(fail(|| AtTheCut::new(&["unmark", "works", "--json"])).felt >= 10);
 }

@@ -20,14 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A terminal that runs the picker. The screen shows `BEFORE` at first; afterwards it shows the exit code, and
 /// `same-settings` if the terminal's settings are unchanged.
-struct Terminal<'a> {
+pub(crate) struct Terminal<'a> {
     sandbox: &'a Sandbox,
     socket: PathBuf,
 }
 
 impl<'a> Terminal<'a> {
     /// Opens a terminal. Returns `None` if tmux is not installed.
-    fn open(sandbox: &'a Sandbox, size: (u16, u16), command: &str) -> Option<Self> {
+    pub(crate) fn open(sandbox: &'a Sandbox, size: (u16, u16), command: &str) -> Option<Self> {
         if !has_program("tmux") {
             return None;
         }
@@ -48,7 +48,7 @@ impl<'a> Terminal<'a> {
     }
 
     /// Runs `piton rollback` in a terminal of the usual size and waits until its list is on the screen.
-    fn picker(sandbox: &'a Sandbox) -> Option<Self> {
+    pub(crate) fn picker(sandbox: &'a Sandbox) -> Option<Self> {
         let terminal = Self::open(sandbox, (120, 35), &format!("{PITON} rollback"))?;
         // The screen is drawn once before the list is read: keys would have no effect.
         terminal.until("list", |screen| screen.contains("checkpoints in") && !screen.contains(" 0 checkpoints in"));
@@ -71,19 +71,19 @@ impl<'a> Terminal<'a> {
     }
 
     #[track_caller]
-    fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         self.ask(&["capture-pane", "-p"])
     }
 
     /// Sends keys, by name or as characters.
     #[track_caller]
-    fn press(&self, keys: &[&str]) -> &Self {
+    pub(crate) fn press(&self, keys: &[&str]) -> &Self {
         self.ask(&[&["send-keys"], keys].concat());
         self
     }
 
     #[track_caller]
-    fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {
             let screen = self.screen();
@@ -96,19 +96,19 @@ impl<'a> Terminal<'a> {
     }
 
     #[track_caller]
-    fn wait_for(&self, text: &str) -> String {
+    pub(crate) fn wait_for(&self, text: &str) -> String {
         self.until(text, |screen| screen.contains(text))
     }
 
     #[track_caller]
-    fn wait_until_gone(&self, text: &str) -> String {
+    pub(crate) fn wait_until_gone(&self, text: &str) -> String {
         self.until(&format!("screen without {text}"), |screen| !screen.contains(text))
     }
 
     /// Asserts that the picker has ended and restored the terminal: the screen, the settings, the cursor, the mouse.
     /// Returns the screen.
     #[track_caller]
-    fn is_clean(&self, exit: i32) -> String {
+    pub(crate) fn is_clean(&self, exit: i32) -> String {
         let screen = self.wait_for("same-settings");
         assert!(screen.starts_with("BEFORE\n") && screen.contains(&format!("\nexit={exit}\n")), "{screen}");
         let modes = "#{alternate_on} #{cursor_flag} #{mouse_any_flag}#{mouse_standard_flag}#{mouse_button_flag}";
@@ -139,17 +139,9 @@ fn take(sandbox: &Sandbox, reason: &str, session: Option<&str>) {
     let now = Moment { secs: now.as_second(), nanos: 0, offset_secs: 0 };
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
-    let origin =
-        Origin { agent: session.map(|_| "claude".to_owned()), session: session.map(str::to_owned), turn: None };
-    let request = Request {
-        reason: reason.to_owned(),
-        kind: CheckpointKind::Manual,
-        origin,
-        count_left_out: false,
-        is_late: false,
-        changed_dirs: None,
-    };
-    let settings = Settings { max_snapshots: 1000, ..Settings::default() };
+    let origin = session.map_or_else(Origin::default, |session| Origin::default().agent("claude").session(session));
+    let request = Request::default().reason(reason).kind(CheckpointKind::Manual).origin(origin);
+    let settings = Settings::default().max_snapshots(1000.into());
     piton::take(&store, &project, &request, &settings, now, &Progress::default()).expect("a checkpoint");
 }
 
@@ -338,11 +330,11 @@ fn a_project_without_checkpoints_is_told_so_without_a_picker() {
 }
 
 #[test]
-fn whoever_cannot_be_drawn_for_gets_the_list() {
+fn without_a_suitable_terminal_the_list_is_printed() {
     let sandbox = example();
     for command in ["TERM=dumb {} rollback", "{} rollback | cat", "{} rollback < /dev/null", "{} rollback --json"] {
         let command = command.replace("{}", PITON);
-        let Some(terminal) = Terminal::open(&sandbox, (120, 35), &command) else { return };
+        let Some(terminal) = Terminal::open(&sandbox, (240, 60), &command) else { return };
         let screen = terminal.is_clean(0);
         assert!(screen.contains("before write_file"), "{command}: {screen}");
     }
@@ -413,7 +405,7 @@ fn keys_do_not_wait_for_the_diff_of_what_was_selected_before() {
 fn lock(sandbox: &Sandbox, name: &str) -> fs::File {
     wait_for_maintenance(&sandbox.root());
     let lock = fs::File::open(sandbox.store().join("locks").join(name)).expect("a lock");
-    lock.lock().expect("nobody else has it for long");
+    lock.lock().expect("no other process has it for long");
     lock
 }
 
@@ -474,7 +466,7 @@ fn there_are_no_colours_where_none_are_wanted() {
 
 /// An idle picker blocks no other process: the locks that garbage collection needs are free, and a take works.
 #[test]
-fn nobody_waits_for_somebody_who_thinks() {
+fn an_open_question_blocks_no_other_process() {
     let sandbox = example();
     let Some(terminal) = Terminal::picker(&sandbox) else { return };
     terminal.press(&["r"]).wait_for("y/n");

@@ -105,7 +105,7 @@ fn a_disk_that_is_not_mounted_is_not_a_deleted_project() {
 }
 
 #[test]
-fn a_project_goes_by_age_unless_it_is_used_or_being_restored() {
+fn an_old_project_is_dropped_unless_it_is_used_or_being_restored() {
     let sandbox = Sandbox::new();
     let record = |name: &str, days: f64| {
         let record = take_in(&sandbox, &sandbox.root().join(name));
@@ -256,7 +256,7 @@ fn a_mistake_in_the_configuration_does_not_end_pruning_and_lets_nothing_more_go(
         piton(&sandbox, ["maintain", "--json"]).done().json()["done"].clone()
     };
     assert_eq!(maintain(b"checkpoints:\n  retention_days: 1y\n"), "pruned");
-    assert!(record.exists(), "nobody knows how long it was to be kept");
+    assert!(record.exists(), "it is not known how long it was to be kept");
     for nothing in [&b"checkpoints:\n  auto_prune: flase\n"[..], b"checkpoints: [\n", b"\xff\xfe"] {
         assert_eq!(maintain(nothing), "nothing", "{nothing:?}");
     }

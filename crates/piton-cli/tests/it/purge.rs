@@ -130,7 +130,7 @@ fn a_path_that_no_checkpoint_holds_is_not_found_and_nothing_changes() {
     assert!(piton(&sandbox, ["purge", "-y", "nowhere"]).failed(4).stderr.contains("no checkpoint of this project"));
     assert!(piton(&sandbox, ["purge", "-y", "../other"]).failed(2).stderr.contains("cannot use the path"));
     piton(&sandbox, ["purge", "--dry-run", "dir/keys"]).done();
-    assert_eq!(piton(&sandbox, ["purge", "dir/keys"]).code(), 1, "nobody agreed");
+    assert_eq!(piton(&sandbox, ["purge", "dir/keys"]).code(), 1, "it was not agreed to");
     assert_eq!(ids(&sandbox), before);
 }
 
@@ -302,7 +302,7 @@ fn a_dry_run_names_paths_as_the_run_itself_does() {
 }
 
 #[test]
-fn whoever_wants_silence_is_not_asked_about_what_was_not_said() {
+fn with_quiet_there_is_no_question_about_an_unprinted_plan() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt\n b.txt");
     take_works(&sandbox);

@@ -53,10 +53,10 @@ pub(crate) fn prepare(sandbox: &Sandbox) -> (String, State) {
 
 /// Copies of the project and the base, to be put back under the same paths: the id of a project is derived from its
 /// path.
-struct Aside(Vec<(PathBuf, PathBuf)>);
+pub(crate) struct Aside(Vec<(PathBuf, PathBuf)>);
 
 impl Aside {
-    fn copy(sandbox: &Sandbox, name: &str) -> Self {
+    pub(crate) fn copy(sandbox: &Sandbox, name: &str) -> Self {
         let pairs = [sandbox.project(), sandbox.home()].map(|dir| (dir.clone(), dir.with_extension(name)));
         for (dir, aside) in &pairs {
             let _ = fs::remove_dir_all(aside);
@@ -65,7 +65,7 @@ impl Aside {
         Self(pairs.into())
     }
 
-    fn put_back(&self) {
+    pub(crate) fn put_back(&self) {
         for (dir, aside) in &self.0 {
             fs::remove_dir_all(dir).expect("the old one");
             copy(aside, dir);

@@ -47,6 +47,7 @@ fn command<S: AsRef<str>>(args: &[S]) -> String {
     match words.as_slice() {
         [] | ["list", ..] => "status".to_owned(),
         ["undo" | "redo", ..] => "restore".to_owned(),
+        ["rollback", "revert", ..] => "revert".to_owned(),
         ["unmark", ..] => "mark".to_owned(),
         ["clear-legacy", ..] => "clear".to_owned(),
         ["uninstall", ..] => "install".to_owned(),

@@ -49,7 +49,7 @@ fn send_to(sandbox: &Sandbox, command: &mut std::process::Command) -> Ran {
 
 /// Everything that commands, hooks and maintenance create in the base, with the widest umask.
 #[test]
-fn everything_in_the_base_is_the_owners_alone_whatever_the_umask_and_whoever_made_it() {
+fn everything_in_the_base_is_for_its_owner_alone_under_any_umask() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = 1\n dir/b.txt");
     let wide = |line: &str, sent: &str| {
@@ -138,7 +138,7 @@ fn nothing_that_a_repository_names_is_run_and_nothing_is_asked_of_a_network() {
         testkit::wait_for_maintenance(&sandbox.root());
         for line in fs::read_to_string(&log).expect("what strace wrote").lines() {
             let is_own = line.contains("+++") || line.contains("---") || line.contains(&format!("execve(\"{PITON}\""));
-            assert!(is_own, "{args:?} starts or calls somebody: {line}");
+            assert!(is_own, "{args:?} starts or calls another program: {line}");
         }
     }
     assert!(!marker.exists());
@@ -286,7 +286,7 @@ fn a_patch_for_a_program_has_every_byte() {
 }
 
 #[test]
-fn payloads_that_nest_or_grow_without_end_stop_nobody() {
+fn deeply_nested_and_endless_payloads_do_not_block_the_agent() {
     let sandbox = Sandbox::new();
     let deep = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
     let payloads = [

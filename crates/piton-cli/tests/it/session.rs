@@ -141,8 +141,8 @@ fn take_for_session(sandbox: &Sandbox, session: &str) {
     use ::piton::{CheckpointKind, Moment, Origin, Progress, Project, Request, Settings, Store, take};
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let now = Moment { secs: i64::try_from(since.as_secs()).expect("not that late"), nanos: 0, offset_secs: 0 };
-    let origin = Origin { session: Some(session.to_owned()), ..Origin::default() };
-    let request = Request { reason: "a hook".to_owned(), kind: CheckpointKind::Manual, origin, ..Request::default() };
+    let origin = Origin::default().session(session);
+    let request = Request::default().reason("a hook").kind(CheckpointKind::Manual).origin(origin);
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
     take(&store, &project, &request, &Settings::default(), now, &Progress::default()).expect("a checkpoint");

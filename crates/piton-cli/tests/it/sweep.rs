@@ -219,7 +219,7 @@ pub(crate) fn fail<S: Scene>(make: impl Fn() -> S + Sync) -> Swept {
         }
         let errors = ERRORS.iter().find(|(calls, _)| calls.contains(&call)).map(|(_, errors)| *errors);
         let errors = errors.unwrap_or_else(|| {
-            assert!(HARMLESS.contains(&call), "nobody said what becomes of {call}");
+            assert!(HARMLESS.contains(&call), "{call} is not classified");
             &[]
         });
         let both = |(at, error): (usize, &&'static str)| {
@@ -388,11 +388,11 @@ fn sweep<S: Scene>(make: impl Fn() -> S + Sync, most: usize, faults: &(dyn Fn(&s
         let mut next = || if only.is_some() { own.next() } else { Some(next.fetch_add(1, Ordering::Relaxed)) };
         while let Some(point) = next().and_then(|at| points.get(at)) {
             let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.try_at(point)));
-            let mut swept = swept.lock().expect("nobody panics here");
+            let mut swept = swept.lock().expect("no thread panics here");
             swept.points += 1;
             match tried {
                 Ok(is_felt) => swept.felt += usize::from(is_felt),
-                Err(_) => failed.lock().expect("nobody panics here").push(point.to_string()),
+                Err(_) => failed.lock().expect("no thread panics here").push(point.to_string()),
             }
         }
     };

@@ -166,7 +166,7 @@ pub(crate) fn compare(name: &str, text: &str) {
     let line = |text: &str| text.lines().nth(at).unwrap_or("(the end)").to_owned();
     assert!(
         text == wanted,
-        "{} line {} was\n  {}\nand is\n  {}\nPITON_UPDATE_SNAPSHOTS=1 writes it anew; all of it is now:\n{text}",
+        "{} line {} was\n  {}\nand is\n  {}\nPITON_UPDATE_SNAPSHOTS=1 rewrites it; all of it is now:\n{text}",
         path.display(),
         at + 1,
         line(&wanted),

@@ -71,7 +71,7 @@ fn without_a_store_there_is_nothing_to_check() {
 }
 
 #[test]
-fn damage_is_named_and_mended_from_the_files_that_are_there() {
+fn damage_is_reported_and_repaired_from_the_current_files() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n dir/b = 2");
     let id = take_works(&sandbox);
@@ -96,10 +96,10 @@ fn damage_is_named_and_mended_from_the_files_that_are_there() {
     assert_eq!(dry.code(), 1, "it is not whole yet: {dry:?}");
     assert_eq!((&dry.json()["healed"], &dry.json()["lost"]), (&json!(1), &json!([])));
     assert!(!sandbox.store().join("repairs").exists());
-    let mended = piton(&sandbox, ["repair", "--json"]).done().json();
-    assert_eq!((&mended["whole"], &mended["healed"], &mended["lost"]), (&json!(true), &json!(1), &json!([])));
-    let aside = mended["moved_aside"].as_array().expect("a list");
-    assert!(aside.iter().all(|path| sandbox.base().join(path.as_str().expect("a path")).exists()), "{mended}");
+    let repaired = piton(&sandbox, ["repair", "--json"]).done().json();
+    assert_eq!((&repaired["whole"], &repaired["healed"], &repaired["lost"]), (&json!(true), &json!(1), &json!([])));
+    let aside = repaired["moved_aside"].as_array().expect("a list");
+    assert!(aside.iter().all(|path| sandbox.base().join(path.as_str().expect("a path")).exists()), "{repaired}");
     piton(&sandbox, ["verify", "--read-data"]).done();
     assert_eq!(piton(&sandbox, ["repair"]).done().stdout, "Whole: there is nothing to do\n");
     assert_eq!(sandbox.held_by(&id), files_in(&sandbox.project()));
@@ -114,9 +114,9 @@ fn a_loss_has_an_exit_code_of_its_own() {
     sandbox.tree("a = 2");
     let second = take_works(&sandbox);
     damage(&sandbox, &format!("{first}:a"));
-    let mended = piton(&sandbox, ["repair", "--json"]);
-    assert_eq!(mended.code(), 3, "{mended:?}");
-    let lost = mended.json()["lost"].clone();
+    let repaired = piton(&sandbox, ["repair", "--json"]);
+    assert_eq!(repaired.code(), 3, "{repaired:?}");
+    let lost = repaired.json()["lost"].clone();
     assert_eq!((&lost[0]["checkpoint"], &lost[0]["path"]), (&json!(first), &json!("a")));
     assert_eq!(ids(&sandbox), [second]);
     piton(&sandbox, ["verify", "--read-data"]).done();
@@ -135,9 +135,9 @@ fn a_take_that_meets_damage_says_what_to_do() {
     sandbox.tree("a = 3");
     let said = piton(&sandbox, ["take"]).failed(1);
     assert!(said.stderr.contains("`piton repair`"), "{said:?}");
-    let mended = piton(&sandbox, ["repair"]);
-    assert_eq!(mended.code(), 3, "{mended:?}");
-    assert!(mended.stdout.contains(&format!("the checkpoint, checkpoint {}", &id[..7])), "{mended:?}");
+    let repaired = piton(&sandbox, ["repair"]);
+    assert_eq!(repaired.code(), 3, "{repaired:?}");
+    assert!(repaired.stdout.contains(&format!("the checkpoint, checkpoint {}", &id[..7])), "{repaired:?}");
     take_works(&sandbox);
 }
 

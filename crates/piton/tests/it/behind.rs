@@ -111,7 +111,7 @@ fn a_large_index_goes_for_a_large_file_for_rules_and_for_what_cannot_be_listed()
 }
 
 #[test]
-fn a_small_index_is_written_anew() {
+fn a_small_index_is_rewritten() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1");
     take_settled(&sandbox);

@@ -25,8 +25,7 @@ impl Shadow {
     }
 
     fn take(&mut self, dir: &Path) {
-        let settings =
-            Settings { max_snapshots: u64::MAX, max_total_size_mb: 0, auto_prune: false, ..Settings::default() };
+        let settings = Settings::default().max_snapshots(u64::MAX.into()).max_total_size_mb(0).auto_prune(false);
         self.taken.push((dir.to_owned(), taken(&take_at(&self.base, dir, &settings, now()))));
         let store = Store::open_existing(&self.base).expect("a base").expect("a store");
         maintain(&store, &settings, now(), &Progress::default()).expect("maintenance");
@@ -71,7 +70,7 @@ fn the_limit_holds_after_each_take_and_drops_no_more_than_it_must() {
     let mut shadow = Shadow::new(&sandbox);
     let dirs: Vec<_> = (0..10).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
     let max_total_size_mb = cases("PITON_CAP_MB", 12);
-    let settings = Settings { max_snapshots: 100_000, max_total_size_mb, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(100_000.into()).max_total_size_mb(max_total_size_mb);
     let bytes_max = settings.total_bytes_max().expect("a limit");
     let mut newest = BTreeMap::new();
     for number in 0..cases("PITON_CAP_TAKES", 400) {
@@ -109,7 +108,7 @@ fn the_limit_holds_while_packs_are_merged_beside_takes() {
     let sandbox = Sandbox::new();
     let mut dice = Dice::new(5);
     let dirs: Vec<_> = (0..4).map(|number| sandbox.other_project(&format!("p{number}"))).collect();
-    let settings = Settings { max_snapshots: 100_000, max_total_size_mb: 4, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(100_000.into()).max_total_size_mb(4);
     let bytes_max = settings.total_bytes_max().expect("a limit");
     let mut tidied = 0;
     for number in 0..200 {

@@ -40,12 +40,7 @@ fn changed(dirs: &[&str]) -> ChangedDirs {
 fn take_changed(base: &Path, dir: &Path, settings: &Settings, changed: Option<ChangedDirs>) -> Report {
     let store = Store::open_or_create(base, now()).expect("a store");
     let project = Project::at(dir, None).expect("a project");
-    let request = Request {
-        reason: "a test".to_owned(),
-        kind: CheckpointKind::Manual,
-        changed_dirs: changed,
-        ..Request::default()
-    };
+    let request = Request::default().reason("a test").kind(CheckpointKind::Manual).changed_dirs(changed);
     piton::take(&store, &project, &request, settings, settled(), &Progress::default()).expect("a take")
 }
 
@@ -199,7 +194,7 @@ fn the_list_is_not_used_if_the_cache_is_not_trusted() {
     });
 }
 
-/// C5, C6: an entry of a file that had just changed when it was read says nothing, whoever vouches for it.
+/// C5, C6: an entry of a file that had just changed when it was read is not trusted, even if the caller vouches for it.
 #[test]
 fn a_young_file_is_looked_at_although_it_is_not_named() {
     let sandbox = Sandbox::new();
@@ -209,7 +204,7 @@ fn a_young_file_is_looked_at_although_it_is_not_named() {
     sandbox.write("b/one.txt", "not named");
     let store = Store::open_or_create(&sandbox.base(), now()).expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
-    let request = Request { kind: CheckpointKind::Manual, changed_dirs: Some(changed(&["a"])), ..Request::default() };
+    let request = Request::default().kind(CheckpointKind::Manual).changed_dirs(changed(&["a"]));
     let later = Moment { secs: now().secs + 5, ..now() };
     let report =
         piton::take(&store, &project, &request, &Settings::default(), later, &Progress::default()).expect("a take");

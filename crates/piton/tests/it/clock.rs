@@ -67,7 +67,7 @@ fn a_list_is_in_the_order_of_the_takes_whatever_the_clock_says() {
 #[test]
 fn the_limit_drops_the_first_that_was_taken_whatever_the_clock_says() {
     let sandbox = Sandbox::new();
-    let settings = Settings { max_snapshots: 3, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(3.into());
     let mut order = Vec::new();
     for (number, secs) in strange_times().into_iter().enumerate() {
         sandbox.write("a.txt", number.to_string());
@@ -150,8 +150,7 @@ fn a_session_goes_on_when_time_goes_back_within_a_turn() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = 1");
     let now = now().secs;
-    let manager =
-        || Manager::new(&sandbox.base(), Some(&sandbox.home()), Settings { enabled: true, ..Settings::default() });
+    let manager = || Manager::new(&sandbox.base(), Some(&sandbox.home()), Settings::default().enabled(true));
     let mut first = manager();
     first.begin_turn("s", Some("t1"), None, at(now));
     first.ensure_checkpoint(&sandbox.project(), "before patch", at(now));

@@ -85,7 +85,7 @@ fn a_store_of_the_seeds_making_is_listed_before_piton_ever_wrote_to_it() {
     let list = history(&sandbox).list().expect("a list");
     let lines: Vec<_> = list.iter().map(|line| (line.number, line.checkpoint.reason.as_str(), line.change)).collect();
     let change = |files, insertions| Some(piton::Change { files, insertions, deletions: 0 });
-    assert_eq!(lines, [(1, "before patch", change(1, 1)), (2, "before write_file", change(0, 0))]);
+    assert_eq!(lines, [(Some(1), "before patch", change(1, 1)), (Some(2), "before write_file", change(0, 0))]);
     assert!(!sandbox.store().join("locks").exists(), "looking writes nothing");
 }
 
@@ -230,7 +230,7 @@ fn a_lock_that_a_dead_git_left_is_taken_over() {
 }
 
 #[test]
-fn a_message_that_only_looks_like_ours_stops_nobody() {
+fn a_message_that_only_looks_like_ours_is_listed_as_it_is() {
     for message in ["x\n\npiton 1\ngarbage", "piton 1\n\npiton 1\nmode 9999 x\nskipped by_a_later_piton file ./x\nkind"]
     {
         let sandbox = Sandbox::new();

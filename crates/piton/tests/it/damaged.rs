@@ -160,7 +160,7 @@ fn a_collection_takes_nothing_away_while_something_that_is_named_is_damaged() {
     let tree = String::from_utf8(sandbox.store_git(&["rev-parse", &format!("{id}:dir")])).expect("an id");
     damage_object(&sandbox, &packs(&sandbox)[0], tree.trim());
     let before = bytes_of(&sandbox.store().join("objects"));
-    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let policy = Policy::default().retention_days(0).delete_orphans(false).total_bytes_max(None);
     let pruned = prune(&store_of(&sandbox), &policy, now(), &Progress::default());
     assert!(pruned.map_or(true, |report| !report.problems.is_empty()), "it says so");
     assert!(bytes_of(&sandbox.store().join("objects")) == before);

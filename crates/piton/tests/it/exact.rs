@@ -194,7 +194,7 @@ fn large_and_sparse_files_are_kept() {
     sandbox.write("above-it", &noise[..(8 << 20) + 1]);
     fs::File::create(sandbox.path("sparse")).and_then(|file| file.set_len(12 << 20)).expect("a sparse file");
     assert!(sandbox.path("sparse").metadata().expect("a file").blocks() < 100);
-    let settings = Settings { max_file_size_mb: 64, ..Settings::default() };
+    let settings = Settings::default().max_file_size_mb(64);
     assert_exact_with(&sandbox, &settings);
     // Five contents, two trees and the commit: identical files are stored once.
     let counts = String::from_utf8_lossy(&sandbox.store_git(&["count-objects", "-v"])).into_owned();

@@ -11,7 +11,7 @@ use testkit::Sandbox;
 
 use crate::damaged::bytes_of;
 use crate::kit::{Dice, cases, now};
-use crate::repair::{all_checkpoints, assert_mended, names_by_git, repair, reset};
+use crate::repair::{all_checkpoints, assert_repaired, names_by_git, repair, reset};
 use crate::verify::{Rich, verify};
 
 /// Returns the objects that a flipped byte of a pack makes unreadable: the entry that contains it, and all deltas based
@@ -132,7 +132,7 @@ impl Flips {
             fs::rename(&away, sandbox.project()).expect("a directory");
         }
         let report = report.unwrap_or_else(|_| panic!("a panic in repair: {shown}"));
-        assert_mended(sandbox, &report, shown);
+        assert_repaired(sandbox, &report, shown);
         self.check_kept(&report, shown, touched);
     }
 
@@ -159,7 +159,7 @@ impl Flips {
 /// The library's own files of every kind, one bit at a time: verify finds what matters, nothing panics, and a repair
 /// makes the store intact with everything that did not contain the bit.
 #[test]
-fn any_flipped_bit_is_found_and_mended() {
+fn any_flipped_bit_is_found_and_repaired() {
     let mut flips = Flips::new();
     let is_data = |path: &&PathBuf| {
         let text = path.to_string_lossy();

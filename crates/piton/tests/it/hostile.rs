@@ -165,7 +165,7 @@ fn a_tree_that_is_deeper_than_any_directory_is_refused() {
     }
     victim.plant(&tree, "a bomb");
     let paths = [b"a/a/a/nothing".to_vec()];
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     assert_eq!(
         kind_of(restore_between(&victim.sandbox, FIRST, options, &Settings::default(), |_| {})),
         ErrorKind::NotFound

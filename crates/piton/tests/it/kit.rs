@@ -28,7 +28,7 @@ pub(crate) fn take(sandbox: &Sandbox) -> Report {
 
 /// Like [`take`], of any directory and with any settings.
 pub(crate) fn take_with(sandbox: &Sandbox, dir: &Path, settings: &Settings) -> Report {
-    let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+    let request = Request::default().reason("a test").kind(CheckpointKind::Manual);
     take_for(sandbox, dir, settings, &request)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn take_for(sandbox: &Sandbox, dir: &Path, settings: &Settings, reque
 pub(crate) fn take_at(base: &Path, dir: &Path, settings: &Settings, now: Moment) -> Report {
     let store = Store::open_or_create(base, now).expect("a store");
     let project = Project::at(dir, None).expect("a project");
-    let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+    let request = Request::default().reason("a test").kind(CheckpointKind::Manual);
     piton::take(&store, &project, &request, settings, now, &Progress::default()).expect("a take")
 }
 

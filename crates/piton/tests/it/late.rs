@@ -22,7 +22,7 @@ fn unfinished_in(sandbox: Sandbox) -> (Sandbox, Settings) {
     }
     sandbox.tree("dir-0/small = one\n empty/");
     next_tick(&sandbox);
-    let settings = Settings { enabled: true, deadline_ms: 1, ..Settings::default() };
+    let settings = Settings::default().enabled(true).deadline_ms(1);
     // The time is later than all writes, so that nothing has changed since.
     let mut manager = Manager::new(&sandbox.base(), None, settings.clone()).for_agent("mine");
     manager.begin_turn("s", Some("t"), None, settled());
@@ -96,7 +96,7 @@ fn a_take_by_hand_goes_on_from_what_was_read() {
     let (all, attempt) = attempt_until_something_is_read(&store, &project, &settings);
     assert!(matches!(attempt, Attempt::Stopped), "{attempt:?}");
     let progress = Progress::default();
-    let request = piton::Request { kind: piton::CheckpointKind::Manual, ..piton::Request::default() };
+    let request = piton::Request::default().kind(piton::CheckpointKind::Manual);
     let report = piton::take(&store, &project, &request, &settings, now(), &progress).expect("a take");
     assert!(progress.bytes_to_read.load(Ordering::Relaxed) < all);
     let Outcome::Taken(id) = report.outcome else { panic!("{report:?}") };

@@ -12,7 +12,7 @@ use crate::kit::{now, project_id, take_with, taken};
 const KEPT: u64 = 70;
 
 fn settings(max_snapshots: u64) -> Settings {
-    Settings { max_snapshots, ..Settings::default() }
+    Settings::default().max_snapshots(max_snapshots.into())
 }
 
 fn take(sandbox: &Sandbox, number: usize, max_snapshots: u64) -> String {
@@ -33,7 +33,7 @@ fn newest_of(all: &[String], count: u64) -> &[String] {
 }
 
 fn file(sandbox: &Sandbox) -> PathBuf {
-    sandbox.store().join("indexes").join(format!("{}.ids", project_id(sandbox)))
+    sandbox.store().join("indexes").join(format!("{}.rows", project_id(sandbox)))
 }
 
 #[test]

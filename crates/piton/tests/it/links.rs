@@ -111,7 +111,7 @@ fn a_file_that_is_named_like_a_temporary_one_is_a_file_like_any_other() {
 /// Only the names that a restore recorded before it used them are its own, and of those only files that are in the
 /// store or were never in place are removed.
 #[test]
-fn what_a_restore_that_was_cut_short_left_goes_by_the_token_that_it_noted() {
+fn leftovers_of_an_interrupted_restore_are_found_by_its_token() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n d/b");
     let first = taken(&take(&sandbox));

@@ -12,12 +12,12 @@ use crate::upkeep::{ids_of, packs, store_of};
 use crate::verify::{kinds, verify};
 
 fn settings() -> Settings {
-    Settings { enabled: true, ..Settings::default() }
+    Settings::default().enabled(true)
 }
 
 fn try_take(sandbox: &Sandbox) -> piton::Result<piton::Report> {
     let project = Project::at(&sandbox.project(), None).expect("a project");
-    let (request, progress) = (piton::Request { reason: "again".to_owned(), ..Default::default() }, Default::default());
+    let (request, progress) = (piton::Request::default().reason("again"), Default::default());
     piton::take(&store_of(sandbox), &project, &request, &settings(), now(), &progress)
 }
 
@@ -43,7 +43,7 @@ fn a_ref_that_is_gone_costs_no_checkpoint() {
     assert_eq!(kind_of(try_take(&sandbox)), ErrorKind::Damaged, "a new history would take its place");
     assert_eq!(kind_of(try_list(&sandbox).map(drop)), ErrorKind::Damaged);
     assert_eq!(kind_of(try_restore(&sandbox, RestoreTo::Named(&taken_ids[0]), &[])), ErrorKind::Damaged);
-    let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+    let policy = Policy::default().retention_days(7).delete_orphans(true).total_bytes_max(None);
     assert_eq!(kind_of(piton::prune(&store_of(&sandbox), &policy, now(), &Progress::default())), ErrorKind::Damaged);
     let status = Status::of(&store_of(&sandbox), None).expect("a status");
     assert_eq!((status.projects.len(), status.problems.len()), (2, 1), "{:?}", status.problems);
@@ -94,7 +94,7 @@ fn a_ref_that_is_gone_with_all_that_it_led_to_is_no_damage() {
 }
 
 #[test]
-fn a_checkpoint_that_is_gone_keeps_nobody_from_newer_ones() {
+fn a_lost_checkpoint_does_not_prevent_newer_ones() {
     let sandbox = Sandbox::new();
     let mut ids: Vec<String> = Vec::new();
     let mut first = Vec::new();

@@ -9,7 +9,7 @@ use testkit::Sandbox;
 use crate::kit::{now, project_id};
 
 fn enabled() -> Settings {
-    Settings { enabled: true, ..Settings::default() }
+    Settings::default().enabled(true)
 }
 
 fn manager(sandbox: &Sandbox) -> Manager {
@@ -56,7 +56,7 @@ fn switched_off_it_opens_nothing() {
 }
 
 #[test]
-fn many_who_ask_for_a_turn_that_nobody_began_get_the_same() {
+fn concurrent_processes_without_a_begun_turn_share_one() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     let turns: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn a_subagents_session_is_in_the_turn_of_the_one_it_works_for() {
 fn what_cannot_be_done_is_a_value_and_in_the_journal_and_past_once_it_works() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt\n b.txt");
-    let small = Settings { max_files: 1, ..enabled() };
+    let small = enabled().max_files(1);
     let mut manager = Manager::new(&sandbox.base(), None, small).for_agent("test");
     manager.new_turn("s", now());
     let ensured = manager.ensure_checkpoint(&sandbox.project(), "x", now());
@@ -132,7 +132,7 @@ fn a_lock_that_is_held_costs_the_deadline_and_the_turn_may_try_again() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
     let hasty = || {
-        let settings = Settings { deadline_ms: 20, ..enabled() };
+        let settings = enabled().deadline_ms(20);
         let mut manager = Manager::new(&sandbox.base(), None, settings);
         manager.begin_turn("s", Some("t"), None, now());
         manager
@@ -156,7 +156,7 @@ fn a_lock_that_is_held_costs_the_deadline_and_the_turn_may_try_again() {
 fn a_turn_that_ran_out_of_time_again_and_again_is_left_alone() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt");
-    let settings = Settings { deadline_ms: 1, ..enabled() };
+    let settings = enabled().deadline_ms(1);
     let mut hasty = Manager::new(&sandbox.base(), None, settings);
     hasty.new_turn("s", now());
     let held = File::create(sandbox.store().join("locks").join(project_id(&sandbox))).expect("a lock");
@@ -271,7 +271,7 @@ fn notes_on_sessions_that_are_long_over_go_with_the_next_take() {
 
 /// Some agents report neither prompts nor turns. One checkpoint for the whole session would be too few.
 #[test]
-fn where_nobody_tells_of_prompts_a_pause_begins_a_turn() {
+fn without_reported_prompts_a_pause_begins_a_turn() {
     let sandbox = Sandbox::new();
     sandbox.tree("a.txt = 1");
     let start = now();

@@ -151,7 +151,7 @@ fn a_file_that_was_read_again_after_its_pages_were_written_back_is_trusted() {
 fn read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
-    let (request, progress) = (Request { kind: CheckpointKind::Manual, ..Request::default() }, Progress::default());
+    let (request, progress) = (Request::default().kind(CheckpointKind::Manual), Progress::default());
     piton::take(&store, &project, &request, &Settings::default(), now, &progress).expect("a take");
     progress.bytes_to_read.load(std::sync::atomic::Ordering::Relaxed)
 }

@@ -17,7 +17,7 @@ fn all() -> Settings {
 
 /// Settings that leave out all names that end in `.ex`.
 fn some() -> Settings {
-    Settings { exclude: vec!["*.ex".into()], ..Settings::default() }
+    Settings::default().exclude(vec!["*.ex".into()])
 }
 
 /// Paths, sorted.
@@ -41,7 +41,7 @@ fn restore_at(
 ) -> RestoreReport {
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), Some(&sandbox.home())).expect("a project");
-    let options = RestoreOptions { move_uncovered_files, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().move_uncovered_files(move_uncovered_files);
     let restore = Restore::prepare(&store, &project, to, options, settings, now, &Progress::default()).expect("a plan");
     let foreseen = planned(restore.plan());
     let report = restore.apply().expect("a restore");
@@ -129,7 +129,7 @@ fn a_file_that_was_edited_while_it_was_aside_is_not_taken_for_what_the_checkpoin
 
 fn restore_path(sandbox: &Sandbox, path: &[u8], settings: &Settings) {
     let paths = [path.to_vec()];
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     let report = restore_between(sandbox, RestoreTo::Named("1"), options, settings, |_| {}).expect("a restore");
     assert_eq!(report.left, []);
 }

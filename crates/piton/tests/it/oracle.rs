@@ -167,7 +167,7 @@ fn files_that_fsck_takes_for_an_attack_do_not_spoil_the_store() {
     sandbox.link("links/.gitattributes", "../x");
     sandbox.link("links/.gitignore", "../x");
     sandbox.link("links/.mailmap", "../x");
-    let settings = Settings { max_file_size_mb: 200, ..Settings::default() };
+    let settings = Settings::default().max_file_size_mb(200);
     let id = taken(&crate::kit::take_with(&sandbox, &sandbox.project(), &settings));
     assert_eq!(sandbox.held_by(&id), files_in(&sandbox.project()));
     sandbox.assert_store_is_whole();
@@ -180,27 +180,16 @@ fn reasons_of_every_kind_make_valid_commits() {
         ["", " ", "two\nlines", "nul \0 and \x1b[31m", "é 漢字", "piton 1", "\n\npiton 1\nkind x", "tree 123", "#"];
     for (round, reason) in reasons.iter().enumerate() {
         sandbox.write("a.txt", format!("{round}"));
-        let origin = piton::Origin {
-            agent: Some("x\ny".into()),
-            session: Some(String::new()),
-            turn: Some("a b % \u{7f}".into()),
-        };
+        let origin = piton::Origin::default().agent("x\ny").session(String::new()).turn("a b % \u{7f}");
         let kind = piton::CheckpointKind::Manual;
-        let request = piton::Request {
-            reason: (*reason).to_owned(),
-            kind,
-            origin: origin.clone(),
-            count_left_out: false,
-            is_late: false,
-            changed_dirs: None,
-        };
+        let request = piton::Request::default().reason(*reason).kind(kind).origin(origin.clone());
         taken(&take_for(&sandbox, &sandbox.project(), &Settings::default(), &request));
         let newest = crate::kit::newest(&sandbox);
         assert_eq!((newest.facts.origin, newest.facts.kind), (origin, kind), "{reason:?}");
         assert!(!newest.reason.is_empty() && !newest.reason.contains(char::is_control), "{reason:?}");
     }
-    let long = piton::Request { reason: "long ".repeat(2000), ..piton::Request::default() };
-    let enabled = Settings { enabled: true, ..Settings::default() };
+    let long = piton::Request::default().reason("long ".repeat(2000));
+    let enabled = Settings::default().enabled(true);
     sandbox.write("a.txt", "last");
     taken(&take_for(&sandbox, &sandbox.project(), &enabled, &long));
     sandbox.assert_store_is_whole();

@@ -21,7 +21,7 @@ pub(crate) fn repair(sandbox: &Sandbox) -> RepairReport {
 pub(crate) fn repair_with(sandbox: &Sandbox, is_dry: bool) -> RepairReport {
     let store = Store::open_damaged(&sandbox.base()).expect("a base").expect("a store");
     let (settings, home) = (Settings::default(), sandbox.home());
-    let options = RepairOptions { settings: &settings, home: Some(&home), is_dry };
+    let options = RepairOptions::new(&settings).home(home.as_path()).is_dry(is_dry);
     piton::repair(&store, options, now(), &Progress::default()).expect("a repair")
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn id_of(sandbox: &Sandbox, name: &str) -> String {
 }
 
 #[track_caller]
-pub(crate) fn assert_mended(sandbox: &Sandbox, report: &RepairReport, when: &str) {
+pub(crate) fn assert_repaired(sandbox: &Sandbox, report: &RepairReport, when: &str) {
     assert!(report.is_whole, "{when}: {report:?}");
     assert_eq!(verify(sandbox, ReadData::All).findings, [], "{when}");
     let again = catch_unwind(AssertUnwindSafe(|| sandbox.assert_store_is_whole()));
@@ -71,7 +71,7 @@ fn an_idx_is_made_again_as_it_was() {
             assert!(steps(&report).contains(&"rebuilt_idx"), "{damage}: {report:?}");
             assert_eq!(report.lost, [], "{damage}");
             assert!(fs::read(&idx).expect("an idx") == before, "{damage}: {}", idx.display());
-            assert_mended(&rich.sandbox, &report, damage);
+            assert_repaired(&rich.sandbox, &report, damage);
         }
     }
 }
@@ -93,7 +93,7 @@ fn contents_that_the_project_still_has_come_back() {
         damage_object(&sandbox, &pack.expect("a pack that has it"), &object);
         let report = repair(&sandbox);
         assert_eq!((report.healed, &report.lost[..]), (1, &[][..]), "{lost}: {report:?}");
-        assert_mended(&sandbox, &report, lost);
+        assert_repaired(&sandbox, &report, lost);
         assert_eq!(sandbox.held_by(&id), before, "{lost}");
     }
     assert!(!pack.exists(), "what was damaged is put aside");
@@ -118,7 +118,7 @@ fn deltas_come_back_with_their_base() {
     let report = repair(&sandbox);
     assert_eq!(report.lost, [], "{report:?}");
     assert!(report.healed >= 6, "{report:?}");
-    assert_mended(&sandbox, &report, "the base is back");
+    assert_repaired(&sandbox, &report, "the base is back");
     assert_eq!(ids_of(&sandbox, &sandbox.project()), ids);
     assert_eq!(ids.iter().map(|id| sandbox.held_by(id)).collect::<Vec<_>>(), held);
 }
@@ -148,7 +148,7 @@ fn with_a_hole() -> (Sandbox, Vec<String>) {
 fn a_history_with_a_hole_ends_above_it_and_what_is_below_gets_a_name() {
     let (sandbox, ids) = with_a_hole();
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "a hole");
+    assert_repaired(&sandbox, &report, "a hole");
     assert_eq!(ids_of(&sandbox, &sandbox.project()), ids[..2]);
     let lost: Vec<_> = report.lost.iter().map(|loss| (loss.checkpoint, loss.path.clone())).collect();
     let hole = piton::ObjectId::from_hex(ids[2].as_bytes());
@@ -192,7 +192,7 @@ fn a_ref_that_is_garbage_or_gone_leads_to_the_newest_checkpoint_again() {
     for text in [&b""[..], b"garbage\n", &[0; 41], b"0123456789012345678901234567890123456789\n"] {
         fs::write(&path, text).expect("a ref");
         let report = repair(&rich.sandbox);
-        assert_mended(&rich.sandbox, &report, &String::from_utf8_lossy(text));
+        assert_repaired(&rich.sandbox, &report, &String::from_utf8_lossy(text));
         assert_eq!(rich.ids(), ids, "{}", String::from_utf8_lossy(text));
         // A checkpoint with that id may have existed, which cannot be determined.
         assert_eq!(report.lost.len(), usize::from(text.starts_with(b"01")), "{report:?}");
@@ -204,7 +204,7 @@ fn a_ref_that_is_garbage_or_gone_leads_to_the_newest_checkpoint_again() {
     assert_eq!((rich.ids(), rich.other_ids()), (ids.clone(), others.clone()));
     fs::write(&packed, [b"garbage\n", &packed_bytes[..]].concat()).expect("packed refs");
     let report = repair(&rich.sandbox);
-    assert_mended(&rich.sandbox, &report, "a line of garbage");
+    assert_repaired(&rich.sandbox, &report, "a line of garbage");
     assert_eq!((rich.ids(), rich.other_ids()), (ids, others));
 }
 
@@ -221,7 +221,7 @@ fn a_pack_that_is_gone_costs_what_was_in_it_and_no_more() {
                 fs::remove_file(pack.with_extension("idx")).expect("an idx");
             }
             let report = repair(&rich.sandbox);
-            assert_mended(&rich.sandbox, &report, &pack.display().to_string());
+            assert_repaired(&rich.sandbox, &report, &pack.display().to_string());
             let found: BTreeSet<_> = all_checkpoints(&rich.sandbox).into_iter().collect();
             let told: BTreeSet<_> = report.lost.iter().filter_map(|loss| Some(loss.checkpoint?.to_string())).collect();
             for history in [&ids, &others] {
@@ -278,7 +278,7 @@ fn small_files_are_made_again() {
         assert!(!found.is_empty(), "{name} {text:?}");
         let report = repair(&rich.sandbox);
         assert_eq!(report.lost, [], "{name}");
-        assert_mended(&rich.sandbox, &report, name);
+        assert_repaired(&rich.sandbox, &report, name);
         assert_eq!(rich.ids(), ids);
         let aside = report.moved_aside.iter().any(|path| path.ends_with(name));
         assert!(aside, "{name}: {:?}", report.moved_aside);
@@ -292,7 +292,7 @@ fn small_files_are_made_again() {
 
 /// History ends that name a missing commit, and one that is missing although the commits before it are gone.
 #[test]
-fn ends_of_histories_are_mended_without_a_loss() {
+fn ends_of_histories_are_repaired_without_a_loss() {
     let rich = Rich::new();
     collect(&rich.sandbox);
     let ids = rich.ids();
@@ -303,7 +303,7 @@ fn ends_of_histories_are_mended_without_a_loss() {
     for text in [flipped.clone(), format!("{right}{flipped}"), "garbage\n".to_owned(), String::new()] {
         fs::write(&path, &text).expect("a boundary");
         let report = repair(&rich.sandbox);
-        assert_mended(&rich.sandbox, &report, &text);
+        assert_repaired(&rich.sandbox, &report, &text);
         assert_eq!(report.lost, [], "{text}");
         assert_eq!(rich.ids(), ids);
         assert_eq!(fs::read_to_string(&path).expect("a boundary"), right, "{text}");
@@ -341,7 +341,7 @@ fn takes_on_a_damaged_store_do_not_panic_and_say_what_to_do() {
         let result = catch_unwind(AssertUnwindSafe(|| {
             let store = Store::open_or_create(&rich.sandbox.base(), now())?;
             let project = Project::at(&rich.sandbox.project(), None)?;
-            let request = piton::Request { kind: piton::CheckpointKind::Manual, ..piton::Request::default() };
+            let request = piton::Request::default().kind(piton::CheckpointKind::Manual);
             piton::take(&store, &project, &request, &Settings::default(), now(), &Progress::default())
         }));
         let shown = format!("{} byte {at}", path.display());
@@ -354,7 +354,7 @@ fn takes_on_a_damaged_store_do_not_panic_and_say_what_to_do() {
             }
         }
         let report = repair(&rich.sandbox);
-        assert_mended(&rich.sandbox, &report, &shown);
+        assert_repaired(&rich.sandbox, &report, &shown);
         reset(&rich.sandbox, &all);
     }
     assert!(failed > 0, "no take failed");
@@ -372,7 +372,7 @@ fn what_is_whole_in_a_damaged_pack_alone_is_saved() {
     let loose = sandbox.store().join("objects").join(&a[..2]).join(&a[2..]);
     fs::create_dir_all(loose.parent().expect("a directory")).and_then(|()| fs::write(&loose, "half")).expect("a file");
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], vec![id]));
 }
 
@@ -392,7 +392,7 @@ fn what_stock_git_noted_of_objects_that_are_gone_is_put_aside() {
     assert_eq!((steps(&report), &report.lost[..]), (vec!["kept_names", "put_aside", "put_aside"], &[][..]));
     assert!(!sandbox.store().join("ORIG_HEAD").exists() && !sandbox.store().join("logs/HEAD").exists());
     assert!(logs.join("kept").exists());
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
 }
 
 /// Files that stock git derives are checked and repaired, too.
@@ -415,7 +415,7 @@ fn what_stock_git_derives_is_put_aside_when_it_is_damaged() {
         assert_eq!(crate::verify::kinds(&report), [FindingKind::Derived], "{name}");
         let report = repair(&rich.sandbox);
         assert_eq!(report.lost, []);
-        assert_mended(&rich.sandbox, &report, name);
+        assert_repaired(&rich.sandbox, &report, name);
         reset(&rich.sandbox, &all);
     }
 }

@@ -279,7 +279,7 @@ fn a_file_emptied_right_after_a_take_is_seen() {
 pub(crate) fn bytes_read_by_take(sandbox: &Sandbox, now: Moment) -> u64 {
     let store = Store::open_or_create(&sandbox.base(), now).expect("a store");
     let project = Project::at(&sandbox.project(), None).expect("a project");
-    let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, ..Request::default() };
+    let request = Request::default().reason("a test").kind(CheckpointKind::Manual);
     let progress = Progress::default();
     piton::take(&store, &project, &request, &Settings::default(), now, &progress).expect("a take");
     progress.bytes_to_read.into_inner()
@@ -295,7 +295,7 @@ pub(crate) fn note(sandbox: &Sandbox, key: &str, value: serde_json::Value) {
 }
 
 /// Makes the project's record say that it was written before a reboot.
-fn start_machine_anew(sandbox: &Sandbox) {
+fn restart_machine(sandbox: &Sandbox) {
     note(sandbox, "index_boot", "another".into());
 }
 
@@ -314,7 +314,7 @@ fn an_index_is_believed_by_its_crc_or_its_checksum() {
     fs::write(&path, &index).expect("an index");
     note(&sandbox, "index_crc", crc.into());
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "the one that was noted is right");
-    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "and it was written anew");
+    assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "and it was rewritten");
     note(&sandbox, "index_crc", 5.into());
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "the checksum is right");
     let mut index = fs::read(&path).expect("an index");
@@ -325,23 +325,23 @@ fn an_index_is_believed_by_its_crc_or_its_checksum() {
 
 /// C3. The power may have failed and left a file with its new timestamps and its old bytes.
 #[test]
-fn what_changed_lately_is_read_again_after_the_machine_was_started_anew() {
+fn recent_changes_are_read_again_after_a_reboot() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 12345\n dir/b = 123");
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 8);
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "nothing changed");
-    start_machine_anew(&sandbox);
+    restart_machine(&sandbox);
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 8, "the power may have failed");
     assert_eq!(bytes_read_by_take(&sandbox, settled()), 0, "once is enough");
 }
 
 #[test]
-fn what_changed_long_ago_is_believed_after_the_machine_was_started_anew() {
+fn old_entries_are_trusted_after_a_reboot() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 12345\n dir/b = 123");
     let hours_later = |hours: i64| Moment { secs: now().secs + hours * 3600, ..now() };
     assert_eq!(bytes_read_by_take(&sandbox, hours_later(2)), 8);
-    start_machine_anew(&sandbox);
+    restart_machine(&sandbox);
     assert_eq!(bytes_read_by_take(&sandbox, hours_later(3)), 0, "it was on the disk by then");
 }
 

@@ -269,7 +269,7 @@ fn a_path_that_is_restored_touches_nothing_else() {
             };
         }
         let parsed: Vec<_> = paths.iter().map(|path| piton::parse_path(path.as_bytes()).expect("a path")).collect();
-        let options = RestoreOptions { paths: &parsed, ..RestoreOptions::default() };
+        let options = RestoreOptions::default().paths(&parsed);
         let report = restore_between(&sandbox, FIRST, options, &Settings::default(), |_| {}).expect("a restore");
         assert_eq!(left_by(&report), []);
         assert_same(&state_of(&sandbox.project()), &want, &format!("after the restore of {paths:?}"));
@@ -290,7 +290,7 @@ fn the_whole_project_by_its_path_is_a_full_restore() {
     taken(&take(&sandbox));
     sandbox.tree("a = 2\n d/b = 2\n made");
     let paths = [piton::parse_path(b".").expect("a path")];
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     restore_between(&sandbox, FIRST, options, &Settings::default(), |_| {}).expect("a restore");
     assert_same(&state_of(&sandbox.project()), &before, "after the restore");
 }
@@ -368,7 +368,7 @@ fn the_list_says_what_each_safety_checkpoint_was_for() {
 #[test]
 fn each_of_many_checkpoints_restores_by_number_and_by_id_and_the_list_never_changes() {
     let sandbox = Sandbox::new();
-    let settings = Settings { max_snapshots: 20, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(20.into());
     let states: Vec<_> = (0..20)
         .map(|n| {
             sandbox.write(format!("dir/{}", n % 7), format!("{n}"));
@@ -408,7 +408,7 @@ fn a_plan_to_be_looked_at_writes_nothing_and_cannot_be_applied() {
     sandbox.tree("a = 2\n made");
     remove(&sandbox, "d");
     let (files, store) = (state_of(&sandbox.project()), state_of(&sandbox.base()));
-    let options = RestoreOptions { is_dry: true, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().is_dry(true);
     let applied = restore_between(&sandbox, FIRST, options, &Settings::default(), |restore| {
         let plan = restore.plan();
         assert_eq!(plan.written().collect::<Vec<_>>(), [(&b"a"[..], false), (b"d/b", true)]);
@@ -421,7 +421,7 @@ fn a_plan_to_be_looked_at_writes_nothing_and_cannot_be_applied() {
 }
 
 #[test]
-fn whoever_watches_a_restore_sees_how_much_there_is_to_write_and_all_of_it_done() {
+fn the_progress_of_a_restore_has_its_total_and_reaches_it() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 12345\n b/same = 12345\n c = 123\n kept = x\n changed = old");
     taken(&take(&sandbox));

@@ -26,7 +26,7 @@ pub(crate) fn restore_between(
 
 pub(crate) fn try_restore(sandbox: &Sandbox, to: RestoreTo<'_>, paths: &[&str]) -> piton::Result<RestoreReport> {
     let paths: Vec<Vec<u8>> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     restore_between(sandbox, to, options, &Settings::default(), |_| {})
 }
 

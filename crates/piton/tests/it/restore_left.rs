@@ -16,11 +16,11 @@ use crate::restore_kit::{
 const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
 
 fn small() -> Settings {
-    Settings { max_file_size_mb: 1, ..Settings::default() }
+    Settings::default().max_file_size_mb(1)
 }
 
 fn restore_small(sandbox: &Sandbox, move_uncovered_files: bool) -> RestoreReport {
-    let options = RestoreOptions { move_uncovered_files, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().move_uncovered_files(move_uncovered_files);
     restore_between(sandbox, FIRST, options, &small(), |_| {}).expect("a restore")
 }
 
@@ -73,7 +73,7 @@ fn what_is_there_already_but_for_what_is_left_out_takes_no_checkpoint() {
         sandbox.tree(tree);
         taken(&take(&sandbox));
         sandbox.tree(since);
-        let settings = Settings { exclude: vec!["*.ig".into(), "gen/".into()], ..Settings::default() };
+        let settings = Settings::default().exclude(vec!["*.ig".into(), "gen/".into()]);
         let before = state_of(&sandbox.project());
         let report = restore_between(&sandbox, FIRST, RestoreOptions::default(), &settings, |_| {}).expect("a report");
         assert_eq!((report.outcome, report.safety), (RestoreOutcome::NothingToDo, None), "{since}");
@@ -97,7 +97,7 @@ fn what_is_covered_no_more_is_left_and_named_where_it_differs() {
     fs::remove_dir_all(sandbox.path("z.ig")).expect("a directory");
     sandbox.tree("z.ig = a file now\n link.ig -> y\n was-link.ig = x");
     make_fifo(&sandbox, "pipe");
-    let settings = Settings { exclude: vec!["*.ig".into(), "gen/".into()], ..Settings::default() };
+    let settings = Settings::default().exclude(vec!["*.ig".into(), "gen/".into()]);
     let report = restore_between(&sandbox, FIRST, RestoreOptions::default(), &settings, |_| {}).expect("a report");
     assert_eq!(report.outcome, RestoreOutcome::Partly);
     let left = left_by(&report);
@@ -133,7 +133,7 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
     assert_eq!(left_by(&report), pairs(&[("dir/log", "too_large"), ("log", "too_large")]));
     assert_eq!((read(&sandbox, "a"), read(&sandbox, "log") == large), (b"1".to_vec(), true));
     let checkpoint = crate::restore_kit::listed(&sandbox).last().expect("one").0.clone();
-    let options = RestoreOptions { move_uncovered_files: true, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().move_uncovered_files(true);
     let report = restore_between(&sandbox, RestoreTo::Named(&checkpoint), options, &small(), |_| {}).expect("a report");
     assert_eq!((report.outcome, report.moved_aside.len()), (RestoreOutcome::Restored, 2), "{report:?}");
     for (path, name) in &report.moved_aside {
@@ -143,7 +143,7 @@ fn a_file_that_outgrew_the_limit_is_left_or_moved_aside_with_its_bytes() {
     }
     // A restore of another path brings none of it back.
     let (safety, paths) = (report.safety.expect("it was saved").to_string(), [b"a".to_vec()]);
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     let other = restore_between(&sandbox, RestoreTo::Named(&safety), options, &small(), |_| {}).expect("a report");
     assert_eq!(other.outcome, RestoreOutcome::NothingToDo);
     // Files that were moved aside are moved back. If such a file is gone, nothing is moved to make room for it.

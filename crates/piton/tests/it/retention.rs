@@ -10,7 +10,7 @@ use crate::kit::{take_with, taken};
 use crate::restore_kit::restored;
 
 fn keeping(max_snapshots: u64) -> Settings {
-    Settings { max_snapshots, ..Settings::default() }
+    Settings::default().max_snapshots(max_snapshots.into())
 }
 
 /// Takes that many checkpoints of a file with a counter; returns their ids, newest first.

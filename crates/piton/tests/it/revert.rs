@@ -45,7 +45,7 @@ fn try_revert(sandbox: &Sandbox, name: &str, options: RevertOptions<'_>) -> pito
     revert(&store_of(sandbox), &project, &turn, options, &Settings::default(), now(), &Progress::default())
 }
 
-fn reverted(sandbox: &Sandbox, name: &str, options: RevertOptions<'_>) -> RevertReport {
+pub(crate) fn reverted(sandbox: &Sandbox, name: &str, options: RevertOptions<'_>) -> RevertReport {
     try_revert(sandbox, name, options).expect("a revert")
 }
 
@@ -191,7 +191,7 @@ fn a_turn_during_which_another_session_worked_needs_consent() {
     sandbox.write("a", TEN);
     start(&sandbox, "one");
     sandbox.write("a", TEN.replace("two", "2"));
-    let other = Origin { agent: Some("codex".into()), session: Some("other".into()), turn: Some("x".into()) };
+    let other = Origin::default().agent("codex").session("other").turn("x");
     turns::take(&sandbox, "prompt: x", other);
     sandbox.write("b", "work of codex\n");
     end(&sandbox, "one");
@@ -251,13 +251,13 @@ fn the_json_of_a_revert_names_conflicts_and_what_is_in_the_way() {
     let json = serde_json::to_value(&report).expect("JSON");
     assert_eq!((&json["outcome"], &json["dry_run"], &json["id"]), (&"conflict".into(), &false.into(), &().into()));
     let conflict = serde_json::json!([{
-        "path": "a", "other_paths": [], "reason": "lines", "lines": [[2, 2]],
+        "path": "a", "other_paths": [], "reason": "lines", "lines": [[2, 2]], "turn": null,
         "in_the_way": [{"by": "you", "turn": null, "session": null, "agent": null, "prompt": null}],
     }]);
     assert_eq!(json["conflicts"], conflict);
 }
 
-fn lay_out(sandbox: &Sandbox, state: &State) {
+pub(crate) fn lay_out(sandbox: &Sandbox, state: &State) {
     let project = sandbox.project();
     for entry in fs::read_dir(&project).expect("a directory").map(|entry| entry.expect("an entry").path()) {
         let is_dir = entry.symlink_metadata().expect("an entry").is_dir();

@@ -19,7 +19,7 @@ fn scope_with(sandbox: &Sandbox, settings: &Settings) -> (Vec<String>, Vec<Strin
 }
 
 fn counted(sandbox: &Sandbox) -> Report {
-    let request = Request { kind: CheckpointKind::Manual, count_left_out: true, ..Request::default() };
+    let request = Request::default().kind(CheckpointKind::Manual).count_left_out(true);
     take_for(sandbox, &sandbox.project(), &Settings::default(), &request)
 }
 
@@ -182,11 +182,12 @@ fn the_users_own_lists_are_stronger_than_all_others() {
         vendor/big/x\n vendor/big/keep/y\n .env",
     );
     let list = |items: &[&str]| items.iter().map(ToString::to_string).collect();
-    let settings = Settings {
-        exclude: list(&["b.txt", "vendor/big"]),
-        include: list(&["dist/keep.txt", "/my.secret", "vendor/big/keep/", ".env"]),
-        ..Settings::default()
-    };
+    let settings = Settings::default().exclude(list(&["b.txt", "vendor/big"])).include(list(&[
+        "dist/keep.txt",
+        "/my.secret",
+        "vendor/big/keep/",
+        ".env",
+    ]));
     let (paths, skipped) = scope_with(&sandbox, &settings);
     let expected = [".env", ".gitignore", "a.txt", "dist/keep.txt", "my.secret", "vendor/big/keep/y"];
     assert_eq!(paths, expected);
@@ -209,7 +210,7 @@ fn what_git_tracks_beside_an_included_file_stays_excluded() {
     sandbox.tree("a\n data/tracked\n data/deep/tracked\n data/keep/x");
     sandbox.project_git(&["add", "-A"]);
     let list = |item: &str| vec![item.to_owned()];
-    let settings = Settings { exclude: list("data/"), include: list("data/keep/"), ..Settings::default() };
+    let settings = Settings::default().exclude(list("data/")).include(list("data/keep/"));
     assert_eq!(scope_with(&sandbox, &settings).0, ["a", "data/keep/x"]);
 }
 
@@ -283,7 +284,7 @@ fn a_project_that_cannot_be_read_is_an_error_and_no_empty_checkpoint() {
     sandbox.chmod("", 0o100);
     let store = piton::Store::open_existing(&sandbox.base()).expect("a base").expect("a store");
     let project = piton::Project::at(&sandbox.project(), None).expect("a project");
-    let request = Request { kind: CheckpointKind::Manual, ..Request::default() };
+    let request = Request::default().kind(CheckpointKind::Manual);
     let progress = piton::Progress::default();
     let end = piton::take(&store, &project, &request, &Settings::default(), crate::kit::now(), &progress);
     sandbox.chmod("", 0o700);
@@ -312,10 +313,10 @@ fn a_file_above_the_limit_is_reported_and_one_at_the_limit_is_taken() {
     let sandbox = Sandbox::new();
     sandbox.write("at", vec![b'x'; 1 << 20]);
     sandbox.write("above", vec![b'x'; (1 << 20) + 1]);
-    let settings = Settings { max_file_size_mb: 1, ..Settings::default() };
+    let settings = Settings::default().max_file_size_mb(1);
     let (paths, skipped) = scope_with(&sandbox, &settings);
     assert_eq!((paths.as_slice(), skipped.as_slice()), (&["at".to_owned()][..], &["above (too large)".to_owned()][..]));
-    let id = taken(&take_with(&sandbox, &sandbox.project(), &Settings { max_file_size_mb: 0, ..settings }));
+    let id = taken(&take_with(&sandbox, &sandbox.project(), &settings.max_file_size_mb(0)));
     assert_eq!(sandbox.held_by(&id), files_in(&sandbox.project()));
 }
 

@@ -18,15 +18,8 @@ const FIRST: RestoreTo<'_> = RestoreTo::Named("1");
 fn try_take(sandbox: &Sandbox) -> piton::Result<piton::Report> {
     let store = Store::open_or_create(&sandbox.base(), now())?;
     let project = Project::at(&sandbox.project(), Some(&sandbox.home()))?;
-    let request = Request { reason: "a test".to_owned(), ..Request::default() };
-    piton::take(
-        &store,
-        &project,
-        &request,
-        &Settings { enabled: true, ..Settings::default() },
-        now(),
-        &Progress::default(),
-    )
+    let request = Request::default().reason("a test");
+    piton::take(&store, &project, &request, &Settings::default().enabled(true), now(), &Progress::default())
 }
 
 /// Puts a symlink in place of a file or directory.

@@ -279,7 +279,7 @@ fn reading_and_deleting_what_is_not_there_is_fine() {
 }
 
 #[test]
-fn a_fifo_in_the_place_of_a_record_stops_nobody() {
+fn a_fifo_in_the_place_of_a_record_does_not_block() {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.base()).expect("a base");
     let made = testkit::clean_command("mkfifo").arg(sandbox.base().join("s.yaml")).status().expect("mkfifo runs");
@@ -363,7 +363,7 @@ fn records_go_by_what_they_say_of_their_age() {
 
 /// N5.
 #[test]
-fn a_file_that_is_no_record_is_put_aside_and_goes_by_age() {
+fn a_file_that_is_no_record_is_set_aside_and_removed_by_age() {
     let sandbox = Sandbox::new();
     plant(&sandbox, "half.yaml", "task: [half", 30 * DAY);
     plant(&sandbox, "empty.yaml", "", 30 * DAY);

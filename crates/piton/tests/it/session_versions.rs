@@ -24,8 +24,8 @@ fn record(sandbox: &Sandbox) -> Vec<u8> {
 }
 
 fn take(sandbox: &Sandbox, session: Option<&str>) -> Outcome {
-    let origin = Origin { session: session.map(str::to_owned), ..Origin::default() };
-    let request = Request { reason: "a test".to_owned(), kind: CheckpointKind::Manual, origin, ..Request::default() };
+    let origin = session.map_or_else(Origin::default, |session| Origin::default().session(session));
+    let request = Request::default().reason("a test").kind(CheckpointKind::Manual).origin(origin);
     take_for(sandbox, &sandbox.project(), &Settings::default(), &request).outcome
 }
 

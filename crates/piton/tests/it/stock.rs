@@ -40,7 +40,7 @@ struct Kept {
     checkpoints: BTreeMap<String, BTreeMap<Vec<u8>, Held>>,
 }
 
-const SETTINGS: fn() -> Settings = || Settings { max_snapshots: 4, ..Settings::default() };
+const SETTINGS: fn() -> Settings = || Settings::default().max_snapshots(4.into());
 
 impl Kept {
     fn new() -> Self {
@@ -209,7 +209,7 @@ fn a_project_whose_ref_is_packed_is_forgotten_for_good_and_its_neighbours_are_no
     sandbox.store_git(&["pack-refs", "--all"]);
     let kept = ids_of(&sandbox, &stays);
     fs::remove_dir_all(&gone).expect("a directory");
-    let policy = piton::Policy { retention_days: 0, delete_orphans: true, total_bytes_max: None };
+    let policy = piton::Policy::default().retention_days(0).delete_orphans(true).total_bytes_max(None);
     let report =
         piton::prune(&crate::upkeep::store_of(&sandbox), &policy, crate::kit::now(), &piton::Progress::default())
             .expect("a prune");

@@ -8,19 +8,12 @@ use testkit::{Sandbox, files_in};
 use crate::kit::{now, take, take_for, take_with, taken};
 
 fn auto(session: &str, turn: &str) -> Request {
-    let origin = Origin { agent: None, session: Some(session.into()), turn: Some(turn.into()) };
-    Request {
-        reason: "before write_file".into(),
-        kind: CheckpointKind::Auto,
-        origin,
-        count_left_out: false,
-        is_late: false,
-        changed_dirs: None,
-    }
+    let origin = Origin::default().session(session).turn(turn);
+    Request::default().reason("before write_file").kind(CheckpointKind::Auto).origin(origin)
 }
 
 fn enabled() -> Settings {
-    Settings { enabled: true, ..Settings::default() }
+    Settings::default().enabled(true)
 }
 
 #[test]
@@ -107,7 +100,7 @@ fn a_refused_turn_has_had_its_try_and_one_out_of_time_has_not() {
     sandbox.tree("a.txt");
     taken(&take_for(&sandbox, &project, &enabled(), &auto("s", "t0")));
     sandbox.tree("a.txt\nb.txt");
-    let few = Settings { max_files: 1, ..enabled() };
+    let few = enabled().max_files(1);
     let refused = take_for(&sandbox, &project, &few, &auto("s", "t"));
     assert_eq!(refused.outcome, Outcome::Skipped(WhySkipped::TooManyFiles));
     let again = take_for(&sandbox, &project, &enabled(), &auto("s", "t"));
@@ -167,7 +160,7 @@ fn more_files_than_the_limit_are_declined_and_excluded_ones_do_not_count() {
         sandbox.write(format!("node_modules/{n}.js"), "x");
     }
     sandbox.tree("a\n b\n c");
-    let limit = |max_files| Settings { max_files, ..Settings::default() };
+    let limit = |max_files| Settings::default().max_files(max_files);
     let declined = take_with(&sandbox, &sandbox.project(), &limit(2));
     assert_eq!(declined.outcome, Outcome::Skipped(WhySkipped::TooManyFiles));
     taken(&take_with(&sandbox, &sandbox.project(), &limit(3)));

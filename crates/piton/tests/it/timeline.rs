@@ -14,9 +14,9 @@ use crate::upkeep::store_of;
 
 /// Takes a checkpoint before a turn of a session, then changes one file as its work.
 fn turn(sandbox: &Sandbox, agent: &str, session: &str, file: &str, contents: &str) -> String {
-    let origin = Origin { agent: Some(agent.into()), session: Some(session.into()), turn: Some(contents.into()) };
-    let request = Request { kind: CheckpointKind::Auto, origin, reason: "before patch".into(), ..Request::default() };
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let origin = Origin::default().agent(agent).session(session).turn(contents);
+    let request = Request::default().kind(CheckpointKind::Auto).origin(origin).reason("before patch");
+    let settings = Settings::default().enabled(true);
     let id = taken(&take_for(sandbox, &sandbox.project(), &settings, &request));
     fs::write(sandbox.project().join(file), contents).expect("a file");
     id
@@ -25,7 +25,7 @@ fn turn(sandbox: &Sandbox, agent: &str, session: &str, file: &str, contents: &st
 /// Returns what a restore reports of other sessions: name, number of checkpoints, and the paths they changed.
 fn others(sandbox: &Sandbox, to: RestoreTo<'_>, options: RestoreOptions<'_>) -> Vec<(String, usize, Vec<String>)> {
     let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
-    let options = RestoreOptions { is_dry: true, ..options };
+    let options = options.is_dry(true);
     let planned = Restore::prepare(&store, &project, to, options, &Settings::default(), now(), &Progress::default())
         .expect("a plan");
     let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
@@ -35,7 +35,7 @@ fn others(sandbox: &Sandbox, to: RestoreTo<'_>, options: RestoreOptions<'_>) -> 
 
 fn restore(sandbox: &Sandbox, to: RestoreTo<'_>, across_sessions: bool) -> Result<(), ErrorKind> {
     let (store, project) = (store_of(sandbox), Project::at(&sandbox.project(), None).expect("a project"));
-    let options = RestoreOptions { across_sessions, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().across_sessions(across_sessions);
     let restore = Restore::prepare(&store, &project, to, options, &Settings::default(), now(), &Progress::default());
     restore.expect("a plan").apply().map(drop).map_err(|error| error.kind())
 }
@@ -75,10 +75,10 @@ fn a_sessions_own_later_work_needs_no_word() {
 }
 
 #[test]
-fn whoever_asks_from_another_session_is_told_of_the_first() {
+fn another_session_is_told_of_the_first_prompt() {
     let sandbox = Sandbox::new();
     let ids = two_sessions(&sandbox);
-    let options = RestoreOptions { session: Some("two"), ..RestoreOptions::default() };
+    let options = RestoreOptions::default().session("two");
     // Changes after the newest checkpoint count as the work of that checkpoint's session.
     for id in &ids[3..] {
         let found = others(&sandbox, RestoreTo::Named(id), options);
@@ -91,10 +91,10 @@ fn only_the_paths_that_are_restored_count() {
     let sandbox = Sandbox::new();
     let ids = two_sessions(&sandbox);
     let paths = [b"a".to_vec()];
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     assert_eq!(others(&sandbox, RestoreTo::Named(&ids[2]), options), [], "the other session did not touch it");
     let paths = [b"b".to_vec()];
-    let options = RestoreOptions { paths: &paths, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().paths(&paths);
     let first = turn(&sandbox, "claude", "one", "a", "6");
     turn(&sandbox, "codex", "two", "b", "7");
     let expected = ("two".to_owned(), 1, vec!["b".to_owned()]);

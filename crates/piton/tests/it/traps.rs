@@ -45,7 +45,7 @@ fn links_stay_when_the_cache_is_behind_the_ref() {
 fn two_projects_with_the_same_files_share_no_checkpoint() {
     let sandbox = Sandbox::new();
     let (one, other) = (sandbox.other_project("one"), sandbox.other_project("other"));
-    let keeping = |max_snapshots| Settings { max_snapshots, ..Settings::default() };
+    let keeping = |max_snapshots: u64| Settings::default().max_snapshots(max_snapshots.into());
     let moment = now();
     for number in 0..3 {
         for dir in [&one, &other] {
@@ -64,7 +64,7 @@ fn two_projects_with_the_same_files_share_no_checkpoint() {
 #[test]
 fn a_restore_that_was_cut_short_keeps_its_checkpoints() {
     let sandbox = Sandbox::new();
-    let keeping = Settings { max_snapshots: 2, ..Settings::default() };
+    let keeping = Settings::default().max_snapshots(2.into());
     let take = |text: &str| {
         sandbox.write("f", text);
         taken(&take_with(&sandbox, &sandbox.project(), &keeping))
@@ -89,7 +89,7 @@ fn the_store_is_no_project() {
     let store = Store::open_or_create(&base, now()).expect("a store");
     for dir in [base.clone(), base.join("store"), base.join("store/objects")] {
         let project = Project::at(&dir, None).expect("a directory");
-        let request = Request { kind: piton::CheckpointKind::Manual, ..Request::default() };
+        let request = Request::default().kind(piton::CheckpointKind::Manual);
         let taken = piton::take(&store, &project, &request, &Settings::default(), now(), &Progress::default());
         assert_eq!(taken.expect_err("it must be refused").kind(), ErrorKind::Invalid, "{}", dir.display());
     }
@@ -162,7 +162,7 @@ fn what_lies_in_an_included_directory_is_included() {
     let sandbox = Sandbox::new();
     sandbox.tree(".gitignore = *.csv\\n/data/*\\n\n data/t.txt\n data/deep/x.csv\n y.csv");
     let include = vec!["data/".to_owned()];
-    let report = take_with(&sandbox, &sandbox.project(), &Settings { include, ..Settings::default() });
+    let report = take_with(&sandbox, &sandbox.project(), &Settings::default().include(include));
     let held: Vec<_> = sandbox.held_by(&taken(&report)).into_keys().collect();
     assert_eq!(held, [&b".gitignore"[..], b"data/deep/x.csv", b"data/t.txt"]);
 }
@@ -210,12 +210,12 @@ fn a_file_that_the_system_does_not_tell_about_is_reported() {
 #[test]
 fn undo_brings_back_what_was_moved_aside() {
     let sandbox = Sandbox::new();
-    let settings = Settings { max_file_size_mb: 1, ..Settings::default() };
+    let settings = Settings::default().max_file_size_mb(1);
     sandbox.tree("dir/f = small");
     taken(&take_with(&sandbox, &sandbox.project(), &settings));
     let large = vec![7; 2 << 20];
     sandbox.write("dir/f", &large);
-    let options = RestoreOptions { move_uncovered_files: true, ..RestoreOptions::default() };
+    let options = RestoreOptions::default().move_uncovered_files(true);
     let report = restore_between(&sandbox, RestoreTo::Named("1"), options, &settings, |_| {}).expect("a restore");
     assert_eq!(report.moved_aside.len(), 1);
     assert_eq!(fs::read(sandbox.path("dir/f")).expect("a file"), b"small");
@@ -230,11 +230,11 @@ fn undo_brings_back_what_was_moved_aside() {
 fn redo_writes_where_undo_had_put_a_file_back_that_the_settings_cover_by_then() {
     let sandbox = Sandbox::new();
     let restore = |to, move_uncovered_files, settings: &Settings| {
-        let options = RestoreOptions { move_uncovered_files, ..RestoreOptions::default() };
+        let options = RestoreOptions::default().move_uncovered_files(move_uncovered_files);
         let report = restore_between(&sandbox, to, options, settings, |_| {}).expect("a restore");
         assert_eq!(report.left, [], "{report:?}");
     };
-    let (all, some) = (Settings::default(), Settings { exclude: vec!["*.ex".into()], ..Settings::default() });
+    let (all, some) = (Settings::default(), Settings::default().exclude(vec!["*.ex".into()]));
     sandbox.tree("a.ex = old\n b = 1");
     taken(&take_with(&sandbox, &sandbox.project(), &all));
     sandbox.tree("a.ex = mine\n b = 1");

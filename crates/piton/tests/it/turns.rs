@@ -12,12 +12,12 @@ use crate::kit::{now, take_for};
 use crate::upkeep::store_of;
 
 pub(crate) fn origin(session: &str, turn: &str) -> Origin {
-    Origin { agent: Some("claude".into()), session: Some(session.into()), turn: Some(turn.into()) }
+    Origin::default().agent("claude").session(session).turn(turn)
 }
 
 pub(crate) fn take(sandbox: &Sandbox, reason: &str, origin: Origin) -> CheckpointId {
-    let request = Request { kind: CheckpointKind::Auto, origin, reason: reason.into(), ..Request::default() };
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let request = Request::default().kind(CheckpointKind::Auto).origin(origin).reason(reason);
+    let settings = Settings::default().enabled(true);
     match take_for(sandbox, &sandbox.project(), &settings, &request).outcome {
         Outcome::Taken(id) | Outcome::Unchanged(id) => id,
         other => panic!("{other:?}"),

@@ -40,7 +40,7 @@ fn a_repair_takes_no_object_away_that_it_could_not_read() {
     set_mode(&loose, 0o000);
     fs::remove_file(sandbox.path("a")).expect("a file");
     let (settings, home) = (Settings::default(), sandbox.home());
-    let options = RepairOptions { settings: &settings, home: Some(&home), is_dry: false };
+    let options = RepairOptions::new(&settings).home(home.as_path());
     let error =
         piton::repair(&store_of(&sandbox), options, now(), &Progress::default()).expect_err("it cannot be read");
     assert_eq!(error.kind(), ErrorKind::Io);
@@ -61,7 +61,7 @@ fn a_pack_that_cannot_be_opened_is_not_taken_for_gone() {
     for file in [pack.clone(), pack.with_extension("idx")] {
         set_mode(&file, 0o000);
         let (settings, home) = (Settings::default(), sandbox.home());
-        let options = RepairOptions { settings: &settings, home: Some(&home), is_dry: false };
+        let options = RepairOptions::new(&settings).home(home.as_path());
         let repaired = piton::repair(&store_of(&sandbox), options, now(), &Progress::default());
         assert_eq!(repaired.expect_err("it cannot be read").kind(), ErrorKind::Io, "{}", file.display());
         set_mode(&file, 0o600);
@@ -82,7 +82,7 @@ fn a_packed_ref_that_is_garbled_costs_no_history() {
     let packed = sandbox.store().join("packed-refs");
     let text = fs::read_to_string(&packed).expect("packed refs");
     fs::write(&packed, text.replace(&second, &format!("!{}", &second[1..]))).expect("packed refs");
-    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let policy = Policy::default().retention_days(0).delete_orphans(false).total_bytes_max(None);
     let later = Moment { secs: now().secs + 86_400, ..now() };
     let pruned = piton::prune(&store_of(&sandbox), &policy, later, &Progress::default());
     assert_eq!(pruned.expect_err("a name cannot be read").kind(), ErrorKind::Damaged);
@@ -91,7 +91,7 @@ fn a_packed_ref_that_is_garbled_costs_no_history() {
         &store_of(&sandbox),
         &project,
         &Request::default(),
-        &Settings { enabled: true, ..Settings::default() },
+        &Settings::default().enabled(true),
         now(),
         &Progress::default(),
     );
@@ -116,7 +116,7 @@ fn a_project_whose_record_cannot_be_read_is_not_old() {
     take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), days(20));
     let record = sandbox.store().join(format!("projects/{}.json", project_id(&sandbox)));
     set_mode(&record, 0o000);
-    let policy = Policy { retention_days: 7, delete_orphans: true, total_bytes_max: None };
+    let policy = Policy::default().retention_days(7).delete_orphans(true).total_bytes_max(None);
     piton::prune(&store_of(&sandbox), &policy, days(21), &Progress::default()).expect("a prune");
     set_mode(&record, 0o600);
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [id]);
@@ -161,7 +161,7 @@ fn a_directory_that_cannot_be_looked_at_is_not_passed_over() {
     let sandbox = Sandbox::new();
     sandbox.tree("a = 1\n shut/in/b = 1");
     set_mode(&sandbox.path("shut"), 0o000);
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let settings = Settings::default().enabled(true);
     let mut manager = Manager::new(&sandbox.base(), Some(&sandbox.home()), settings);
     manager.new_turn("s", now());
     let ensured = manager.ensure_checkpoint(&sandbox.path("shut/in"), "before a test", now());
@@ -199,7 +199,7 @@ fn an_index_of_the_projects_git_that_cannot_be_read_is_told() {
     fs::create_dir(&index).expect("a directory");
     let report = take(&sandbox);
     assert_eq!((report.files, report.unread_index.as_deref()), (1, Some(&*index)));
-    let settings = Settings { enabled: true, ..Settings::default() };
+    let settings = Settings::default().enabled(true);
     let mut manager = Manager::new(&sandbox.base(), Some(&sandbox.home()), settings);
     manager.new_turn("s", now());
     manager.ensure_checkpoint(&sandbox.project(), "before a test", now());

@@ -17,7 +17,7 @@ pub(crate) fn store_of(sandbox: &Sandbox) -> Store {
 
 /// Prunes with rules that drop no project, up to 20 times, until at most one pack is left.
 pub(crate) fn collect(sandbox: &Sandbox) -> PruneReport {
-    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let policy = Policy::default().retention_days(0).delete_orphans(false).total_bytes_max(None);
     let mut whole = PruneReport::default();
     // A process that another test starts inherits the locks for a moment: garbage collection then gives up, and
     // continues the next time.
@@ -73,7 +73,7 @@ fn change(dir: &Path, dice: &mut Dice, files: usize, changed: usize) {
 fn a_collection_keeps_every_checkpoint_byte_for_byte_and_stock_git_agrees() {
     let sandbox = Sandbox::new();
     let mut dice = Dice::new(1);
-    let settings = Settings { max_snapshots: 10, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(10.into());
     for _ in 0..45 {
         change(&sandbox.project(), &mut dice, 8, 6);
         fs::write(sandbox.project().join("noise"), dice.noise(3000)).expect("a file");
@@ -133,7 +133,7 @@ fn older_versions_of_a_file_lean_on_newer_ones() {
 #[test]
 fn packs_merge_when_there_are_many_and_only_then() {
     let sandbox = Sandbox::new();
-    let settings = Settings { max_snapshots: 100, auto_prune: false, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(100.into()).auto_prune(false);
     let take = |number: usize| {
         fs::write(sandbox.project().join("count"), number.to_string()).expect("a file");
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
@@ -158,7 +158,7 @@ fn packs_merge_when_there_are_many_and_only_then() {
 fn after_500_takes_the_store_is_about_as_small_as_stock_git_makes_it() {
     let sandbox = Sandbox::new();
     let mut dice = Dice::new(3);
-    let settings = Settings { max_snapshots: 20, auto_prune: false, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(20.into()).auto_prune(false);
     let store = |sandbox: &Sandbox| store_of(sandbox);
     change(&sandbox.project(), &mut dice, 40, 200);
     for number in 0..500 {
@@ -190,7 +190,7 @@ fn after_500_takes_the_store_is_about_as_small_as_stock_git_makes_it() {
 fn a_checkpoint_that_is_larger_than_the_limit_is_declined_and_nothing_is_dropped_for_it() {
     let sandbox = Sandbox::new();
     let mut dice = Dice::new(5);
-    let settings = Settings { max_total_size_mb: 1, ..Settings::default() };
+    let settings = Settings::default().max_total_size_mb(1);
     for number in 0..5 {
         fs::write(sandbox.project().join("small"), number.to_string()).expect("a file");
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
@@ -220,7 +220,7 @@ fn what_only_a_log_of_stock_git_names_stays() {
     for id in [&old, &new] {
         sandbox.store_git(&["update-ref", "--create-reflog", "-m", "a move", "refs/heads/mine", id]);
     }
-    let policy = Policy { retention_days: 0, delete_orphans: false, total_bytes_max: None };
+    let policy = Policy::default().retention_days(0).delete_orphans(false).total_bytes_max(None);
     // A day later, so that nothing is kept because it is young.
     let later = piton::Moment { secs: now().secs + 86_400, ..now() };
     prune(&store_of(&sandbox), &policy, later, &Progress::default()).expect("a prune");

@@ -35,7 +35,7 @@ impl Rich {
     pub(crate) fn new() -> Self {
         let sandbox = Sandbox::new();
         let other = sandbox.other_project("other");
-        let settings = Settings { max_snapshots: 4, ..Settings::default() };
+        let settings = Settings::default().max_snapshots(4.into());
         let step = |number: usize| {
             let text: String = (0..60).map(|line| format!("line {line} of something that changes little\n")).collect();
             sandbox.write("src/long.txt", format!("{text}{number}\n"));
@@ -272,7 +272,7 @@ fn a_check_beside_takes_finds_nothing() {
     sandbox.tree("a = 1");
     taken(&take(&sandbox));
     let over = std::sync::atomic::AtomicBool::new(false);
-    let settings = Settings { max_snapshots: 3, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(3.into());
     std::thread::scope(|threads| {
         threads.spawn(|| {
             for number in 0..60 {

@@ -47,6 +47,27 @@ pub(super) fn change_of_one_file(seed: u64) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
+/// Returns five states: the start and the end of a turn, the start and the end of the next, and the current state. The
+/// user edits between the turns and after them.
+pub(crate) fn two_turns(seed: u64) -> [State; 5] {
+    let mut random = Random { dice: Dice::new(seed + 70_001), tokens: 0 };
+    let mut state = State::new();
+    for _ in 0..random.dice.between(3, 7) {
+        random.add(&mut state);
+    }
+    let first = state.clone();
+    let mut next = || {
+        // Each state differs from the one before.
+        random.tokens += 1;
+        state.insert(format!("state {}", random.tokens).into_bytes(), Held::File(false, b"new\n".to_vec()));
+        for _ in 0..random.dice.between(1, 2) {
+            random.change(&mut state);
+        }
+        state.clone()
+    };
+    [first, next(), next(), next(), next()]
+}
+
 struct Random {
     dice: Dice,
     tokens: usize,

@@ -125,6 +125,48 @@ fn merged_by_git(dir: &Path, seeds: &[u64]) -> Vec<Option<String>> {
     results
 }
 
+/// Takes back two turns one after the other with `git merge-tree`, the newer one first. Returns the files of the result,
+/// or `None` if git reports a conflict.
+pub(crate) fn two_turns_by_git([start_one, end_one, start_two, end_two, now]: &[State; 5]) -> Option<State> {
+    let sandbox = testkit::Sandbox::new();
+    git_with(&sandbox.root(), &["init", "--quiet", "--bare", "oracle"], b"");
+    let dir = sandbox.root().join("oracle");
+    let mut stream = Vec::new();
+    for (name, parent, state) in [
+        ("end2", None, end_two),
+        ("now", Some("end2"), now),
+        ("start2", Some("end2"), start_two),
+        ("end1", None, end_one),
+        ("start1", Some("end1"), start_one),
+    ] {
+        put_commit(&mut stream, name, parent, state);
+    }
+    git_with(&dir, &["fast-import", "--quiet"], &stream);
+    let merge = |ours: &str, theirs: &str| {
+        let args = ["-c", "merge.directoryRenames=false", "merge-tree", "--write-tree", ours, theirs];
+        let output = testkit::git().arg("-C").arg(&dir).args(args).output().expect("git");
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    // The start of the second turn has the edits of the user since the first one.
+    let tree = merge("now", "start2")?;
+    let identity = ["-c", "user.name=A", "-c", "user.email=a@example.com"];
+    let commit = git_with(&dir, &[&identity[..], &["commit-tree", &tree, "-p", "end1"]].concat(), b"");
+    let tree = merge(String::from_utf8_lossy(&commit).trim(), "start1")?;
+    let listed = git_with(&dir, &["ls-tree", "-r", "-z", &tree], b"");
+    let entries = listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+    Some(entries.map(|entry| held_in_git(&dir, entry)).collect())
+}
+
+/// Returns the path and the contents of a line of `git ls-tree`.
+fn held_in_git(dir: &Path, entry: &[u8]) -> (Vec<u8>, Held) {
+    let tab = entry.iter().position(|byte| *byte == b'\t').expect("a tab");
+    let facts = String::from_utf8_lossy(&entry[..tab]).into_owned();
+    let facts: Vec<&str> = facts.split(' ').collect();
+    let bytes = git_with(dir, &["cat-file", "blob", facts[2]], b"");
+    let held = if facts[0] == "120000" { Held::Link(bytes) } else { Held::File(facts[0] == "100755", bytes) };
+    (entry[tab + 1..].to_vec(), held)
+}
+
 /// Returns the trees of the commits that are named.
 fn trees_of(dir: &Path, names: impl Iterator<Item = String>) -> Vec<String> {
     let asked: String = names.map(|name| format!("{name}^{{tree}}\n")).collect();

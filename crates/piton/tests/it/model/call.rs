@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdout, Stdio};
 
 use piton::session::{Author, RecordChange, SessionId, Sessions};
 use piton::{
-    CheckpointKind, Ensured, Error, History, Manager, Outcome, Policy, Progress, Project, ReadData, Report, Request,
-    Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, clear, diff, maintain, prune, purge,
-    take,
+    CheckpointKind, Ensured, Error, History, Manager, MaxSnapshots, Moment, Outcome, Policy, Progress, Project,
+    ReadData, Report, Request, Restore, RestoreOptions, RestorePlan, RestoreTo, Settings, Severity, Store, clear, diff,
+    maintain, prune, purge, take,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +22,7 @@ use crate::kit::{now, settled};
 pub(super) struct Call {
     pub(super) base: PathBuf,
     pub(super) home: PathBuf,
+    /// 0 is `auto`.
     pub(super) max_snapshots: u64,
     pub(super) max_total_size_mb: u64,
     pub(super) excludes: bool,
@@ -43,6 +44,20 @@ pub(super) enum What {
         dir: PathBuf,
         session: String,
         turn: String,
+    },
+    /// The end of a session's turn, in every project that has its checkpoint of it.
+    End {
+        session: String,
+    },
+    /// A step within a session's turn.
+    Within {
+        dir: PathBuf,
+        session: String,
+    },
+    /// A take when the clock shows this time.
+    TakeAt {
+        dir: PathBuf,
+        secs: i64,
     },
     List {
         dir: PathBuf,
@@ -96,6 +111,8 @@ pub(super) enum Answer {
     Taken(String),
     Unchanged(String),
     Skipped(String),
+    /// Answers for ends and steps, by project.
+    Ended(Vec<(PathBuf, Answer)>),
     Listed(Vec<String>),
     /// Paths that differ.
     Differs(Vec<RelPath>),
@@ -126,14 +143,12 @@ impl Call {
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            enabled: true,
-            max_snapshots: self.max_snapshots,
-            max_total_size_mb: self.max_total_size_mb,
-            deadline_ms: 60_000,
-            exclude: if self.excludes { vec![Scope::EXCLUDED.to_owned()] } else { Vec::new() },
-            ..Settings::default()
-        }
+        Settings::default()
+            .enabled(true)
+            .max_snapshots(if self.max_snapshots == 0 { MaxSnapshots::Auto } else { self.max_snapshots.into() })
+            .max_total_size_mb(self.max_total_size_mb)
+            .deadline_ms(60_000)
+            .exclude(if self.excludes { vec![Scope::EXCLUDED.to_owned()] } else { Vec::new() })
     }
 
     fn project(&self, dir: &Path) -> Result<Project, Error> {
@@ -147,14 +162,29 @@ impl Call {
         let sessions = Sessions::in_base(&self.base);
         match &self.what {
             What::Take { dir, is_trusted } => {
-                let request = Request { reason: "model".into(), kind: CheckpointKind::Manual, ..Request::default() };
+                let request = Request::default().reason("model").kind(CheckpointKind::Manual);
                 let now = if *is_trusted { settled() } else { now() };
                 take(&store()?, &self.project(dir)?, &request, &settings, now, &progress).map(|report| taken(&report))
             }
+            What::TakeAt { dir, secs } => {
+                let request = Request::default().reason("model").kind(CheckpointKind::Manual);
+                let now = Moment { secs: *secs, nanos: 0, offset_secs: 0 };
+                take(&store()?, &self.project(dir)?, &request, &settings, now, &progress).map(|report| taken(&report))
+            }
             What::Turn { dir, session, turn } => self.turn(dir, session, turn, settings),
+            What::End { session } => {
+                let mut manager = self.manager(settings);
+                manager.end_turn(session, None, now());
+                ended(manager.take_turn_end(now()))
+            }
+            What::Within { dir, session } => {
+                let mut manager = self.manager(settings);
+                manager.continue_turn(session, None, now());
+                ended(manager.take_steps(std::slice::from_ref(dir), &[], "before terminal: rm", now()))
+            }
             What::List { dir } => {
                 let list = History::of(&store()?, &self.project(dir)?)?.list()?;
-                let numbered = list.iter().enumerate().all(|(at, listed)| listed.number == at + 1);
+                let numbered = list.iter().enumerate().all(|(at, listed)| listed.number == Some(at + 1));
                 assert!(numbered, "{list:?}");
                 Ok(Answer::Listed(list.iter().map(|listed| listed.checkpoint.id.to_string()).collect()))
             }
@@ -191,8 +221,12 @@ impl Call {
         }
     }
 
+    fn manager(&self, settings: Settings) -> Manager {
+        Manager::new(&self.base, Some(&self.home), settings).for_agent("model")
+    }
+
     fn turn(&self, dir: &Path, session: &str, turn: &str, settings: Settings) -> Result<Answer, Error> {
-        let mut manager = Manager::new(&self.base, Some(&self.home), settings).for_agent("model");
+        let mut manager = self.manager(settings);
         manager.begin_turn(session, Some(turn), Some(dir), now());
         let Ensured { report, .. } = manager.ensure_checkpoint(dir, "before write_file", now());
         report.map(|report| taken(&report))
@@ -213,15 +247,10 @@ impl Call {
             To::Continue => RestoreTo::Continue,
             To::Abort => RestoreTo::Abort,
         };
-        let options = RestoreOptions {
-            paths,
-            across_sessions: true,
-            move_uncovered_files: moves_aside,
-            ..RestoreOptions::default()
-        };
+        let options = RestoreOptions::default().paths(paths).across_sessions(true).move_uncovered_files(moves_aside);
         let (store, project) = (Store::open_or_create(&self.base, now())?, self.project(dir)?);
         let prepare = |options| Restore::prepare(&store, &project, to, options, settings, now(), &Progress::default());
-        let planned = prepare(RestoreOptions { is_dry: true, ..options })?;
+        let planned = prepare(options.is_dry(true))?;
         let foreseen = foreseen(planned.plan());
         drop(planned);
         let report = prepare(options)?.apply()?;
@@ -261,6 +290,11 @@ fn changed(changed: RecordChange) -> Answer {
     }
 }
 
+fn ended(all: Vec<Ensured>) -> Result<Answer, Error> {
+    let answers = all.into_iter().map(|one| Ok((one.dir, taken(&one.report?))));
+    answers.collect::<Result<_, Error>>().map(Answer::Ended)
+}
+
 fn taken(report: &Report) -> Answer {
     match report.outcome {
         Outcome::Taken(id) => Answer::Taken(id.to_string()),
@@ -284,7 +318,7 @@ fn makes_the_calls_of_another_process() {
     for line in std::io::stdin().lines() {
         let call: Call = serde_json::from_str(&line.expect("a line")).expect("a call");
         let answer = serde_json::to_string(&call.make()).expect("JSON");
-        writeln!(std::io::stdout(), "\n{ANSWER}{answer}").expect("somebody listens");
+        writeln!(std::io::stdout(), "\n{ANSWER}{answer}").expect("the parent reads it");
     }
 }
 
@@ -346,14 +380,14 @@ impl Processes {
         }
         let process = self.other(number);
         process.send(call);
-        process.answer().expect("a process that nobody killed")
+        process.answer().expect("a process that was not killed")
     }
 
     /// Makes two calls at the same time, in two processes.
     pub(super) fn both(&mut self, calls: &[Call; 2]) -> [Answer; 2] {
         self.other(1).send(&calls[0]);
         self.other(2).send(&calls[1]);
-        [1, 2].map(|number| self.other(number).answer().expect("a process that nobody killed"))
+        [1, 2].map(|number| self.other(number).answer().expect("a process that was not killed"))
     }
 
     /// Makes a call in a process that is killed after `after`. Returns its answer if it was faster.

@@ -28,6 +28,15 @@ impl World<'_> {
                 *is_certain = false;
                 self.leave_turn(*project, &name_of(*session), &format!("turn-{turn}"));
             }
+            Verb::End { session } => {
+                for (number, state) in states.iter().enumerate().take(PROJECTS) {
+                    self.adopt(number, state.clone(), None, Some(name_of(*session)), false);
+                    self.projects[number].undoable = None;
+                    if std::mem::take(&mut self.projects[number].is_stale) {
+                        self.go_stale(number);
+                    }
+                }
+            }
             Verb::Take { is_trusted: true, .. } => next_tick(&self.sandbox),
             _ => {}
         }
@@ -44,11 +53,12 @@ impl World<'_> {
             let was_stale = std::mem::take(&mut self.projects[number].is_stale);
             let restored = going.as_ref().map(|going| (going.verb == To::Undo, going.paths.clone()));
             let session = match verb {
-                Verb::Turn { session, .. } => Some(name_of(*session)),
+                Verb::Turn { session, .. } | Verb::Within { session, .. } => Some(name_of(*session)),
                 _ => going.as_ref().and_then(|going| going.target.session.clone()),
             };
             self.projects[number].undoable = None;
-            self.adopt(number, states[number].clone(), restored, session);
+            let is_row = !matches!(verb, Verb::Within { .. });
+            self.adopt(number, states[number].clone(), restored, session, is_row);
             if was_stale {
                 self.go_stale(number);
             }
@@ -63,7 +73,14 @@ impl World<'_> {
 
     /// Adopts the list after a process was killed: at most one checkpoint is new, and the oldest may be missing, down
     /// to as many as are kept.
-    fn adopt(&mut self, number: usize, state: State, restored: Option<(bool, Vec<Vec<u8>>)>, session: Option<String>) {
+    fn adopt(
+        &mut self,
+        number: usize,
+        state: State,
+        restored: Option<(bool, Vec<Vec<u8>>)>,
+        session: Option<String>,
+        is_row: bool,
+    ) {
         let mut listed = self.listed(number);
         listed.reverse();
         let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
@@ -72,20 +89,16 @@ impl World<'_> {
         let kept = &mut self.projects[number].kept;
         if let Some(id) = listed.last().filter(|id| kept.last().is_none_or(|newest| newest.id != **id)) {
             let is_plain = restored.is_none();
-            kept.push(Kept {
-                id: id.clone(),
-                state,
-                restored,
-                session,
-                record,
-                is_plain,
-                excludes: self.excludes,
-                is_purged: false,
-            });
+            let new = Kept::new(id.clone(), state, self.excludes);
+            kept.push(Kept { is_row, restored, session, record, is_plain, ..new });
         }
         let gone = kept.len().saturating_sub(listed.len());
         assert!(gone == 0 || listed.len() >= keeps || has_limit, "{gone} are gone, and {} are left", listed.len());
-        kept.drain(..gone);
+        if has_limit {
+            kept.retain(|kept| listed.contains(&kept.id));
+        } else {
+            kept.drain(..gone);
+        }
     }
 
     fn adopt_purged(&mut self, number: usize, path: &[u8]) {
@@ -131,7 +144,7 @@ impl World<'_> {
         let moves_aside = false;
         let answer = self.call(What::Restore { dir: dir.clone(), to, paths: Vec::new(), moves_aside }).make();
         let between = between.into_iter().filter(|(path, _)| !is_left_over(path)).collect();
-        self.adopt(number, between, None, going.target.session.clone());
+        self.adopt(number, between, None, going.target.session.clone(), true);
         let after = state_of(&dir);
         let words = format!("{ending:?} of a killed {:?} {:?}: {answer:?}", going.verb, going.paths);
         // The checkpoints that the restore and its end have taken are the newest, if they got that far.

@@ -12,6 +12,7 @@ mod call;
 mod files;
 mod killed;
 mod restored;
+mod work;
 mod world;
 
 use std::cell::{Cell, RefCell};
@@ -44,6 +45,8 @@ enum Step {
     Limits { max_snapshots: u64, max_total_size_mb: u64 },
     /// The settings start or stop excluding some names.
     Exclude { excludes: bool },
+    /// Many takes with the default limit, the clock going on or back by minutes between them.
+    Work { project: usize, takes: u8, minutes: i64 },
     /// Time passes in which a project is not used.
     GoStale { project: usize },
     /// One call, in this process or another.
@@ -65,6 +68,15 @@ enum Verb {
         project: usize,
         session: usize,
         turn: usize,
+    },
+    /// The end of the session's turn.
+    End {
+        session: usize,
+    },
+    /// A step within the session's turn.
+    Within {
+        project: usize,
+        session: usize,
     },
     List {
         project: usize,
@@ -120,6 +132,7 @@ impl Verb {
         match self {
             Self::Take { project, .. }
             | Self::Turn { project, .. }
+            | Self::Within { project, .. }
             | Self::List { project }
             | Self::Diff { project, .. }
             | Self::Restore { project, .. }
@@ -133,6 +146,8 @@ impl Verb {
     fn session(&self) -> Option<usize> {
         match self {
             Self::Turn { session, .. }
+            | Self::End { session }
+            | Self::Within { session, .. }
             | Self::Write { session, .. }
             | Self::Update { session, .. }
             | Self::Delete { session } => Some(*session),
@@ -149,6 +164,8 @@ fn verb() -> impl Strategy<Value = Verb> {
         8 => (project(), any::<bool>()).prop_map(|(project, is_trusted)| Verb::Take { project, is_trusted }),
         5 => (project(), session(), 0..3usize)
             .prop_map(|(project, session, turn)| Verb::Turn { project, session, turn }),
+        3 => session().prop_map(|session| Verb::End { session }),
+        2 => (project(), session()).prop_map(|(project, session)| Verb::Within { project, session }),
         1 => project().prop_map(|project| Verb::List { project }),
         2 => (project(), checkpoint()).prop_map(|(project, checkpoint)| Verb::Diff { project, checkpoint }),
         6 => (project(), checkpoint(), path, proptest::bool::weighted(0.25)).prop_map(
@@ -173,6 +190,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => limits.prop_map(|(max_snapshots, max_total_size_mb)| Step::Limits { max_snapshots, max_total_size_mb }),
         1 => any::<bool>().prop_map(|excludes| Step::Exclude { excludes }),
         1 => (0..PROJECTS).prop_map(|project| Step::GoStale { project }),
+        1 => (0..PROJECTS, 1..24u8, prop_oneof![Just(0i64), Just(7), Just(61), Just(300), Just(-200)])
+            .prop_map(|(project, takes, minutes)| Step::Work { project, takes, minutes }),
         // Rarely, because it clears the store.
         1 => (0..Processes::COUNT, prop_oneof![1 => Just(Verb::Clear), 2 => Just(Verb::Verify)])
             .prop_map(|(process, verb)| Step::Run { process, verb }),

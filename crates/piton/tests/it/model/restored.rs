@@ -72,16 +72,8 @@ impl World<'_> {
         project.is_stale = false;
         project.undoable = Some((before.clone(), after));
         let state = before.clone();
-        project.kept.push(Kept {
-            id,
-            state,
-            restored,
-            session: session.clone(),
-            record,
-            is_plain,
-            excludes,
-            is_purged: false,
-        });
+        let new = Kept::new(id, state, excludes);
+        project.kept.push(Kept { restored, session: session.clone(), record, is_plain, ..new });
         // The record is restored with the files if all of them were.
         if let (Some(session), Some(record), true, true) = (session, &target.record, is_all, paths.is_empty()) {
             self.sessions.insert(session, record.clone());

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
+use piton::Moment;
 use serde_json::{Value, json};
 use testkit::{Sandbox, space};
 
 use super::call::{Answer, Call, Processes, To, What, read_record};
 use super::files::{NAMES, Scope, held, is_within};
 use super::{PROJECTS, SESSIONS, Step, Verb};
-use crate::kit::next_tick;
+use crate::kit::{next_tick, now};
 use crate::restore_kit::{State, state_of};
 
 /// Session record: its author and its steps.
@@ -26,6 +27,8 @@ pub(super) struct Noted {
 pub(super) struct Kept {
     pub(super) id: String,
     pub(super) state: State,
+    /// True for a numbered row of the list; false for the end of a turn and a step.
+    pub(super) is_row: bool,
     /// For a safety checkpoint: true if the restore was an undo, and its paths.
     pub(super) restored: Option<(bool, Vec<Vec<u8>>)>,
     /// Session that it was taken for.
@@ -36,6 +39,8 @@ pub(super) struct Kept {
     pub(super) is_plain: bool,
     /// True if the settings excluded some names at the time.
     pub(super) excludes: bool,
+    /// Its time, once the list was read.
+    pub(super) time: Option<Moment>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +77,8 @@ pub(super) struct World<'a> {
     pub(super) max_total_size_mb: u64,
     pub(super) excludes: bool,
     pub(super) count: u64,
+    /// Time of the last take while an agent was at work.
+    pub(super) clock_secs: i64,
 }
 
 pub(super) fn name_of(session: usize) -> String {
@@ -93,7 +100,8 @@ impl<'a> World<'a> {
         let projects = (0..PROJECTS).map(project).collect();
         let sessions = BTreeMap::new();
         let (max_snapshots, max_total_size_mb) = (4, 0);
-        Self { sandbox, processes, projects, sessions, max_snapshots, max_total_size_mb, excludes: false, count: 0 }
+        let (excludes, count, clock_secs) = (false, 0, now().secs);
+        Self { sandbox, processes, projects, sessions, max_snapshots, max_total_size_mb, excludes, count, clock_secs }
     }
 
     /// Makes a step, and compares everything that it may have changed. The user's own steps change no store.
@@ -108,6 +116,7 @@ impl<'a> World<'a> {
                 self.excludes = *excludes;
                 return self.projects.iter_mut().for_each(|project| project.undoable = None);
             }
+            Step::Work { project, takes, minutes } => self.work(*project, *takes, *minutes),
             Step::GoStale { project } => self.go_stale(*project),
             Step::Run { process, verb } => {
                 if let Some((call, going)) = self.plan(verb) {
@@ -155,7 +164,7 @@ impl<'a> World<'a> {
                 all.reverse();
             }
         }
-        let had: Vec<_> = (0..PROJECTS).map(|number| self.ids(number)).collect();
+        let had: Vec<_> = (0..PROJECTS).map(|number| self.rows(number)).collect();
         let mut listed = Vec::new();
         for (verb, (call, going), answer) in all {
             match (verb, answer) {
@@ -172,7 +181,7 @@ impl<'a> World<'a> {
         // A concurrent list shows the state before or after, or both the new checkpoints and those about to be dropped.
         for (project, list) in listed {
             let is_new = |id: &String| !had[project].contains(id);
-            let all: Vec<_> = self.ids(project).into_iter().filter(is_new).chain(had[project].clone()).collect();
+            let all: Vec<_> = self.rows(project).into_iter().filter(is_new).chain(had[project].clone()).collect();
             let is_part =
                 list.is_empty() && had[project].is_empty() || all.windows(list.len().max(1)).any(|part| part == list);
             assert!(is_part, "the list was {list:?}, and is no part of {all:?}");
@@ -189,6 +198,7 @@ impl<'a> World<'a> {
             let is_stale = |verb: &Verb| verb.project().is_some_and(|number| self.projects[number].is_stale);
             let needs_checkpoints = matches!(one, Verb::Diff { .. } | Verb::Purge { .. }) || goes_back;
             match one {
+                Verb::End { .. } | Verb::Within { .. } => matches!(two, Verb::Verify),
                 // The other call may drop checkpoints that this one needs.
                 _ if self.max_total_size_mb > 0 && needs_checkpoints => false,
                 Verb::Clear => false,
@@ -224,6 +234,8 @@ impl<'a> World<'a> {
             Verb::Turn { project, session, turn } => {
                 What::Turn { dir: dir(project), session: name_of(*session), turn: format!("turn-{turn}") }
             }
+            Verb::End { session } => What::End { session: name_of(*session) },
+            Verb::Within { project, session } => What::Within { dir: dir(project), session: name_of(*session) },
             Verb::List { project } => What::List { dir: dir(project) },
             Verb::Diff { project, checkpoint } => {
                 let kept = &self.projects[*project].kept;
@@ -309,7 +321,7 @@ impl<'a> World<'a> {
         let wrong = |answer: &Answer| -> ! { panic!("{verb:?} came to {answer:?}") };
         match (verb, answer) {
             (Verb::Take { project, is_trusted }, answer) => {
-                self.note_taken(*project, None, answer);
+                self.note_taken(*project, None, answer, true);
                 if *is_trusted {
                     next_tick(&self.sandbox);
                 }
@@ -323,7 +335,7 @@ impl<'a> World<'a> {
                     (Answer::Skipped(why), had) if why == "already_this_turn" && (had.is_some() || was_refused) => {}
                     (_, Some((_, true))) => wrong(&answer),
                     _ => {
-                        self.note_taken(*project, Some(name.clone()), answer);
+                        self.note_taken(*project, Some(name.clone()), answer, true);
                         let Project { kept, refused, .. } = &mut self.projects[*project];
                         if kept.is_empty() {
                             refused.insert(name.clone())
@@ -335,7 +347,15 @@ impl<'a> World<'a> {
                 self.leave_turn(*project, &name, &turn);
                 self.projects[*project].turns.insert(name, (vec![turn], true));
             }
-            (Verb::List { project }, Answer::Listed(list)) => assert_eq!(list, self.ids(*project), "the list"),
+            (Verb::End { session } | Verb::Within { session, .. }, Answer::Ended(answers)) => {
+                for (dir, answer) in answers {
+                    let number =
+                        self.projects.iter().position(|project| project.dir == dir).expect("a project of ours");
+                    assert!(!self.projects[number].kept.is_empty(), "{verb:?} without a checkpoint at its start");
+                    self.note_taken(number, Some(name_of(*session)), answer, false);
+                }
+            }
+            (Verb::List { project }, Answer::Listed(list)) => assert_eq!(list, self.rows(*project), "the list"),
             (Verb::Diff { project, .. }, Answer::Differs(mut paths)) => {
                 paths.sort();
                 self.check_diff(*project, what, &paths);
@@ -369,7 +389,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn note_taken(&mut self, number: usize, session: Option<String>, answer: Answer) {
+    fn note_taken(&mut self, number: usize, session: Option<String>, answer: Answer, is_row: bool) {
         let state = state_of(&self.projects[number].dir);
         let record = session.as_ref().and_then(|session| self.sessions.get(session).cloned());
         let has_limit = self.max_total_size_mb > 0;
@@ -380,18 +400,12 @@ impl<'a> World<'a> {
                 project.is_stale = false;
                 assert!(!project.kept.iter().any(|kept| kept.id == id), "an id that was there before");
                 let excludes = self.excludes;
-                project.kept.push(Kept {
-                    id,
-                    state,
-                    restored: None,
-                    session,
-                    record,
-                    is_plain: true,
-                    excludes,
-                    is_purged: false,
-                });
+                project.kept.push(Kept { is_row, session, record, ..Kept::new(id, state, excludes) });
                 project.undoable = None;
-                project.kept.drain(..project.kept.len().saturating_sub(keeps));
+                // Ends and steps go with their row, and drop none.
+                let mut rows = project.kept.iter().enumerate().rev().filter(|(_, kept)| kept.is_row);
+                let oldest = rows.nth(keeps - 1).map_or(0, |(at, _)| at);
+                project.kept.drain(..if is_row { oldest } else { 0 });
                 if has_limit {
                     let bytes = space::bytes_below(&self.sandbox.store());
                     assert!(bytes <= self.max_total_size_mb << 20, "{bytes} bytes after a take");
@@ -400,6 +414,7 @@ impl<'a> World<'a> {
             Answer::Unchanged(id) => {
                 project.is_stale = false;
                 let newest = project.kept.last().expect("a checkpoint that is the same");
+                assert!(newest.is_row || !is_row, "an end has no number");
                 let then =
                     if newest.is_plain { held(&newest.state, newest.excludes) } else { self.sandbox.held_by(&id) };
                 assert_eq!((&id, then), (&newest.id, held(&state, self.excludes)), "unchanged since");
@@ -509,13 +524,31 @@ impl<'a> World<'a> {
         self.projects[number].kept.iter().rev().map(|kept| kept.id.clone()).collect()
     }
 
+    /// Returns the ids of the rows, newest first.
+    fn rows(&self, number: usize) -> Vec<String> {
+        let rows = self.projects[number].kept.iter().rev().filter(|kept| kept.is_row);
+        rows.map(|kept| kept.id.clone()).collect()
+    }
+
     pub(super) fn listed(&self, number: usize) -> Vec<String> {
+        self.listed_with_times(number).into_iter().map(|(id, _)| id).collect()
+    }
+
+    fn listed_with_times(&self, number: usize) -> Vec<(String, Moment)> {
         let dir = &self.projects[number].dir;
         let store = piton::Store::open_existing(&self.sandbox.base()).expect("a base that can be read");
         let Some(store) = store else { return Vec::new() };
         let project = piton::Project::at(dir, None).expect("a project");
         let history = piton::History::of(&store, &project).expect("a history");
-        history.checkpoints().iter().map(|checkpoint| checkpoint.id.to_string()).collect()
+        history.checkpoints().iter().map(|checkpoint| (checkpoint.id.to_string(), checkpoint.time)).collect()
+    }
+
+    /// Learns the times of checkpoints that were taken with the clock of the machine.
+    pub(super) fn learn_times(&mut self, number: usize) {
+        let times: BTreeMap<_, _> = self.listed_with_times(number).into_iter().collect();
+        for kept in &mut self.projects[number].kept {
+            kept.time = kept.time.or(times.get(&kept.id).copied());
+        }
     }
 
     /// Asserts that the lists and the records match the model. Only the size limit drops checkpoints without the
@@ -525,7 +558,9 @@ impl<'a> World<'a> {
             let listed = self.listed(number);
             let kept = &mut self.projects[number].kept;
             if self.max_total_size_mb > 0 && !listed.is_empty() {
-                kept.drain(..kept.len().saturating_sub(listed.len()));
+                kept.retain(|kept| listed.contains(&kept.id));
+                // Rows behind an end that went are in the order of time.
+                kept.sort_by_key(|kept| std::cmp::Reverse(listed.iter().position(|id| *id == kept.id)));
             }
             assert_eq!(listed, self.ids(number), "the list of project {number}");
         }
@@ -554,6 +589,12 @@ impl<'a> World<'a> {
 }
 
 impl Kept {
+    /// Returns a checkpoint of these files that holds all of them.
+    pub(super) fn new(id: String, state: State, excludes: bool) -> Self {
+        let (restored, session, record, time) = (None, None, None, None);
+        Self { id, state, is_row: true, restored, session, record, is_plain: true, excludes, is_purged: false, time }
+    }
+
     /// Records that a purge removed a path.
     pub(super) fn lose(&mut self, path: &[u8]) {
         let rules = Scope::of(&self.state, self.excludes);

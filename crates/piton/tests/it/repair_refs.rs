@@ -8,7 +8,7 @@ use piton::{FindingKind, Moment, Progress, ReadData, RepairReport, Settings};
 use testkit::{Sandbox, git};
 
 use crate::kit::{project_id, settled, take, take_at, take_with, taken};
-use crate::repair::{all_checkpoints, assert_mended, id_of, names_by_git, repair, repair_with, steps};
+use crate::repair::{all_checkpoints, assert_repaired, id_of, names_by_git, repair, repair_with, steps};
 use crate::upkeep::{ids_of, packs, store_of};
 use crate::verify::{HandMade, damage_object, kinds, sha1, verify};
 
@@ -81,7 +81,7 @@ fn recovered(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn a_ref_that_leads_to_the_wrong_thing_is_found_and_mended() {
+fn a_ref_to_the_wrong_object_is_found_and_repaired() {
     let (missing, project) = ("07".repeat(20), "the project's");
     for (name, to, why) in [
         (project, "blob", "it names no checkpoint"),
@@ -103,7 +103,7 @@ fn a_ref_that_leads_to_the_wrong_thing_is_found_and_mended() {
         let found = report.findings.iter().find(|finding| finding.kind == FindingKind::Ref).expect("a finding");
         assert_eq!((found.why.as_str(), report.is_whole()), (why, false), "{name}");
         let report = repair(&sandbox);
-        assert_mended(&sandbox, &report, &name);
+        assert_repaired(&sandbox, &report, &name);
         let lost = if to == "missing" { vec![missing.clone()] } else { vec![] };
         assert_eq!(lost_checkpoints(&report), lost, "{name}");
         assert_eq!(ids_of(&sandbox, &sandbox.project()), ids, "{name}");
@@ -113,7 +113,7 @@ fn a_ref_that_leads_to_the_wrong_thing_is_found_and_mended() {
 }
 
 #[test]
-fn what_people_keep_in_the_store_stays_when_a_checkpoint_is_mended() {
+fn refs_of_the_user_stay_when_a_checkpoint_is_repaired() {
     let (sandbox, ids) = with_two();
     let (commit, blob) = stock_commit(&sandbox, "theirs", None);
     set_ref(&sandbox, "refs/heads/theirs", &commit);
@@ -123,7 +123,7 @@ fn what_people_keep_in_the_store_stays_when_a_checkpoint_is_mended() {
     let names = names_by_git(&sandbox);
     set_ref(&sandbox, &ref_of(&sandbox), "garbage");
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((names_by_git(&sandbox), ids_of(&sandbox, &sandbox.project())), (names, ids));
 }
 
@@ -136,7 +136,7 @@ fn a_branch_whose_newest_commit_is_not_whole_goes_back_to_one_that_is() {
     set_ref(&sandbox, "refs/heads/theirs", &second);
     fs::remove_file(file_of_object(&sandbox, &blob)).expect("an object");
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!(id_of(&sandbox, "refs/heads/theirs"), first);
     assert_eq!((lost_checkpoints(&report), ids_of(&sandbox, &sandbox.project())), (vec![second], ids));
 }
@@ -153,15 +153,15 @@ fn a_history_that_names_no_project_goes_back_to_what_is_whole() {
     set_ref(&sandbox, &ref_of(&sandbox), &second);
     fs::remove_file(file_of_object(&sandbox, &blob)).expect("an object");
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((id_of(&sandbox, &ref_of(&sandbox)), lost_checkpoints(&report)), (first, vec![second]));
 }
 
 #[test]
-fn a_ref_is_not_mended_with_what_is_anothers_or_was_dropped() {
+fn a_ref_is_not_repaired_with_a_foreign_or_dropped_checkpoint() {
     let sandbox = Sandbox::new();
     let other = sandbox.other_project("other");
-    let settings = Settings { max_snapshots: 2, ..Settings::default() };
+    let settings = Settings::default().max_snapshots(2.into());
     for text in ["one", "two", "three", "four"] {
         sandbox.write("file", text);
         taken(&take_with(&sandbox, &sandbox.project(), &settings));
@@ -173,7 +173,7 @@ fn a_ref_is_not_mended_with_what_is_anothers_or_was_dropped() {
     for wrong in [newer.as_str(), "garbage"] {
         set_ref(&sandbox, &ref_of(&sandbox), wrong);
         let report = repair(&sandbox);
-        assert_mended(&sandbox, &report, wrong);
+        assert_repaired(&sandbox, &report, wrong);
         assert_eq!(
             (ids_of(&sandbox, &sandbox.project()), ids_of(&sandbox, &other)),
             (ids.clone(), vec![newer.clone()])
@@ -192,7 +192,7 @@ fn a_checkpoint_that_was_never_named_beside_the_newest_gets_no_name() {
     let newest = taken(&take_at(&sandbox.base(), &sandbox.project(), &Settings::default(), later));
     set_ref(&sandbox, &ref_of(&sandbox), "garbage");
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!(ids_of(&sandbox, &sandbox.project()), [newest, ids[1].clone()]);
     assert_eq!(recovered(&sandbox), [""; 0]);
 }
@@ -212,7 +212,7 @@ fn checkpoints_in_files_of_their_own_are_found_without_a_ref() {
     fs::remove_file(sandbox.store().join(ref_of(&sandbox))).expect("a ref");
     assert_eq!(kinds(&verify(&sandbox, ReadData::No)), [FindingKind::RefMissing]);
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], ids));
 }
 
@@ -229,7 +229,7 @@ fn every_checkpoint_that_is_lost_is_named_once() {
         damage_object(&sandbox, &pack_of(&sandbox, id), id);
     }
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     let mut lost = ids[..2].to_vec();
     lost.sort();
     assert_eq!(lost_checkpoints(&report), lost, "{report:?}");
@@ -292,7 +292,7 @@ fn a_pack_with_whole_objects_is_still_a_wrong_one() {
             assert_eq!((kinds(&report), report.is_whole()), (vec![FindingKind::Pack], false), "{how}");
         }
         let report = repair(&sandbox);
-        assert_mended(&sandbox, &report, how);
+        assert_repaired(&sandbox, &report, how);
         assert_eq!((&report.lost[..], ids_of(&sandbox, &sandbox.project())), (&[][..], vec![id]), "{how}");
         let is_pack = |path: &&PathBuf| path.extension().is_some_and(|end| end == "pack");
         if let Some(aside) = report.moved_aside.iter().find(is_pack) {
@@ -329,7 +329,7 @@ fn an_idx_that_takes_one_object_for_another_costs_neither() {
     sandbox.tree("a = other\n b = contents");
     assert_eq!(repair_with(&sandbox, true).lost, []);
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((&report.lost[..], ids_of(&sandbox, &sandbox.project())), (&[][..], vec![id]));
     assert!(steps(&report).contains(&"rebuilt_idx") && !steps(&report).contains(&"saved_objects"), "{report:?}");
 }
@@ -344,7 +344,7 @@ fn what_is_saved_from_a_pack_is_saved_once_and_makes_sense() {
     let twice = HandMade::new().entry(3, 5, b"", b"twice").entry(3, 5, b"", b"twice");
     twice.entry(1, 4, b"", b"none").entry(2, 4, b"", b"none").write(&sandbox, &[]);
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert!(steps(&report).contains(&"saved_objects") && !steps(&report).contains(&"rebuilt_idx"), "{report:?}");
     let all = sandbox.store_git(&["cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectsize)"]);
     let all = String::from_utf8(all).expect("text");
@@ -376,7 +376,7 @@ fn a_damaged_copy_costs_nothing_where_another_is_whole() {
     fs::copy(elsewhere.join("objects").join(&blob[..2]).join(&blob[2..]), &loose).expect("an object");
     assert_eq!(told(&verify(&sandbox, ReadData::All)), Some(true));
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((report.lost, ids_of(&sandbox, &sandbox.project())), (vec![], ids));
 }
 
@@ -407,7 +407,7 @@ fn what_is_made_over_all_packs_goes_with_one_of_them_and_no_more() {
     let commit = &ids[0];
     damage_object(&sandbox, &pack_of(&sandbox, commit), commit);
     let report = repair(&sandbox);
-    assert_mended(&sandbox, &report, "after the repair");
+    assert_repaired(&sandbox, &report, "after the repair");
     assert_eq!((derived("graph"), derived("midx")), (BTreeSet::new(), BTreeSet::new()));
     assert!(!chain.join("multi-pack-index-chain").exists(), "it names what is not there");
     assert!(of_one.exists() && other.exists());
