@@ -215,6 +215,11 @@ fn list(parts: &[Part]) -> String {
     text
 }
 
+/// Returns the texts of the licences of everything that is linked into the program.
+pub(crate) fn licence_texts(root: &Path) -> Result<String> {
+    Ok(all_texts(&parts(root)?))
+}
+
 /// Returns the licence texts that the crates contain, each text once.
 fn all_texts(parts: &[Part]) -> String {
     let mut holders: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -3,11 +3,13 @@
 //! A command that fails, or that the measured piton does not have, loses its row and gets a remark, but does not fail
 //! the run.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::bench::{Setup, pause_after_edit, wait_until_old};
 use crate::contestants::{Column, Contestant, Piton, WARM_GIT_REF, WarmGit};
@@ -19,6 +21,8 @@ use crate::trees::{self, Edited, Tree};
 const HOOK_CALLS: u32 = 100;
 /// Number of Python starts to time: Python takes many times as long to start, so fewer calls give a stable figure.
 const PYTHON_CALLS: u32 = 10;
+/// Number of takes of a changed file to time.
+const CHANGE_CALLS: u32 = 20;
 const CHECKPOINTS: usize = 20;
 
 /// Restores a copy of `tree`: after 10 edits, then after everything was deleted, beside git writing the same files
@@ -154,6 +158,38 @@ pub(crate) fn memory(setup: &Setup, tree: &Tree, report: &mut Report) -> Result<
     piton.fresh()
 }
 
+/// Times calls of a program: the name of the row, the input, the number of calls and the command.
+type TimedCall<'a> = dyn FnMut(&str, &str, u32, &dyn Fn() -> Command) + 'a;
+
+/// Times the hook at the end of a turn beside a take, both with nothing changed and with one changed file.
+fn ends_of_turns(piton: &Piton, tree: &Path, tool: &str, call: &mut TimedCall<'_>) -> Result<()> {
+    let hook = || {
+        let mut command = piton.command(&["hook", "claude"]);
+        command.env("PITON_ENABLED", "true");
+        command
+    };
+    let prompt = tool.replace("PreToolUse", "UserPromptSubmit");
+    let end = tool.replace("PreToolUse", "Stop");
+    call("piton hook claude, at a prompt", &prompt, 1, &hook);
+    call("piton take, nothing changed", "", HOOK_CALLS, &|| piton.command(&["take"]));
+    call("piton hook claude, at the end, nothing changed", &end, HOOK_CALLS, &hook);
+    let (file, count) = (tree.join("changed-by-the-benchmark.txt"), Cell::new(0_u32));
+    let change = || {
+        count.set(count.get() + 1);
+        // A failure shows as a take without changes.
+        let _ = fs::write(&file, count.get().to_string());
+    };
+    call("piton take, one file changed", "", CHANGE_CALLS, &|| {
+        change();
+        piton.command(&["take"])
+    });
+    call("piton hook claude, at the end, one file changed", &end, CHANGE_CALLS, &|| {
+        change();
+        hook()
+    });
+    fs::remove_file(&file).context("cannot remove the file")
+}
+
 /// Times a hook call that needs no checkpoint and one whose turn already has one, beside the two programs that such a
 /// hook would start first if it were a script.
 pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()> {
@@ -166,7 +202,7 @@ pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()
         ),
         tree.display()
     );
-    let mut call = |name: &str, event: &str, calls: u32, command: &dyn Fn() -> std::process::Command| {
+    let mut call = |name: &str, event: &str, calls: u32, command: &dyn Fn() -> Command| {
         let cost = report.keep(name, measure::cpu_per_call(calls, event, command));
         let cpu_ms = cost.as_ref().map(|cost| cost.cpu_ms);
         let wall = cost.map(|cost| cost.wall).unwrap_or_default();
@@ -185,6 +221,7 @@ pub(crate) fn hook(setup: &Setup, tree: &Path, report: &mut Report) -> Result<()
         command.env("PITON_ENABLED", "true");
         command
     });
+    ends_of_turns(&piton, tree, &event, &mut call)?;
     call("git --version", "", HOOK_CALLS, &|| {
         let mut command = isolated("git", &setup.home);
         command.arg("--version");

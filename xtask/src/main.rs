@@ -11,6 +11,7 @@ mod beside_hermes;
 mod contestants;
 mod coverage;
 mod deps;
+mod dist;
 mod extras;
 mod fuzz;
 mod hermes;
@@ -22,6 +23,7 @@ mod model;
 mod pairs;
 mod picture;
 mod powercut;
+mod reading;
 mod report;
 mod scale;
 mod scaling;
@@ -70,6 +72,8 @@ enum Task {
     Statwalk { dir: PathBuf },
     /// Check licences, versions and sources of all crates in piton by deny.toml
     Deps(deps::DepsArgs),
+    /// Build everything that is published: programs, packages, checksums
+    Dist(dist::DistArgs),
     /// Measure the lines of the library that the tests reach
     Coverage,
     /// Fuzz what reads bytes from outside
@@ -115,6 +119,7 @@ fn run(task: Task) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Task::Deps(args) => deps::run(&args),
+        Task::Dist(args) => dist::run(&args),
         Task::Coverage => coverage::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::House(args) => house::run(&args),

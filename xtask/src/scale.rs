@@ -14,6 +14,7 @@ use anyhow::{Result, bail, ensure};
 use crate::bench::{Setup, pause_after_edit, wait_until_old};
 use crate::contestants::{Contestant as _, Piton};
 use crate::measure::{self, isolated, settle};
+use crate::reading;
 use crate::report::{number, table};
 use crate::trees;
 
@@ -32,7 +33,7 @@ const HISTORY_RATIO_MAX: f64 = 1.5;
 const STREAMING_MB_MAX: f64 = 64.0;
 
 /// One line of the report.
-struct ScaleRow {
+pub(crate) struct ScaleRow {
     work: String,
     measured: String,
     beside: String,
@@ -42,7 +43,7 @@ struct ScaleRow {
 }
 
 impl ScaleRow {
-    fn ratio(work: impl Into<String>, time: Duration, beside: (&str, Duration)) -> Self {
+    pub(crate) fn ratio(work: impl Into<String>, time: Duration, beside: (&str, Duration)) -> Self {
         Self {
             work: work.into(),
             measured: ms(time),
@@ -52,7 +53,7 @@ impl ScaleRow {
         }
     }
 
-    fn with_ratio_max(mut self, most: f64) -> Self {
+    pub(crate) fn with_ratio_max(mut self, most: f64) -> Self {
         self.bar = self.ratio.map(|ratio| (format!("ratio at most {most}"), ratio <= most));
         self
     }
@@ -95,6 +96,7 @@ pub(crate) struct ScaleReport {
 /// Measures all rows. `divisor` makes everything smaller by that factor, to try the benchmark itself.
 pub(crate) fn run(setup: &Setup, divisor: usize) -> Result<ScaleReport> {
     let mut rows = long_history(setup, (CHECKPOINTS / divisor).max(2 * CHECKPOINTS_FEW))?;
+    rows.extend(reading::rows(setup, divisor)?);
     rows.extend(large_file(setup, LARGE_FILE_BYTES / divisor as u64)?);
     rows.extend(many_files(setup, (FILES / divisor).max(FILES_PER_DIR))?);
     let head = ["work", "piton", "beside", "ratio", "bar", "verdict"].map(str::to_owned);
@@ -169,7 +171,7 @@ fn long_history(setup: &Setup, checkpoints: usize) -> Result<Vec<ScaleRow>> {
 }
 
 /// A command that drops no checkpoint and starts no maintenance.
-fn keeping(piton: &Piton, arguments: &[&str]) -> Command {
+pub(crate) fn keeping(piton: &Piton, arguments: &[&str]) -> Command {
     let mut command = piton.command(arguments);
     command.env("PITON_MAX_SNAPSHOTS", "1000000").env("PITON_RETENTION_DAYS", "0").env("PITON_AUTO_PRUNE", "false");
     command

@@ -58,6 +58,16 @@ pub(super) trait Agent: Sync {
         None
     }
 
+    /// Returns the keys that interrupt a turn in the terminal interface.
+    fn interrupt_keys(&self) -> &'static [&'static str] {
+        &["Escape"]
+    }
+
+    /// Returns true if the agent reports the end of a turn that was interrupted while a command ran.
+    fn reports_interrupts(&self) -> bool {
+        false
+    }
+
     /// Returns the start of the last message in calls of the model that the agent makes for itself, such as suggestions
     /// and memory.
     fn background(&self) -> &'static [&'static str] {

@@ -45,7 +45,7 @@ pub(crate) struct AgentsArgs {
     /// Leave the terminal interfaces out
     #[arg(long)]
     headless: bool,
-    /// Run one check, by the name in its line
+    /// Run one check by the name in its line, or all of one scenario
     #[arg(long, value_name = "CHECK")]
     only: Option<String>,
     /// Directory where the agents are installed [default: target/agents]
@@ -110,7 +110,8 @@ fn resolve(args: AgentsArgs) -> Result<Options> {
     let absolute = |path: Option<PathBuf>| path.map(std::path::absolute).transpose();
     let (cache, scratch, piton) = (absolute(cache)?, absolute(scratch)?, absolute(piton)?.unwrap_or_default());
     if let Some(only) = &only {
-        let is_known = scenario::ALL.iter().any(|scenario| scenario.checks.contains(&only.as_str()));
+        let is_it = |scenario: &scenario::Scenario| scenario.name == only || scenario.checks.contains(&only.as_str());
+        let is_known = scenario::ALL.iter().any(is_it);
         ensure!(is_known, "no such check: {only}");
     }
     let id = std::process::id();

@@ -2,6 +2,7 @@
 
 mod beside;
 mod continued;
+mod ends;
 mod headless;
 mod late;
 mod losses;
@@ -42,7 +43,7 @@ fn has_rollback(agent: &dyn Agent) -> bool {
 }
 
 /// All scenarios, shortest first.
-pub(super) const ALL: [Scenario; 12] = [
+pub(super) const ALL: [Scenario; 14] = [
     Scenario {
         name: "uninstall",
         mode: Mode::Headless,
@@ -74,6 +75,14 @@ pub(super) const ALL: [Scenario; 12] = [
         fits: always,
         is_quick: false,
         run: headless::second_run,
+    },
+    Scenario {
+        name: "ends",
+        mode: Mode::Headless,
+        checks: &["end", "step", "end-edit", "end-killed"],
+        fits: always,
+        is_quick: false,
+        run: ends::reported,
     },
     Scenario {
         name: "continued",
@@ -141,6 +150,14 @@ pub(super) const ALL: [Scenario; 12] = [
         run: typed::rollback,
     },
     Scenario {
+        name: "interrupted",
+        mode: Mode::Tui,
+        checks: &["interrupted"],
+        fits: always,
+        is_quick: false,
+        run: ends::interrupted,
+    },
+    Scenario {
         name: "clear",
         mode: Mode::Tui,
         checks: &["clear", "restart"],
@@ -177,7 +194,7 @@ impl Run<'_> {
 
     fn note(&mut self, name: &'static str, result: &Result<()>) {
         self.reported.insert(name);
-        if self.settings.wants(name) {
+        if self.settings.wants(self.scenario, name) {
             let agent = self.scratch.agent.package().name;
             self.report.add(agent, self.scenario.mode, name, result, &self.scratch.root);
         }
@@ -185,15 +202,15 @@ impl Run<'_> {
 
     fn skip(&mut self, name: &'static str, why: &str) {
         self.reported.insert(name);
-        if self.settings.wants(name) {
+        if self.settings.wants(self.scenario, name) {
             self.report.skip(self.scratch.agent.package().name, self.scenario.mode, name, why);
         }
     }
 }
 
 impl Settings {
-    fn wants(&self, check: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == check)
+    fn wants(&self, scenario: &Scenario, check: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == check || only == scenario.name)
     }
 }
 
@@ -204,7 +221,7 @@ pub(super) fn run(
     settings: &Settings,
     report: &mut Report,
 ) -> Result<()> {
-    let wanted = scenario.checks.iter().any(|check| settings.wants(check));
+    let wanted = scenario.checks.iter().any(|check| settings.wants(scenario, check));
     if !wanted || !(scenario.fits)(agent) {
         return Ok(());
     }

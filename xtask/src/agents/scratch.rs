@@ -194,6 +194,11 @@ impl Scratch {
     /// Runs a program in the project, in its own process group, and kills the group on timeout. The output is written
     /// to files, so that a child left behind does not block the caller.
     pub(super) fn run(&self, line: &[String], log: &str) -> Result<Ran> {
+        self.run_until(line, log, || false)
+    }
+
+    /// Like [`Self::run`], but kills the group with SIGKILL once `is_time` returns true.
+    fn run_until(&self, line: &[String], log: &str, is_time: impl Fn() -> bool) -> Result<Ran> {
         let (out, err) = (self.root.join(format!("log/{log}.out")), self.root.join(format!("log/{log}.err")));
         let (program, arguments) = line.split_first().context("no program")?;
         let mut command = Command::new(find(program, &self.path));
@@ -206,10 +211,14 @@ impl Scratch {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if began.elapsed() > Duration::from_secs(RUN_SECONDS_MAX) {
+            let is_time = is_time();
+            if is_time || began.elapsed() > Duration::from_secs(RUN_SECONDS_MAX) {
                 let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
                 group.map(|group| kill_process_group(group, Signal::KILL)).transpose()?;
-                child.wait()?;
+                let status = child.wait()?;
+                if is_time {
+                    break status;
+                }
                 bail!("{} did not end within {RUN_SECONDS_MAX} s: see {}", line.join(" "), out.display());
             }
             thread::sleep(POLL);
@@ -296,6 +305,17 @@ impl Scratch {
             calls.iter().any(|call| call.holds(prompt)),
             "no request to the model held the prompt `{prompt}`: log/{log}.out"
         );
+        Ok(())
+    }
+
+    /// Gives the agent one prompt without a terminal, and kills it once the file `begun` is in the project.
+    pub(super) fn kill_during(&mut self, prompt: &str, steps: Vec<Step>, begun: &str) -> Result<()> {
+        self.runs += 1;
+        self.model.set_script(prompt, steps, "That was not reached.");
+        let line = self.agent.headless(prompt, self.session.as_deref());
+        let file = self.project.join(begun);
+        let ran = self.run_until(&line, &format!("run-{}", self.runs), || file.exists())?;
+        ensure!(file.exists(), "the agent did not run the command: {}", tail(&ran.err));
         Ok(())
     }
 

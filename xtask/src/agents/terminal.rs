@@ -155,6 +155,29 @@ impl Terminal {
         self.rest()
     }
 
+    /// Gives the agent a prompt, and interrupts the turn once the file `begun` is in the project.
+    pub(super) fn interrupt_during(
+        &mut self,
+        scratch: &Scratch,
+        prompt: &str,
+        steps: Vec<Step>,
+        begun: &str,
+    ) -> Result<()> {
+        scratch.model.set_script(prompt, steps, "That was not reached.");
+        self.send(prompt)?;
+        let (began, file) = (Instant::now(), scratch.project.join(begun));
+        while !file.exists() {
+            ensure!(began.elapsed() < WAIT, "the agent did not run the command: {}", self.shot()?);
+            thread::sleep(POLL);
+        }
+        self.rest()?;
+        for key in scratch.agent.interrupt_keys() {
+            self.key(key)?;
+            thread::sleep(POLL);
+        }
+        self.rest()
+    }
+
     /// Writes the screen to a file and returns its name.
     pub(super) fn shot(&mut self) -> Result<String> {
         self.shots += 1;

@@ -145,9 +145,13 @@ impl Beside {
             }
         }
         let repair = self.run_piton(&dirs[2], &["repair"])?;
-        let mended: Value = serde_json::from_str(&String::from_utf8_lossy(&repair.stdout)).unwrap_or_default();
-        println!("  last repair: whole {}, {} losses", mended["whole"], mended["lost"].as_array().map_or(0, Vec::len));
-        if mended["whole"] != true {
+        let repaired: Value = serde_json::from_str(&String::from_utf8_lossy(&repair.stdout)).unwrap_or_default();
+        println!(
+            "  last repair: whole {}, {} losses",
+            repaired["whole"],
+            repaired["lost"].as_array().map_or(0, Vec::len)
+        );
+        if repaired["whole"] != true {
             self.be_stuck(&dirs[2], &String::from_utf8_lossy(&repair.stdout));
         }
         if let Err(error) = self.piton(&dirs[2], &["prune"]).and_then(|_| self.piton(&dirs[2], &["verify"])) {

@@ -135,7 +135,7 @@ impl Check<'_> {
         } else if demand.in_restore && demand.is_known {
             let (before, after) = (demand.before.files.as_deref(), demand.after.files.as_deref());
             if let (Some(one), Some(_)) = (self.differs(project, before)?, self.differs(project, after)?) {
-                self.verdict.wrong.push(format!("{project}, half restored, and nobody says so: {one}"));
+                self.verdict.wrong.push(format!("{project}, half restored, and not reported: {one}"));
             }
         }
         Ok(())
@@ -193,8 +193,8 @@ impl Check<'_> {
         if self.command(project, &["take", "-m", "after the cut"])?.is_none() {
             return Ok(());
         }
-        // This take, one that was interrupted, or a safety checkpoint may have dropped the oldest ones.
-        let newest = demand.before.listed.iter().take(SNAPSHOTS_MAX - 3).map(String::as_str);
+        // This take, the takes of an interrupted revert, and safety checkpoints may have dropped the oldest ones.
+        let newest = demand.before.listed.iter().take(SNAPSHOTS_MAX - 6).map(String::as_str);
         let ids: Vec<_> = newest.filter(|id| demand.must_have.contains(id)).collect();
         if ids.is_empty() {
             return Ok(());

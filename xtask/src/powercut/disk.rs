@@ -63,7 +63,7 @@ impl FileSystem {
     }
 
     /// Returns the command that repairs a disk that does not mount.
-    fn mender(self) -> &'static [&'static str] {
+    fn repair_command(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["fsck.ext4", "-f", "-y"],
             Self::Xfs => &["xfs_repair", "-L"],
@@ -72,8 +72,8 @@ impl FileSystem {
     }
 
     /// Tries to repair a disk that does not mount.
-    pub(super) fn mend(self, disk: &Path) {
-        let [program, args @ ..] = self.mender() else { return };
+    pub(super) fn repair(self, disk: &Path) {
+        let [program, args @ ..] = self.repair_command() else { return };
         let _ = measure::output(Command::new(program).args(args).arg(disk));
     }
 }

@@ -179,7 +179,7 @@ fn inside(options: &PowercutArgs) -> Result<ExitCode> {
         "only {looked_at} of {all_states} states could be mounted: that shows nothing"
     );
     if options.is_self_test {
-        ensure!(bad_states > 0, "directories were not synced, and nobody noticed: the check is worth nothing");
+        ensure!(bad_states > 0, "directories were not synced, and the check did not notice: it is worth nothing");
         println!("self-test: {bad_states} states are bad without the syncs of directories, as they must be");
         return Ok(ExitCode::SUCCESS);
     }
@@ -270,7 +270,7 @@ impl Place {
         let mut mounted = Mounted::mount(file_system, &state, &self.piton.root);
         if mounted.is_err() {
             figures.refused += 1;
-            file_system.mend(&state);
+            file_system.repair(&state);
             mounted = Mounted::mount(file_system, &state, &self.piton.root);
         }
         let Ok(mounted) = mounted else { return Ok(()) };

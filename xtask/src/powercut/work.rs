@@ -1,7 +1,7 @@
 //! The work that is interrupted: a user who edits files, and piton processes beside it, all on one disk.
 //!
 //! It contains every operation whose order of writes matters: first and later checkpoints of several projects,
-//! restores, undos, histories truncated at their limit, packs that are merged, a project that is pruned, a store at its
+//! restores, undos, reverts, histories truncated at their limit, packs that are merged, a project that is pruned, a store at its
 //! size limit. The user syncs some edits and leaves others to the file system.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -45,12 +45,27 @@ impl Piton {
 
     /// Runs piton in a project and returns its output, whatever the exit code.
     pub(super) fn run(&self, project: &str, args: &[&str], env: &[(&str, String)]) -> Result<Output> {
+        let mut command = self.command(project);
+        command.envs(env.iter().map(|(name, value)| (name, value))).arg("--json").args(args);
+        measure::output(&mut command)
+    }
+
+    fn command(&self, project: &str) -> Command {
         let mut command = isolated(&self.program, &self.home);
         command.env("TZ", "UTC").env("PITON_MAX_SNAPSHOTS", SNAPSHOTS_MAX.to_string()).env("PITON_AUTO_PRUNE", "false");
-        command.envs(env.iter().map(|(name, value)| (name, value)));
-        command.arg("--json").arg("--base").arg(self.root.join("base"));
-        command.arg("-C").arg(self.root.join(project)).args(args);
-        measure::output(&mut command)
+        command.arg("--base").arg(self.root.join("base")).arg("-C").arg(self.root.join(project));
+        command
+    }
+
+    /// Sends an event to the hook of an agent.
+    pub(super) fn hook(&self, project: &str, event: &Value) -> Result<()> {
+        let mut command = self.command(project);
+        command.env("PITON_ENABLED", "true").env("PITON_DEADLINE_MS", "10000").args(["hook", "claude"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().context("cannot start the hook")?;
+        child.stdin.take().context("a pipe")?.write_all(event.to_string().as_bytes())?;
+        ensure!(child.wait()?.success(), "the hook fails with nothing cut");
+        Ok(())
     }
 
     /// Runs piton and returns the JSON it prints. Fails if the exit code is not 0.
@@ -107,11 +122,12 @@ pub(super) fn work(piton: &Piton, mounted: &Mounted, recorder: &Recorder, dice: 
         let project = PROJECTS[work.dice.roll(if round < PASSING_COMES { 2 } else { 3 })];
         work.edit(project)?;
         work.take(project)?;
-        match work.dice.roll(9) {
+        match work.dice.roll(11) {
             0 | 1 => work.restore(project, false)?,
             2 => work.restore(project, true)?,
             3 => work.undo(project, "undo")?,
             4 => work.undo(project, "redo")?,
+            5 | 6 => work.revert(project, round)?,
             _ => {}
         }
     }
@@ -277,6 +293,52 @@ impl Work<'_> {
             self.now.iter_mut().for_each(|project| project.is_synced = true);
         }
         self.note(&format!("{} in {project}", args[0]), touches)
+    }
+
+    /// Lets an agent work for two turns, and reverts the first one.
+    fn revert(&mut self, project: &'static str, round: usize) -> Result<()> {
+        let turns = ["first", "second"].map(|name| format!("{name}-{round}"));
+        for turn in &turns {
+            self.prompt(project, turn)?;
+            self.edit(project)?;
+        }
+        let before = self.project(project).files.clone();
+        // Both turns may have changed the same file.
+        let args = ["revert", "-y", &turns[0], "--with-own-edits", "--skip-conflicts"];
+        let output = self.piton.run(project, &args, &[])?;
+        let done: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        ensure!(matches!(output.status.code(), Some(0 | 3)), "a revert fails with nothing cut: {}", said(&output));
+        ensure!(done["left"].as_array().is_some_and(Vec::is_empty), "a revert leaves files: {}", said(&output));
+        if done["safety_id"].is_string() {
+            // A revert syncs the file system before it reports success.
+            self.now.iter_mut().for_each(|project| project.is_synced = true);
+        }
+        self.note(&format!("revert in {project}"), Touches::RestoresSome(project))?;
+        let ProjectThen { files: after, listed, .. } = self.project(project).clone();
+        for id in listed {
+            // The result holds the files after the revert, and what was saved first those before it.
+            let files = if done["id"].as_str() == Some(&id) { &after } else { &before };
+            if let Some(files) = files {
+                self.history.contents.entry(id).or_insert_with(|| Rc::clone(files));
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits a prompt to an agent whose hook takes a checkpoint.
+    fn prompt(&mut self, project: &'static str, turn: &str) -> Result<()> {
+        let cwd = self.dir(project);
+        let event = serde_json::json!({
+            "session_id": project, "prompt_id": turn, "transcript_path": "/t", "cwd": cwd,
+            "hook_event_name": "UserPromptSubmit", "prompt": "work",
+        });
+        self.piton.hook(project, &event)?;
+        self.note(&format!("a prompt in {project}"), Touches::Nothing)?;
+        let ProjectThen { files, listed, .. } = self.project(project).clone();
+        if let (Some(files), Some(newest)) = (files, listed.first()) {
+            self.history.contents.entry(newest.clone()).or_insert(files);
+        }
+        Ok(())
     }
 
     fn prune(&mut self) -> Result<()> {

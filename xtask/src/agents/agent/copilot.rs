@@ -54,6 +54,10 @@ impl Agent for Copilot {
         &["/ commands", "Enter @"]
     }
 
+    fn interrupt_keys(&self) -> &'static [&'static str] {
+        &["Escape", "Escape"]
+    }
+
     fn rollback(&self) -> Option<&'static str> {
         Some("/rollback")
     }

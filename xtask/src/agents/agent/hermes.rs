@@ -56,6 +56,14 @@ impl Agent for Hermes {
         &["❯"]
     }
 
+    fn interrupt_keys(&self) -> &'static [&'static str] {
+        &["C-c"]
+    }
+
+    fn reports_interrupts(&self) -> bool {
+        true
+    }
+
     fn rollback(&self) -> Option<&'static str> {
         Some("/piton")
     }

@@ -71,6 +71,14 @@ impl Agent for Opencode {
         &["Ask anything"]
     }
 
+    fn interrupt_keys(&self) -> &'static [&'static str] {
+        &["Escape", "Escape"]
+    }
+
+    fn reports_interrupts(&self) -> bool {
+        true
+    }
+
     fn rollback(&self) -> Option<&'static str> {
         None
     }

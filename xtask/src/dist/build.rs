@@ -1,0 +1,142 @@
+//! Programs for other platforms. Linux: static, with musl, linked by the linker that comes with Rust. macOS: linked by
+//! zig, which brings what a Mac has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Versions of the programs that link for macOS, from PyPI.
+const ZIG: [&str; 2] = ["ziglang==0.17.0", "cargo-zigbuild==0.24.0"];
+
+/// Platform that piton is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    LinuxX86,
+    LinuxArm,
+    MacX86,
+    MacArm,
+}
+
+impl Target {
+    pub(super) const ALL: [Self; 4] = [Self::LinuxX86, Self::LinuxArm, Self::MacX86, Self::MacArm];
+
+    pub(super) fn parse(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|target| target.name() == name).context("no such target")
+    }
+
+    /// Returns the target whose programs run on this machine.
+    pub(super) fn host() -> Result<Self> {
+        let name = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+        Self::parse(&name).with_context(|| format!("piton is not published for {name}"))
+    }
+
+    /// Returns the name in the names of artifacts, from which the installer chooses by `uname`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::LinuxX86 => "x86_64-linux",
+            Self::LinuxArm => "aarch64-linux",
+            Self::MacX86 => "x86_64-macos",
+            Self::MacArm => "aarch64-macos",
+        }
+    }
+
+    /// Returns the name that Rust has for it.
+    fn triple(self) -> &'static str {
+        match self {
+            Self::LinuxX86 => "x86_64-unknown-linux-musl",
+            Self::LinuxArm => "aarch64-unknown-linux-musl",
+            Self::MacX86 => "x86_64-apple-darwin",
+            Self::MacArm => "aarch64-apple-darwin",
+        }
+    }
+
+    /// Returns the name that Debian has for the architecture, if there is a package for it.
+    pub(super) fn debian(self) -> Option<&'static str> {
+        match self {
+            Self::LinuxX86 => Some("amd64"),
+            Self::LinuxArm => Some("arm64"),
+            Self::MacX86 | Self::MacArm => None,
+        }
+    }
+
+    pub(super) fn is_linux(self) -> bool {
+        self.debian().is_some()
+    }
+}
+
+/// Builds the program for a target from the sources in `root`, and returns its path.
+pub(super) fn program(root: &Path, target: Target) -> Result<PathBuf> {
+    let triple = target.triple();
+    add_standard_library(triple)?;
+    let build = if target.is_linux() { "build" } else { "zigbuild" };
+    let mut cargo = cargo(root, build)?;
+    cargo.args(["--release", "--locked", "-p", "piton-cli", "--target", triple]);
+    if target.is_linux() {
+        let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+        // Part of every toolchain, and it links for each architecture without a C compiler for it.
+        cargo.env(variable, "rust-lld");
+    } else {
+        let bin = zig(root)?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let dirs = std::iter::once(bin).chain(std::env::split_paths(&path));
+        cargo.env("PATH", std::env::join_paths(dirs)?);
+    }
+    run(&mut cargo)?;
+    Ok(build_dir(root).join(triple).join("release/piton"))
+}
+
+fn build_dir(root: &Path) -> PathBuf {
+    root.join("target/dist")
+}
+
+/// Returns a call of cargo in a fixed environment: neither the caller's flags nor the place of the sources is found in the
+/// program.
+fn cargo(root: &Path, command: &str) -> Result<Command> {
+    let home = |variable: &str, name: &str| -> Option<PathBuf> {
+        std::env::var_os(variable).map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(name)))
+    };
+    let registry = home("CARGO_HOME", ".cargo").context("there is no home directory")?;
+    let flags = [
+        format!("--remap-path-prefix={}=/cargo", registry.display()),
+        format!("--remap-path-prefix={}=/piton", root.display()),
+    ];
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.arg(command).current_dir(root).env("CARGO_TARGET_DIR", build_dir(root)).env("CARGO_INCREMENTAL", "0");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")).env_remove("RUSTFLAGS");
+    Ok(cargo)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    ensure!(status.success(), "{} failed: {status}", command.get_program().display());
+    Ok(())
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Installs the standard library for a target with rustup, if it is missing.
+fn add_standard_library(triple: &str) -> Result<()> {
+    let dir = output(Command::new("rustc").args(["--print", "target-libdir", "--target", triple]))?;
+    if Path::new(&dir).is_dir() {
+        return Ok(());
+    }
+    run(Command::new("rustup").args(["target", "add", triple]))
+}
+
+/// Installs zig and cargo-zigbuild from PyPI below `target`, and returns the directory of the programs.
+fn zig(root: &Path) -> Result<PathBuf> {
+    let dir = build_dir(root).join("zig");
+    let bin = dir.join("bin");
+    if !bin.join("cargo-zigbuild").is_file() {
+        fs::create_dir_all(&dir)?;
+        run(Command::new("python3").args(["-m", "venv"]).arg(&dir))?;
+        run(Command::new(bin.join("pip")).args(["install", "-q"]).args(ZIG))?;
+    }
+    Ok(bin)
+}
