@@ -106,7 +106,7 @@ pub use restore::{
 pub use revert::{
     InTheWay, RevertConflict, RevertOptions, RevertOutcome, RevertReport, RevertScope, restore_keeping_edits, revert,
 };
-pub use settings::{MaxSnapshots, PromptText, Setting, Settings, SettingsProblem, StepPolicy};
+pub use settings::{KeepIgnored, MaxSnapshots, PromptText, Setting, Settings, SettingsProblem, StepPolicy};
 pub use skipped::{Extent, SkipReason, Skipped, grouped};
 pub use status::{LastEvent, ProjectStatus, Status, StatusProblem, last_heard, mistaken_projects};
 pub use store::{

@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-pub use self::table::{MaxSnapshots, PromptText, Setting, Settings, StepPolicy};
+pub use self::table::{KeepIgnored, MaxSnapshots, PromptText, Setting, Settings, StepPolicy};
 
 /// Problem with a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +214,8 @@ mod tests {
         let (settings, problems) = read(
             "model: x\ncheckpoints:\n  enabled: true\n  max_snapshots: 5\n  max_total_size_mb: 0\n  max_file_size_mb: 3\n  \
              auto_prune: false\n  retention_days: 9\n  delete_orphans: off\n  min_interval_hours: 1\n  max_files: 10\n  \
-             deadline_ms: 100\n  tell_agent: false\n  steps: all\n  prompt_text: none\n  session_idle_minutes: 5\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
+             deadline_ms: 100\n  tell_agent: false\n  steps: all\n  prompt_text: none\n  session_idle_minutes: 5\n  keep_ignored: no_secrets\n  \
+             keep_file_size_mb: 1\n  keep_total_size_mb: 2\n  keep_git_mb: 3\n  keep_days: 4\n  keep_min_free_mb: 6\n  exclude: ['*.bin']\n  include:\n    - dist/keep\n",
         );
         assert_eq!(problems, [""; 0]);
         let expected = Settings {
@@ -232,6 +233,12 @@ mod tests {
             steps: StepPolicy::All,
             prompt_text: PromptText::None,
             session_idle_minutes: 5,
+            keep_ignored: KeepIgnored::NoSecrets,
+            keep_file_size_mb: 1,
+            keep_total_size_mb: 2,
+            keep_git_mb: 3,
+            keep_days: 4,
+            keep_min_free_mb: 6,
             exclude: vec!["*.bin".to_owned()],
             include: vec!["dist/keep".to_owned()],
         };

@@ -169,6 +169,49 @@ impl SettingType for StepPolicy {
     }
 }
 
+/// Files outside the scope that are saved with each checkpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeepIgnored {
+    /// None.
+    None,
+    /// Ignored and excluded files, except for those whose names say that they hold secrets.
+    NoSecrets,
+    /// Ignored and excluded files.
+    #[default]
+    All,
+}
+
+impl KeepIgnored {
+    /// Its name in the configuration, where it is not `true` or `false`.
+    const NO_SECRETS: &'static str = "no_secrets";
+}
+
+impl SettingType for KeepIgnored {
+    const EXPECTED: &'static str = "true, no_secrets or false";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Bool(true) => Some(Self::All),
+            Value::Bool(false) => Some(Self::None),
+            Value::String(word) if word.trim() == Self::NO_SECRETS => Some(Self::NoSecrets),
+            _ => None,
+        }
+    }
+
+    fn value_from_text(text: &str) -> Value {
+        if text.trim() == Self::NO_SECRETS { Self::NO_SECRETS.into() } else { bool::value_from_text(text) }
+    }
+
+    fn to_value(&self) -> Value {
+        match self {
+            Self::None => false.into(),
+            Self::NoSecrets => Self::NO_SECRETS.into(),
+            Self::All => true.into(),
+        }
+    }
+}
+
 /// Number of checkpoints that a project keeps. Only the rows of the list count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -305,6 +348,14 @@ settings! {
         `full` or `none`";
     session_idle_minutes: u64 = 30, "the minutes without an event after which a session is not at work, so that a restore may \
         take back what it did; 0 is no limit";
+    keep_ignored: KeepIgnored = KeepIgnored::All, "whether small files out of scope (ignored, excluded, secrets) are saved with \
+        each checkpoint, on this machine only: `true`, `no_secrets` or `false`";
+    keep_file_size_mb: u64 = 5, "the size up to which a file out of scope is saved with each checkpoint; 0 is none";
+    keep_total_size_mb: u64 = 200, "the size limit of files out of scope that are saved with checkpoints, and of copies of \
+        files that a command was about to destroy; 0 is none";
+    keep_git_mb: u64 = 500, "the size limit of copies of git objects, where hard links are not possible; 0 is none";
+    keep_days: u64 = 7, "the days for which files and git objects that a command destroyed are kept";
+    keep_min_free_mb: u64 = 5_120, "the free disk space below which kept files are released at once";
     exclude: Vec<String> = Vec::new(), "patterns of files to leave out besides the exclude list, in gitignore syntax";
     include: Vec<String> = Vec::new(), "patterns of files that are in scope whatever else is said, in gitignore syntax";
 }
