@@ -1,8 +1,9 @@
 //! The result of an analysis while it is made: what may change, and in which directories.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use super::loss::{Found, Loss, LossKind, Run};
 use super::place::{Cwd, target};
 use super::word::Word;
 
@@ -29,6 +30,16 @@ pub(super) struct Findings<'a> {
     /// True if an operand was unknown, so that values that look like paths may be meant.
     pub(super) guessing: bool,
     hints: Vec<(Word, Cwd)>,
+    pub(super) losses: Vec<Loss>,
+    /// Operands of destroying commands that are not known.
+    pub(super) unread: Vec<String>,
+    pub(super) runs: Vec<Run>,
+    /// Values that the command gives to variables; `None` for one that is not known.
+    pub(super) values: HashMap<String, Vec<Option<String>>>,
+    /// How the names that `find` or `xargs` fill in are lost, until it is known which those are.
+    pub(super) placeholder: Option<LossKind>,
+    /// The last `find` of the pipeline that only prints names.
+    pub(super) printed: Option<Found>,
 }
 
 impl<'a> Findings<'a> {

@@ -19,9 +19,12 @@ mod git;
 mod harmless;
 mod heredoc;
 mod limits;
+mod loss;
+mod losses;
 mod parse;
 mod parts;
 mod place;
+mod runs;
 mod scripts;
 mod targets;
 mod tools;
@@ -34,7 +37,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use findings::Findings;
+pub use loss::{Loss, LossExtent, LossKind, Run};
 use place::Cwd;
+pub use runs::recipes;
 use walk::Walker;
 
 /// Length of a command up to which the caller's stack is enough for the deepest nesting.
@@ -62,6 +68,12 @@ pub struct Verdict {
     /// Absolute paths of the known operands. One of them may itself be a directory, which only the file system can
     /// tell; it belongs to `dirs` then.
     pub paths: Vec<PathBuf>,
+    /// What it destroys: files that are removed, replaced or written over.
+    pub losses: Vec<Loss>,
+    /// Operands of destroying commands that are not known, shortened.
+    pub unread: Vec<String>,
+    /// Programs that it runs and whose text is not part of it.
+    pub runs: Vec<Run>,
     /// One line with the first command that may change something, or the whole text if none does.
     pub summary: String,
 }
@@ -112,12 +124,14 @@ fn walk(command: &str, cwd: &Path, home: Option<&Path>) -> Verdict {
     let is_held = |dir: &&PathBuf| !found.own_dirs.contains(*dir);
     let holders = found.dirs.iter().filter(is_held).cloned().collect();
     let destroys = found.destroys;
-    Verdict { may_change, destroys, summary, holders, starts: found.starts, dirs: found.dirs, paths: found.paths }
+    found.finish_losses();
+    let Findings { starts, dirs, paths, losses, unread, runs, .. } = found;
+    Verdict { may_change, destroys, dirs, holders, starts, paths, losses, unread, runs, summary }
 }
 
 fn unsure(command: &str, cwd: &Path) -> Verdict {
-    let dirs = vec![place::normalise(cwd)];
-    Verdict { may_change: true, destroys: true, dirs, summary: one_line(command), ..Verdict::default() }
+    let (dirs, unread) = (vec![place::normalise(cwd)], vec![one_line(command)]);
+    Verdict { may_change: true, destroys: true, dirs, summary: one_line(command), unread, ..Verdict::default() }
 }
 
 /// Returns the text on one line, without control characters, cut to `SUMMARY_CHARS`.

@@ -3,6 +3,7 @@
 use rable::{Node, NodeKind};
 
 use super::limits::DEPTH_MAX;
+use super::losses;
 use super::place::Cwd;
 use super::walk::Walker;
 use super::word::Word;
@@ -15,6 +16,7 @@ impl Walker<'_> {
                     let word = self.word(target, cwd);
                     if writes(op, &word) {
                         self.found.mark_target(&word, cwd);
+                        losses::of_redirect(&mut self.found, op, &word, cwd);
                     }
                 }
                 // Bodies are read with the whole text: the parser may attach one to another here-document.

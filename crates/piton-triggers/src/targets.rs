@@ -1,7 +1,10 @@
 //! Paths that a changing command writes to: operands of known programs, otherwise the directory that it runs in.
 
 use super::findings::Findings;
+use super::loss::{LossExtent, LossKind};
+use super::losses::{self, Operands};
 use super::place::Cwd;
+use super::runs;
 use super::word::Word;
 
 /// Operands that a program changes.
@@ -22,11 +25,13 @@ const KNOWN: &[(&str, &str, Which)] = &[
     ("unlink", "", Which::All),
     ("shred", "ns", Which::All),
     ("trash", "", Which::All),
+    ("rimraf", "", Which::All),
     // Create.
     ("touch", "dtr", Which::All),
     ("mkdir", "m", Which::All),
     ("mkfifo", "m", Which::All),
     ("tee", "", Which::All),
+    ("sponge", "", Which::All),
     ("truncate", "sor", Which::All),
     // Move and copy. The source of a move changes, too.
     ("mv", "tS", Which::All),
@@ -47,7 +52,7 @@ const KNOWN: &[(&str, &str, Which)] = &[
 ];
 
 /// Programs whose purpose is to remove or replace files.
-const DESTROY: &[&str] = &["rm", "unlink", "shred", "trash", "truncate", "mv", "dd"];
+const DESTROY: &[&str] = &["rm", "rimraf", "unlink", "shred", "trash", "truncate", "mv", "dd"];
 
 /// Options that name the directory of a build. `true` if it replaces the current one.
 const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
@@ -71,6 +76,11 @@ const BUILD_DIRS: &[(&str, &[&str], bool)] = &[
 
 /// Marks a command that is not known to be harmless.
 pub(super) fn mark(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cwd) {
+    // `npx` runs a program of a package.
+    let (name, args) = match (name, args) {
+        ("npx" | "pnpx" | "bunx", [package, rest @ ..]) if package.known() == Some("rimraf") => ("rimraf", rest),
+        _ => (name, args),
+    };
     let deletes = |word: &Word| word.text.starts_with("--del");
     found.destroys |= DESTROY.contains(&name) || name == "rsync" && args.iter().any(deletes);
     if let Some((_, takes, which)) = KNOWN.iter().find(|(program, ..)| *program == name) {
@@ -82,7 +92,15 @@ pub(super) fn mark(found: &mut Findings<'_>, name: &str, args: &[Word], cwd: &Cw
         "unzip" => archive(found, args, "-d", &[], cwd),
         "patch" => archive(found, args, "-d", &["--directory"], cwd),
         "sed" | "gsed" => sed(found, args, cwd),
-        _ => build(found, name, args, cwd),
+        _ => {
+            runs::of(found, name, args, cwd);
+            let is_in_place = |word: &Word| word.text.starts_with('-') && word.text.contains('i');
+            if matches!(name, "curl" | "wget" | "sort" | "sqlite3") || name == "perl" && args.iter().any(is_in_place) {
+                let (operands, _) = split(args, if name == "perl" { "eE" } else { "o" });
+                losses::of(found, name, args, Operands { all: &operands, target: None }, cwd);
+            }
+            build(found, name, args, cwd);
+        }
     }
 }
 
@@ -101,6 +119,8 @@ fn known(found: &mut Findings<'_>, name: &str, takes: &str, which: Which, args: 
         Which::Rest if !reference => operands.into_iter().skip(1).collect(),
         _ => operands,
     };
+    let (operands, _) = split(args, takes);
+    losses::of(found, name, args, Operands { all: &operands, target: target.as_ref() }, cwd);
     if chosen.is_empty() && target.is_none() {
         return found.mark(cwd);
     }
@@ -161,8 +181,10 @@ fn dd(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
     for word in args {
         if let Some(file) = word.text.strip_prefix("of=") {
             has_output = true;
-            let file = Word { text: file.into(), tilde: false, ..word.clone() };
+            let full = word.full.strip_prefix("of=").unwrap_or(file).to_owned();
+            let file = Word { text: file.into(), full, tilde: false, ..word.clone() };
             found.mark_target(&file, cwd);
+            found.lose([&file], LossKind::Rewritten, &LossExtent::File, cwd);
         }
     }
     if !has_output {
@@ -208,6 +230,9 @@ fn sed(found: &mut Findings<'_>, args: &[Word], cwd: &Cwd) {
     let files: Vec<Word> = operands.into_iter().skip(usize::from(!has_script)).collect();
     if !in_place || files.is_empty() {
         found.mark(cwd);
+    }
+    if in_place {
+        found.lose(&files, LossKind::Unlinked, &LossExtent::File, cwd);
     }
     files.iter().for_each(|file| found.mark_target(file, cwd));
 }

@@ -91,6 +91,10 @@ pub(super) fn assign(found: &mut Findings<'_>, word: &Word, cwd: &Cwd) {
     if (runs && !pager) || code {
         found.mark(cwd);
     }
+    if let Some((_, value)) = word.full.split_once('=') {
+        let text = value.to_owned();
+        found.set_value(name, &Word { text: text.clone(), full: text, ..word.clone() });
+    }
     let mut value = Word { text: value.into(), full: value.into(), ..word.clone() };
     value.tilde = value.text.starts_with('~');
     found.hint(value, cwd);

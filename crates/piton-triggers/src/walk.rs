@@ -78,6 +78,7 @@ impl<'a> Walker<'a> {
         }
         let Some(nodes) = self.parser.parse(source) else {
             self.found.destroys = true;
+            self.found.add_unread(source);
             self.found.mark(cwd);
             return Flow { ok: cwd.clone().lost(), fail: cwd.clone().lost() };
         };
@@ -152,9 +153,10 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn words(&mut self, nodes: Option<&Vec<Node>>, cwd: &Cwd) {
+    fn words(&mut self, variable: &str, nodes: Option<&Vec<Node>>, cwd: &Cwd) {
         for node in nodes.into_iter().flatten() {
             let word = self.word(node, cwd);
+            self.found.set_value(variable, &word);
             self.found.hint(word, cwd);
         }
     }
@@ -175,9 +177,7 @@ impl<'a> Walker<'a> {
             NodeKind::Empty | NodeKind::Comment { .. } => Flow::stay(cwd),
             NodeKind::Command { assignments, words, redirects } => self.command(assignments, words, redirects, cwd),
             NodeKind::Pipeline { commands, .. } => {
-                commands.iter().for_each(|command| {
-                    self.aside(command, cwd);
-                });
+                self.pipeline(commands, cwd);
                 Flow::stay(cwd)
             }
             NodeKind::List { items } => self.list(items, cwd),
@@ -204,9 +204,9 @@ impl<'a> Walker<'a> {
                 let flow = self.node(condition, cwd);
                 self.repeated(body, &flow.end(cwd))
             }
-            NodeKind::For { words, body, redirects, .. } | NodeKind::Select { words, body, redirects, .. } => {
+            NodeKind::For { var, words, body, redirects } | NodeKind::Select { var, words, body, redirects } => {
                 self.redirects(redirects, cwd);
-                self.words(words.as_ref(), cwd);
+                self.words(var, words.as_ref(), cwd);
                 self.repeated(body, cwd)
             }
             NodeKind::ForArith { init, cond, incr, body, redirects } => {
@@ -244,6 +244,19 @@ impl<'a> Walker<'a> {
             walker.node(node, cwd);
         });
         Flow::stay(cwd)
+    }
+
+    /// Walks the commands of a pipeline, and tells which names a `find` passes to one that destroys them.
+    fn pipeline(&mut self, commands: &[Node], cwd: &Cwd) {
+        let earlier = self.found.printed.take();
+        for command in commands {
+            self.aside(command, cwd);
+        }
+        let printed = std::mem::replace(&mut self.found.printed, earlier);
+        if let (Some(printed), Some(kind)) = (printed, self.found.placeholder) {
+            self.found.placeholder = None;
+            self.found.lose_found(&printed, kind);
+        }
     }
 
     fn list(&mut self, items: &[ListItem], cwd: &Cwd) -> Flow {

@@ -1,5 +1,6 @@
 //! `find`: its actions, and the commands that it runs.
 
+use super::super::loss::{Found, LossKind};
 use super::super::place::Cwd;
 use super::super::word::Word;
 use super::Walker;
@@ -15,10 +16,12 @@ pub(super) fn find(
     mut run: impl FnMut(&mut Walker<'_>, &[Word], &Cwd),
 ) {
     let marks = walker.found.marks;
+    let waiting = walker.found.placeholder.take();
     let is_expression = |word: &Word| word.text.starts_with(['-', '(', '!', ',']);
     let skip = args.iter().take_while(|word| matches!(word.text.as_str(), "-H" | "-L" | "-P")).count();
     let starts: Vec<Word> = args[skip..].iter().take_while(|word| !is_expression(word)).cloned().collect();
     let starts = if starts.is_empty() { vec![Word::exact(".")] } else { starts };
+    let found = Found { starts: starts.clone(), names: name_pattern(args), cwd: cwd.clone() };
     let mut at = skip;
     while let Some(word) = args.get(at) {
         at += 1;
@@ -40,6 +43,7 @@ pub(super) fn find(
             },
             "-delete" => {
                 walker.found.destroys = true;
+                walker.found.lose_found(&found, LossKind::Unlinked);
                 starts.iter().for_each(|start| walker.found.mark_target(&inside(start), cwd));
             }
             // It may expand to an action.
@@ -47,9 +51,23 @@ pub(super) fn find(
             _ => {}
         }
     }
+    if let Some(kind) = std::mem::replace(&mut walker.found.placeholder, waiting) {
+        walker.found.lose_found(&found, kind);
+    } else if walker.found.marks == marks {
+        walker.found.printed = Some(found);
+    }
     if walker.found.marks > marks {
         starts.iter().for_each(|start| walker.found.mark_target(&inside(start), cwd));
     }
+}
+
+/// Returns the pattern that the names of all found files match: that of the only `-name`, if nothing else makes the
+/// expression wider.
+fn name_pattern(args: &[Word]) -> Option<String> {
+    let is_wider = |word: &Word| matches!(word.text.as_str(), "-o" | "-or" | "!" | "-not" | "," | "-iname");
+    let mut at = args.iter().enumerate().filter(|(_, word)| word.text == "-name").map(|(at, _)| at);
+    let name = args.get(at.next()? + 1)?.known()?;
+    (at.next().is_none() && !args.iter().any(is_wider)).then(|| name.to_owned())
 }
 
 /// Returns a word for something below a starting point.

@@ -30,6 +30,7 @@ fn run_at(walker: &mut Walker<'_>, words: &[Word], cwd: &Cwd, depth: usize) -> F
     }
     let Some(name) = program(spelled) else {
         walker.found.mark(cwd);
+        walker.found.run_script(first, cwd);
         return Flow::stay(cwd);
     };
     let args = &words[1..];
@@ -223,7 +224,11 @@ fn shell(walker: &mut Walker<'_>, args: &[Word], cwd: &Cwd) {
     }
     match args.get(at) {
         Some(word) if takes_text => reparse(walker, word, cwd),
-        _ => walker.found.mark(cwd),
+        Some(word) => {
+            walker.found.mark(cwd);
+            walker.found.run_script(word, cwd);
+        }
+        None => walker.found.mark(cwd),
     }
 }
 

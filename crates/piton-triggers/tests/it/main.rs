@@ -1,3 +1,4 @@
 //! Tests of the analysis of shell commands.
 
+mod losses;
 mod triggers;

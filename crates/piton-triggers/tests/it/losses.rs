@@ -1,0 +1,173 @@
+//! What commands destroy: a table of commands with the paths, the kind of loss and the extent.
+
+use std::path::Path;
+
+use piton_triggers::{Loss, LossExtent, LossKind, Run, Verdict, analyse, recipes};
+
+fn look(command: &str) -> Verdict {
+    analyse(command, Path::new("/w"), Some(Path::new("/home/u")))
+}
+
+/// Formats a loss: `-` for a name that goes, `!` for a file that is written in place; then the path and the extent.
+fn shown(loss: &Loss) -> String {
+    let kind = if loss.kind == LossKind::Unlinked { '-' } else { '!' };
+    let extent = match &loss.extent {
+        LossExtent::File => String::new(),
+        LossExtent::Tree => " tree".to_owned(),
+        LossExtent::Below { names } => format!(" below {}", names.as_deref().unwrap_or("*")),
+        LossExtent::Untracked => " untracked".to_owned(),
+        LossExtent::Onto { sources } => {
+            format!(" onto {}", sources.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" "))
+        }
+        _ => panic!("an extent without a name: {loss:?}"),
+    };
+    let pattern = if loss.is_pattern { " pattern" } else { "" };
+    format!("{kind}{}{extent}{pattern}", loss.path.display())
+}
+
+const TABLE: &[(&str, &[&str])] = &[
+    ("rm x", &["-/w/x"]),
+    ("rm -rf build ~/data", &["-/w/build tree", "-/home/u/data tree"]),
+    ("rm -rf -- -odd", &["-/w/-odd tree"]),
+    ("cd sub && rm -r x", &["-/w/sub/x tree"]),
+    ("sudo env X=1 /bin/rm -R x", &["-/w/x tree"]),
+    ("rm *.bin", &["-/w/*.bin pattern"]),
+    ("rm -f {a,b}.o", &["-/w/a.o", "-/w/b.o"]),
+    ("rm 'a*b'", &["-/w/a*b"]),
+    ("rm $HOME/.config/x", &["-/home/u/.config/x"]),
+    ("D=/data/x; rm -rf \"$D/y\" ${D}", &["-/data/x/y tree", "-/data/x tree"]),
+    ("for f in a.bin *.o; do rm \"$f\"; done", &["-/w/a.bin", "-/w/*.o pattern"]),
+    ("unlink x", &["-/w/x"]),
+    ("npx rimraf dist", &["-/w/dist tree"]),
+    ("rimraf dist", &["-/w/dist tree"]),
+    ("rmdir x", &[]),
+    ("find . -name '*.log' -delete", &["-/w below *.log"]),
+    ("find /data a -type f -delete", &["-/data below *", "-/w/a below *"]),
+    ("find . -name a -o -name b -delete", &["-/w below *"]),
+    ("find /data -name '*.csv' -exec rm {} +", &["-/data below *.csv"]),
+    ("find /data -name '*.csv' -exec shred {} \\;", &["!/data below *.csv"]),
+    ("find /data -name '*.csv' | xargs rm -f", &["-/data below *.csv"]),
+    ("find /data -name '*.csv' -print0 | xargs -0 -I{} rm {}", &["-/data below *.csv"]),
+    ("find . -name '*.log' -print", &[]),
+    ("mv a b", &["-/w/b onto /w/a"]),
+    ("mv a b c dir/", &["-/w/dir onto /w/a /w/b /w/c"]),
+    ("mv -t dir a b", &["-/w/dir onto /w/a /w/b"]),
+    ("mv -n a b", &[]),
+    ("mv a b /dev/null", &["-/w/a tree", "-/w/b tree"]),
+    ("cp a b", &["!/w/b onto /w/a"]),
+    ("cp -r src/* /data", &["!/data onto /w/src/*"]),
+    ("cp -n a b", &[]),
+    ("cp --remove-destination a b", &["-/w/b onto /w/a"]),
+    ("cp /dev/null b", &["!/w/b onto /dev/null"]),
+    ("install -m 644 a /data/b", &["-/data/b onto /w/a"]),
+    ("ln -s a b", &[]),
+    ("ln -sf a b", &["-/w/b onto /w/a"]),
+    ("rsync -a --delete src/ /data/dst/", &["-/data/dst below *"]),
+    ("rsync -a --delete --inplace src/ dst", &["!/w/dst below *"]),
+    ("rsync -a --delete src/ host:dst", &[]),
+    ("echo x > big.bin", &["!/w/big.bin"]),
+    ("> big.bin", &["!/w/big.bin"]),
+    (": >| big.bin", &["!/w/big.bin"]),
+    ("make &> log", &["!/w/log"]),
+    ("echo x >> big.bin", &[]),
+    ("cat < x", &[]),
+    ("echo x > /dev/null", &[]),
+    ("truncate -s 0 a b", &["!/w/a", "!/w/b"]),
+    ("shred -u -n 1 x", &["!/w/x"]),
+    ("dd if=/dev/zero of=disk.img bs=1M", &["!/w/disk.img"]),
+    ("echo x | tee a", &["!/w/a"]),
+    ("echo x | tee -a a", &[]),
+    ("sort x | sponge x", &["!/w/x"]),
+    ("sed -i s/a/b/ x y", &["-/w/x", "-/w/y"]),
+    ("sed -i -e s/a/b/ x", &["-/w/x"]),
+    ("sed s/a/b/ x", &[]),
+    ("perl -pi -e 's/a/b/' x", &["-/w/x"]),
+    ("curl -o data.bin https://x", &["!/w/data.bin"]),
+    ("wget -O data.bin https://x", &["!/w/data.bin"]),
+    ("sqlite3 app.db 'delete from users'", &["!/w/app.db"]),
+    ("sqlite3 app.db 'select 1'", &[]),
+    ("git clean -fdx", &["-/w untracked"]),
+    ("git clean -fX -- data", &["-/w/data untracked"]),
+    ("git clean -n", &[]),
+    ("git -C sub clean -fd", &["-/w/sub untracked"]),
+    ("git stash -u", &["-/w untracked"]),
+    ("git stash", &[]),
+    ("git rm -r big", &["-/w/big tree"]),
+    ("git rm --cached big", &[]),
+    ("git worktree remove --force ../other", &["-/other tree"]),
+    ("git checkout -- big.bin", &["-/w/big.bin"]),
+    ("git restore ./big.bin", &["-/w/big.bin"]),
+    ("bash -c 'rm -rf /data/x'", &["-/data/x tree"]),
+    ("(cd /data && rm x) && ls", &["-/data/x"]),
+    ("true && rm a || rm b", &["-/w/a", "-/w/b"]),
+    ("cargo build", &[]),
+    ("ls -l; git status", &[]),
+];
+
+#[test]
+fn the_table_of_losses_holds() {
+    let mut wrong = Vec::new();
+    for (command, want) in TABLE {
+        let verdict = look(command);
+        let found: Vec<String> = verdict.losses.iter().map(shown).collect();
+        if found != *want {
+            wrong.push(format!("{command}\n  expected {want:?}\n  found    {found:?}"));
+        }
+        assert!(verdict.losses.is_empty() || verdict.may_change, "{command}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_operand_that_is_not_known_is_reported() {
+    for (command, what) in [
+        ("rm -rf \"$DIR/x\"", "$DIR/x"),
+        ("rm $(cat list)", "$(cat list)"),
+        ("cd $D && rm x", "x"),
+        ("cat list | xargs rm", "names from the output of another command"),
+        ("ls | xargs -I{} rm {}", "names from the output of another command"),
+        ("echo 'unfinished", "echo 'unfinished"),
+    ] {
+        let verdict = look(command);
+        assert_eq!((verdict.losses.len(), verdict.unread.as_slice()), (0, &[what.to_owned()][..]), "{command}");
+    }
+    assert!(look("rm a b; ls $X; cargo build $Y").unread.is_empty());
+    let many: Vec<String> = (0..400).map(|at| format!("f{at}")).collect();
+    let verdict = look(&format!("rm {}", many.join(" ")));
+    assert_eq!((verdict.losses.len(), verdict.unread.len()), (256, 1));
+}
+
+#[test]
+fn programs_whose_text_is_elsewhere_are_named() {
+    let script = |path: &str, cwd: &str| vec![Run::Script { path: path.into(), cwd: cwd.into() }];
+    for command in ["sh clean.sh", "./clean.sh", "bash -x clean.sh", ". clean.sh", "source ./clean.sh"] {
+        assert_eq!(look(command).runs.iter().map(path_of).collect::<Vec<_>>(), ["/w/clean.sh"], "{command}");
+    }
+    assert_eq!(look("cd sub && ../x.sh").runs, script("/w/x.sh", "/w/sub"));
+    let runs = look("make -C sub clean all V=1 -j4").runs;
+    assert_eq!(format!("{runs:?}"), r#"[Make { cwd: "/w/sub", file: None, targets: ["clean", "all"] }]"#);
+    let runs = look("npm run clean").runs;
+    assert_eq!(format!("{runs:?}"), r#"[Package { cwd: "/w", script: "clean" }]"#);
+    let runs = look("python3 tools/clean.py --all").runs;
+    assert_eq!(format!("{runs:?}"), r#"[Foreign { program: "python3", path: Some("/w/tools/clean.py"), text: None }]"#);
+    let runs = look("python -c 'import shutil; shutil.rmtree(\"x\")'").runs;
+    assert!(matches!(&runs[..], [Run::Foreign { path: None, text: Some(text), .. }] if text.contains("rmtree")));
+    assert!(look("ls; git status; cargo build").runs.is_empty());
+}
+
+fn path_of(run: &Run) -> String {
+    match run {
+        Run::Script { path, .. } => path.display().to_string(),
+        other => panic!("not a script: {other:?}"),
+    }
+}
+
+#[test]
+fn the_recipes_of_a_target_are_a_script() {
+    let makefile = "OUT := build\n.PHONY: all clean\nall: x.o\n\tcc -o $@ $<\nclean: tidy\n\t@rm -rf $(OUT) \\\n\t  x.o\n\t-for f in a; do rm $$f; done\ntidy:\n\trm -f core\n";
+    let script = recipes(makefile, &["clean".to_owned()]).expect("a target");
+    let found: Vec<String> = look(&script).losses.iter().map(shown).collect();
+    assert_eq!(found, ["-/w/core", "-/w/build tree", "-/w/x.o tree", "-/w/a"]);
+    assert_eq!(recipes(makefile, &["install".to_owned()]), None);
+    assert!(recipes(makefile, &[]).is_some_and(|script| script.contains("cc -o")));
+}
