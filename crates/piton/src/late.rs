@@ -74,6 +74,9 @@ impl<'a> Completion<'a> {
             return Ok(Attempt::Stopped);
         }
         store.unfinished.withdraw(id)?;
+        if report.outcome == Outcome::Skipped(WhySkipped::Superseded) {
+            return Ok(Attempt::Nothing);
+        }
         let (kind, since) = (unfinished.kind, unfinished.since);
         match kind {
             CheckpointKind::End => self.note_end(&request.origin, &report, since),
@@ -120,5 +123,40 @@ impl<'a> Completion<'a> {
     /// Withdraws the request. The contents that were read are kept for the next take.
     pub fn give_up(self) -> Result<()> {
         self.store.unfinished.withdraw(self.project.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::UnfinishedRequest;
+
+    #[test]
+    fn a_late_take_adds_nothing_to_a_newer_checkpoint() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let code = temp.path().join("code");
+        std::fs::create_dir(&code).expect("a directory");
+        std::fs::write(code.join("file"), "1").expect("a file");
+        let now = Moment { secs: 1_773_635_760, nanos: 0, offset_secs: 0 };
+        let store = Store::open_or_create(&temp.path().join("base"), now).expect("a store");
+        let project = Project::at(&code, None).expect("a project");
+        let (settings, progress) = (Settings::default(), Progress::default());
+        let take = |is_late| {
+            let request = Request { kind: CheckpointKind::Manual, is_late, ..Request::default() };
+            take(&store, &project, &request, &settings, now, &progress).expect("a take").outcome
+        };
+        let Outcome::Taken(newest) = take(false) else { panic!("nothing was taken") };
+        std::fs::write(code.join("file"), "22").expect("a file");
+        let ask = |after| {
+            let (reason, origin, kind) = (String::new(), Origin::default(), CheckpointKind::Manual);
+            let (is_told, rest) = (true, Default::default());
+            let asked = UnfinishedRequest { reason, origin, kind, since: now, after, is_told, rest };
+            store.unfinished.save(project.id(), &asked).expect("a request");
+        };
+        ask(None);
+        assert_eq!(take(true), Outcome::Skipped(WhySkipped::Superseded));
+        assert_eq!(store.refs.newest(project.id()).expect("a ref"), Some(newest));
+        ask(Some(newest));
+        assert!(!matches!(take(true), Outcome::Skipped(WhySkipped::Superseded)));
     }
 }

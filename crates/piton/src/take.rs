@@ -138,15 +138,20 @@ impl TakeRun<'_> {
             Err(error) if error.kind() == ErrorKind::Damaged => return self.salvage(&locked, &objects, lost),
             newest => newest?,
         };
+        if request.is_late && self.is_superseded(newest.as_ref()) {
+            return Ok(BuildOutcome::Done(Report::declined(WhySkipped::Superseded)));
+        }
         if newest.is_none() {
             // A new history in place of one whose ref is lost would make that one garbage.
             store.catalog.refuse_lost_ref(|other| other != project.id())?;
         }
         let newest = newest.as_ref();
         let new_objects = store.objects.new_objects(&objects, false);
-        let ground = SurveyInput::new(store, &objects, project, &record, newest, settings, progress);
-        let ground =
-            SurveyInput { late: request.is_late.then_some(now), changed_dirs: request.changed_dirs.as_ref(), ..ground };
+        let ground = SurveyInput {
+            late: request.is_late.then_some(now),
+            changed_dirs: request.changed_dirs.as_ref(),
+            ..SurveyInput::new(store, &objects, project, &record, newest, settings, progress)
+        };
         let surveyed = survey(&ground, &new_objects);
         let is_recorded = record.dir().is_some();
         let is_contended = is_contended(newest, &record, now);
@@ -180,14 +185,18 @@ impl TakeRun<'_> {
             record.set_turn(session, turn);
         }
         // A refused directory is not recorded: it would become the project of everything in it.
-        if is_recorded
-            || record.has_progress()
-            || matches!(&taken, Ok(BuildOutcome::Done(report)) if !matches!(report.outcome, Outcome::Skipped(_)))
-        {
+        let is_refused = matches!(&taken, Ok(BuildOutcome::Done(Report { outcome: Outcome::Skipped(_), .. })));
+        if is_recorded || record.has_progress() || matches!(&taken, Ok(BuildOutcome::Done(_))) && !is_refused {
             // The record can be rebuilt: a failure to save it must not hide the result of the take.
             let _ = store.records.save(&locked, project.id(), &record);
         }
         taken
+    }
+
+    /// Returns true if `newest` is not the checkpoint that the request to complete a late one was made after.
+    fn is_superseded(&self, newest: Option<&Checkpoint>) -> bool {
+        let asked = self.store.unfinished.get(self.project.id());
+        asked.is_none_or(|asked| asked.after != newest.map(|newest| newest.id))
     }
 
     /// Reads the newest checkpoint of the project.

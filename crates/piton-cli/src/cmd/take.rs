@@ -105,6 +105,7 @@ fn explain(why: WhySkipped, settings: &Settings) -> String {
         }
         WhySkipped::Deadline => "it took too long".to_owned(),
         WhySkipped::Busy => "another process held the store for too long".to_owned(),
+        WhySkipped::Superseded => "a newer checkpoint was taken".to_owned(),
         WhySkipped::BeingCompleted => "an earlier checkpoint is still being completed".to_owned(),
         WhySkipped::StoreFull => {
             format!("the store would pass max_total_size_mb ({} MB)", grouped(settings.max_total_size_mb))

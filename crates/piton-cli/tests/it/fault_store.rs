@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -188,13 +189,20 @@ struct Migrate {
     before: BTreeMap<PathBuf, Vec<u8>>,
 }
 
+/// Returns every file below a directory with its bytes, from one moment at which no temporary file came or went.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    walk(dir, &mut |path| {
-        let relative = path.strip_prefix(dir).expect("below it").to_owned();
-        all.insert(relative, if path.is_dir() { Vec::new() } else { fs::read(path).expect("a file") });
-    });
-    all
+    let attempt = || {
+        let (mut all, mut has_moved) = (BTreeMap::new(), false);
+        walk(dir, &mut |path| {
+            let relative = path.strip_prefix(dir).expect("below it").to_owned();
+            match if path.is_dir() { Ok(Vec::new()) } else { fs::read(path) } {
+                Err(error) if error.kind() == ErrorKind::NotFound => has_moved = true,
+                bytes => _ = all.insert(relative, bytes.unwrap_or_else(|error| panic!("{}: {error}", path.display()))),
+            }
+        });
+        (!has_moved).then_some(all)
+    };
+    (0..1_000).find_map(|_| attempt()).expect("a moment without changes")
 }
 
 impl Migrate {

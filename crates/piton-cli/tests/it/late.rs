@@ -191,13 +191,15 @@ fn a_take_and_a_clear_need_not_wait_for_the_completion() {
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=openat2", "-e", "inject=openat2:delay_enter=200000"]);
         strace.args([PITON, "finish", "--checkpoints", "--json"]).env("HOME", sandbox.home());
         let child = spawn_piped(strace.current_dir(sandbox.project()));
-        let lock = sandbox.store().join(format!("locks/{}.finish", project(&sandbox).id()));
+        let lock = sandbox.store().join(format!("locks/{}", project(&sandbox).id()));
         // Without trying the lock: the process would take that for another one at work.
         let is_at_work = || {
             let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
             fs::metadata(&lock).is_ok_and(|file| locks.contains(&format!(":{} ", file.ino())))
         };
-        while !is_at_work() {}
+        while !is_at_work() {
+            std::thread::yield_now();
+        }
         piton(&sandbox, args).done();
         let ran = Ran::from(child.wait_with_output().expect("it ends"));
         assert!(!ran.stdout.contains("finished"), "{args:?}: {ran:?}");

@@ -21,8 +21,9 @@ pub struct Request {
     /// Count the files in directories that are not entered. Takes time, and is for users who read the report.
     pub count_left_out: bool,
     /// Take the checkpoint as of a time in the past: files that changed after `now` are skipped as `changing`, and
-    /// everything read so far is kept if the take is cancelled.
-    pub is_late: bool,
+    /// everything read so far is kept if the take is cancelled. Declined as `Superseded` if the project has a newer
+    /// checkpoint than the request to complete this one names.
+    pub(crate) is_late: bool,
     /// Directories in which something may have changed since the take of the newest checkpoint began, if the caller
     /// knows them, for example from a file system watcher. The others are not looked at as long as the cache has
     /// everything in them. A change elsewhere is missing in this checkpoint; the next take without a list has it.
@@ -55,13 +56,6 @@ impl Request {
     #[must_use]
     pub fn count_left_out(mut self, count_left_out: bool) -> Self {
         self.count_left_out = count_left_out;
-        self
-    }
-
-    /// Sets [`Request::is_late`].
-    #[must_use]
-    pub fn is_late(mut self, is_late: bool) -> Self {
-        self.is_late = is_late;
         self
     }
 
@@ -107,6 +101,8 @@ pub enum WhySkipped {
     Busy,
     /// An earlier checkpoint of the project is still being completed.
     BeingCompleted,
+    /// Another checkpoint was taken before this one, which was late, had begun.
+    Superseded,
     /// The store has reached its limit.
     StoreFull,
 }
