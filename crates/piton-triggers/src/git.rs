@@ -1,4 +1,4 @@
-//! `git`: verbs that only read, and the directories that the others change.
+//! `git`: verbs that only read, those that destroy files or git state, and the directories that they change.
 
 use super::findings::Findings;
 use super::harmless::options_avoid;
